@@ -8,6 +8,9 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
+# Some machines tell Python to keep no bytecode: each process of a test would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP_INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check
@@ -141,11 +144,12 @@ test-pure: setup ## The decoder's rooms again, with the Python decoder
 
 # All that share an Airflow are played by one of the processes (tests/conftest.py).
 test-airflow: setup ## Hooks, operators, sensors, Dags on a real Airflow
-	$(call bounded,airflow) $(PY) $(call pytest,airflow) -n $(WORKERS) --dist loadscope \
-	  -m "airflow and not (real or soak)"
+	$(call bounded,airflow) $(PY) $(call pytest,airflow) --naming airflow \
+	  -n $(WORKERS) --dist loadscope -m "airflow and not (real or soak)"
 
 test-spark: setup ## The data source on a real Spark
-	$(call bounded,spark) $(PY) $(call pytest,spark) -m "spark and not (airflow or real or soak)"
+	$(call bounded,spark) $(PY) $(call pytest,spark) --naming spark \
+	  -m "spark and not (airflow or real or soak)"
 
 .PHONY: test-spark-matrix
 test-spark-matrix: setup ## The same on PySpark 4.1, 4.2 and 4.3, each in an environment of its own (by hand)
@@ -167,7 +171,8 @@ test-real: setup ## Against genuine TubeMQ and RocketMQ (needs mvn; skipped wher
 	$(PY) -m devkit.rocketmq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
 	$(PY) -m tests.client.tdmsg.published || true
 	$(call bounded,real) $(PY) -m devkit.isolation -- \
-	  $(PY) $(call pytest,real) -n $(WORKERS) --dist loadscope -m "real and not soak"
+	  $(PY) $(call pytest,real) --ignore=tests/provider \
+	  -n $(WORKERS) --dist loadscope -m "real and not soak"
 
 .PHONY: fuzz
 INPUTS ?= 1000000

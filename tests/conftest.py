@@ -8,6 +8,7 @@ Nothing here starts servers or imports optional packages.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,9 @@ _SHARED = {
 """Folders, and what their tests share that takes a minute to start. Those of `genuine` and `tubemq`
 have a cluster of the same kind each: they wait more than they work."""
 
+_NAMED = ("airflow", "spark")
+"""Markers that `--naming` is asked for."""
+
 # The embedded server and its clients share one interpreter in tests. With the default of 5 ms each
 # round trip can wait that long for the other thread to give up the lock: ten times slower produce.
 sys.setswitchinterval(0.0002)
@@ -38,6 +42,36 @@ sys.setswitchinterval(0.0002)
 # How long an example takes says something about the machine only.
 examples.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 examples.load_profile("house")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--naming",
+        metavar="MARKER",
+        help="read only files that name the marker: reading all of them takes half a minute",
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    marker = config.getoption("--naming")
+    if marker is None or not collection_path.name.startswith("test_"):
+        return None
+    return (collection_path.is_file() and not _names(collection_path, marker)) or None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is played with `--naming` must name its marker, or nobody would miss it."""
+    for path, marker in {
+        (item.path, name) for item in items for name in _NAMED if item.get_closest_marker(name)
+    }:
+        if not _names(path, marker):
+            raise pytest.UsageError(
+                f"{path} has tests marked {marker} and does not name mark.{marker}"
+            )
+
+
+def _names(path: Path, marker: str) -> bool:
+    return f"mark.{marker}" in path.read_text()
 
 
 @pytest.hookimpl(optionalhook=True)
