@@ -37,10 +37,6 @@ LIMIT_fuzz ?= 3600
 LIMIT_soak ?= 7200
 bounded = $(PY) -m scripts.bounded $(LIMIT_$(1))
 
-# Small Spark jobs end sooner on a JVM that compiles less; two cores are shared with Airflow and tests.
-# Not for benchmarks, which want the usual one.
-test-airflow test-spark test-spark-matrix test-real: export SPARK_SUBMIT_OPTS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-
 pytest = -m pytest --junitxml=$(REPORTS)/$(1).xml $(ARGS)
 
 .PHONY: help
@@ -77,6 +73,11 @@ $(VENV)/.java: requirements-java.lock $(VENV)/.installed
 	  echo "no Java >= 17 in JAVA_HOME or on PATH: installing a runtime into $(VENV)"; \
 	  $(PIP_INSTALL) --require-hashes --requirement requirements-java.lock; \
 	}
+	@touch $@
+
+# What tests and drills save half of Spark's start with.
+$(VENV)/.classes: devkit/quick_java.py $(VENV)/.locked $(VENV)/.installed $(VENV)/.java
+	@$(PY) -m devkit.quick_java
 	@touch $@
 
 $(VENV)/.demo: requirements-demo.lock $(VENV)/.installed
@@ -143,11 +144,11 @@ test-pure: setup ## The decoder's rooms again, with the Python decoder
 	  -m "not (real or spark or airflow or soak)"
 
 # All that share an Airflow are played by one of the processes (tests/conftest.py).
-test-airflow: setup ## Hooks, operators, sensors, Dags on a real Airflow
+test-airflow: setup $(VENV)/.classes ## Hooks, operators, sensors, Dags on a real Airflow
 	$(call bounded,airflow) $(PY) $(call pytest,airflow) --naming airflow \
 	  -n $(WORKERS) --dist loadscope -m "airflow and not (real or soak)"
 
-test-spark: setup ## The data source on a real Spark
+test-spark: setup $(VENV)/.classes ## The data source on a real Spark
 	$(call bounded,spark) $(PY) $(call pytest,spark) --naming spark \
 	  -m "spark and not (airflow or real or soak)"
 
@@ -166,7 +167,7 @@ test-celery: setup ## Windows on two workers of Celery, one of which is killed (
 # The jars come over the network, the servers then run where there is only loopback: RocketMQ's tests
 # in one process, those of TubeMQ in two others, which have a cluster each.
 test-real: WORKERS = 3
-test-real: setup ## Against genuine TubeMQ and RocketMQ (needs mvn; skipped where they cannot run)
+test-real: setup $(VENV)/.classes ## Against genuine TubeMQ and RocketMQ (needs mvn; skipped where they cannot run)
 	$(PY) -m devkit.tubemq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
 	$(PY) -m devkit.rocketmq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
 	$(PY) -m tests.client.tdmsg.published || true
@@ -221,7 +222,7 @@ drill_of = $(PY) -m drill --seed $(SEED) --state $(DRILL)-$(1).json --folder $(D
 drill: setup ## Kill 200 inline and 40 Spark windows at random, and look for damage
 	$(call drill_of,usual) --windows 200 --spark 40 --round 100 --limit 540 $(ARGS)
 
-drill-ci: setup ## The small drill of CI: 20 and 4 windows
+drill-ci: setup $(VENV)/.classes ## The small drill of CI: 20 and 4 windows
 	$(call drill_of,ci) --windows 20 --spark 4 --limit 260 $(ARGS)
 
 drill-long: setup ## 1000 and 60 windows while logs begin anew; continues after an interruption

@@ -20,6 +20,8 @@ from typing import IO, Any
 
 from rich.console import Console
 
+from devkit.quick_java import QUICK_JAVA
+
 __all__ = ["DemoFailed", "Folder", "airflow_environment", "said", "say", "serving", "step"]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -122,7 +124,7 @@ def airflow_environment(folder: Folder, every: str, engine: str, variables: str)
         # Only the runs that the demo asks for, none for yesterday.
         "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
         # A JVM that lives for seconds should not spend them on optimising itself.
-        "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "SPARK_SUBMIT_OPTS": QUICK_JAVA,
         f"{variables}_TOPIC": TOPIC,
         f"{variables}_INTERVAL_GROUP": GROUP,
         f"{variables}_INTERVAL_PATH": str(folder.lake),

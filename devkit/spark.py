@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import Final, Self
 
 from devkit.processes import ServerProcess, tail
+from devkit.quick_java import QUICK_JAVA
 from devkit.reaper import Reaper
 
 __all__ = ["QUICK_JAVA", "ConnectServer", "SparkCluster", "bare_python", "spark_home"]
-
-QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live for seconds."""
 
 _LOOPBACK: Final = "127.0.0.1"
 _STARTUP_S: Final = 60

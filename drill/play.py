@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from devkit.airflow.stack import AirflowStack, running_airflow
+from devkit.quick_java import QUICK_JAVA
 from devkit.reaper import Reaper
 from drill.audit import Audit, audit_lake, audit_writer, windows_in_events
 from drill.cluster import REPOSITORY, TOPIC, Log, TubeMQ, Writer, read_log
@@ -51,7 +52,7 @@ _AIRFLOW = {
     "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT_CHECK_INTERVAL": "5",
     "AIRFLOW__SCHEDULER__NUM_STUCK_IN_QUEUED_RETRIES": "20",
     "AIRFLOW__SCHEDULER__JOB_HEARTBEAT_SEC": "2",
-    "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "SPARK_SUBMIT_OPTS": QUICK_JAVA,
 }
 
 

@@ -7,6 +7,7 @@ Nothing here starts servers or imports optional packages.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
+from devkit.quick_java import QUICK_JAVA
 from tests.kit.servers import settings
 from tests.kit.stopped_runs import pytest_sessionfinish
 from tests.system.real.cluster import genuine, pair_of_brokers, two_brokers
@@ -38,6 +40,9 @@ _NAMED = ("airflow", "spark")
 # The embedded server and its clients share one interpreter in tests. With the default of 5 ms each
 # round trip can wait that long for the other thread to give up the lock: ten times slower produce.
 sys.setswitchinterval(0.0002)
+
+# Small Spark jobs end sooner on a JVM that compiles less.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 
 # How long an example takes says something about the machine only.
 examples.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -9,7 +9,6 @@ old imitations of S3 do. `conflicts` is how many conditional puts of each object
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import threading
 import urllib.request
 from collections import Counter
@@ -18,7 +17,8 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-CONTEXT = multiprocessing.get_context("forkserver")
+from tests.kit.forked import CONTEXT
+
 START_TIMEOUT = 60
 LIFETIME = 900
 App = Callable[[dict[str, Any], Any], Iterable[bytes]]

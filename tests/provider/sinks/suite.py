@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.forked import CONTEXT
 from tests.provider.sinks.windows import (
     CHILD_TIMEOUT,
-    CONTEXT,
     COUNTS,
     OpenSink,
     ignore,

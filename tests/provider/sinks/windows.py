@@ -7,7 +7,6 @@ named after its try, so that a reader can tell whose records it sees.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.kit.forked import CONTEXT
 from tubemq_provider.files.footers import inspect
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.sources.tubemq.columns import RECORDS
@@ -28,7 +28,6 @@ from tubemq_provider.windows.protocols import IngestCounts, Publication, Sink, S
 OpenSink = Callable[[], Sink]
 COLUMNS = ("partition", "offset", "msg_time", "attributes", "value")
 COUNTS = IngestCounts({"1:0": 2, "1:1": 1}, 21)
-CONTEXT = multiprocessing.get_context("forkserver")
 CHILD_TIMEOUT = 60
 
 

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from tests.kit.engines import inline_engine
+from tests.kit.forked import CONTEXT
 from tests.provider.windows.cluster_child import TOPIC, run_window
-from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT
+from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT
 from tests.provider.windows.run.test_on_a_cluster import Cluster
 from tubemq_client.admin import AdminClient
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from rocketmq_client import ClientSettings, Credentials
 from rocketmq_client.model import Address
+from tests.kit.forked import CONTEXT
 from tests.provider.windows.kill_child import Killer, Point
-from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT
+from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.sinks.factory import sink_for

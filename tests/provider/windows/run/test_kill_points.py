@@ -7,7 +7,6 @@ so a new action cannot go undrilled.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import random
 import signal
 from multiprocessing.context import ForkServerProcess
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.forked import CONTEXT
 from tests.provider.windows.fake_reader import KEYS, TOPIC, expected
 from tests.provider.windows.kill_child import Point, run_window
 from tubemq_provider.sinks.parquet import ParquetSink
@@ -24,8 +24,6 @@ from tubemq_provider.windows.verify import chain_problems
 
 pytestmark = pytest.mark.timeout(120)
 
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.provider.windows.kill_child"])
 CHILD_TIMEOUT = 60
 
 FIRST = dict.fromkeys(KEYS, 28 * 11)

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.forked import CONTEXT
 from tests.provider.windows.cluster_child import TOPIC, run_window
 from tests.provider.windows.kill_child import Point
-from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, CONTEXT, POINTS
+from tests.provider.windows.run.test_kill_points import CHILD_TIMEOUT, POINTS
 from tubemq_client import Partition, ReachableEnds, Record, SendReceipt
 from tubemq_client.aio import Metadata as AsyncMetadata
 from tubemq_client.config import ClientConfig
