@@ -22,5 +22,9 @@ CONTEXT.set_forkserver_preload(
         "deltalake",
         "pyiceberg.catalog.sql",
         "obstore",
+        # Looked for by pyarrow, which takes longer than a window does.
+        "pandas",
+        "pyarrow.dataset",
+        "pyarrow.parquet",
     ]
 )
