@@ -13,7 +13,7 @@ Source: `docs/protocol/wire.md#record-bytes-payload`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tubemq_client._wire.payload import (
     MSG_TIME_KEY,
@@ -58,6 +58,8 @@ class AttributeCache:
         self._parsed: dict[bytes, ParsedAttributes] = {}
         self._bytes = 0
         self.shapes: dict[tuple[str, ...], _Shape | None] = {}
+        self.made: dict[str, tuple[tuple[bytes | None, ...], Any]] = {}
+        """For a column the few texts it was made from last, and the Arrow array."""
 
     def __getitem__(self, raw: bytes | None) -> ParsedAttributes:
         if raw is None:

@@ -1,10 +1,10 @@
 """Records taken apart into flat lists, and Arrow arrays filled from those.
 
 This is the reference for the compiled decoder (`_wire.native`), which must give the same in every
-bit. One loop checks every checksum and finds attributes and body; each field read of a protobuf
-message makes an object, so what only some callers want (message ids) is read when they ask for it,
-and an attribute prefix equal to the one before is not even looked into. Whether a record that is
-not sound fails the batch or is set aside is the caller's to say.
+bit. Each field read of a protobuf message makes an object, so what only some callers want (message
+ids) is read when they ask for it, and an attribute prefix equal to the one before is not even
+looked into. Records that are all sound are checked a field at a time; where one is not, one loop
+goes through them, and whether that fails the batch or is set aside is the caller's to say.
 
 pyarrow comes as an argument: only what makes Arrow imports it.
 """
@@ -12,12 +12,13 @@ pyarrow comes as an argument: only what makes Arrow imports it.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
-from itertools import islice, pairwise
-from typing import Any, Final, NamedTuple
+from itertools import accumulate, islice, pairwise
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from tubemq_client._core.attributes import AttributeCache, AttributeColumns
 from tubemq_client._wire.crc import crc32
@@ -50,6 +51,19 @@ _CHECKSUM_MASK: Final = 0x7FFFFFFF
 _LENGTH = struct.Struct(">i")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+_MOST_BYTES: Final = (1 << 31) - 1
+"""What 32-bit offsets reach."""
+
+_PIECE: Final = 32
+"""Records taken apart together: what was made of them is then still in the processor's caches when
+it is looked at again."""
+
+_FEW, _FEW_BYTES = 8, 4096
+"""So many distinct attribute texts, and bytes of them, are kept as arrays for the next batch."""
+
+
+_Integers: TypeAlias = "array[int]"  # in `Columns` that is the name of a method
 
 
 class Place(NamedTuple):
@@ -86,22 +100,25 @@ class Columns:
             return [record.messageId for record in islice(self.messages, len(self.bodies))]
         return [self.messages[index].messageId for index in self.indexes]
 
-    def offsets(self, place: Place) -> list[int] | list[None]:
+    def offsets(self, place: Place) -> Sequence[Any]:
         """Where each record sits, or None for all where that is unknown."""
         if not place.exact:
             return [None] * len(self.bodies)
-        indexes = range(len(self.bodies)) if self.indexes is None else self.indexes
-        return [place.start + INDEX_ENTRY_BYTES * i for i in indexes]
+        if self.indexes is None:
+            end = place.start + INDEX_ENTRY_BYTES * len(self.bodies)
+            return range(place.start, end, INDEX_ENTRY_BYTES)
+        return [place.start + INDEX_ENTRY_BYTES * i for i in self.indexes]
 
     def array(self, name: str, type_: Any, place: Place, pa: Any) -> Any:
         """The column `name` as an Arrow array of `type_`."""
         count = len(self.bodies)
         if name == "value":
-            return pa.array(self.bodies, type_)
+            return _binary(self.bodies, type_, pa)
         if name == "message_id":
-            return pa.array(self.message_ids(), type_)
+            return _integers(self.message_ids(), type_, pa)
         if name == "offset":
-            return pa.array(self.offsets(place), type_) if place.exact else pa.nulls(count, type_)
+            offsets = self.offsets(place)
+            return _integers(offsets, type_, pa) if place.exact else pa.nulls(count, type_)
         constants = {
             "topic": place.topic,
             "partition": place.partition,
@@ -116,21 +133,32 @@ class Columns:
         if not self.bodies:
             return pa.array([], type_)  # Arrow repeats no map zero times
         distinct, codes = self._coded
-        values = _MAKE[name](self._texts, type_, pa)
+        values = self._made(name, type_, pa)
         if len(distinct) == len(self.bodies):  # then they are in the order of the records
             return values
-        if len(distinct) == 1:
-            return pa.repeat(values[0], len(self.bodies))
-        return values.take(pa.array(codes, pa.int32()))
+        return values.take(_of_buffer(pa.int32(), codes, pa))
+
+    def _made(self, name: str, type_: Any, pa: Any) -> Any:
+        """What the distinct texts say of one column. Few of them are mostly those of the batch
+        before, so the last such array is kept."""
+        distinct = self._coded[0]
+        few = tuple(distinct) if len(distinct) <= _FEW and type_ == native_types()[name] else None
+        last = self.cache.made.get(name)
+        if few is not None and last is not None and last[0] == few:
+            return last[1]
+        values = _MAKE[name](self._texts, type_, pa)
+        if few is not None and sum(map(len, filter(None, few))) <= _FEW_BYTES:
+            self.cache.made[name] = few, values
+        return values
 
     @cached_property
-    def _coded(self) -> tuple[list[bytes | None], list[int]]:
+    def _coded(self) -> tuple[list[bytes | None], _Integers]:
         """Distinct attribute texts in order, and for each record which of them it has."""
         if not any(self.attributes):
-            return [None], []
-        known: dict[bytes | None, int] = {}
-        codes = [known.setdefault(raw, len(known)) for raw in self.attributes]
-        return list(known), codes
+            return [None], array("i", bytes(4 * len(self.attributes)))
+        distinct = list(dict.fromkeys(self.attributes))
+        code_of = {raw: code for code, raw in enumerate(distinct)}
+        return distinct, array("i", map(code_of.__getitem__, self.attributes))
 
     @cached_property
     def _texts(self) -> AttributeColumns:
@@ -150,13 +178,17 @@ def split_records(
 ) -> Columns:
     """The first `count` of `messages`. Those that are not sound go `aside` (position, record, data
     bytes), which may raise."""
-    bodies = _plain(messages, count)
-    plain = len(bodies)
-    columns = Columns(messages, bodies, [None] * plain)
-    add_body, add_attributes = bodies.append, columns.attributes.append
+    records = list(islice(messages, count))
+    return _all_sound(records) or _sorted_out(records, aside)
+
+
+def _sorted_out(records: Sequence[Any], aside: Callable[[int, Any, bytes], None]) -> Columns:
+    """Records of which some are not sound, one after the other."""
+    columns = Columns(records, [], [])
+    add_body, add_attributes = columns.bodies.append, columns.attributes.append
     indexes: list[int] | None = None
     prefix, raw = b"", None  # of the last record that had one; the next is mostly alike
-    for index, record in enumerate(islice(messages, plain, count), plain):
+    for index, record in enumerate(records):
         data = record.payLoadData
         start = -1
         if crc32(data) & _CHECKSUM_MASK == record.checkSum:
@@ -182,16 +214,43 @@ def split_records(
     return columns
 
 
-def _plain(messages: Sequence[Any], count: int) -> list[bytes]:
-    """The bodies before the first record that has attributes or is not sound: often all."""
-    bodies: list[bytes] = []
-    add_body = bodies.append
-    for record in islice(messages, count):
-        data = record.payLoadData
-        if record.flag & 1 or crc32(data) & _CHECKSUM_MASK != record.checkSum:
-            break
-        add_body(data)
-    return bodies
+def _all_sound(records: Sequence[Any]) -> Columns | None:
+    """The same where all of them are sound, as mostly; None if one is not."""
+    columns = Columns(records, [], [])
+    for at in range(0, len(records), _PIECE):
+        if not _add_sound(columns, records[at : at + _PIECE]):
+            return None
+    return columns
+
+
+def _add_sound(columns: Columns, records: Sequence[Any]) -> bool:
+    """Add some records, unless one is not sound. Python takes less time for one field of many
+    records than for all fields of one."""
+    datas = [record.payLoadData for record in records]
+    sums = [found & _CHECKSUM_MASK for found in map(crc32, datas)]
+    if sums != [record.checkSum for record in records]:
+        return False
+    flags = [record.flag & 1 for record in records]
+    if not any(flags):
+        columns.bodies += datas
+        columns.attributes += [None] * len(datas)
+        return True
+    add_body, add_attributes = columns.bodies.append, columns.attributes.append
+    prefix, raw = b"", None  # of the last record that had one; the next is mostly alike
+    for data, flag in zip(datas, flags, strict=True):
+        if not flag:
+            add_body(data)
+            add_attributes(None)
+            continue
+        body = data.removeprefix(prefix)
+        if body is data:  # another prefix, or the first
+            start = _attributes_end(data)
+            if start < 0:
+                return False
+            prefix, raw, body = data[:start], data[4:start] or None, data[start:]
+        add_body(body)
+        add_attributes(raw)
+    return True
 
 
 def _attributes_end(data: bytes) -> int:
@@ -202,6 +261,26 @@ def _attributes_end(data: bytes) -> int:
     (size,) = _LENGTH.unpack_from(data)
     end: int = _LENGTH.size + size
     return end if _LENGTH.size <= end <= len(data) else -1
+
+
+def _binary(values: Sequence[bytes], type_: Any, pa: Any) -> Any:
+    """Byte strings as an array of `type_`: put end to end in one step if it is the natural one."""
+    ends = list(accumulate(map(len, values), initial=0))
+    if type_ != pa.binary() or ends[-1] > _MOST_BYTES:
+        return pa.array(values, type_)
+    buffers = [None, pa.py_buffer(array("i", ends)), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(type_, len(values), buffers)
+
+
+def _integers(values: Sequence[int], type_: Any, pa: Any) -> Any:
+    """Integers as an array of `type_`, without looking at each if it is the natural one."""
+    if type_ != pa.int64():
+        return pa.array(values, type_)
+    return _of_buffer(type_, array("q", values), pa)
+
+
+def _of_buffer(type_: Any, numbers: _Integers, pa: Any) -> Any:
+    return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 @lru_cache(maxsize=1)

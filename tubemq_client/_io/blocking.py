@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tubemq_client import errors
 from tubemq_client._io.exchange import Exchange, HeldBack
 from tubemq_client._io.replies import LATE_GRACE_S, Replies
-from tubemq_client._io.sockets import in_order, keep_alive
+from tubemq_client._io.sockets import Intake, in_order, keep_alive
 from tubemq_client._io.tls import TlsSocket, secure
 from tubemq_client._wire.codec import TUBEMQ
 from tubemq_client.model import address_text
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tubemq_client.model import Address, ClientSettings
 
 __all__ = ["BlockingConnection", "connect"]
-
-_RECEIVE_BYTES = 512 * 1024
 
 _HELD_S = 0.002
 _HELD_BYTES = 64 * 1024
@@ -96,7 +94,7 @@ class BlockingConnection(Exchange):
         self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(sock, select.POLLIN)
         self._writable.register(sock, select.POLLOUT)
-        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
+        self._intake = Intake(sock, secured=self._secured)
         self._send_lock = threading.Lock()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -289,14 +287,14 @@ class BlockingConnection(Exchange):
     def _take_what_came(self) -> None:
         """Hand out the replies that have arrived; only the thread that set `_reading` may call."""
         try:
-            count = self._sock.recv_into(self._buffer)
+            data = self._intake.take()
         except BlockingIOError:
             return  # a false alarm, which the kernel and TLS are allowed to give
         except OSError as error:
             self._fail(self._lost(f"receiving failed: {error}", error), error)
-        if count == 0:
+        if not data:
             self._fail(self._lost("closed by the peer", None))
-        frames, violation = self._frames(self._buffer[:count], time.monotonic())
+        frames, violation = self._frames(data, time.monotonic())
         with self._lock:
             self._replies.put(frames)
         if violation is not None:

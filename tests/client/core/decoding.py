@@ -22,7 +22,7 @@ from tubemq_client._core.columns import native_types
 from tubemq_client._wire import native
 from tubemq_client._wire.fetching import FetchReply
 
-__all__ = ["ALL", "Reading", "compare", "is_compiled", "main", "outcome", "pure"]
+__all__ = ["ALL", "Reading", "batch_of", "compare", "is_compiled", "main", "outcome", "pure"]
 
 PARTITION = Partition(1, "topic", 0)
 ALL = pa.schema([(name, native_types()[name]) for name in COLUMNS])
@@ -51,6 +51,14 @@ def pure() -> Iterator[None]:
         yield
     finally:
         native._scan = scan
+
+
+def batch_of(data: bytes, policy: DecodePolicy) -> MessageBatch:
+    """All records of a reply, as `policy` has them read."""
+    message = FetchReply(data).parse()
+    raw = RawBatch(message.currOffset, message.messages)
+    count = len(raw.messages)
+    return MessageBatch(PARTITION, raw, end=None, count=count, exact=True, policy=policy)
 
 
 def outcome(data: bytes, reading: Reading) -> list[Any]:

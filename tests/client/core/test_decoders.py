@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,9 +18,18 @@ from hypothesis import strategies as st
 
 import tubemq_client
 from tests.client.core import replies
-from tests.client.core.decoding import ALL, Reading, compare, is_compiled, outcome
+from tests.client.core.decoding import (
+    ALL,
+    Reading,
+    batch_of,
+    compare,
+    is_compiled,
+    outcome,
+    pure,
+)
 from tubemq_client import _pb
 from tubemq_client._core.attributes import AttributeCache, AttributeColumns
+from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._wire import native
 from tubemq_client._wire.payload import checksum, parse_attributes
 
@@ -113,6 +123,41 @@ def test_many_random_replies_are_read_alike() -> None:
     chance = replies.RandomChoices(5)
     taken = sum(compare(replies.reply(chance), Reading()) for _ in range(3_000))
     assert taken > 1_500
+
+
+@compiled
+def test_replies_of_many_records_are_read_alike() -> None:
+    chance = replies.RandomChoices(7)
+    taken = sum(compare(replies.reply(chance, most=120), Reading()) for _ in range(60))
+    assert taken < 60, "some had a record that is not sound, early or late"
+
+
+@pytest.mark.parametrize("decoder", [pure, nullcontext])
+def test_what_is_kept_of_a_batch_changes_none_of_those_after_it(decoder: Any) -> None:
+    """Few attribute texts are mostly those of the batch before, in whatever order."""
+    chance = replies.RandomChoices(3)
+    texts = [b"", *replies.USUAL, b"id=5"]
+    policy = DecodePolicy()
+    with decoder():
+        for _ in range(200):
+            reply = _pb.GetMessageResponseB2C(success=True, errCode=200)
+            few = [chance.choice(texts) for _ in range(chance.integer(1, 3))]
+            for number in range(chance.integer(1, 12)):
+                text, body = chance.choice(few), chance.some_bytes(4)
+                data = len(text).to_bytes(4, "big") + text + body if text else body
+                reply.messages.add(
+                    messageId=number,
+                    checkSum=checksum(data),
+                    payLoadData=data,
+                    flag=int(bool(text)),
+                )
+            data = reply.SerializeToString()
+            for schema in (ALL, unusual):
+                found, alone = (
+                    batch_of(data, using).to_arrow(schema) for using in (policy, DecodePolicy())
+                )
+                found.validate(full=True)
+                assert found.equals(alone)
 
 
 minutes = st.builds(

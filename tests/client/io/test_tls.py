@@ -19,7 +19,7 @@ from tests.client.io.test_drivers import ask as ask_driver
 from tests.client.io.test_drivers import say_back
 from tests.kit.certificates import KEY_PASSWORD, Certificates, Pair, make_certificates
 from tubemq_client import errors
-from tubemq_client._io import blocking
+from tubemq_client._io import blocking, sockets
 from tubemq_client._wire.framing import Frame, encode_frame
 from tubemq_client.model import ClientSettings, TlsSettings
 
@@ -97,7 +97,7 @@ def test_what_tls_has_decrypted_already_is_not_waited_for(
 ) -> None:
     """Where the receive buffer is full in the middle of the last TLS record of a reply, the socket
     has nothing more to say, but the rest of the record is there."""
-    monkeypatch.setattr(blocking, "_RECEIVE_BYTES", 25_000)
+    monkeypatch.setattr(sockets, "_RECEIVE_BYTES", 25_000)
     sent = threading.Event()
 
     def in_records(frame: Frame) -> Iterable[bytes]:
