@@ -91,6 +91,53 @@ def test_only_a_change_is_an_event_of_the_offsets_asset(
     assert (task.inlets, task.outlets) == ([ASSET], told)
 
 
+class Killed(BaseException):
+    """A task that dies."""
+
+
+def set_and_die(state: dict[str, Any], *, written: bool) -> None:
+    """A try that dies before or behind its write."""
+    kept, task = state[ASSET], offsets(action="set", to="earliest")
+    store = kept.set
+
+    def die(key: str, value: Any) -> None:
+        if written:
+            store(key, value)
+        raise Killed
+
+    kept.set = die
+    with pytest.raises(Killed):
+        execute(task, fake_context(task, state))
+    kept.set = store
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_retry_moves_a_group_once(state: dict[str, Any], *, written: bool) -> None:
+    set_and_die(state, written=written)
+    task = offsets(action="set", to="earliest")
+    shown = execute(task, fake_context(task, state))
+    assert (shown["before"]["1:0"], shown["after"]["1:0"], shown["changed"]) == (140, 0, True)
+    assert task.outlets == [ASSET]
+    assert state[ASSET].get("cursor")["rev"] == 2
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_retry_does_not_take_back_what_others_have_read_since(
+    state: dict[str, Any], *, written: bool
+) -> None:
+    set_and_die(state, written=written)
+    cursor = state[ASSET].get("cursor")
+    beyond = {**cursor, "rev": 3, "next": {**cursor["next"], "1:0": 168}, "by": "d|r2|ingest|-1"}
+    state[ASSET].set("cursor", beyond)
+    task = offsets(action="set", to="earliest")
+    with pytest.raises(AirflowFailException, match="clear this task to move it again"):
+        execute(task, fake_context(task, state))
+    assert state[ASSET].get("cursor") == beyond
+    context = fake_context(task, state)
+    context["dag_run"].clear_number = 1
+    assert execute(task, context)["after"]["1:0"] == 0
+
+
 def test_looks_do_not_make_a_group_forget_its_epoch(
     hook: TubeMQHook, mq: Any, tmp_path: Path
 ) -> None:
