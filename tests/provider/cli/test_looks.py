@@ -175,6 +175,28 @@ def test_a_group_of_rocketmq_is_looked_at_through_its_own_connection(
     assert ask(looks.diff, sink=str(tmp_path / "lake")) == 0
 
 
+def test_a_connection_is_tried_as_what_its_type_says(
+    rocketmq: EmbeddedRocketMQ,
+    five: TubeMQHook,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Errors of either kind advise the command; Airflow's own test is off by default."""
+
+    @contextmanager
+    def nothing() -> Iterator[Any]:
+        yield []
+
+    monkeypatch.setattr(checks, "groups", nothing)
+    for conn_id, servers in ((None, "masters "), ("rocketmq_default", "name servers ")):
+        assert ask(checks.check, conn_id=conn_id) == 0
+        rows = json.loads(capsys.readouterr().out)
+        assert [row["result"] for row in rows[:2]] == ["ok", "ok"]
+        assert f"cluster test, {servers}127.0.0.1:" in rows[0]["what"]
+    assert ask(checks.check, conn_id="nowhere") == 1
+    assert json.loads(capsys.readouterr().out)[0]["result"] == "failed"
+
+
 def test_a_window_is_shown_as_facts_and_ranges(
     know: Callable[..., None], tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
