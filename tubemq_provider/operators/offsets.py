@@ -25,7 +25,12 @@ from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import InitialPosition
 from tubemq_provider.links import TubeMQOffsetsLink, TubeMQTopicLink
 from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets
-from tubemq_provider.offsets.registry import StoreName, TaskStore, store_for
+from tubemq_provider.offsets.registry import (
+    StoreName,
+    TaskStore,
+    refuse_other_store,
+    store_for,
+)
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.task_arguments import (
     ClusterAlias,
@@ -96,7 +101,8 @@ class TubeMQOffsetsOperator(BaseOperator):
     :param fail_above: fail the task, after the action, if the lag is more than this many index
         entries: an alert that Airflow's callbacks and notifiers tell on.
     :param dry_run: only say what would be.
-    :param offset_store: where the ingest tasks keep progress, as they say it.
+    :param offset_store: where the ingest tasks keep progress, as they say it; ``set`` refuses
+        another one, where nothing would come of it.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
 
@@ -228,8 +234,9 @@ class TubeMQOffsetsOperator(BaseOperator):
         ends: Mapping[Partition, Ends],
     ) -> tuple[dict[str, int], dict[str, int]]:
         """The position before and after."""
+        refuse_other_store(arguments.offset_store, context, self.offsets_asset)
         before, event = _position(store), store.newest_position()
-        cursor = store.load_cursor() or cursor_of_event(event, self.offsets_asset.name, SPACE)
+        cursor = store.load_cursor() or self._new_cursor(event)
         known = cursor.get("next", {})
         state: Any = None if arguments.dry_run else context["task_state_store"]
         cleared = getattr(context.get("dag_run"), "clear_number", 0)
@@ -254,6 +261,16 @@ class TubeMQOffsetsOperator(BaseOperator):
             else:
                 store.store_cursor(document)
         return before, dict(document["next"])
+
+    def _new_cursor(self, event: Document | None) -> Document:
+        """The cursor of a group that has none, as its newest event says."""
+        found = cursor_of_event(event, self.offsets_asset.name, SPACE)
+        self.log.warning(
+            "%s has no cursor, only commit events: it gets one, which tasks with "
+            "offset_store='events' do not look at",
+            self.offsets_asset.name,
+        )
+        return found
 
 
 def _is_made(note: Mapping[str, Any], cursor: Document, writer: str) -> bool:
