@@ -57,7 +57,12 @@ _BACKEND = "tubemq_provider.offsets.ledger.backend.TubeMQStateBackend"
 def lag(args: Any) -> None:
     """Index entries between a group's position and the stable ends: an upper bound on records.
     Partitions whose broker does not answer are delayed, and say why."""
-    if getattr(args, "watch", None):
+    watch, looks = getattr(args, "watch", None), getattr(args, "looks", None)
+    if watch is not None and not 0 < watch < threading.TIMEOUT_MAX:
+        raise errors.ConfigError(f"{watch} is no number of seconds", subject="--watch")
+    if looks is not None and (watch is None or looks < 1):
+        raise errors.ConfigError("it counts looks of --watch, at least one", subject="--looks")
+    if watch is not None:
         _watch(args)
     else:
         _look(args)
