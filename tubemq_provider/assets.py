@@ -102,9 +102,12 @@ def sanitize_uri(parts: SplitResult) -> SplitResult:
     Raises `ValueError` for anything else. The case of names is kept, as TubeMQ distinguishes it.
     """
     topic = parts.path.strip("/")
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    told = parse_qsl(parts.query, keep_blank_values=True)
+    query = dict(told)
     problems = []
-    if not CLUSTER_PATTERN.fullmatch(parts.netloc):
+    if "@" in parts.netloc:
+        problems.append("what stands before @ is not a cluster alias (a user is not one)")
+    elif not CLUSTER_PATTERN.fullmatch(parts.netloc):
         problems.append(f"{parts.netloc!r} is not a cluster alias (an address is not one)")
     if not topic or "/" in topic:
         problems.append("the path must be exactly one topic")
@@ -112,8 +115,13 @@ def sanitize_uri(parts: SplitResult) -> SplitResult:
         problems.append(f"unknown query keys {', '.join(unknown)}")
     if "group" in query and not query["group"]:
         problems.append("group is empty")
+    if len(told) > len(query):
+        problems.append("a group is told twice")
+    if parts.fragment:
+        problems.append("what is behind # would have no effect")
     if problems:
-        raise ValueError(f"URI {parts.geturl()!r}: " + "; ".join(problems))
+        shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        raise ValueError(f"URI {shown!r}: " + "; ".join(problems))
     return parts._replace(path=f"/{topic}", query=urlencode(query), fragment="")
 
 

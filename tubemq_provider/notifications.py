@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseNotifier
 
@@ -23,12 +23,21 @@ if TYPE_CHECKING:
 
 __all__ = ["TubeMQNotifier"]
 
+_MESSAGE: Final = (
+    "{{ dag.dag_id if dag is defined else dag_run.dag_id }} "
+    "{{ ti.task_id ~ ' ' if ti is defined else '' }}"
+    "{{ run_id if run_id is defined else dag_run.dag_run_id }}"
+)
+"""The context of a deadline has the Dag run only, and that of a Dag's callback may have no task."""
+
 
 class TubeMQNotifier(BaseNotifier):
     """Send one record to `topic`.
 
     :param topic: topic to send to.
-    :param message: the record's body: text, or a mapping that becomes JSON; templates allowed.
+    :param message: the record's body: text, or a mapping that becomes JSON; templates allowed, of
+        what the callback's context has: that of a deadline, `dag_run` and `deadline`. Default: Dag,
+        task and run.
     :param stream_id: the record's stream, by which readers filter.
     :param tubemq_conn_id: the connection.
     """
@@ -39,7 +48,7 @@ class TubeMQNotifier(BaseNotifier):
         self,
         *,
         topic: str,
-        message: str | Mapping[str, Any] = "{{ dag.dag_id }} {{ ti.task_id }} {{ run_id }}",
+        message: str | Mapping[str, Any] = _MESSAGE,
         stream_id: str | None = None,
         tubemq_conn_id: str = TubeMQHook.default_conn_name,
         **kwargs: Any,

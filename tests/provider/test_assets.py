@@ -6,7 +6,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import create_asset, offsets_asset, sanitize_uri, sink_asset
+from tubemq_provider.queues.tubemq import TubeMQMessageQueueProvider
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
@@ -44,8 +46,20 @@ def test_handler_normalises(uri: str) -> None:
         ("tubemq://prod/orders/extra", "exactly one topic"),
         ("tubemq://prod/orders?tid=a", "unknown query keys tid"),
         ("tubemq://prod/orders?group=", "group is empty"),
+        ("tubemq://prod/orders?group=lake&group=other", "told twice"),
+        ("tubemq://prod/orders?group=lake#other", "would have no effect"),
     ],
 )
 def test_handler_refuses_what_is_no_offsets_uri(uri: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         sanitize_uri(urlsplit(uri))
+
+
+def test_a_password_in_a_uri_is_not_repeated() -> None:
+    uri = "tubemq://loader:s3cret-word@prod/orders"
+    with pytest.raises(ValueError, match="not a cluster alias") as caught:
+        sanitize_uri(urlsplit(uri))
+    assert "s3cret-word" not in str(caught.value)
+    with pytest.raises(ConfigError, match="belong into the connection") as refused:
+        TubeMQMessageQueueProvider().trigger_kwargs(uri)
+    assert "s3cret-word" not in str(refused.value)

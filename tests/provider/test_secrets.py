@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.serialization.helpers import serialize_template_field
+from airflow.serialization.serialized_objects import DagSerialization
 
 from tests.provider.contexts import accept, fake_context
 from tests.provider.hooks.test_visible import Backend, backend  # noqa: F401 - a fixture
@@ -167,6 +169,23 @@ def test_settings_of_spark_are_shown_by_name(kind: Any) -> None:
     assert not [text for text in shown if any(secret in text for secret in SECRETS)]
     assert all("spark.hadoop.fs.s3a.secret.key" in text for text in shown[1:])
     assert task.engine.conf == conf
+
+
+def test_a_secret_among_settings_of_spark_is_in_no_stored_dag() -> None:
+    """As a value, or as a template; `spark_conf` is stored as it is, as its documentation says."""
+    name = "spark.hadoop.fs.s3a.secret.key"
+    with DAG("stored", schedule=None) as dag:
+        for number, conf in enumerate(({name: SECRETS[0]}, {name: "{{ conn.lake.password }}"})):
+            TubeMQCursorIngestOperator(
+                task_id=f"ingest{number}",
+                path="/lake",
+                initial_position="earliest",
+                engine=Spark(conf=conf),
+                **WHAT,
+            )
+    stored = json.dumps(DagSerialization.to_dict(dag))
+    assert name in stored
+    assert not [secret for secret in SECRETS if secret in stored]
 
 
 def test_settings_that_contradict_each_other_are_named_without_their_values() -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.configuration import conf
 
@@ -20,6 +20,7 @@ from tubemq_client.terminal import visible
 from tubemq_provider.cli._ends import hook_of
 from tubemq_provider.cli._show import command, people, say
 from tubemq_provider.cli._sinks import sink_of
+from tubemq_provider.hooks.by_kind import hook_class
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.metadata_db import groups, has_ledger, open_group, state_backend
 from tubemq_provider.windows.cursor import newer_position
@@ -33,6 +34,22 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "lag"]
 
+
+class TestedHook(Protocol):
+    """What is asked of a hook, whatever kind of source its connection leads to."""
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's alias."""
+
+    @property
+    def servers(self) -> str:
+        """What the connection leads to, in words."""
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Try it, and say what came of it."""
+
+
 _BACKEND = "tubemq_provider.offsets.ledger.backend.TubeMQStateBackend"
 
 
@@ -40,7 +57,12 @@ _BACKEND = "tubemq_provider.offsets.ledger.backend.TubeMQStateBackend"
 def lag(args: Any) -> None:
     """Index entries between a group's position and the stable ends: an upper bound on records.
     Partitions whose broker does not answer are delayed, and say why."""
-    if getattr(args, "watch", None):
+    watch, looks = getattr(args, "watch", None), getattr(args, "looks", None)
+    if watch is not None and not 0 < watch < threading.TIMEOUT_MAX:
+        raise errors.ConfigError(f"{watch} is no number of seconds", subject="--watch")
+    if looks is not None and (watch is None or looks < 1):
+        raise errors.ConfigError("it counts looks of --watch, at least one", subject="--looks")
+    if watch is not None:
         _watch(args)
     else:
         _look(args)
@@ -115,10 +137,10 @@ def _lags(
 @command
 def check(args: Any) -> int:
     """Try everything a task needs. Status 1 if something fails."""
-    hook = TubeMQHook(args.conn_id or TubeMQHook.default_conn_name)
+    conn_id = args.conn_id or TubeMQHook.default_conn_name
     steps: list[tuple[str, Callable[[], str]]] = [
-        ("connection", lambda: f"cluster {hook.cluster}, masters {_masters(hook)}"),
-        ("cluster", lambda: _reached(hook)),
+        ("connection", lambda: _said(_hook(conn_id))),
+        ("cluster", lambda: _reached(_hook(conn_id))),
         ("state backend", _backend),
         ("ledger tables", _tables),
     ]
@@ -136,11 +158,18 @@ def _tried(name: str, step: Callable[[], str]) -> dict[str, str]:
         return {"check": name, "result": "failed", "what": f"{type(exc).__name__}: {exc}"}
 
 
-def _masters(hook: TubeMQHook) -> str:
-    return ", ".join(f"{host}:{port}" for host, port in hook.config.masters)
+def _hook(conn_id: str) -> TestedHook:
+    """The hook of the connection's type; any other than ours is read as the first kind's."""
+    kind = hook_class(TubeMQHook.get_connection(conn_id).conn_type or "") or TubeMQHook
+    found: TestedHook = kind(conn_id)
+    return found
 
 
-def _reached(hook: TubeMQHook) -> str:
+def _said(hook: TestedHook) -> str:
+    return f"cluster {hook.cluster}, {hook.servers}"
+
+
+def _reached(hook: TestedHook) -> str:
     reached, text = hook.test_connection()
     if not reached:
         raise errors.NetworkError(text)

@@ -182,7 +182,7 @@ def get_tubemq_commands() -> list[GroupCommand]:
                 ),
                 _action(
                     "check",
-                    "Try configuration, cluster and sink",
+                    "Try configuration, cluster and sink; --conn-id may be of either kind",
                     "checks.check",
                     *(_CONN, _SINK, _SINK_CONN),
                 ),

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from tubemq_client import errors
+from tubemq_client.terminal import visible
 from tubemq_provider.cli._ends import hook_of, known_ends
 from tubemq_provider.cli._show import command, people, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.offsets.metadata_db import Group, open_group
+from tubemq_provider.offsets.watching import move_behind
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.cursor import Position, newer_position
 from tubemq_provider.windows.plan import WindowScope
@@ -77,7 +79,8 @@ def _at_brokers(args: Any, group: Group) -> dict[str, int]:
 
 @command
 def plan(args: Any) -> None:
-    """Ranges of the next cursor window, as the planner would cut them now."""
+    """Ranges of the next cursor window, as the planner would cut them now: with the ledger, behind
+    those that runs have claimed."""
     with open_group(args.asset) as group:
         cluster, topic, name = group.parts
         _, cursor = group.cursor()
@@ -94,7 +97,11 @@ def plan(args: Any) -> None:
         lambda: hook.reachable_ends(topic, name, stable=True),
         max_records=args.max_records,
     )
-    found = planner.plan(Position(int(newest["seq"]), dict(newest["next"])))
+    claims = {**newest.get("done", {}), **newest.get("pending", {})}
+    seq, start = int(newest["seq"]), dict(newest["next"])
+    move_behind(start, claims)
+    seq = max(seq, *(int(key.split("-")[1]) for key in claims)) if claims else seq
+    found = planner.plan(Position(seq, start))
     rows = [
         {"partition": key, "from": start, "to": end, "entries": space.entries(start, end)}
         for key, (start, end) in (found.ranges if found else {}).items()
@@ -103,8 +110,11 @@ def plan(args: Any) -> None:
     # Partitions of a store share its log.
     entries = sum(entries_by_log(space, found.ranges).values()) if found else 0
     more = bool(found and found.has_more)
-    told = {"window": int(newest["seq"]) + 1, "entries": entries, "has_more": more}
+    told: dict[str, Any] = {"window": seq + 1, "entries": entries, "has_more": more}
+    told["claimed"] = sorted(newest.get("pending", {}))
     say(args, rows, {**told, "ranges": rows})
     if people(args):
+        for claimed in newest.get("pending", {}):
+            print(visible(f"window {claimed} is claimed: a run takes it over if its task is gone"))
         rest = "; max_records leaves more for the next one" if more else ""
         print(f"window {told['window']}: at most {entries} records{rest}; nothing was stored")

@@ -106,12 +106,17 @@ def misplaced(connection: Connection) -> list[str]:
     problems = []
     if connection.schema:
         problems.append("schema: must be empty")
-    if connection.port and "," in (connection.host or ""):
+    host = connection.host or ""
+    if connection.port and ("," in host or ";" in host):
         problems.append("port: with several hosts, give each its own: master1:8715,master2:8715")
+    elif connection.port and _port_in(host) not in ("", str(connection.port)):
+        problems.append("port: the host names another one")
     try:
         extras = extras_of(connection)
     except errors.ConfigError as exc:
         return [*problems, *exc.problems]
+    if host and (both := sorted({"masters", "name_servers"} & extras.keys())):
+        problems.append(f"{both[0]}: not an extra beside a host, which would have no effect")
     if "auth" in extras:
         problems.append("auth: not an extra; use the login and password of the connection")
     members = sorted(name for name in extras if name.startswith("tls_"))
@@ -154,4 +159,15 @@ def _is_on(value: object) -> bool:
 def host_list(connection: Connection) -> str:
     """The host field, which may hold a list; a URI with one address puts its port elsewhere."""
     host = connection.host or ""
-    return f"{host}:{connection.port}" if connection.port and ":" not in host else host
+    if not host or not connection.port or _port_in(host):
+        return host
+    # Airflow takes the brackets off an address of IPv6.
+    bare = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return f"{bare}:{connection.port}"
+
+
+def _port_in(host: str) -> str:
+    """The port that one host names itself, or nothing."""
+    name = host.rpartition("]")[2] if host.startswith("[") else host
+    port = name.partition(":")[2]
+    return port if port.isdecimal() else ""

@@ -1,8 +1,9 @@
 """`tubemq_retry_policy`: which errors of a task deserve another try, and how soon.
 
-For the argument `retry_policy` of any task that speaks to TubeMQ, those of other operators too. The
-classes of the errors say it themselves (`fatal`, `retriable`); this only turns them into Airflow's
-rules. Retries themselves are the task's: without `retries` no policy gives any.
+For the argument `retry_policy` of any task that speaks to TubeMQ, or to another kind of source that
+is known here, those of other operators too. The classes of the errors say it themselves (`fatal`,
+`retriable`); this only turns them into Airflow's rules. Retries themselves are the task's: without
+`retries` no policy gives any.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from datetime import timedelta
 from tubemq_client import errors
 from tubemq_provider._airflow import ExceptionRetryPolicy, RetryAction, RetryRule
 from tubemq_provider.windows.errors import WindowNotReady
+from tubemq_provider.windows.spaces import SOURCES, space_of
 
 __all__ = ["tubemq_retry_policy"]
+
+_SHIPPED = ("tubemq_provider.", *(f"{source}_client." for source in SOURCES))
 
 
 def tubemq_retry_policy(
@@ -27,9 +31,11 @@ def tubemq_retry_policy(
     :param network_delay: before a retry after a connection was refused, lost or silent.
     :param not_ready_delay: before a retry of a window whose end is not on the brokers' disks yet.
 
-    Other errors that a retry may cure wait as long as the task says; errors that are not TubeMQ's
-    are judged by the task alone.
+    Other errors that a retry may cure wait as long as the task says; errors that no kind of source
+    has are judged by the task alone.
     """
+    for source in SOURCES:
+        space_of(source)  # whose client then has its errors below the base of all
     known = [*_tree(errors.TubeMQError)]
     fatal = [_path(found) for found in known if found.fatal or found is errors.TlsError]
     network = [
@@ -61,7 +67,7 @@ def _rule(
 
 def _tree(root: type[errors.TubeMQError]) -> Iterator[type[errors.TubeMQError]]:
     """The shipped classes below `root`, and itself; named by path, as policies are stored."""
-    if root.__module__.startswith(("tubemq_client", "tubemq_provider")):
+    if root.__module__.startswith(_SHIPPED):
         yield root
     for below in sorted(root.__subclasses__(), key=lambda found: found.__name__):
         yield from _tree(below)

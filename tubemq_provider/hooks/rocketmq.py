@@ -16,6 +16,7 @@ from rocketmq_client import aio, errors
 from rocketmq_client.config import ClientConfig
 from rocketmq_client.sync import Admin, Metadata, Producer, RangeReader
 from tubemq_client.config import validated
+from tubemq_client.model import address_text
 from tubemq_provider.hooks.connection import extra_options, host_list, misplaced
 from tubemq_provider.hooks.failures import Whereabouts
 from tubemq_provider.hooks.sharing import Connected
@@ -46,14 +47,7 @@ __all__ = ["RocketMQAsyncHook", "RocketMQConnection", "RocketMQHook", "whereabou
 
 def whereabouts(conn_id: str, topic: str, group: str | None = None) -> Whereabouts:
     """What the text of a task's error ends with."""
-    return Whereabouts(
-        conn_id,
-        topic,
-        group,
-        command=f"airflow connections test {conn_id}",
-        conn_type="rocketmq",
-        port="9876",
-    )
+    return Whereabouts(conn_id, topic, group, conn_type="rocketmq", port="9876")
 
 
 class RocketMQConnection(ClientConfig):
@@ -162,6 +156,11 @@ class RocketMQHook(BaseHook):
     def cluster(self) -> str:
         """The cluster's alias: the connection's field, or else the connection id."""
         return self.config.cluster
+
+    @property
+    def servers(self) -> str:
+        """The name servers of the connection."""
+        return f"name servers {', '.join(map(address_text, self.config.name_servers))}"
 
     @property
     def admin_url(self) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from tubemq_client import errors
+from tubemq_provider.hooks.connection import extras_of
 from tubemq_provider.sinks._database_address import (
     DATABASES,
     DEFAULT_PORTS,
@@ -54,6 +55,7 @@ def open_sink(
     if problem := needless_connection(spec):
         raise errors.ConfigError(problem, subject="sink_conn_id")
     found = connection(conn_id)
+    extras_of(found)  # Airflow takes one that cannot be read for none: another store would be asked
     if word == "iceberg":
         return sink_for(spec, **options, catalog_properties=_catalog_properties(found))
     if word in DATABASES:

@@ -80,6 +80,11 @@ class TubeMQHook(BaseHook):
         return self.config.cluster
 
     @property
+    def servers(self) -> str:
+        """The masters of the connection."""
+        return f"masters {', '.join(map(address_text, self.config.masters))}"
+
+    @property
     def admin_url(self) -> str | None:
         """The HTTP address of a master that the connection gives."""
         return self.config.admin_url

@@ -202,7 +202,7 @@ InitialPosition = Annotated[str | dict[str, Any] | None, BeforeValidator(_positi
 
 
 def _one_or_more(value: object) -> object:
-    value = from_json(value)
+    value = from_json(_blank_is_none(value))
     return (value,) if isinstance(value, str) else value or ()
 
 

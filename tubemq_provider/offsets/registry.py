@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Protocol
 
 from tubemq_client import errors
-from tubemq_provider.offsets.asset_state import AssetStateOffsetStore
+from tubemq_provider.offsets.asset_state import AssetProgress, AssetStateOffsetStore
 from tubemq_provider.offsets.commit_events import CommitEventStore
-from tubemq_provider.offsets.ledger.store import LedgerStore
+from tubemq_provider.offsets.ledger.envelope import CURSOR
+from tubemq_provider.offsets.ledger.store import LedgerStore, VersionedState
+from tubemq_provider.windows.cursor import cursor_in_use
 from tubemq_provider.windows.protocols import Document, OffsetStore
 
-__all__ = ["STORES", "StoreName", "TaskStore", "store_for"]
+__all__ = ["STORES", "StoreName", "TaskStore", "refuse_other_store", "store_for"]
 
 StoreName = Literal["asset_state", "events", "ledger"]
 
@@ -46,3 +48,19 @@ def store_for(name: str, context: Mapping[str, Any], asset: Any) -> TaskStore:
         known = ", ".join(STORES)
         raise errors.ConfigError(f"{name!r} is none of {known}", subject="offset_store")
     return STORES[name](context, asset)
+
+
+def refuse_other_store(name: str, context: Mapping[str, Any], asset: Any) -> None:
+    """Raise `errors.ConfigError` if runs go by the cursor of another store than `name`: a change of
+    this one would have no effect. The running task has `asset` as inlet."""
+    kept = AssetProgress.of_inlet(context, asset).load_cursor()
+    claimed = VersionedState(context["asset_state_store"][asset]).load(CURSOR)
+    used = cursor_in_use(kept, claimed.document if claimed else None)
+    found = "asset_state" if used is kept else "ledger"
+    if used is not None and found != name:
+        raise errors.ConfigError(
+            f"the progress of {asset.name} is kept in {found}, and a change in {name} would have "
+            f"no effect; say offset_store={found!r}, or, if its runs keep it in {name} by now, let "
+            f"one of them publish a window first",
+            subject="offset_store",
+        )

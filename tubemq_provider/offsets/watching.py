@@ -19,7 +19,7 @@ from tubemq_provider.offsets.ledger.store import VersionedState
 from tubemq_provider.windows.cursor import cursor_in_use, newer_position
 from tubemq_provider.windows.protocols import Document
 
-__all__ = ["Kept", "inlet_position", "kept_position", "load_note", "store_note"]
+__all__ = ["Kept", "inlet_position", "kept_position", "load_note", "move_behind", "store_note"]
 
 _CURSOR = "cursor"
 _NOTE = "ring"
@@ -54,9 +54,9 @@ async def kept_position(state: AsyncState) -> Kept:
     """
     document = cursor_in_use(await _cursor(state), await _ledger_cursor(state)) or {}
     accepted = _offsets(document.get("next"))
-    _move(accepted, document.get("done"))
+    move_behind(accepted, document.get("done"))
     taken = dict(accepted)
-    _move(taken, document.get("pending"))
+    move_behind(taken, document.get("pending"))
     return Kept(accepted, taken)
 
 
@@ -74,7 +74,7 @@ def inlet_position(context: Mapping[str, Any], asset: Any) -> dict[str, int]:
     newest = newer_position(cursor, progress.newest_position()) or {}
     following = {str(key): int(offset) for key, offset in newest.get("next", {}).items()}
     if newest is cursor:
-        _move(following, newest.get("done"))
+        move_behind(following, newest.get("done"))
     return following
 
 
@@ -122,7 +122,7 @@ def _offsets(document: object) -> dict[str, int]:
     return {str(key): offset for key, offset in document.items() if isinstance(offset, int)}
 
 
-def _move(position: dict[str, int], claims: object) -> None:
+def move_behind(position: dict[str, int], claims: object) -> None:
     """Move `position` behind the windows of `claims`, plans or ``{"plan": …}`` by window id."""
     for claim in claims.values() if isinstance(claims, Mapping) else ():
         plan = claim.get("plan", claim) if isinstance(claim, Mapping) else {}

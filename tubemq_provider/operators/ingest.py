@@ -215,7 +215,8 @@ class TubeMQSparkIngestOperator(IngestOperator):
         a session on a server of Spark Connect. ``auto``: inline for windows of up to two million
         index entries, or without pyspark, else ``session``.
     :param spark_conf: Spark configuration of a new session; ``spark.master`` defaults to
-        ``local[2]``.
+        ``local[2]``. Airflow stores and shows it as it stands in the Dag, secrets included; of
+        ``engine=Spark(conf=…)`` it shows names only.
     :param spark_conn_id: Airflow connection of type ``spark``: the master, and settings in its
         extra; with ``engine="connect"`` of type ``spark_connect``: the server, and its token.
     :param spark_work_dir: with ``engine="submit"``: a directory of the workers' user where

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from airflow.sdk import BaseOperator
 from pydantic import Field
 
 from tubemq_client.config import GroupName, TopicName
+from tubemq_client.errors import ConfigError
 from tubemq_client.model import Partition
 from tubemq_provider._airflow import AirflowFailException
 from tubemq_provider.assets import declared, offsets_asset, without
@@ -24,7 +25,12 @@ from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import InitialPosition
 from tubemq_provider.links import TubeMQOffsetsLink, TubeMQTopicLink
 from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets
-from tubemq_provider.offsets.registry import StoreName, TaskStore, store_for
+from tubemq_provider.offsets.registry import (
+    StoreName,
+    TaskStore,
+    refuse_other_store,
+    store_for,
+)
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.task_arguments import (
     ClusterAlias,
@@ -48,6 +54,9 @@ if TYPE_CHECKING:
 __all__ = ["TubeMQOffsetsOperator"]
 
 Action = Literal["show", "set", "mirror"]
+
+_MOVED: Final = "tubemq_moved"
+"""Task state: the change that this task was about to make, by which a retry finds it made."""
 
 
 class OffsetsArguments(TaskArguments):
@@ -92,13 +101,16 @@ class TubeMQOffsetsOperator(BaseOperator):
     :param fail_above: fail the task, after the action, if the lag is more than this many index
         entries: an alert that Airflow's callbacks and notifiers tell on.
     :param dry_run: only say what would be.
-    :param offset_store: where the ingest tasks keep progress, as they say it.
+    :param offset_store: where the ingest tasks keep progress, as they say it; ``set`` refuses
+        another one, where nothing would come of it.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
 
     A mapped task needs ``inlets=[a], outlets=[a]`` in its ``.partial()``.
 
-    The offsets asset has an event of the task only if the task has moved the group.
+    The offsets asset has an event of the task only if the task has moved the group. A retry finds
+    that an earlier try has moved it, and fails if others have gone on since; a cleared task moves
+    it again.
 
     A broker that is away costs its own partitions only: ``show`` and ``mirror`` leave them out, of
     the lag too, and say so in the log; so does ``mirror`` with partitions that the topic has no
@@ -163,7 +175,7 @@ class TubeMQOffsetsOperator(BaseOperator):
             before = _position(store)
             after = before
             if arguments.action == "set":
-                after = self._set(arguments, store, ends)
+                before, after = self._set(context, arguments, store, ends)
             elif arguments.action == "mirror" and not arguments.dry_run and before:
                 left_out = hook.mirror_group_offsets(
                     arguments.topic,
@@ -215,15 +227,32 @@ class TubeMQOffsetsOperator(BaseOperator):
         return {SPACE.partition(self.topic, key): offset for key, offset in position.items()}
 
     def _set(
-        self, arguments: OffsetsArguments, store: TaskStore, ends: Mapping[Partition, Ends]
-    ) -> dict[str, int]:
-        event = store.newest_position()
-        cursor = store.load_cursor() or cursor_of_event(event, self.offsets_asset.name, SPACE)
+        self,
+        context: Context,
+        arguments: OffsetsArguments,
+        store: TaskStore,
+        ends: Mapping[Partition, Ends],
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """The position before and after."""
+        refuse_other_store(arguments.offset_store, context, self.offsets_asset)
+        before, event = _position(store), store.newest_position()
+        cursor = store.load_cursor() or self._new_cursor(event)
         known = cursor.get("next", {})
+        state: Any = None if arguments.dry_run else context["task_state_store"]
+        cleared = getattr(context.get("dag_run"), "clear_number", 0)
+        note = state.get(_MOVED) if state is not None else None
+        if note and note["cleared"] == cleared and _is_made(note, cursor, store.writer):
+            self.log.info("an earlier try has moved the group already")
+            return dict(note["before"]), dict(known)
         offsets = named_offsets(_resolved(arguments, ends, known), known, SPACE, subject="to")
 
         def change(there: Document | None) -> Document:
-            return moved(there or cursor, event, offsets, by=store.writer, now=datetime.now(UTC))
+            base, now = there or cursor, datetime.now(UTC)
+            document = moved(base, event, offsets, by=store.writer, now=now)
+            if state is not None:
+                about = {"rev": document["rev"], "updated": document["updated"]}
+                state.set(_MOVED, {**about, "cleared": cleared, "before": _shown(before)})
+            return document
 
         document = change(cursor)
         if not arguments.dry_run:
@@ -231,7 +260,33 @@ class TubeMQOffsetsOperator(BaseOperator):
                 store.change_cursor(change)
             else:
                 store.store_cursor(document)
-        return dict(document["next"])
+        return before, dict(document["next"])
+
+    def _new_cursor(self, event: Document | None) -> Document:
+        """The cursor of a group that has none, as its newest event says."""
+        found = cursor_of_event(event, self.offsets_asset.name, SPACE)
+        self.log.warning(
+            "%s has no cursor, only commit events: it gets one, which tasks with "
+            "offset_store='events' do not look at",
+            self.offsets_asset.name,
+        )
+        return found
+
+
+def _is_made(note: Mapping[str, Any], cursor: Document, writer: str) -> bool:
+    """Whether the change of `note` is what `cursor` says. Raises `ConfigError` where the group has
+    moved since: whether by it, before others did, is not known, and made again it would take
+    their progress back."""
+    rev = int(cursor.get("rev", 0))
+    if rev == note["rev"] - 1:
+        return False
+    if (rev, cursor.get("updated"), cursor.get("by")) == (note["rev"], note["updated"], writer):
+        return True
+    raise ConfigError(
+        f"an earlier try of this task was about to move the group, or has, and then "
+        f"{cursor.get('by')} moved it; see where it stands, and clear this task to move it again",
+        subject="set",
+    )
 
 
 def _position(store: TaskStore) -> dict[str, int]:

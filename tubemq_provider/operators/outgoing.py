@@ -1,24 +1,48 @@
 """Records to send, from what a Dag author writes: values, functions, files.
 
 A value that is no record yet becomes the body of one. Reads files row by row and keeps none in
-memory; knows no connection and no Airflow.
+memory but those that are under way; knows no connection and no Airflow.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from tubemq_client import Record, errors
 
-__all__ = ["Outgoing", "of_file", "of_values"]
+__all__ = ["Outgoing", "Trail", "of_file", "of_values"]
+
+
+class Trail:
+    """Records one behind the other, as a hash: equal where body, stream and attributes of each are.
+    Times are left out, as they may be those of a try."""
+
+    def __init__(self) -> None:
+        self._hash = sha256()
+
+    def add(self, record: Record) -> None:
+        """The next one."""
+        body: object = record.body
+        about = [record.stream_id, sorted((record.attributes or {}).items())]
+        known = isinstance(body, bytes | bytearray | memoryview)
+        self._hash.update(sha256(body if known else repr(body).encode()).digest())  # type: ignore[arg-type]
+        self._hash.update(sha256(json.dumps(about).encode()).digest())
+
+    @property
+    def hash(self) -> str:
+        """Of those so far."""
+        return self._hash.hexdigest()
 
 
 class Outgoing(Iterator[Record]):
-    """Records on their way, counted in bytes of bodies as they are taken.
+    """Records on their way, counted in bytes of bodies as they are taken; `under_way` are those
+    whose receipts nobody has taken yet, in order.
 
     A source that fails ends here, and `failure` says so: records before it are under way by then,
     and their receipts are worth waiting for.
@@ -27,6 +51,7 @@ class Outgoing(Iterator[Record]):
     def __init__(self, records: Iterator[Record]) -> None:
         self._records = records
         self.bytes = 0
+        self.under_way: deque[Record] = deque()
         self.failure: Exception | None = None
 
     def __next__(self) -> Record:
@@ -38,6 +63,7 @@ class Outgoing(Iterator[Record]):
             self.failure = exc
             raise StopIteration from exc
         self.bytes += len(record.body)
+        self.under_way.append(record)
         return record
 
 

@@ -2,14 +2,14 @@
 
 The records come from the Dag, from a function or from a file. A receipt is what counts as delivered
 (the broker has the record in memory); the task succeeds with the receipt of every record. Where the
-order of records is the same each time, a retry goes on behind the last receipt.
+records are the same ones in the same order, a retry goes on behind the last receipt.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -23,7 +23,7 @@ from tubemq_provider._airflow import determine_kwargs, needs_asset_state
 from tubemq_provider.assets import declared, topic_asset
 from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.operators.outgoing import Outgoing, of_file, of_values
+from tubemq_provider.operators.outgoing import Outgoing, Trail, of_file, of_values
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.task_arguments import (
     ClusterAlias,
@@ -44,6 +44,8 @@ _SENT: Final = "tubemq_sent"
 """Task state: how many records of the source have receipts."""
 _ENDS: Final = "tubemq_ends"
 """Task state: the offset behind the last of them, by partition."""
+_TRAIL: Final = "tubemq_trail"
+"""Task state: which records those were, ``{"count", "hash"}``. Earlier releases kept none."""
 _SHOWN: Final = 1_000
 """XCom has the ends of at most this many partitions; more do not fit."""
 _NOTE_EVERY: Final = 10_000
@@ -103,9 +105,9 @@ class TubeMQProduceOperator(BaseOperator):
         and ``.txt`` (a line is a body).
     :param stream_field: field of JSON objects whose value becomes the stream id, by which readers
         filter.
-    :param on_retry: ``continue``: a retry begins behind the last receipt, so the source must give
-        the same records in the same order; default for `records` and `file`. ``send_again``:
-        everything anew; default for `producer_function`.
+    :param on_retry: ``continue``: a retry begins behind the last receipt, if the source gives the
+        same records in the same order up to there, and else anew; default for `records` and `file`.
+        ``send_again``: everything anew; default for `producer_function`.
     :param large_records: ``refuse`` (default) or ``send`` records that groups may never get.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id. With
@@ -170,20 +172,15 @@ class TubeMQProduceOperator(BaseOperator):
                     needs_asset_state("on_retry='continue'", "say on_retry='send_again'"),
                     subject="Airflow",
                 )
-            done = int(state.get(_SENT, 0)) if state is not None else 0
-            ends = dict(state.get(_ENDS, {})) if state is not None else {}
-            if done:
-                self.log.info("%s records have receipts from an earlier try", done)
-            outgoing = Outgoing(itertools.islice(self._records(arguments, context), done, None))
+            noted, records = self._begun(arguments, context, _Noted.of(state))
+            outgoing = Outgoing(records)
             producer = ProducerSettings(large_records=arguments.large_records)
             receipts = hook.produce(arguments.topic, outgoing, producer=producer)
-            tally = self._sent(outgoing, receipts, _Noted(state, done, ends))
-        if state is not None:
-            # A cleared task sends again, as it says.
-            state.delete(_SENT)
-            state.delete(_ENDS)
+            tally = self._sent(outgoing, receipts, noted)
+        # A cleared task sends again, as it says.
+        noted.forget()
         self.log.info("%s -> %s: all delivered", tally["records"], arguments.topic)
-        return {"topic": arguments.topic, **tally, "continued_after": done}
+        return {"topic": arguments.topic, **tally, "continued_after": noted.done}
 
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ProduceArguments.model_fields}
@@ -197,6 +194,24 @@ class TubeMQProduceOperator(BaseOperator):
             values = arguments.producer_function(**named)
         return of_values(values, arguments.stream_field)
 
+    def _begun(
+        self, arguments: ProduceArguments, context: Context, noted: _Noted
+    ) -> tuple[_Noted, Iterator[Record]]:
+        """What has no receipt yet of the records. They may be others by now, where what makes them
+        was mended and cleared as well: then none is passed over."""
+        records = self._records(arguments, context)
+        if not noted.done:
+            return noted, records
+        if noted.passes(records):
+            self.log.info("%s records have receipts from an earlier try", noted.done)
+            return noted, records
+        self.log.warning(
+            "%s records have receipts from an earlier try, and the records are others by now: all "
+            "of them are sent, and those that are the same may be there twice",
+            noted.done,
+        )
+        return _Noted(noted.state), self._records(arguments, context)
+
     def _sent(
         self, outgoing: Outgoing, receipts: Iterator[SendReceipt], noted: _Noted
     ) -> dict[str, Any]:
@@ -205,6 +220,7 @@ class TubeMQProduceOperator(BaseOperator):
         try:
             for count, receipt in enumerate(receipts, 1):
                 noted.ends[receipt.partition.key] = receipt.offset + SPACE.step
+                noted.trail.add(outgoing.under_way.popleft())
                 if count % _NOTE_EVERY == 0:
                     noted.store(count)
         finally:
@@ -219,15 +235,44 @@ class TubeMQProduceOperator(BaseOperator):
 
 @dataclass(frozen=True, slots=True)
 class _Noted:
-    """What tries before this one have sent, `done` records up to `ends`; `state` keeps it."""
+    """What tries before this one have sent, `done` records up to `ends`; `state` keeps it. `trail`
+    has the records with receipts; of those of a try before it knows what `told` says."""
 
     state: Any
-    done: int
-    ends: dict[str, int]
+    done: int = 0
+    ends: dict[str, int] = field(default_factory=dict)
+    told: str | None = None
+    trail: Trail = field(default_factory=Trail)
+
+    @classmethod
+    def of(cls, state: Any) -> _Noted:
+        """As tries before have left it."""
+        if state is None:
+            return cls(None)
+        done, trail = int(state.get(_SENT, 0)), state.get(_TRAIL) or {}
+        ends = dict(state.get(_ENDS, {}))
+        if int(trail.get("count", 0)) < max(done, 1):
+            return cls(state, done, ends)
+        return cls(state, int(trail["count"]), ends, str(trail["hash"]))
+
+    def passes(self, records: Iterator[Record]) -> bool:
+        """Take those that have receipts off the front of `records`; whether they are the ones."""
+        count = 0
+        for count, record in enumerate(itertools.islice(records, self.done), 1):  # noqa: B007
+            self.trail.add(record)
+        return count == self.done and self.told in (None, self.trail.hash)
 
     def store(self, count: int) -> None:
         """Note `count` further records. The ends go first: behind a crash they may be ahead of the
         count, and what is sent again ends later still."""
         if self.state is not None:
+            done = self.done + count
             self.state.set(_ENDS, self.ends)
-            self.state.set(_SENT, self.done + count)
+            self.state.set(_TRAIL, {"count": done, "hash": self.trail.hash})
+            self.state.set(_SENT, done)
+
+    def forget(self) -> None:
+        """All are sent."""
+        if self.state is not None:
+            for key in (_SENT, _TRAIL, _ENDS):
+                self.state.delete(key)

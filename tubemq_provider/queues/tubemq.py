@@ -57,6 +57,12 @@ class TubeMQMessageQueueProvider(BaseMessageQueueProvider):
         from urllib.parse import parse_qs, urlsplit
 
         parts = urlsplit(queue)
+        if "@" in parts.netloc:
+            raise errors.ConfigError(
+                "a queue's URI names a cluster by its alias; user and password belong into the "
+                "connection",
+                subject="queue",
+            )
         said = parse_qs(parts.query, keep_blank_values=True)
         groups, topic = said.pop("group", []), parts.path.strip("/")
         if said or parts.fragment:

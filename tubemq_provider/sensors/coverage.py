@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from pydantic import AfterValidator, AwareDatetime, Field
 
-from tubemq_provider.hooks.failures import fatal_errors_fail_the_task
+from tubemq_client import errors
+from tubemq_provider.hooks.failures import explained, fatal_errors_fail_the_task, is_final
 from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sinks.factory import needless_connection, spec_problems
@@ -71,6 +72,8 @@ class TubeMQCoverageSensor(BaseSensorOperator):
     :param topic: only windows of this topic; needed where the sink has several.
     :param group: only windows of this group.
 
+    A store or database that does not answer is waited for, with a warning each time.
+
     It lists the sink's markers at each look, so look rarely. Its `mode` is ``reschedule`` unless
     given: between looks it holds no worker slot.
 
@@ -105,15 +108,13 @@ class TubeMQCoverageSensor(BaseSensorOperator):
         """One look at the markers."""
         with fatal_errors_fail_the_task(self.log):
             arguments = parse(CoverageArguments, self._arguments())
-            sink = open_sink(arguments.sink, arguments.sink_conn_id, TubeMQHook.get_connection)
-            wanted = [
-                marker
-                for marker in published_windows(sink)
-                if arguments.topic in (None, marker.plan.topic)
-                and arguments.group in (None, marker.plan.group)
-                and marker.plan.time is not None
-            ]
-            found = coverage(wanted, start=arguments.start, end=arguments.end)
+            try:
+                found = _found(arguments)
+            except (errors.TubeMQError, OSError) as exc:
+                if not _may_pass(exc):
+                    raise
+                self.log.warning("not yet: %s", explained(exc))
+                return PokeReturnValue(is_done=False)
         missing = [
             [rfc3339(low), rfc3339(high)]
             for low, high in _missing(found, arguments.start, arguments.end)
@@ -132,6 +133,26 @@ class TubeMQCoverageSensor(BaseSensorOperator):
 
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in CoverageArguments.model_fields}
+
+
+def _found(arguments: CoverageArguments) -> list[Coverage]:
+    """The coverage of each scope that the sink has windows of time of."""
+    sink = open_sink(arguments.sink, arguments.sink_conn_id, TubeMQHook.get_connection)
+    wanted = [
+        marker
+        for marker in published_windows(sink)
+        if arguments.topic in (None, marker.plan.topic)
+        and arguments.group in (None, marker.plan.group)
+        and marker.plan.time is not None
+    ]
+    return coverage(wanted, start=arguments.start, end=arguments.end)
+
+
+def _may_pass(error: errors.TubeMQError | OSError) -> bool:
+    """Whether a store that failed may answer at the next look."""
+    if isinstance(error, errors.TubeMQError):
+        return not is_final(error)
+    return not isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError)
 
 
 def _missing(found: list[Coverage], start: datetime, end: datetime) -> Iterator[Interval]:

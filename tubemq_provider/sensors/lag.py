@@ -7,7 +7,7 @@ asset, or those that brokers keep for TubeMQ's own consumers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow.sdk import PokeReturnValue
 from pydantic import Field
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["TubeMQLagSensor"]
 
 Of = Literal["cursor", "broker"]
+
+_LOOK_AGAIN_S: Final = 3600.0
+"""A deferred sensor looks at the position itself so often."""
 
 
 class LagArguments(TaskArguments):
@@ -81,6 +84,8 @@ class TubeMQLagSensor(TubeMQSensor):
     A log that ends before the position is no lag, and yet nothing to wait for: a broker lost
     records or the topic was made anew. The sensor then succeeds, with a warning, so that the ingest
     behind it fails with what to do, or follows its `on_offset_regression`.
+
+    Deferred, it sees new records at once, and a position that was moved back within the hour.
 
     XCom: ``{"topic", "group", "of", "end", "ends": {"1:0": 2800}, "positions", "lag",
     "lag_by_store", "regressed": {"1:0": [position, end]}}``.
@@ -172,6 +177,9 @@ class TubeMQLagSensor(TubeMQSensor):
             # The sensor has just looked. If it could not find the position, the trigger takes all
             # there is for lag, and the two would call each other without a pause.
             first_look_after=self.poke_interval,
+            # Somebody may move the position back, which the trigger does not see.
+            look_again_after=_LOOK_AGAIN_S,
+            wait_for_topic=self.wait_for_topic,
             tubemq_conn_id=self.tubemq_conn_id,
         )
 

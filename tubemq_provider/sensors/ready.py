@@ -147,6 +147,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
             partitions=list(arguments.partitions or ()),
             stable=arguments.end == "stable",
             poll_interval=self.poke_interval,
+            wait_for_topic=self.wait_for_topic,
             tubemq_conn_id=self.tubemq_conn_id,
         )
 

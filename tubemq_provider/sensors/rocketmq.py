@@ -27,7 +27,7 @@ from tubemq_provider.task_arguments import (
 from tubemq_provider.triggers.rocketmq import RocketMQOffsetTrigger
 from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.errors import WindowNotReady
-from tubemq_provider.windows.lag import lag_between
+from tubemq_provider.windows.lag import lag_between, regressed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,6 +112,7 @@ class _RocketMQSensor(TubeMQSensor):
             topic=self.topic,
             stable=self.end == "stable",
             poll_interval=self.poke_interval,
+            wait_for_topic=self.wait_for_topic,
             rocketmq_conn_id=self.rocketmq_conn_id,
             **wanted,
         )
@@ -193,7 +194,10 @@ class RocketMQLagSensor(_RocketMQSensor):
         ``[operators] default_deferrable``.
     :param wait_for_topic: False fails the task if the topic does not exist, instead of waiting.
 
-    XCom: ``{"topic", "group", "end", "lag"}``.
+    A queue that ends before the group's offset is no lag, and yet nothing to wait for: a broker
+    lost records or the topic was made anew. The sensor then succeeds, with a warning.
+
+    XCom: ``{"topic", "group", "end", "lag", "regressed": {"broker-a:0": [offset, end]}}``.
     """
 
     template_fields: Sequence[str] = ("topic", "group", "min_records")
@@ -218,9 +222,20 @@ class RocketMQLagSensor(_RocketMQSensor):
         """One look at the ends and the group's offsets."""
         arguments = parse(LagArguments, self._given())
         hook = RocketMQHook(self.rocketmq_conn_id)
-        lag = lag_between(self._ends(), hook.group_offsets(self.topic, self.group), SPACE).total
+        ends, committed = self._ends(), hook.group_offsets(self.topic, self.group)
+        lag, shorter = lag_between(ends, committed, SPACE).total, regressed(ends, committed)
         report = {"topic": self.topic, "group": self.group, "end": self.end, "lag": lag}
-        return PokeReturnValue(is_done=lag >= arguments.min_records, xcom_value=report)
+        report["regressed"] = shorter
+        if shorter:
+            self.log.warning(
+                "queues of topic %s end before the offset of the group (queue: offset, end): %s; "
+                "broker lost records, or the topic was made anew. The wait is over, as no waiting "
+                "cures that",
+                self.topic,
+                shorter,
+            )
+        done = bool(shorter) or lag >= arguments.min_records
+        return PokeReturnValue(is_done=done, xcom_value=report)
 
     def trigger(self) -> RocketMQOffsetTrigger:
         """Fires when ends are so far ahead of the group's offsets."""

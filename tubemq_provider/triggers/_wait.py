@@ -7,10 +7,12 @@ fired as an error. A trigger says how it connects and when it is content. Privat
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Final
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -19,19 +21,32 @@ from tubemq_provider.triggers._watch import Backoff, jittered
 
 __all__ = ["WaitingTrigger"]
 
+_READY: Final = {"status": "ready"}
+
 
 class WaitingTrigger(BaseTrigger):
     """Fires ``{"status": "ready"}``, or ``{"status": "error", "message"}``, and ends.
 
-    `topic` is named in the log; `poll_interval` is in seconds, a fifth more or less, and so is
-    `first_look_after`.
+    `topic` is named in the log; `poll_interval` is in seconds, a fifth more or less, and so are
+    `first_look_after` and `look_again_after`, when the task looks itself whatever there is. A topic
+    that does not exist is waited for, or else the task looks, and says what is wrong.
     """
 
-    def __init__(self, *, topic: str, poll_interval: float, first_look_after: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        topic: str,
+        poll_interval: float,
+        first_look_after: float = 0.0,
+        look_again_after: float | None = None,
+        wait_for_topic: bool = True,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.topic = topic
         self.poll_interval = poll_interval
         self.first_look_after = first_look_after
+        self.look_again_after = look_again_after
+        self.wait_for_topic = wait_for_topic
         self._hook: Any = None
 
     @abstractmethod
@@ -59,21 +74,22 @@ class WaitingTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until there is something to say."""
-        if self.first_look_after:
-            await asyncio.sleep(jittered(self.first_look_after))
+        await asyncio.sleep(jittered(self.first_look_after))
         backoff = Backoff()
+        over = time.monotonic() + jittered(self.look_again_after or math.inf)
         while True:
             pause = jittered(self.poll_interval)
             verdict: dict[str, str] | None = None
             try:
                 async with self.connected() as client:
-                    if await self.is_ready(client):
-                        verdict = {"status": "ready"}
+                    ready = await self.is_ready(client) or time.monotonic() >= over
+                    verdict = _READY if ready else None
                 if backoff.worked():
                     self.log.info("topic %s: reachable again", self.topic)
             except errors.UnknownTopic as exc:
                 self._hook = None
                 self.log.warning("not yet: %s", exc)
+                verdict = None if self.wait_for_topic else _READY
             except Exception as exc:  # noqa: BLE001 - also the API server, which has the connection
                 if isinstance(exc, errors.TubeMQError) and exc.fatal:
                     verdict = {"status": "error", "message": f"{type(exc).__name__}: {exc}"}

@@ -36,6 +36,9 @@ class TubeMQOffsetTrigger(WaitingTrigger):
     :param stable: look at ends on the brokers' disks, or in their memory.
     :param poll_interval: seconds between looks, a fifth more or less.
     :param first_look_after: seconds until the first look, a fifth more or less.
+    :param look_again_after: seconds until it fires whatever it sees, a fifth more or less: for what
+        only the sensor can look at. Default: never.
+    :param wait_for_topic: False fires if the topic does not exist, and the sensor says so.
     :param tubemq_conn_id: the connection.
 
     Brokers that do not answer are waited for. Fires ``{"status": "ready"}``, or ``{"status":
@@ -54,10 +57,16 @@ class TubeMQOffsetTrigger(WaitingTrigger):
         stable: bool = True,
         poll_interval: float = 30.0,
         first_look_after: float = 0.0,
+        look_again_after: float | None = None,
+        wait_for_topic: bool = True,
         tubemq_conn_id: str = "tubemq_default",
     ) -> None:
         super().__init__(
-            topic=topic, poll_interval=poll_interval, first_look_after=first_look_after
+            topic=topic,
+            poll_interval=poll_interval,
+            first_look_after=first_look_after,
+            look_again_after=look_again_after,
+            wait_for_topic=wait_for_topic,
         )
         self.group = group
         self.until = dict(until or {})
@@ -79,6 +88,8 @@ class TubeMQOffsetTrigger(WaitingTrigger):
             "stable": self.stable,
             "poll_interval": self.poll_interval,
             "first_look_after": self.first_look_after,
+            "look_again_after": self.look_again_after,
+            "wait_for_topic": self.wait_for_topic,
             "tubemq_conn_id": self.tubemq_conn_id,
         }
 

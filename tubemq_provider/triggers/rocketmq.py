@@ -15,7 +15,7 @@ from tubemq_provider.hooks.rocketmq import RocketMQAsyncHook
 from tubemq_provider.sources.rocketmq.source import milliseconds_of
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.triggers._wait import WaitingTrigger
-from tubemq_provider.windows.lag import lag_between
+from tubemq_provider.windows.lag import lag_between, regressed
 
 if TYPE_CHECKING:
     from rocketmq_client.aio import Metadata
@@ -31,9 +31,10 @@ class RocketMQOffsetTrigger(WaitingTrigger):
     :param until: offsets by queue key that ends must reach.
     :param instant: RFC 3339: nothing stored before it may come any more, by every broker's clock.
     :param group: whose offsets at the brokers `min_lag` counts from.
-    :param min_lag: records that ends must be ahead of them.
+    :param min_lag: records that ends must be ahead of them; an end below them fires as well.
     :param stable: look at ends on the brokers' disks, or at what can be read.
     :param poll_interval: seconds between looks, a fifth more or less.
+    :param wait_for_topic: False fires if the topic does not exist, and the sensor says so.
     :param rocketmq_conn_id: the connection.
 
     Brokers that do not answer are waited for. Fires ``{"status": "ready"}``, or ``{"status":
@@ -50,9 +51,10 @@ class RocketMQOffsetTrigger(WaitingTrigger):
         min_lag: int = 0,
         stable: bool = True,
         poll_interval: float = 30.0,
+        wait_for_topic: bool = True,
         rocketmq_conn_id: str = "rocketmq_default",
     ) -> None:
-        super().__init__(topic=topic, poll_interval=poll_interval)
+        super().__init__(topic=topic, poll_interval=poll_interval, wait_for_topic=wait_for_topic)
         self.until = dict(until or {})
         self.instant = instant
         self.group = group
@@ -70,6 +72,7 @@ class RocketMQOffsetTrigger(WaitingTrigger):
             "min_lag": self.min_lag,
             "stable": self.stable,
             "poll_interval": self.poll_interval,
+            "wait_for_topic": self.wait_for_topic,
             "rocketmq_conn_id": self.rocketmq_conn_id,
         }
 
@@ -99,4 +102,7 @@ class RocketMQOffsetTrigger(WaitingTrigger):
         self, client: Metadata, group: str, ends: Mapping[Queue, QueueEnds]
     ) -> bool:
         committed = await client.group_offsets(self.topic, group)
-        return lag_between(ends, committed, SPACE).total >= self.min_lag
+        return (
+            bool(regressed(ends, committed))
+            or lag_between(ends, committed, SPACE).total >= self.min_lag
+        )

@@ -131,6 +131,30 @@ def test_a_plan_that_only_looks(
         ask(looks.plan)
 
 
+def test_a_plan_begins_behind_windows_that_are_claimed(
+    know: Callable[..., None], five: TubeMQHook, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claim = {"by": "d|r|t|-1", "at": "", "plan": {"ranges": {"1:0": [56, 112], "1:1": [56, 112]}}}
+    know({**position(1, 56), "pending": {"c-2-x": claim}, "done": {}})
+    ask(looks.plan)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["window"], told["entries"], told["claimed"]) == (3, 1, ["c-2-x"])
+    assert told["ranges"][0] == {"partition": "1:0", "from": 112, "to": 140, "entries": 1}
+    ask(looks.plan, output="table")
+    assert "window c-2-x is claimed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"watch": -1.0}, {"watch": float("nan")}, {"watch": 1.0, "looks": 0}, {"looks": 2}]
+)
+def test_looks_without_a_pause_or_an_end_are_refused(
+    wrong: dict[str, Any], know: Callable[..., None]
+) -> None:
+    know(position(1, 56))
+    with pytest.raises(ConfigError, match="--"):
+        ask(checks.lag, **wrong)
+
+
 def test_drift_between_cursor_event_and_sink_is_shown_and_fails(
     know: Callable[..., None], five: TubeMQHook, tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,6 +197,28 @@ def test_a_group_of_rocketmq_is_looked_at_through_its_own_connection(
     assert json.loads(capsys.readouterr().out)["entries"] == 2
     (tmp_path / "lake").mkdir()
     assert ask(looks.diff, sink=str(tmp_path / "lake")) == 0
+
+
+def test_a_connection_is_tried_as_what_its_type_says(
+    rocketmq: EmbeddedRocketMQ,
+    five: TubeMQHook,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Errors of either kind advise the command; Airflow's own test is off by default."""
+
+    @contextmanager
+    def nothing() -> Iterator[Any]:
+        yield []
+
+    monkeypatch.setattr(checks, "groups", nothing)
+    for conn_id, servers in ((None, "masters "), ("rocketmq_default", "name servers ")):
+        assert ask(checks.check, conn_id=conn_id) == 0
+        rows = json.loads(capsys.readouterr().out)
+        assert [row["result"] for row in rows[:2]] == ["ok", "ok"]
+        assert f"cluster test, {servers}127.0.0.1:" in rows[0]["what"]
+    assert ask(checks.check, conn_id="nowhere") == 1
+    assert json.loads(capsys.readouterr().out)[0]["result"] == "failed"
 
 
 def test_a_window_is_shown_as_facts_and_ranges(

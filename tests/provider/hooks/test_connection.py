@@ -11,6 +11,7 @@ from airflow.sdk import Connection
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Credentials, TlsSettings
 from tubemq_provider.hooks.connection import ConnectionConfig
+from tubemq_provider.hooks.rocketmq import RocketMQConnection
 from tubemq_provider.hooks.tubemq import TubeMQHook
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
@@ -129,3 +130,27 @@ def test_what_would_be_left_out_in_silence_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         ConnectionConfig.from_connection(connection("m1,m2", both, port=8000))
     assert [problem.partition(":")[0] for problem in caught.value.problems] == ["port", "tls"]
+
+
+@pytest.mark.parametrize(("host", "port"), [("m1:8000", 9000), ("[::1]:8000", 9000), ("m1;m2", 9)])
+def test_a_port_that_would_have_no_effect_is_refused(host: str, port: int) -> None:
+    with pytest.raises(ConfigError, match="port: "):
+        ConnectionConfig.from_connection(connection(host, port=port))
+
+
+def test_masters_beside_a_host_are_refused() -> None:
+    with pytest.raises(ConfigError, match="masters: not an extra beside a host"):
+        ConnectionConfig.from_connection(connection("m1", {"masters": "m2"}))
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]", "[::1]:9000"])
+def test_the_port_of_an_address_of_ipv6_counts(host: str) -> None:
+    given = connection(host, port=9000)
+    assert ConnectionConfig.from_connection(given).masters == (("::1", 9000),)
+    assert RocketMQConnection.from_connection(given).name_servers == (("::1", 9000),)
+
+
+def test_a_password_in_a_host_beside_a_port_is_not_repeated() -> None:
+    with pytest.raises(ConfigError) as caught:
+        ConnectionConfig.from_connection(connection("u:s3cret-word@m1", port=9000))
+    assert "s3cret-word" not in str(caught.value)

@@ -74,7 +74,7 @@ def test_a_remedy_behind_a_semicolon_begins_a_line() -> None:
 def test_a_command_is_never_broken() -> None:
     where = whereabouts("c" * 70, "orders", "lake")
     told = explained(errors.ConnectError("refused"), where).splitlines()
-    assert told[-1] == f"to look further: airflow connections test {'c' * 70}"
+    assert told[-1] == f"to look further: airflow tubemq check --conn-id {'c' * 70}"
     assert "port 9876" in " ".join(told)
 
 

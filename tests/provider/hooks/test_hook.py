@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 from airflow.sdk import ExceptionRetryPolicy, RetryAction
 
+from rocketmq_client import errors as rocketmq
 from tubemq_client import OffsetRange, Partition, ProducerSettings, Record
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.errors import (
@@ -210,6 +211,8 @@ def test_the_retry_policy_says_what_the_errors_say() -> None:
     assert judged(ConfigError("wrong"))[0] is RetryAction.FAIL
     assert judged(WindowNotReady("later")) == (RetryAction.RETRY, timedelta(minutes=2))
     assert judged(StoreConflict("again")) == (RetryAction.RETRY, None)
+    assert judged(rocketmq.for_code(16, "no right"))[0] is RetryAction.FAIL
+    assert judged(rocketmq.Busy(2, "limiting")) == (RetryAction.RETRY, None)
     assert judged(KeyError("mine"))[0] is RetryAction.DEFAULT
     again = ExceptionRetryPolicy.deserialize(json.loads(json.dumps(policy.serialize())))
     assert again.evaluate(ConnectError("refused"), 1, 3).action is RetryAction.RETRY

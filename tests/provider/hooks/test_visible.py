@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import Asset
+from airflow.sdk import DAG, Asset
 from airflow.sdk.observability.stats import Stats
 
 from tubemq_client import OffsetRange, Partition
@@ -202,3 +202,25 @@ def test_a_notification_is_a_record(mq: EmbeddedTubeMQ, hook: TubeMQHook) -> Non
     ranges = [OffsetRange(partition, 0, found.max_offset) for partition, found in ends.items()]
     found = [(m.stream_id, m.body) for r in ranges for m in hook.read_range(r, group="lake")]
     assert found == [("alert", b'{"dag": "orders_to_lake"}')] * 2
+
+
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [
+        ({"dag_run": {"dag_id": "d", "dag_run_id": "r"}, "deadline": {"id": "1"}}, "d r"),
+        ({"dag": DAG("d", schedule=None), "run_id": "r", "reason": "timed_out"}, "d r"),
+        (
+            {
+                "dag": DAG("d", schedule=None),
+                "ti": SimpleNamespace(task_id="t"),
+                "run_id": "r",
+            },
+            "d t r",
+        ),
+    ],
+)
+def test_the_default_message_needs_no_more_than_a_callback_has(context: Any, said: str) -> None:
+    """A deadline has no task, and no Dag but that of its run; nothing was sent."""
+    notifier = TubeMQNotifier(topic="alerts")
+    notifier.render_template_fields(context)
+    assert notifier.message == said

@@ -216,6 +216,14 @@ def test_a_single_filter_needs_no_list(given: object) -> None:
     assert parse(IngestArguments, {**BASE, "filters": given}).filters == ("alpha",)
 
 
+@pytest.mark.parametrize("given", ["None", " ", "", None, [], "[]"])
+def test_a_template_that_renders_to_nothing_filters_nothing(given: object) -> None:
+    """It was the filter 'None', which no record passes: windows were empty, and the task green."""
+    said = parse(IngestArguments, {**BASE, "filters": given, "partition_by": given})
+    assert (said.filters, said.partition_by) == ((), ())
+    assert parse(IngestArguments, {**BASE, "filters": ["None"]}).filters == ("None",)
+
+
 def test_every_mistake_is_listed_at_once() -> None:
     text = problems(topic="", group="", mode="hourly", engine="spark", gap_policy="ignore")
     assert all(name in text for name in ("topic", "group", "mode", "engine", "gap_policy"))

@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from airflow.sdk.exceptions import AirflowFailException
 
 from tests.provider.contexts import accept, fake_context
+from tests.provider.offsets.accessors import LedgerState
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError, ConnectError
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.operators.offsets import TubeMQOffsetsOperator
 
@@ -32,14 +35,14 @@ def execute(task: Any, context: Any) -> Any:
     return type(task).execute.__wrapped__(task, context)
 
 
-@pytest.fixture
-def state(mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Any) -> dict[str, Any]:
-    """Progress after one window of 5 records in 1:0."""
+def produce(hook: TubeMQHook, mq: EmbeddedTubeMQ, count: int) -> None:
     partition = Partition.from_key(TOPIC, "1:0")
-    list(hook.produce(TOPIC, [Record(b"x", partition=partition)] * 5))
+    list(hook.produce(TOPIC, [Record(b"x", partition=partition)] * count))
     mq.broker(1).store(TOPIC, 0).flush()
-    kept: dict[str, Any] = {}
-    task = TubeMQSparkIngestOperator(
+
+
+def ingest(tmp_path: Path, **arguments: Any) -> TubeMQSparkIngestOperator:
+    return TubeMQSparkIngestOperator(
         task_id="ingest",
         topic=TOPIC,
         group="lake",
@@ -47,7 +50,16 @@ def state(mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Any) -> dict[str, Any]
         path=str(tmp_path / "lake"),
         engine="inline",
         initial_position="earliest",
+        **arguments,
     )
+
+
+@pytest.fixture
+def state(mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Any) -> dict[str, Any]:
+    """Progress after one window of 5 records in 1:0."""
+    produce(hook, mq, 5)
+    kept: dict[str, Any] = {}
+    task = ingest(tmp_path)
     assert execute(task, fake_context(task, kept))["total"] == 5
     return kept
 
@@ -89,6 +101,77 @@ def test_only_a_change_is_an_event_of_the_offsets_asset(
     task = offsets(**arguments)
     execute(task, fake_context(task, state))
     assert (task.inlets, task.outlets) == ([ASSET], told)
+
+
+class Killed(BaseException):
+    """A task that dies."""
+
+
+def set_and_die(state: dict[str, Any], *, written: bool) -> None:
+    """A try that dies before or behind its write."""
+    kept, task = state[ASSET], offsets(action="set", to="earliest")
+    store = kept.set
+
+    def die(key: str, value: Any) -> None:
+        if written:
+            store(key, value)
+        raise Killed
+
+    kept.set = die
+    with pytest.raises(Killed):
+        execute(task, fake_context(task, state))
+    kept.set = store
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_retry_moves_a_group_once(state: dict[str, Any], *, written: bool) -> None:
+    set_and_die(state, written=written)
+    task = offsets(action="set", to="earliest")
+    shown = execute(task, fake_context(task, state))
+    assert (shown["before"]["1:0"], shown["after"]["1:0"], shown["changed"]) == (140, 0, True)
+    assert task.outlets == [ASSET]
+    assert state[ASSET].get("cursor")["rev"] == 2
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_retry_does_not_take_back_what_others_have_read_since(
+    state: dict[str, Any], *, written: bool
+) -> None:
+    set_and_die(state, written=written)
+    cursor = state[ASSET].get("cursor")
+    beyond = {**cursor, "rev": 3, "next": {**cursor["next"], "1:0": 168}, "by": "d|r2|ingest|-1"}
+    state[ASSET].set("cursor", beyond)
+    task = offsets(action="set", to="earliest")
+    with pytest.raises(AirflowFailException, match="clear this task to move it again"):
+        execute(task, fake_context(task, state))
+    assert state[ASSET].get("cursor") == beyond
+    context = fake_context(task, state)
+    context["dag_run"].clear_number = 1
+    assert execute(task, context)["after"]["1:0"] == 0
+
+
+@pytest.mark.parametrize(("used", "named"), [("ledger", "asset_state"), ("asset_state", "ledger")])
+def test_a_position_is_not_set_where_no_run_looks(
+    used: str, named: str, hook: TubeMQHook, mq: EmbeddedTubeMQ, tmp_path: Path
+) -> None:
+    """The task said that it had moved the group, and the next run went on where it was."""
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/airflow.db")
+    metadata.create_all(engine)
+    kept: dict[Any, Any] = {ASSET: LedgerState(engine)}
+    for run in ("r1", "r2"):
+        produce(hook, mq, 5)
+        task = ingest(tmp_path, offset_store=used)
+        context = fake_context(task, kept, run=run)
+        assert execute(task, context)["total"] == 5
+        accept(context, kept)
+
+    def moving(store: str) -> Any:
+        task = offsets(action="set", to="earliest", offset_store=store)
+        return execute(task, fake_context(task, kept, run="r3"))
+
+    with pytest.raises(AirflowFailException, match=f"say offset_store='{used}'"):
+        moving(named)
+    assert moving(used)["after"]["1:0"] == 0
 
 
 def test_looks_do_not_make_a_group_forget_its_epoch(

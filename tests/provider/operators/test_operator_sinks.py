@@ -153,6 +153,19 @@ def test_an_object_store_gets_its_credentials_from_a_connection(
     assert SECRET not in said
 
 
+@pytest.mark.parametrize("sink", ["s3://lake/orders", "delta:s3://lake/orders"])
+@pytest.mark.parametrize("extra", ['{"endpoint_url": "http://minio:9000",}', '["endpoint_url"]'])
+def test_a_sinks_connection_with_an_extra_that_is_no_object_is_refused(
+    sink: str, extra: str
+) -> None:
+    """Airflow takes it for none, and without an endpoint the key goes to another store."""
+    made = Connection(conn_id="store", conn_type="aws", login="loader", password=SECRET)
+    made.extra = extra
+    with pytest.raises(ConfigError, match="extra: it is no JSON object") as caught:
+        open_sink(sink, "store", lambda _: made)
+    assert SECRET not in str(caught.value)
+
+
 def test_a_cleared_task_rewrites_its_window_only_if_asked(scene: Scene) -> None:
     arguments = {"sink": f"sqlite:///{scene.root}/lake.db?table=orders", "on_clear": "rewrite"}
     scene.produce(b"a", b"b")

@@ -110,6 +110,35 @@ def test_the_first_record_that_is_not_delivered_fails_the_task_and_a_retry_goes_
     assert state == {}, "a cleared task sends again"
 
 
+@pytest.mark.parametrize(
+    "mended", [["c", "a", "b", "d"], ["a"], ["a", Record(b"b", stream_id="s")]]
+)
+def test_records_that_are_others_by_now_are_all_sent(
+    mended: list[Any], mq: EmbeddedTubeMQ, hook: TubeMQHook
+) -> None:
+    """What makes them was mended and cleared with the task: the first ones were passed over."""
+    state: dict[str, Any] = {}
+    with pytest.raises(AirflowFailException, match="record 2 is object"):
+        execute(produce(records=["a", "b", object()]), state)
+    done = execute(produce(records=mended), state)
+    assert (done["records"], done["continued_after"]) == (len(mended), 0)
+    sent = [item.body if isinstance(item, Record) else item.encode() for item in mended]
+    assert stored(mq, hook) == sorted([b"a", b"b", *sent])
+    assert state == {}
+
+
+def test_a_crash_between_two_notes_and_those_of_earlier_releases_are_gone_on_from(
+    hook: TubeMQHook, mq: EmbeddedTubeMQ
+) -> None:
+    state: dict[str, Any] = {}
+    with pytest.raises(AirflowFailException):
+        execute(produce(records=["a", "b", object()]), state)
+    assert execute(produce(records=["a", "b", "c"]), {**state, "tubemq_sent": 1})["records"] == 1
+    del state["tubemq_trail"]
+    assert execute(produce(records=["a", "b", "d"]), state)["records"] == 1
+    assert stored(mq, hook) == [b"a", b"b", b"c", b"d"]
+
+
 def test_ends_are_those_of_all_tries(hook: TubeMQHook) -> None:
     state: dict[str, Any] = {}
     good = [f"{n}" for n in range(20)]

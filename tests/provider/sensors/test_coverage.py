@@ -10,6 +10,7 @@ import pendulum
 import pytest
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.sensors import coverage
 from tubemq_provider.sensors.coverage import TubeMQCoverageSensor
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
@@ -52,6 +53,30 @@ def test_it_waits_for_every_hour_whoever_writes_it(tmp_path: Path) -> None:
     assert not sensor(place, end=DAY + 4 * HOUR).poke({}).is_done  # type: ignore[arg-type]
     airflows = {"start": pendulum.instance(DAY), "end": pendulum.instance(DAY).add(hours=3)}
     assert sensor(place, **airflows).poke({}).is_done  # type: ignore[arg-type]
+
+
+def test_a_database_that_does_not_answer_is_waited_for(tmp_path: Path) -> None:
+    away = sensor(f"sqlite:///{tmp_path}/mount/lake.db?table=orders")
+    assert not away.poke({}).is_done  # type: ignore[arg-type]
+
+
+def test_a_store_that_does_not_answer_is_waited_for_and_one_that_refuses_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patched, as a client of object stores tries for seconds before it says so."""
+
+    def failing(error: OSError) -> None:
+        def listed(_: Any) -> Any:
+            raise error
+
+        monkeypatch.setattr(coverage, "published_windows", listed)
+
+    task = sensor(f"markers:{tmp_path}/done")
+    failing(OSError("s3://lake/orders: GenericError of the object store"))
+    assert not task.poke({}).is_done  # type: ignore[arg-type]
+    failing(PermissionError("s3://lake/orders: 403"))
+    with pytest.raises(PermissionError):
+        task.poke({})  # type: ignore[arg-type]
 
 
 def test_a_day_on_which_an_epoch_began_is_complete_with_both(tmp_path: Path) -> None:

@@ -27,6 +27,11 @@ def ready(**arguments: Any) -> TubeMQPartitionReadySensor:
     return TubeMQPartitionReadySensor(task_id="ready", deferrable=True, **given)
 
 
+def lag(**arguments: Any) -> TubeMQLagSensor:
+    given = {"topic": "orders", "group": "lake", "cluster": "test", **arguments}
+    return TubeMQLagSensor(task_id="lag", deferrable=True, **given)
+
+
 def test_a_timeout_counts_over_all_deferrals() -> None:
     task = ready()
     with pytest.raises(TaskDeferred) as deferred:
@@ -75,3 +80,49 @@ def test_a_topic_that_is_not_there_is_waited_for_or_fails() -> None:
     strict = ready(topic="oders", wait_for_topic=False)
     with pytest.raises(AirflowFailException, match="UnknownTopic"):
         strict.poke(fake_context(strict, {}))
+
+
+@pytest.mark.parametrize("kind", ["ready", "lag"])
+def test_a_topic_that_is_deleted_while_a_sensor_waits_fails_it(kind: str) -> None:
+    """The trigger has the sensor look, which says what is wrong."""
+    strict: Any = ready(wait_for_topic=False)
+    if kind == "lag":
+        strict = lag(wait_for_topic=False, poke_interval=0.01)
+    with pytest.raises(TaskDeferred) as deferred:
+        strict.poke(fake_context(strict, {}))
+    _, arguments = deferred.value.trigger.serialize()
+    gone = TubeMQOffsetTrigger(**{**arguments, "topic": "oders"})
+
+    async def fired() -> Any:
+        return (await asyncio.wait_for(anext(gone.run()), 20)).payload
+
+    assert asyncio.run(fired()) == {"status": "ready"}
+
+
+def test_a_deferred_sensor_sees_a_position_that_was_moved_back(
+    hook: TubeMQHook, mq: EmbeddedTubeMQ
+) -> None:
+    """The trigger compares ends with the position of before."""
+    partition = Partition.from_key("orders", "1:0")
+    list(hook.produce("orders", [Record(b"x", partition=partition)]))
+    mq.broker(1).store("orders", 0).flush()
+    sensor = lag()
+    ends = {p.key: found.max_offset for p, found in hook.ends("orders", "lake").items()}
+    cursor = {"v": 1, "h": "0123456789", "seq": 1, "next": ends}
+    kept: dict[Any, Any] = {}
+    context = fake_context(sensor, kept)
+    context["asset_state_store"][sensor.inlets[0]].set("cursor", cursor)
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor.execute(context)
+    moved = {**cursor, "next": dict.fromkeys(ends, 0)}
+    context["asset_state_store"][sensor.inlets[0]].set("cursor", moved)
+    _, arguments = deferred.value.trigger.serialize()
+    assert 600 < arguments["look_again_after"] <= 3600
+    soon = {"look_again_after": 0.1, "poll_interval": 0.05, "first_look_after": 0.0}
+
+    async def fired() -> Any:
+        trigger = TubeMQOffsetTrigger(**{**arguments, **soon})
+        return (await asyncio.wait_for(anext(trigger.run()), 20)).payload
+
+    found = sensor.execute_complete(context, asyncio.run(fired()), time.time())
+    assert found["lag"] == 1

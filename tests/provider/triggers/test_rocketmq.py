@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -95,6 +96,29 @@ def test_a_deferred_sensor_waits_for_what_a_group_has_not_committed(
     assert fired(trigger, lambda: produce(rocketmq, 1), lambda: produce(rocketmq, 1)) == {
         "status": "ready"
     }
+
+
+def test_a_queue_that_is_shorter_than_the_groups_offset_is_nothing_to_wait_for(
+    rocketmq: EmbeddedRocketMQ,
+) -> None:
+    """It would be, for as long as the new one took to grow past the old one's offset."""
+    produce(rocketmq, 4)
+    sensor = RocketMQLagSensor(group="lake", min_records=2, **NAMED)
+    with PullConsumer(rocketmq.settings, group="lake") as consumer:
+        consumer.commit(consumer.queues("orders")[0], 4)
+        trigger = deferred(sensor)
+        act = partial(consumer.commit, consumer.queues("orders")[0], 1000)
+        assert fired(trigger, act) == {"status": "ready"}
+    found = sensor.execute_complete({}, {"status": "ready"}, 0.0)
+    assert (found["lag"], found["regressed"]) == (0, {"broker-a:0": [1000, 4]})
+
+
+def test_a_topic_that_is_deleted_while_a_sensor_waits_ends_the_wait(
+    rocketmq: EmbeddedRocketMQ,
+) -> None:
+    trigger = deferred(RocketMQLagSensor(group="lake", wait_for_topic=False, **NAMED))
+    trigger.topic = "oders"
+    assert fired(trigger) == {"status": "ready"}
 
 
 def test_a_deferred_sensor_waits_until_an_instant_is_over_at_the_brokers(
