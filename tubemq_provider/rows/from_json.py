@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import Bad, Decoded, joined, parse_halving
 from tubemq_provider.rows.json_types import sayable
+from tubemq_provider.rows.numbers import wide_decimal
 from tubemq_provider.rows.spec import SUBJECT
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class JsonBodies:
         rows = table.combine_chunks().to_batches()
         if not rows:
             return pa.RecordBatch.from_pylist([], self.schema)
-        columns = [_with_dates(rows[0].column(item.name), item.type) for item in self.schema]
+        columns = [_as_said(rows[0].column(item.name), item.type) for item in self.schema]
         for column in columns:
             _check_floats(column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -148,11 +149,14 @@ def _place(bad: Bad) -> int:
 
 
 def _read_as(type_: pa.DataType) -> pa.DataType:
-    """Dates are read as the text they are, and cast: Arrow takes numbers for days."""
+    """Dates are read as the text they are, and cast: Arrow takes numbers for days. Decimals are
+    read with room for every number, and cast: Arrow makes another one of what does not fit."""
     import pyarrow as pa
 
     if pa.types.is_date(type_):
         return pa.string()
+    if pa.types.is_decimal128(type_):
+        return wide_decimal(type_)
     if pa.types.is_list(type_):
         return pa.list_(_read_as(type_.value_type))
     if pa.types.is_struct(type_):
@@ -160,7 +164,7 @@ def _read_as(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def _with_dates(column: pa.Array, type_: pa.DataType) -> pa.Array:
+def _as_said(column: pa.Array, type_: pa.DataType) -> pa.Array:
     """The column with the type of the schema. Arrow's own cast also parses what lies under a null,
     which is no date."""
     import pyarrow as pa
@@ -171,11 +175,11 @@ def _with_dates(column: pa.Array, type_: pa.DataType) -> pa.Array:
     if pa.types.is_list(type_):
         lengths = pc.fill_null(pc.list_value_length(column), 0)
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
-        cells = _with_dates(column.flatten(), type_.value_type)
+        cells = _as_said(column.flatten(), type_.value_type)
         return pa.ListArray.from_arrays(offsets, cells, type_, mask=column.is_null())
     if pa.types.is_struct(type_):
         children = zip(column.flatten(), type_, strict=True)
-        cells = [_with_dates(child, item.type) for child, item in children]
+        cells = [_as_said(child, item.type) for child, item in children]
         return pa.StructArray.from_arrays(cells, fields=list(type_), mask=column.is_null())
     return column.cast(type_)
 
