@@ -9,10 +9,12 @@ decide what becomes of bad bodies.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import Bad, Decoded, joined, parse_halving
+from tubemq_provider.rows.ddl import DEEPEST
 from tubemq_provider.rows.json_types import sayable
 from tubemq_provider.rows.numbers import wide_decimal
 from tubemq_provider.rows.spec import SUBJECT
@@ -26,6 +28,10 @@ _OBJECT: Final = rb"^[ \t]*\{"
 _SPACES: Final = {ord("\n"): " ", ord("\r"): " "}
 _MORE: Final = rb"\}[ \t\r]*[^ \t\r,\]}]"
 """After a closing brace come a comma, another bracket or the end, unless it is in a string."""
+_NESTING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_DEEPEST: Final = 1 + DEEPEST
+"""The outermost object is no type of a column."""
+_STEP: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 _NO_NUMBERS: Final = (rb"NaN[\s,\]}]", rb"Inf[\s,\]}i]")
 """What Arrow takes for numbers, though it is not JSON. Two searches, because RE2 is four times as
 fast with a beginning that is always the same."""
@@ -72,10 +78,18 @@ class JsonBodies:
 
 def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
     """The schema that Arrow finds for objects; bad bodies count for nothing, nor do fields that
-    never had a value. Raises `ConfigError` for fields that no column can hold."""
+    never had a value. Raises `ConfigError` for fields that no column can hold, and for bodies that
+    nest deeper than schemas can say."""
     import pyarrow as pa
 
     sound, _, _ = _sorted_out(bodies)
+    depths = [_depth(body) for body in sound.to_pylist()]
+    if any(depth is not None and depth > _DEEPEST for depth in depths):
+        raise ConfigError(
+            f"schema: a record nests too deep for one, with at most {DEEPEST} types in each other",
+            subject=SUBJECT,
+        )
+    sound = sound.filter(pa.array([depth is not None for depth in depths], pa.bool_()))
     found = pa.schema([])
     waiting = [(0, len(sound))] if len(sound) else []
     while waiting:
@@ -88,6 +102,16 @@ def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
                 middle = (start + end) // 2
                 waiting += [(middle, end), (start, middle)]
     return sayable(found, sound)
+
+
+def _depth(body: bytes) -> int | None:
+    """How many objects and lists are in each other; None for brackets that do not belong together.
+    Asked before Arrow makes a type of it, whose recursion ends the process at some thousands."""
+    deepest = depth = 0
+    for sign in _NESTING.finditer(body):
+        depth += _STEP.get(sign[0], 0)
+        deepest = max(deepest, depth)
+    return None if depth else deepest
 
 
 def _read(bodies: pa.BinaryArray, schema: pa.Schema | None, unknown: str) -> pa.Table:
