@@ -42,6 +42,7 @@ class AutoEngine:
         self._chosen: Engine | None = None
         self._cancelled = threading.Event()
         self.on_read: Any = None
+        self.on_tasks: Any = None
 
     @property
     def name(self) -> str:
@@ -60,8 +61,10 @@ class AutoEngine:
         self._chosen = engine
         if self._cancelled.is_set():
             raise WindowError(f"ingest of window {plan.window_id} was cancelled")
-        if hasattr(engine, "on_read"):
-            engine.on_read = self.on_read
+        # Inline tells of records, Spark of tasks.
+        for observer in ("on_read", "on_tasks"):
+            if hasattr(engine, observer):
+                setattr(engine, observer, getattr(self, observer))
         progress(f"engine {engine.name} chosen")
         counts: IngestCounts = engine.ingest(plan, staging, progress)
         return counts

@@ -201,13 +201,13 @@ class InlineEngine:
             self._stop_if_cancelled(str(range_))
             converted = batch.to_arrow(schema)
             counted.read[key] += converted.num_rows
+            counted.total += converted.num_rows
             if self._decoder is not None:
                 converted = self._decoder.rows(converted, output.rejects)
             counted.records[key] += converted.num_rows
             counted.bytes += batch.nbytes
-            counted.total += converted.num_rows
             if self.on_read is not None:
-                self.on_read(key, counted.records[key], counted.total)
+                self.on_read(key, counted.read[key], counted.total)
             if writer.add(converted, batch.nbytes, range_.start):
                 progress("row group written")
         writer.end_range()
@@ -216,7 +216,8 @@ class InlineEngine:
 
 @dataclass
 class _Counted:
-    """What an ingest has written so far."""
+    """What an ingest has written so far: rows (`records`) of records that were `read`, `total` of
+    all partitions."""
 
     records: dict[str, int]
     read: dict[str, int]

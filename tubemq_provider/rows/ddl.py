@@ -16,10 +16,10 @@ from tubemq_client.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ddl_of", "parse_ddl"]
+__all__ = ["DEEPEST", "ddl_of", "parse_ddl"]
 
 _TOKEN: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([<>(),:]))")
-_DEEPEST: Final = 64
+DEEPEST: Final = 64
 """Types may nest so deep."""
 
 
@@ -124,8 +124,8 @@ class _Parser:
         if word in self._simple:
             return self._simple[word]
         self._depth += 1
-        if self._depth > _DEEPEST:
-            raise self._wrong(f"at most {_DEEPEST} types in each other")
+        if self._depth > DEEPEST:
+            raise self._wrong(f"at most {DEEPEST} types in each other")
         made = self._nested(word)
         self._depth -= 1
         return made

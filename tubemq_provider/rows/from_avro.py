@@ -123,6 +123,11 @@ class _Types:
             made = self._logical(avro)
         elif kind == "record":
             made = pa.struct([(f["name"], self._type(f["type"])) for f in avro["fields"]])
+            if not made.num_fields:
+                raise ConfigError(
+                    f"schema: record {avro['name']!r} has no fields, so it has no column",
+                    subject=SUBJECT,
+                )
         else:
             made = pa.type_for_alias(_SIMPLE[kind])
         self._named[avro["name"]] = made

@@ -7,11 +7,13 @@ bodies.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import Bad, Decoded, joined, parse_halving
+from tubemq_provider.rows.numbers import check_texts
 from tubemq_provider.rows.spec import SUBJECT
 
 if TYPE_CHECKING:
@@ -66,9 +68,31 @@ class CsvBodies:
         return _merged(parts, bad)
 
     def _parse(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
+        data = joined(bodies)
+        rows = self._read_rows(data)
+        self._check_numbers(data, rows)
+        return rows
+
+    def _check_numbers(self, data: pa.Buffer, rows: pa.RecordBatch) -> None:
+        """Raise what Arrow raises for a number that its reader has changed; see `numbers`."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        wanted = [
+            item.name
+            for item in rows.schema
+            if pa.types.is_decimal(item.type)
+            or (pa.types.is_floating(item.type) and pc.any(pc.is_inf(rows[item.name])).as_py())
+        ]
+        if not wanted:
+            return
+        texts = self._read(data, dict.fromkeys(wanted, pa.string()), wanted)
+        for name in wanted:
+            check_texts(rows[name], texts[name].combine_chunks())
+
+    def _read_rows(self, data: pa.Buffer) -> pa.RecordBatch:
         import pyarrow as pa
 
-        data = joined(bodies)
         *others, last = self._readings
         for types in others:
             with suppress(pa.ArrowInvalid):
@@ -84,7 +108,10 @@ class CsvBodies:
         columns = [_typed(rows[0].column(item.name), item.type) for item in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _read(self, data: pa.Buffer, types: dict[str, pa.DataType]) -> pa.Table:
+    def _read(
+        self, data: pa.Buffer, types: dict[str, pa.DataType], names: Sequence[str] = ()
+    ) -> pa.Table:
+        """The columns `names`, or all."""
         import pyarrow as pa
         from pyarrow import csv as reader
 
@@ -101,6 +128,7 @@ class CsvBodies:
             ),
             convert_options=reader.ConvertOptions(
                 column_types=types,
+                include_columns=list(names),
                 null_values=list(self._spec.null_values),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,

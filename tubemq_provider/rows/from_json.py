@@ -9,11 +9,14 @@ decide what becomes of bad bodies.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import Bad, Decoded, joined, parse_halving
+from tubemq_provider.rows.ddl import DEEPEST
 from tubemq_provider.rows.json_types import sayable
+from tubemq_provider.rows.numbers import wide_decimal
 from tubemq_provider.rows.spec import SUBJECT
 
 if TYPE_CHECKING:
@@ -25,6 +28,10 @@ _OBJECT: Final = rb"^[ \t]*\{"
 _SPACES: Final = {ord("\n"): " ", ord("\r"): " "}
 _MORE: Final = rb"\}[ \t\r]*[^ \t\r,\]}]"
 """After a closing brace come a comma, another bracket or the end, unless it is in a string."""
+_NESTING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_DEEPEST: Final = 1 + DEEPEST
+"""The outermost object is no type of a column."""
+_STEP: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 _NO_NUMBERS: Final = (rb"NaN[\s,\]}]", rb"Inf[\s,\]}i]")
 """What Arrow takes for numbers, though it is not JSON. Two searches, because RE2 is four times as
 fast with a beginning that is always the same."""
@@ -63,7 +70,7 @@ class JsonBodies:
         rows = table.combine_chunks().to_batches()
         if not rows:
             return pa.RecordBatch.from_pylist([], self.schema)
-        columns = [_with_dates(rows[0].column(item.name), item.type) for item in self.schema]
+        columns = [_as_said(rows[0].column(item.name), item.type) for item in self.schema]
         for column in columns:
             _check_floats(column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -71,10 +78,18 @@ class JsonBodies:
 
 def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
     """The schema that Arrow finds for objects; bad bodies count for nothing, nor do fields that
-    never had a value. Raises `ConfigError` for fields that no column can hold."""
+    never had a value. Raises `ConfigError` for fields that no column can hold, and for bodies that
+    nest deeper than schemas can say."""
     import pyarrow as pa
 
     sound, _, _ = _sorted_out(bodies)
+    depths = [_depth(body) for body in sound.to_pylist()]
+    if any(depth is not None and depth > _DEEPEST for depth in depths):
+        raise ConfigError(
+            f"schema: a record nests too deep for one, with at most {DEEPEST} types in each other",
+            subject=SUBJECT,
+        )
+    sound = sound.filter(pa.array([depth is not None for depth in depths], pa.bool_()))
     found = pa.schema([])
     waiting = [(0, len(sound))] if len(sound) else []
     while waiting:
@@ -87,6 +102,16 @@ def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
                 middle = (start + end) // 2
                 waiting += [(middle, end), (start, middle)]
     return sayable(found, sound)
+
+
+def _depth(body: bytes) -> int | None:
+    """How many objects and lists are in each other; None for brackets that do not belong together.
+    Asked before Arrow makes a type of it, whose recursion ends the process at some thousands."""
+    deepest = depth = 0
+    for sign in _NESTING.finditer(body):
+        depth += _STEP.get(sign[0], 0)
+        deepest = max(deepest, depth)
+    return None if depth else deepest
 
 
 def _read(bodies: pa.BinaryArray, schema: pa.Schema | None, unknown: str) -> pa.Table:
@@ -148,11 +173,14 @@ def _place(bad: Bad) -> int:
 
 
 def _read_as(type_: pa.DataType) -> pa.DataType:
-    """Dates are read as the text they are, and cast: Arrow takes numbers for days."""
+    """Dates are read as the text they are, and cast: Arrow takes numbers for days. Decimals are
+    read with room for every number, and cast: Arrow makes another one of what does not fit."""
     import pyarrow as pa
 
     if pa.types.is_date(type_):
         return pa.string()
+    if pa.types.is_decimal128(type_):
+        return wide_decimal(type_)
     if pa.types.is_list(type_):
         return pa.list_(_read_as(type_.value_type))
     if pa.types.is_struct(type_):
@@ -160,7 +188,7 @@ def _read_as(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def _with_dates(column: pa.Array, type_: pa.DataType) -> pa.Array:
+def _as_said(column: pa.Array, type_: pa.DataType) -> pa.Array:
     """The column with the type of the schema. Arrow's own cast also parses what lies under a null,
     which is no date."""
     import pyarrow as pa
@@ -171,11 +199,11 @@ def _with_dates(column: pa.Array, type_: pa.DataType) -> pa.Array:
     if pa.types.is_list(type_):
         lengths = pc.fill_null(pc.list_value_length(column), 0)
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
-        cells = _with_dates(column.flatten(), type_.value_type)
+        cells = _as_said(column.flatten(), type_.value_type)
         return pa.ListArray.from_arrays(offsets, cells, type_, mask=column.is_null())
     if pa.types.is_struct(type_):
         children = zip(column.flatten(), type_, strict=True)
-        cells = [_with_dates(child, item.type) for child, item in children]
+        cells = [_as_said(child, item.type) for child, item in children]
         return pa.StructArray.from_arrays(cells, fields=list(type_), mask=column.is_null())
     return column.cast(type_)
 

@@ -76,6 +76,10 @@ def _struct(descriptor: Any, inside: tuple[str, ...]) -> pa.DataType:
             f"message: {descriptor.full_name} contains itself, which has no column",
             subject=SUBJECT,
         )
+    if not descriptor.fields:
+        raise ConfigError(
+            f"message: {descriptor.full_name} has no fields, so it has no column", subject=SUBJECT
+        )
     inside = (*inside, descriptor.full_name)
     return pa.struct([(item.name, _type(item, inside)) for item in descriptor.fields])
 

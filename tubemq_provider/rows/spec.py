@@ -22,6 +22,9 @@ SUBJECT: Final = "decode"
 
 FORMATS: Final = ("json", "csv", "avro", "protobuf", "tdmsg", "function")
 
+_DELIMITER: Final = ","
+_QUOTE: Final = '"'
+
 _TAKES: Final = {
     "json": {"schema", "schema_file", "unknown_fields"},
     "csv": {"schema", "schema_file", "delimiter", "quote", "null_values"},
@@ -61,8 +64,8 @@ class DecodeSpec:
     then: DecodeSpec | None = None
     columns: tuple[str, ...] | None = None
     prefix: str = ""
-    delimiter: str = ","
-    quote: str = '"'
+    delimiter: str = _DELIMITER
+    quote: str = _QUOTE
     null_values: tuple[str, ...] = ("",)
     unknown_fields: str = "ignore"
     skip_bytes: int = 0
@@ -149,13 +152,25 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
     skip = document.get("skip_bytes", 0)
     if isinstance(skip, bool) or not isinstance(skip, int) or skip < 0:
         problems.append(f"skip_bytes: {skip!r} is not a whole number >= 0")
-    for name in ("delimiter", "quote"):
-        if name in document and len(str(document[name]).encode()) != 1:
-            problems.append(f"{name}: {document[name]!r} is not one ASCII character")
+    problems += _problems_of_signs(document)
     for name in ("columns", "null_values"):
         if name in document and not _is_texts(document[name]):
             problems.append(f"{name}: {document[name]!r} is not a list of texts, like ['a', 'b']")
     return [*problems, *_problems_of_then(document.get("then"))]
+
+
+def _problems_of_signs(document: Mapping[str, Any]) -> list[str]:
+    """Of delimited text. With signs that Arrow does not take every record would be a bad one."""
+    problems = []
+    for name in ("delimiter", "quote"):
+        sign = document.get(name, ".")
+        if not isinstance(sign, str) or len(sign.encode()) != 1:
+            problems.append(f"{name}: {sign!r} is not one ASCII character")
+        elif sign in "\r\n\0":
+            problems.append(f"{name}: {sign!r} cannot be one: a line break or NUL")
+    if document.get("delimiter", _DELIMITER) == document.get("quote", _QUOTE):
+        problems.append("quote: is the same as 'delimiter'")
+    return problems
 
 
 def _problems_of_schema(document: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tubemq_provider.sinks._table_sink import StagedWindow
 
-__all__ = ["column_misfits", "misfits", "rules_of"]
+__all__ = ["column_misfits", "misfits", "rules_of", "type_problems"]
 
 _NESTED_NULLS: Final = ("containsNull", "valueContainsNull", "nullable", "metadata")
 _WRITER_VERSION: Final = 7
@@ -117,6 +117,22 @@ def column_misfits(
         *unknown_types(table, shape),
         *_column_problems(replace(shape, fields=fields), schema),
     ]
+
+
+def type_problems(schema: pa.Schema) -> list[str]:
+    """Columns of types that Delta does not have."""
+    import pyarrow as pa
+
+    problems = []
+    for field in schema:
+        try:
+            _delta_fields(pa.schema([field]))
+        except Exception:  # noqa: BLE001 - deltalake raises no class of its own, with a trace of Rust
+            problems.append(
+                f"column {field.name!r} is {field.type}, for which Delta has no type; cast it in a "
+                f"transform"
+            )
+    return problems
 
 
 def _partition_problems(shape: Shape, by: PartitionBy | None) -> Iterator[str]:

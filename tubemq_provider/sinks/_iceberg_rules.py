@@ -30,6 +30,7 @@ __all__ = [
     "columns_of",
     "misfits",
     "missing_columns",
+    "type_problems",
 ]
 
 
@@ -58,6 +59,28 @@ def alike_problems(table: Table | None, schema: pa.Schema) -> list[str]:
         return [*case_problems(schema), *path_problems(schema, ())]
     there, paths = _names_in(table), table.schema().column_names
     return [*case_problems(schema, there), *path_problems(schema, there, paths)]
+
+
+def type_problems(table: Table | None, schema: pa.Schema) -> list[str]:
+    """Columns of types that the table, or one made of them, cannot have."""
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, _pyarrow_to_schema_without_ids
+    from pyiceberg.table import TableProperties
+
+    version = TableProperties.DEFAULT_FORMAT_VERSION
+    if table is not None:
+        version = table.metadata.format_version
+    problems = []
+    for field in schema:
+        try:
+            # Whether nanoseconds may be cut is a matter of pyiceberg's configuration.
+            _pyarrow_to_schema_without_ids(pa.schema([field]), True, version)  # noqa: FBT003
+        except (ValueError, TypeError, UnsupportedPyArrowTypeException):
+            problems.append(
+                f"column {field.name!r} is {field.type}, for which the table can have no type; "
+                f"cast it in a transform"
+            )
+    return problems
 
 
 def _names_in(table: Table) -> list[str]:

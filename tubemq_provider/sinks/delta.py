@@ -33,7 +33,7 @@ from tubemq_provider.sinks._delta_log import (
     shape_of,
     values_of,
 )
-from tubemq_provider.sinks._delta_rules import column_misfits, misfits, rules_of
+from tubemq_provider.sinks._delta_rules import column_misfits, misfits, rules_of, type_problems
 from tubemq_provider.sinks._delta_stats import stats_of
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
 from tubemq_provider.sinks._storage import LocalStorage, Storage
@@ -170,7 +170,7 @@ class DeltaSink(TableSink):
     def _prepare(self, staged: StagedWindow | None) -> None:
         table = self._table()
         if staged is not None:
-            self._refuse_alike(table, staged.schema)
+            self._refuse_columns(table, staged.schema)
         if table is None:
             self._create(stub_schema() if staged is None else staged.schema)
             table = self._table()
@@ -186,7 +186,7 @@ class DeltaSink(TableSink):
         `ConfigError` if not."""
         self._change, staged = None, self._staged
         if staged is not None:
-            self._refuse_alike(table, staged.schema)
+            self._refuse_columns(table, staged.schema)
             now = shape_of(table)
             shape = self._wanted(table, now, staged.schema)
             if problems := misfits(table, shape, staged, self._by):
@@ -198,16 +198,16 @@ class DeltaSink(TableSink):
     def check_columns(self, columns: pa.Schema) -> None:
         """See `SchemaSink`. A table that has no columns yet takes all."""
         table = self._table()
-        self._refuse_alike(table, columns)
+        self._refuse_columns(table, columns)
         if table is None or is_stub([field.name for field in table.schema().fields]):
             return
         shape = self._wanted(table, shape_of(table), columns)
         if problems := column_misfits(table, shape, columns, self._by):
             raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
-    def _refuse_alike(self, table: DeltaTable | None, schema: pa.Schema) -> None:
+    def _refuse_columns(self, table: DeltaTable | None, schema: pa.Schema) -> None:
         there = () if table is None else [field.name for field in table.schema().fields]
-        if problems := case_problems(schema, there):
+        if problems := [*case_problems(schema, there), *type_problems(schema)]:
             raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
     def _wanted(self, table: DeltaTable, now: Shape, schema: pa.Schema) -> Shape:

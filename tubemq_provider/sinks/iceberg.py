@@ -35,6 +35,7 @@ from tubemq_provider.sinks._iceberg_rules import (
     columns_of,
     misfits,
     missing_columns,
+    type_problems,
 )
 from tubemq_provider.sinks._iceberg_spec import as_nullable, set_spec
 from tubemq_provider.sinks._storage import LocalStorage, Storage, StorageBook
@@ -194,7 +195,7 @@ class IcebergSink(TableSink):
     def _prepare(self, staged: StagedWindow | None) -> None:
         table = self._table()
         if staged is not None:
-            self._refuse_alike(table, staged.schema)
+            self._refuse_columns(table, staged.schema)
         if table is None:
             self._create(stub_schema() if staged is None else staged.schema)
             table = self._existing_table()
@@ -281,14 +282,14 @@ class IcebergSink(TableSink):
     def check_columns(self, columns: pa.Schema) -> None:
         """See `SchemaSink`. A table that has no columns yet takes all."""
         table = self._table()
-        self._refuse_alike(table, columns)
+        self._refuse_columns(table, columns)
         if table is None or is_stub(table.schema().column_names):
             return
         if problems := column_misfits(table, columns, self._by, self._evolution):
             raise ConfigError(problems, subject=f"Iceberg table {self._identifier}")
 
-    def _refuse_alike(self, table: Table | None, schema: pa.Schema) -> None:
-        if problems := alike_problems(table, schema):
+    def _refuse_columns(self, table: Table | None, schema: pa.Schema) -> None:
+        if problems := [*alike_problems(table, schema), *type_problems(table, schema)]:
             raise ConfigError(problems, subject=f"Iceberg table {self._identifier}")
 
     def _misfits(self, table: Table, window: TableWindow) -> list[str]:

@@ -20,6 +20,7 @@ from rocketmq_client.model import (
     Address,
     ClientSettings,
     Queue,
+    QueueEnds,
     QueueRange,
     address_text,
     tag_names,
@@ -272,6 +273,10 @@ def _window(values: OptionParser) -> WindowPlan | None:
     except ValueError as error:
         values.problems.append(f"window: {error}")
         return None
+    for name, fixed in zip(_NAMES, (plan.topic, plan.group), strict=True):
+        if values.text(name) not in (None, fixed):
+            problem = f"{values.text(name)!r} differs from the window's {fixed!r}"
+            values.problems.append(f"{name}: {problem}")
     if plan.source != FORMAT:
         values.problems.append(f"window: it is of a source of kind {plan.source!r}")
     return plan
@@ -327,19 +332,50 @@ def _ranges(read: _Read, metadata: Any, route: Any) -> tuple[QueueRange, ...]:
         from tubemq_provider.windows.plan import WindowPlan
 
         return tuple(WindowPlan.from_document(json.loads(read.window)).reads())
-    ends = metadata.ends(read.topic, stable="latest" not in read.end, route=route)
     start, end = (_bounds(text, read.topic) for text in (read.start, read.end))
+    _check_words({"startingOffsets": start, "endingOffsets": end})
+    ends = metadata.ends(read.topic, stable=end != "latest", route=route)
     _check_named({"startingOffsets": start, "endingOffsets": end}, ends, read.topic)
-    found = []
+    found, problems = [], []
     for queue, known in sorted(ends.items(), key=lambda item: SPACE.order(item[0].key)):
-        words = {
-            "earliest": known.min_offset,
-            "stable": known.max_offset,
-            "latest": known.latest_offset,
-        }
-        first, last = (_offset(bound, queue, words) for bound in (start, end))
-        found.append(QueueRange(queue, min(first, last), last))
+        first, last = _bound(start, queue), _bound(end, queue)
+        problems += _problems(first, last, known)
+        at, until = _offset(first, known), _offset(last, known)
+        found.append(QueueRange(queue, min(at, until), until))
+    if problems:
+        raise ConfigError(problems, subject=SUBJECT)
     return tuple(found)
+
+
+def _check_words(bounds: Mapping[str, str | Mapping[str, int | str]]) -> None:
+    """Raises `ConfigError` for words with which a read would always be empty."""
+    said = {
+        option: {bound} if isinstance(bound, str) else {*bound.values()}
+        for option, bound in bounds.items()
+    }
+    problems = [
+        f"{option}: {word!r} makes no sense here, the read would always be empty"
+        for option, given in said.items()
+        for word in _WORDS
+        if word in given and (word == "earliest") == (option == "endingOffsets")
+    ]
+    if problems:
+        raise ConfigError(problems, subject=SUBJECT)
+
+
+def _problems(first: int | str, last: int | str, known: QueueEnds) -> list[str]:
+    """What is wrong with the offsets of a queue: a range that is turned round, or that the broker
+    does not have. A read of it would be empty, or wait for ever, and nobody would see why."""
+    of, readable = f"of partition {known.queue.key}", known.latest_offset
+    at, until = _offset(first, known), _offset(last, known)
+    problems = [
+        f"{option}: {offset} {of} is beyond the broker's end {readable}"
+        for option, offset in (("startingOffsets", at), ("endingOffsets", until))
+        if offset > readable
+    ]
+    if isinstance(last, int) and at > until and not problems:
+        problems.append(f"startingOffsets: {at} {of} is beyond endingOffsets {until}")
+    return problems
 
 
 def _check_named(
@@ -367,11 +403,21 @@ def _bounds(text: str, topic: str) -> str | Mapping[str, int | str]:
         document = json.loads(text)
     except ValueError as error:
         raise ConfigError(f"{text!r} is none of {_WORDS}, nor JSON", subject=SUBJECT) from error
-    return parse_offsets(document, topic, subject=SUBJECT, space=SPACE)
+    found = parse_offsets(document, topic, subject=SUBJECT, space=SPACE)
+    # There the word is an older one for "stable".
+    latest = {key for key, bound in document[topic].items() if bound == "latest"}
+    return {key: "latest" if key in latest else bound for key, bound in found.items()}
 
 
-def _offset(bound: str | Mapping[str, int | str], queue: Queue, words: Mapping[str, int]) -> int:
-    value = bound if isinstance(bound, str) else bound.get(queue.key)
+def _bound(bounds: str | Mapping[str, int | str], queue: Queue) -> int | str:
+    value = bounds if isinstance(bounds, str) else bounds.get(queue.key)
     if value is None:
         raise ConfigError(f"partition {queue.key} is not named", subject=SUBJECT)
-    return words[value] if isinstance(value, str) else value
+    return value
+
+
+def _offset(bound: int | str, known: QueueEnds) -> int:
+    if isinstance(bound, int):
+        return bound
+    words = {"earliest": known.min_offset, "stable": known.max_offset}
+    return words.get(bound, known.latest_offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from typing import Any
@@ -82,3 +83,21 @@ def test_the_page_of_spark_is_told_as_soon_as_there_is_one() -> None:
     )
     NarratedEngine(auto, narrator).ingest(plan_of(5), Staging("w", "a", ""), lambda _: None)
     assert pages == ["http://driver:4040", "before the read"]
+
+
+def test_the_progress_of_spark_is_told_as_that_of_the_engine_session_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Spark(Noting):
+        on_tasks: Any = None
+
+        def ingest(self, plan: WindowPlan, staging: Staging, progress: Any) -> IngestCounts:
+            self.on_tasks(3, 8)
+            return IngestCounts(dict.fromkeys(plan.ranges, 0))
+
+    log: Any = logging.getLogger("test")
+    narrator = Narrator(log, threading.Event(), "/lake", clock=itertools.count(0, 60).__next__)
+    auto = AutoEngine(lambda: Noting("inline", []), lambda: Spark("session", []), inline_up_to=1)
+    with caplog.at_level(logging.INFO, "test"):
+        NarratedEngine(auto, narrator).ingest(plan_of(5), Staging("w", "a", ""), lambda _: None)
+    assert "3 of 8 tasks are done" in caplog.text

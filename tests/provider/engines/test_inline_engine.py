@@ -14,6 +14,7 @@ from tubemq_client import COLUMNS, Gap
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import OffsetRange
 from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Engine, Staging
@@ -113,3 +114,14 @@ def test_files_have_about_the_size_that_is_asked(staging: Staging) -> None:
     assert len(list(Path(staging.path).iterdir())) > 4
     found = pq.read_table(staging.path)["value"].to_pylist()
     assert sorted(found) == expected({"1:0": 1120, "1:1": 1120})
+
+
+def test_progress_counts_records_whatever_rows_are_made_of_them(staging: Staging) -> None:
+    told: list[tuple[str, int, int]] = []
+    spec = DecodeSpec("json", schema="id bigint")
+    engine = InlineEngine(open_fake, decode=spec, corrupt_records="drop")
+    engine.on_read = lambda *seen: told.append(seen)
+    counts = engine.ingest(PLAN, staging, ignore)
+    assert counts.total == 0  # no body is JSON
+    assert told[-1][2] == sum((counts.read or {}).values()) == 40
+    assert {key: records for key, records, _ in told if records} == {"1:0": 20, "1:1": 20}

@@ -130,6 +130,17 @@ def test_an_avro_decimal_that_no_column_holds_is_named(precision: dict[str, int]
         RowDecoder(DecodeSpec.parse({"format": "avro", "schema": schema}), RECORDS)
 
 
+def test_a_record_without_fields_is_named_when_the_schema_is_read() -> None:
+    nothing = {"type": "record", "name": "Nothing", "fields": []}
+    for schema in (
+        avro_record(a=["null", nothing]),
+        avro_record(a={"type": "array", "items": nothing}),
+        json.dumps(nothing),
+    ):
+        with pytest.raises(ConfigError, match=r"record '(shop\.)?Nothing' has no fields"):
+            RowDecoder(DecodeSpec.parse({"format": "avro", "schema": schema}), RECORDS)
+
+
 def test_a_value_that_no_column_holds_makes_the_record_bad_and_is_not_lost() -> None:
     schema = pa.schema([("s", pa.struct([("p", pa.int32())]))])
     values: list[dict[str, Any]] = [{"s": {"p": 1}}, {"s": {"q": 2}}, {"s": None, "t": 3}]

@@ -265,6 +265,26 @@ def test_protobuf_messages_become_columns(tmp_path: Path) -> None:
         )
 
 
+def test_a_protobuf_message_without_fields_is_named_when_the_set_is_read() -> None:
+    from google.protobuf import descriptor_pb2 as pb
+
+    file = pb.FileDescriptorProto(name="demo.proto", package="demo", syntax="proto3")
+    file.message_type.add(name="Nothing")
+    order = file.message_type.add(name="Order")
+    order.field.add(
+        name="ping",
+        number=1,
+        type="TYPE_MESSAGE",
+        label="LABEL_OPTIONAL",
+        type_name=".demo.Nothing",
+    )
+    files = base64.b64encode(pb.FileDescriptorSet(file=[file]).SerializeToString()).decode()
+    for message in ("demo.Order", "demo.Nothing"):
+        spec = DecodeSpec("protobuf", message=message, descriptor=files)
+        with pytest.raises(ConfigError, match=r"message: demo\.Nothing has no fields"):
+            RowDecoder(spec, RECORDS)
+
+
 def packed(*bodies: bytes, attributes: str = "streamId=a&dt=1") -> bytes:
     builder = TDMsgBuilder()
     for body in bodies:
@@ -412,6 +432,12 @@ def test_an_empty_batch_has_the_schema_too() -> None:
         ),
         ({"format": "protobuf"}, "message: is needed"),
         ({"format": "csv", "schema": "a int", "delimiter": "||"}, "is not one ASCII character"),
+        ({**CSV, "delimiter": "\n"}, r"delimiter: '\n' cannot be one: a line break or NUL"),
+        ({**CSV, "quote": "\r"}, r"quote: '\r' cannot be one: a line break or NUL"),
+        ({**CSV, "quote": "\0"}, r"quote: '\x00' cannot be one: a line break or NUL"),
+        ({**CSV, "delimiter": 1}, "delimiter: 1 is not one ASCII character"),
+        ({**CSV, "delimiter": '"'}, "quote: is the same as 'delimiter'"),
+        ({**CSV, "delimiter": "|", "quote": "|"}, "quote: is the same as 'delimiter'"),
         ({**CSV, "null_values": "NULL"}, "null_values: 'NULL' is not a list of texts"),
         ({**CSV, "null_values": [0]}, "null_values: [0] is not a list of texts"),
         ({**CSV, "columns": "partition"}, "columns: 'partition' is not a list of texts"),

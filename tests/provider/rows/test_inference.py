@@ -104,3 +104,16 @@ def test_a_schema_file_that_holds_none_is_named(tmp_path: Path, format_: str) ->
         DecodeSpec.parse({"format": format_, "schema_file": str(path)})
     with pytest.raises(ConfigError, match=r"schema_file: .*orders\.ddl: .*expected a name"):
         settle(spec, lambda: pa.array([], pa.binary()))
+
+
+@pytest.mark.parametrize(("begin", "end"), [(b'{"a":', b"}"), (b'{"a":[[', b"]]}")])
+def test_a_record_that_nests_without_an_end_ends_no_process(
+    tmp_path: Path, begin: bytes, end: bytes
+) -> None:
+    path = tmp_path / "orders.ddl"
+    with pytest.raises(ConfigError, match="at most 64 types in each other"):
+        settled(path, b'{"id": 1}', begin * 50_000 + b"1" + end * 50_000)
+    assert not path.exists()
+    assert settled(
+        path, b'{"id": 1}', b'{"s": "' + begin[:1] * 100 + b'"}', begin * 100
+    ).schema == ("`id` bigint, `s` string")

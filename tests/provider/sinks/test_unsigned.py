@@ -1,5 +1,5 @@
-"""Unsigned integers in tables that know none: what fits is there, and what does not is refused
-before a reader can stumble over it."""
+"""Types that tables do not have. Unsigned integers: what fits is there, and what does not is
+refused before a reader can stumble over it. Others are refused by the column's name."""
 
 from __future__ import annotations
 
@@ -54,3 +54,30 @@ def test_what_does_not_fit_is_refused_with_the_way_out(
             write(opened(sink, tmp_path), 2, [row(kind, bad)[0]], schema)
     table = table_of(opened(sink, tmp_path))
     assert [good, None] == sorted(table["value"].to_pylist(), key=lambda value: value is None)
+
+
+INTERVAL = pa.duration("us")
+
+
+@pytest.mark.parametrize(
+    ("sink", "kind", "value"),
+    [
+        ("delta", INTERVAL, 1),
+        ("delta", pa.struct([("x", INTERVAL)]), {"x": 1}),
+        ("delta", pa.time64("ns"), 1),
+        ("iceberg", INTERVAL, 1),
+        ("iceberg", pa.list_(INTERVAL), [1]),
+        ("iceberg", pa.time64("ns"), 1),
+        ("iceberg", pa.null(), None),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("windows", [0, 1])
+def test_a_type_that_a_table_cannot_have_is_named_with_its_column(
+    sink: str, kind: pa.DataType, value: Any, windows: int, tmp_path: Path
+) -> None:
+    if windows:
+        write(opened(sink, tmp_path), 1, [row(pa.string(), "a")[0]], row(pa.string(), "a")[1])
+    given, schema = row(kind, value)
+    with pytest.raises(ConfigError, match=r"column 'value' is .*no type; cast it in a transform"):
+        write(opened(sink, tmp_path), 2, [given], schema)

@@ -66,6 +66,62 @@ def test_queues_that_are_there_may_be_named(rocketmq: EmbeddedRocketMQ) -> None:
     assert found == ["orders@broker-a:0[1,4)", "orders@broker-b:0[1,4)"]
 
 
+def given(start: Any = None, end: Any = None) -> dict[str, str]:
+    """Options that say where both queues begin and end."""
+    sides = {"startingOffsets": start, "endingOffsets": end}
+    texts = {
+        name: side if isinstance(side, str) else json.dumps({"orders": dict.fromkeys(QUEUES, side)})
+        for name, side in sides.items()
+        if side is not None
+    }
+    return {"topic": "orders", "group": "lake", **texts}
+
+
+@pytest.mark.parametrize(
+    ("sides", "sentence"),
+    [
+        (given(4, 1), "startingOffsets: 4 of partition broker-a:0 is beyond endingOffsets 1"),
+        (given(6), "startingOffsets: 6 of partition broker-a:0 is beyond the broker's end 5"),
+        (given(6, 7), "startingOffsets: 6 of partition broker-a:0 is beyond the broker's end 5"),
+        (given(0, 6), "endingOffsets: 6 of partition broker-a:0 is beyond the broker's end 5"),
+        (given("latest"), "startingOffsets: 'latest' makes no sense here"),
+        (given("stable"), "startingOffsets: 'stable' makes no sense here"),
+        (given(0, "earliest"), "endingOffsets: 'earliest' makes no sense here"),
+        (
+            given('{"orders": {"broker-a:0": 0, "broker-b:0": "latest"}}'),
+            "startingOffsets: 'latest' makes no sense here",
+        ),
+    ],
+)
+def test_offsets_that_would_read_nothing_without_a_word_are_refused(
+    rocketmq: EmbeddedRocketMQ, sides: dict[str, str], sentence: str
+) -> None:
+    fill(rocketmq)
+    with pytest.raises(ConfigError) as caught:
+        planned(rocketmq, **sides)
+    assert any(sentence in problem for problem in caught.value.problems)
+
+
+def test_ranges_may_be_empty_where_they_are_asked_to_be(rocketmq: EmbeddedRocketMQ) -> None:
+    fill(rocketmq)
+    assert planned(rocketmq, **given(5)) == ["orders@broker-a:0[5,5)", "orders@broker-b:0[5,5)"]
+    assert planned(rocketmq, **given(3, 3)) == ["orders@broker-a:0[3,3)", "orders@broker-b:0[3,3)"]
+    both = '{"orders": {"broker-a:0": "latest", "broker-b:0": "stable"}}'
+    assert planned(rocketmq, **given("earliest", both)) == [
+        "orders@broker-a:0[0,5)",
+        "orders@broker-b:0[0,5)",
+    ]
+
+
+def test_a_window_and_other_names_beside_it_are_refused(rocketmq: EmbeddedRocketMQ) -> None:
+    fill(rocketmq)
+    whole = window(dict.fromkeys(QUEUES, (0, 5)))
+    assert len(planned(rocketmq, window=whole, topic="orders", group="lake")) == 2
+    for name, other in (("topic", "order"), ("group", "river")):
+        with pytest.raises(ConfigError, match=f"{name}: '{other}' differs from the window's"):
+            planned(rocketmq, window=whole, **{name: other})
+
+
 def test_a_window_waits_for_its_brokers_and_needs_no_others(rocketmq: EmbeddedRocketMQ) -> None:
     fill(rocketmq)
     both = window(dict.fromkeys(QUEUES, (0, 5)))

@@ -1,0 +1,72 @@
+"""Numbers that Arrow would change without a word make their record bad, in every format."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.provider.rows.decoded import decode
+
+pa = pytest.importorskip("pyarrow")
+
+
+@pytest.mark.parametrize(
+    ("type_", "sound", "too_big"),
+    [
+        ("decimal(5,2)", ["999.99", "-999.99", "1e2", "0.1"], ["99999", "-1000", "1e4", "1000.5"]),
+        ("decimal(18,2)", ["9999999999999999.99"], ["99999999999999999", "10000000000000000.1"]),
+        ("decimal(38,38)", ["1e-38", "-0.5"], ["100", "1", "-1e37"]),
+        ("decimal(38,18)", ["99999999999999999999"], ["100000000000000000000", "9" * 38]),
+        ("decimal(38,0)", ["9" * 38], ["1" + "0" * 38, str(2**128), str(2**256)]),
+    ],
+)
+@pytest.mark.parametrize(
+    "form", ['{{"a": {}}}', '{{"a": "{}"}}', '{{\n"s": [{{"a": {}}}]}}', "{} "]
+)
+def test_a_decimal_that_its_column_has_no_room_for_is_bad(
+    form: str, type_: str, sound: list[str], too_big: list[str]
+) -> None:
+    csv = "{{" not in form
+    schema = f"a {type_}" if csv else f"a {type_}, s array<struct<a: {type_}>>"
+    spec = {"format": "csv" if csv else "json", "schema": schema}
+    bodies = [form.format(number).encode() for number in (*sound, *too_big)]
+    rows, bad = decode(spec, bodies)
+    cells = [row["s"][0]["a"] if not csv and row["s"] else row["a"] for row in rows]
+    assert cells == [Decimal(number) for number in sound]
+    assert [entry.position for entry in bad] == list(range(len(sound), len(bodies)))
+
+
+def test_a_number_that_is_too_big_for_its_column_is_bad_and_infinity_is_not() -> None:
+    spec = {"format": "csv", "schema": "f float, d double, n string"}
+    bodies = [b"1e39,1,a", b"1,-1e400,b", b"inf,-Infinity,c", b"0.5,1e300,", b",,\xc3\xa9"]
+    rows, bad = decode(spec, bodies)
+    assert [(row["f"], row["d"]) for row in rows] == [
+        (float("inf"), float("-inf")),
+        (0.5, 1e300),
+        (None, None),
+    ]
+    assert [(entry.position, entry.reason) for entry in bad] == [
+        (0, "a number is too big to be stored in a float"),
+        (1, "a number is too big to be stored in a double"),
+    ]
+
+
+def halves(records: Any) -> Any:
+    """A function whose numbers are doubles."""
+    one = pa.array([1e39 if body == b"big" else 0.5 for body in records["value"].to_pylist()])
+    columns = [one, pa.StructArray.from_arrays([one], ["x"])]
+    columns.append(pa.array([[cell.as_py()] for cell in one], pa.list_(pa.float64())))
+    return pa.RecordBatch.from_arrays(columns, ["f", "s", "l"])
+
+
+@pytest.mark.parametrize("schema", ["f float", "s struct<y: int, x: float>", "l array<float>"])
+def test_a_number_of_a_function_does_not_become_infinite(schema: str) -> None:
+    spec = {"format": "function", "function": f"{__name__}.halves", "schema": schema}
+    rows, _ = decode(spec, [b"small"])
+    assert "0.5" in str(rows)
+    with pytest.raises(pa.ArrowInvalid, match="too big to be stored in a float"):
+        decode(spec, [b"small", b"big"])
+    rows, _ = decode({**spec, "schema": schema.replace("float", "double")}, [b"big"])
+    assert "1e+39" in str(rows)

@@ -1,0 +1,69 @@
+"""Numbers that Arrow's readers and casts would change without an error, found before they are rows.
+
+A reader brings a decimal to the scale of its column by multiplying it, and looks neither at the
+column's precision nor at its 128 bits: 99999 in a ``decimal(5,2)`` comes back from Parquet as
+-67773.16. What is too big for a ``float`` becomes infinite. This module must not parse bodies or
+decide what becomes of bad ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["check_finite", "check_texts", "wide_decimal"]
+
+_DIGITS: Final = 76
+"""Of Arrow's widest decimal."""
+
+
+def wide_decimal(type_: pa.Decimal128Type) -> pa.Decimal256Type:
+    """What a decimal is read as: a type in which each number that it takes has room for all digits
+    of the scale. A cast from it to `type_` raises `pyarrow.ArrowInvalid` for what does not fit."""
+    import pyarrow as pa
+
+    return pa.decimal256(_DIGITS - type_.scale, type_.scale)
+
+
+def check_texts(column: pa.Array, texts: pa.Array) -> None:
+    """Raises `pyarrow.ArrowInvalid` unless the numbers of `column`, which a reader of CSV has made
+    of `texts`, are those that the texts say. Reads what the reader itself has accepted only."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_decimal(column.type):
+        trimmed = pc.ascii_trim(texts, characters=" \t")
+        trimmed.cast(wide_decimal(column.type)).cast(column.type)
+        return
+    if pc.any(pc.and_(pc.is_inf(column), pc.match_substring_regex(texts, "[0-9]"))).as_py():
+        raise _too_big(column.type)
+
+
+def check_finite(before: pa.Array, after: pa.Array) -> None:
+    """Raises `pyarrow.ArrowInvalid` if a number of `before` became infinite in `after`, which is
+    cast from it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = after.type
+    if pa.types.is_struct(kind):
+        there = dict(zip([item.name for item in before.type], before.flatten(), strict=True))
+        for item, column in zip(kind, after.flatten(), strict=True):
+            if item.name in there:
+                check_finite(there[item.name], column)
+    elif pa.types.is_map(kind):
+        check_finite(before.items, after.items)
+    elif pa.types.is_list(kind):
+        check_finite(before.flatten(), after.flatten())
+    elif pa.types.is_float32(kind) and pa.types.is_float64(before.type):
+        infinite = pc.and_(pc.is_inf(after), pc.is_finite(before))
+        if pc.any(infinite).as_py():
+            raise _too_big(kind)
+
+
+def _too_big(kind: pa.DataType) -> pa.ArrowInvalid:
+    import pyarrow as pa
+
+    return pa.ArrowInvalid(f"a number is too big to be stored in a {kind}")
