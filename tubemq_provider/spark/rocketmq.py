@@ -20,6 +20,7 @@ from rocketmq_client.model import (
     Address,
     ClientSettings,
     Queue,
+    QueueEnds,
     QueueRange,
     address_text,
     tag_names,
@@ -29,6 +30,7 @@ from tubemq_provider.sources.rocketmq.columns import COLUMNS
 from tubemq_provider.sources.rocketmq.reading import QueueReader
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.spark.credentials_file import secret_file
+from tubemq_provider.spark.offset_options import MISUSE, unique_keys
 from tubemq_provider.spark.option_parser import Option, OptionParser, decode_option
 from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of
 
@@ -327,10 +329,12 @@ def _ranges(read: _Read, metadata: Any, route: Any) -> tuple[QueueRange, ...]:
         from tubemq_provider.windows.plan import WindowPlan
 
         return tuple(WindowPlan.from_document(json.loads(read.window)).reads())
-    ends = metadata.ends(read.topic, stable="latest" not in read.end, route=route)
-    start, end = (_bounds(text, read.topic) for text in (read.start, read.end))
+    start = _bounds("startingOffsets", read.start, read.topic)
+    end = _bounds("endingOffsets", read.end, read.topic)
+    stable = any("stable" in (b if isinstance(b, str) else b.values()) for b in (start, end))
+    ends = metadata.ends(read.topic, stable=stable, route=route)
     _check_named({"startingOffsets": start, "endingOffsets": end}, ends, read.topic)
-    found = []
+    found, problems = [], []
     for queue, known in sorted(ends.items(), key=lambda item: SPACE.order(item[0].key)):
         words = {
             "earliest": known.min_offset,
@@ -338,8 +342,27 @@ def _ranges(read: _Read, metadata: Any, route: Any) -> tuple[QueueRange, ...]:
             "latest": known.latest_offset,
         }
         first, last = (_offset(bound, queue, words) for bound in (start, end))
-        found.append(QueueRange(queue, min(first, last), last))
+        if problem := _problem(queue, first, last, known):
+            problems.append(problem)
+        else:
+            found.append(QueueRange(queue, first, last))
+    if problems:
+        raise ConfigError(problems, subject=SUBJECT)
     return tuple(found)
+
+
+def _problem(queue: Queue, first: int, last: int, known: QueueEnds) -> str | None:
+    """Why there is nothing between two offsets that could be read: as an empty read it would be
+    taken for a queue without new records."""
+    where = f"of queue {queue.key} of topic {queue.topic!r}"
+    if last > known.latest_offset:
+        return f"endingOffsets: {last} {where} is beyond the broker's end {known.latest_offset}"
+    if first > last:
+        return (
+            f"startingOffsets: {first} {where} is beyond the end {last}; if the broker lost "
+            "records in a crash or they are not on its disk yet, start lower or read later"
+        )
+    return None
 
 
 def _check_named(
@@ -358,16 +381,32 @@ def _check_named(
         raise ConfigError(problems, subject=SUBJECT)
 
 
-def _bounds(text: str, topic: str) -> str | Mapping[str, int | str]:
+def _bounds(option: str, text: str, topic: str) -> str | Mapping[str, int | str]:
+    """A word for all queues, or offsets and words by queue as they were typed."""
     if text in _WORDS:
+        _refuse_misused(option, (text,))
         return text
     from tubemq_provider.windows.policies import parse_offsets
 
     try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"{text!r} is none of {_WORDS}, nor JSON", subject=SUBJECT) from error
-    return parse_offsets(document, topic, subject=SUBJECT, space=SPACE)
+        document = json.loads(text, object_pairs_hook=unique_keys)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{option}: {text!r} is none of {_WORDS}, nor JSON ({error})", subject=SUBJECT
+        ) from error
+    parsed = parse_offsets(document, topic, subject=SUBJECT, space=SPACE)
+    typed: Mapping[str, int | str] = document[topic]
+    _refuse_misused(option, [typed[key] for key in parsed])
+    return typed
+
+
+def _refuse_misused(option: str, bounds: Collection[int | str]) -> None:
+    misused = [word for word in _WORDS if word in bounds and (option, word) in MISUSE]
+    if misused:
+        raise ConfigError(
+            [f"{option}: {word!r} makes no sense here, {MISUSE[option, word]}" for word in misused],
+            subject=SUBJECT,
+        )
 
 
 def _offset(bound: str | Mapping[str, int | str], queue: Queue, words: Mapping[str, int]) -> int:
