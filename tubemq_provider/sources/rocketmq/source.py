@@ -36,6 +36,7 @@ from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.instants import Resolved, TimeResolver
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.probing import ReadRange
+from tubemq_provider.windows.spaces import filters_of
 
 __all__ = ["CONFIG", "RocketMQSource", "StoreTime", "milliseconds_of", "open_source"]
 
@@ -67,7 +68,7 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
         tags: Sequence[str] = (),
     ) -> None:
         super().__init__(settings, identity=identity, topic=topic, group=group)
-        self._tags = tuple(tags)
+        self._tags = filters_of(tags)
 
     # Looking
 
