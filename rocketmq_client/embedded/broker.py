@@ -29,6 +29,7 @@ from rocketmq_client.model import Address, Credentials
 __all__ = ["EmbeddedBroker", "Topic"]
 
 _MAX_BODY = 4 * 1024 * 1024
+_MOST_PROPERTIES = 32_767
 _LONGEST_TOPIC = 127
 
 
@@ -206,6 +207,8 @@ class EmbeddedBroker:
         flag = int_field(request, "flag" if long else "h", 0)
         own = request.fields.get("properties" if long else "i", "").encode()
         if request.code != 320:
+            if len(own) + len(_added()) > _MOST_PROPERTIES:
+                raise Refused(13, "the message is illegal, maybe properties length not matched.")
             return [NewRecord(request.body, own + _added(), flag, sys_flag, born, channel.peer)]
         try:
             elements = decode_batch(request.body)

@@ -120,3 +120,5 @@ def test_a_send_says_what_is_wrong(shell: Shell, site: Site) -> None:
             producer.send(topic, b"x", properties={"a\x01": "b"})
         with pytest.raises(errors.ConfigError, match="TAGS"):
             producer.send(topic, b"x", properties={"TAGS": "b"})
+        with pytest.raises(errors.IllegalRequest, match="code 13"):  # with what brokers add
+            producer.send(topic, b"x", properties={"n": "v" * 32_710})
