@@ -30,6 +30,7 @@ __all__ = [
     "offset_id",
     "parse_record",
     "parse_records",
+    "position_in",
     "scan",
 ]
 
@@ -257,6 +258,12 @@ def parse_records(data: bytes) -> list[StoredRecord]:
         record, pos = parse_record(data, pos)
         found.append(record)
     return found
+
+
+def position_in(data: bytes) -> int:
+    """Where in its broker's log the record lies that these bytes begin with, whole or not; -1 if
+    they are too few."""
+    return _HEAD.unpack_from(data)[6] if len(data) >= _HEAD.size else -1
 
 
 def parse_record(data: bytes, pos: int) -> tuple[StoredRecord, int]:

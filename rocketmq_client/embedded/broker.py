@@ -54,6 +54,7 @@ class EmbeddedBroker:
         self.groups = Groups()
         self.pulls = Pulls(self.storage)
         self.busy = False
+        self.version = "V5_5_0"
         self.dispatch_behind_bytes = 0
         self.options: dict[str, str] = {"brokerName": name, "flushDiskType": "ASYNC_FLUSH"}
         self._credentials = credentials
@@ -244,7 +245,7 @@ class EmbeddedBroker:
     def _runtime_info(self, request: Command, _channel: Channel) -> Command:
         seconds = (_now_ms() - self._booted_ms) // 1000
         table = {
-            "commitLogMinOffset": "0",
+            "commitLogMinOffset": str(self.storage.log_start),
             "commitLogMaxOffset": str(self.storage.position),
             "remainHowManyDataToFlush": _human(self.storage.position - self.storage.flushed),
             "bootTimestamp": str(self._booted_ms),
@@ -253,7 +254,7 @@ class EmbeddedBroker:
             "dispatchBehindBytes": str(self.dispatch_behind_bytes),
             "pageCacheLockTimeMills": "0",
             "earliestMessageTimeStamp": str(self.storage.earliest_ms),
-            "brokerVersionDesc": "V5_5_0",
+            "brokerVersionDesc": self.version,
         }
         return answer(request, body=write_json({"table": table}))
 
