@@ -193,7 +193,7 @@ def _scan_one(
     body = data[start:stop]
     stop += len(short)
     properties = data[stop + 2 : stop + 2 + int.from_bytes(data[stop : stop + 2], "big")]
-    if stop + 2 + len(properties) != pos + size:
+    if stop + 2 + len(properties) != pos + size or pos + size > len(data):
         raise errors.ProtocolViolation(f"a record of {size} bytes at {pos} does not add up")
     if crc32(body) & _CRC_MASK != crc:
         columns.corrupt.append(len(columns.offsets))
