@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rocketmq_client.model import OutgoingMessage
 
-__all__ = ["MOST_IN_A_BATCH", "check_in_batch", "check_record", "property_text"]
+__all__ = ["MOST_IN_A_BATCH", "check_in_batch", "check_record", "held_back_by", "property_text"]
 
 _RESERVED: Final = frozenset({KEYS, TAGS, UNIQ_KEY, WAIT})
 _MOST_PROPERTY_BYTES: Final = 32_767
@@ -49,10 +49,15 @@ def check_record(message: OutgoingMessage) -> None:
         raise errors.ConfigError(problems, subject="record")
 
 
+def held_back_by(message: OutgoingMessage) -> frozenset[str]:
+    """Properties that let brokers deliver a record later, which only a single send can ask for."""
+    return _IGNORED_IN_A_BATCH & (message.properties or {}).keys()
+
+
 def check_in_batch(message: OutgoingMessage) -> None:
     """As `check_record`, for a record that is sent in a batch."""
     check_record(message)
-    if ignored := _IGNORED_IN_A_BATCH & (message.properties or {}).keys():
+    if ignored := held_back_by(message):
         raise errors.ConfigError(
             f"properties {', '.join(sorted(ignored))} have no effect in a batch, brokers would "
             "deliver the record at once: send it by itself",

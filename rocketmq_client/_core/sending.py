@@ -18,6 +18,7 @@ from rocketmq_client._core.outgoing import (
     MOST_IN_A_BATCH,
     check_in_batch,
     check_record,
+    held_back_by,
     property_text,
 )
 from rocketmq_client._core.pulling import number
@@ -99,7 +100,9 @@ class Sending:
 
     def _single(self, topic: str, message: OutgoingMessage) -> _Outgoing:
         check_record(message)
-        if not message.body:  # 5.x brokers fail on a request without a body
+        if not message.body and not held_back_by(
+            message
+        ):  # 5.x brokers fail on a request without a body
             return self._batch(topic, [message])
         body, sys_flag = self._packed(message.body)
         message_id = self.next_id()

@@ -183,7 +183,9 @@ def test_what_a_batch_would_not_hold_back_is_refused_in_one(name: str) -> None:
     world = World([route("broker-a")], [stored()])
     message = OutgoingMessage(b"x", properties={name: "3"})
 
-    assert play(sending().send("orders", message, None), world).offset == 7
+    for body in (b"x", b""):
+        alone = message._replace(body=body)
+        assert play(sending().send("orders", alone, None), world).offset == 7
     with pytest.raises(errors.ConfigError, match=f"{name} have no effect in a batch"):
         play(sending().send_batch("orders", [message], None), world)
 
