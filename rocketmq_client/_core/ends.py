@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketmq_client import errors
+from rocketmq_client._core.emptied import emptied
 from rocketmq_client._core.one_record import pull_one
 from rocketmq_client._core.pulling import number
 from rocketmq_client._wire import codes
@@ -94,20 +95,29 @@ def reachable(
 def queue_ends(
     cluster: Cluster, route: TopicRoute, queues: Sequence[Queue], group: str, *, stable: bool
 ) -> Conversation[dict[Queue, QueueEnds]]:
-    """Minimum and end of each queue; requests of one kind are on their way together."""
+    """Minimum and end of each queue; requests of one kind are on their way together. Of a queue of
+    which retention has left nothing the minimum is its end, whatever its broker says."""
     firsts = yield from _offsets(cluster, route, queues, codes.GET_MIN_OFFSET)
     lasts = yield from _offsets(cluster, route, queues, codes.GET_MAX_OFFSET)
     ends = dict(lasts)
-    if stable:
-        for broker in sorted({queue.broker for queue in queues}):
-            address = require_address(route, broker)
+    for broker in sorted({queue.broker for queue in queues}):
+        address = require_address(route, broker)
+        try:
             info = yield from cluster.runtime_info(address, broker)
-            for queue in queues:
-                if queue.broker == broker:
-                    bounds = firsts[queue], lasts[queue]
-                    ends[queue] = yield from _stable_end(
-                        cluster, address, queue, group, bounds, info.flushed_bytes
-                    )
+        except errors.ServerError:
+            if stable:
+                raise
+            continue  # an account that may not ask this
+        mine = [queue for queue in queues if queue.broker == broker]
+        if info.keeps_minima:
+            held = [queue for queue in mine if firsts[queue] < lasts[queue]]
+            for queue in (yield from emptied(cluster, address, held, lasts, group, info)):
+                firsts[queue] = lasts[queue]
+        for queue in mine if stable else ():
+            bounds = firsts[queue], lasts[queue]
+            ends[queue] = yield from _stable_end(
+                cluster, address, queue, group, bounds, info.flushed_bytes
+            )
     return {
         queue: QueueEnds(queue, min(firsts[queue], lasts[queue]), ends[queue], stable, lasts[queue])
         for queue in queues

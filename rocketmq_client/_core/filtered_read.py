@@ -22,7 +22,7 @@ from rocketmq_client._core.read_policy import (
     ReadStats,
     lost,
 )
-from rocketmq_client._core.refusals import Refusals, Unexplained
+from rocketmq_client._core.refusals import REMOVING, Refusals, Unexplained
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.bodies import Subscription
 from rocketmq_client._wire.records import RecordColumns, scan
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["FilteredRead"]
 
 _MOST: Final = 1_000
-_REMOVING: Final = "MESSAGE_WAS_REMOVING"
 
 
 class FilteredRead:
@@ -121,7 +120,7 @@ class FilteredRead:
     def _nothing_matched(self, answer: PullAnswer) -> bool:
         """Whether the broker has looked at records and found none with the tags: all other answers
         name a place where to go on that proves nothing."""
-        looked = answer.code == codes.PULL_RETRY and answer.remark != _REMOVING
+        looked = answer.code == codes.PULL_RETRY and answer.remark != REMOVING
         return looked and self._at < answer.next_offset <= answer.max_offset
 
     def _deliver(self, answer: PullAnswer) -> Conversation[None]:

@@ -63,20 +63,38 @@ def pull_one(
         request = pull_request(cluster, queue, group, offset, 1)
         answer = PullAnswer.of((yield from cluster.ask(address, codes.PULL_MESSAGE, request)))
         try:
-            return (yield from _record(refusals, address, offset, answer))
+            return (yield from _record(refusals, range_, address, answer))
         except Unexplained as error:
             yield from patience.pause(offset, error)
 
 
 def _record(
-    refusals: Refusals, address: Address, offset: int, answer: PullAnswer
+    refusals: Refusals, range_: QueueRange, address: Address, answer: PullAnswer
 ) -> Conversation[StoredRecord | None]:
+    offset = range_.start
     if answer.code != codes.SUCCESS:
         yield from refusals.judge(address, offset, answer)
         return None
-    found = parse_records(answer.body)
+    try:
+        found = parse_records(answer.body)
+        if found:
+            _refuse_another(range_, found[0])
+    except errors.ProtocolViolation as error:
+        yield from refusals.stranger(address, offset, answer, error)
+        return None
     if not found:
         raise Unexplained("the broker found records and sent none")
     if found[0].queue_offset > offset:
         yield from refusals.hole(offset, answer, found[0].queue_offset)
     return found[0] if found[0].queue_offset == offset else None
+
+
+def _refuse_another(range_: QueueRange, record: StoredRecord) -> None:
+    queue = range_.queue
+    if (record.topic, record.queue_id) != (queue.topic, queue.queue_id) and not (
+        queue.topic.startswith("%LMQ%")
+    ):
+        raise errors.ProtocolViolation(
+            f"{queue}: the broker sent a record of queue {record.queue_id} of topic "
+            f"{record.topic!r}"
+        )

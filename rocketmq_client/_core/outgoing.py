@@ -18,10 +18,18 @@ if TYPE_CHECKING:
 
     from rocketmq_client.model import OutgoingMessage
 
-__all__ = ["check_record", "property_text"]
+__all__ = ["MOST_IN_A_BATCH", "check_in_batch", "check_record", "held_back_by", "property_text"]
 
 _RESERVED: Final = frozenset({KEYS, TAGS, UNIQ_KEY, WAIT})
 _MOST_PROPERTY_BYTES: Final = 32_767
+MOST_IN_A_BATCH: Final = _MOST_PROPERTY_BYTES - 1_024
+"""4.x brokers append the batch's own properties (among them the name of their cluster) to those of
+each of its records, and look at no limit: a record that grows beyond it breaks their log, so that
+no record of any topic behind it is found again, and a restart cuts all of them off."""
+_IGNORED_IN_A_BATCH: Final = frozenset(
+    {"DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TRAN_MSG"}
+)
+"""What holds a record back until later: brokers deliver those of a batch at once all the same."""
 _FLAGS: Final = range(-(2**31), 2**31)
 
 
@@ -41,10 +49,28 @@ def check_record(message: OutgoingMessage) -> None:
         raise errors.ConfigError(problems, subject="record")
 
 
-def property_text(message: OutgoingMessage, message_id: str) -> str:
+def held_back_by(message: OutgoingMessage) -> frozenset[str]:
+    """Properties that let brokers deliver a record later, which only a single send can ask for."""
+    return _IGNORED_IN_A_BATCH & (message.properties or {}).keys()
+
+
+def check_in_batch(message: OutgoingMessage) -> None:
+    """As `check_record`, for a record that is sent in a batch."""
+    check_record(message)
+    if ignored := held_back_by(message):
+        raise errors.ConfigError(
+            f"properties {', '.join(sorted(ignored))} have no effect in a batch, brokers would "
+            "deliver the record at once: send it by itself",
+            subject="record",
+        )
+
+
+def property_text(
+    message: OutgoingMessage, message_id: str, most: int = _MOST_PROPERTY_BYTES
+) -> str:
     """All properties of a record that was checked, as brokers store them.
 
-    Raises `errors.ConfigError` for more than a record can have.
+    Raises `errors.ConfigError` for more than `most` bytes.
     """
     properties = dict(message.properties or {})
     if message.keys:
@@ -54,10 +80,10 @@ def property_text(message: OutgoingMessage, message_id: str) -> str:
     if message.tags is not None:
         properties[TAGS] = message.tags
     text = encode_properties(properties)
-    if len(text.encode()) > _MOST_PROPERTY_BYTES:
+    if len(text.encode()) > most:
         raise errors.ConfigError(
             f"properties, tags and keys have {len(text.encode())} bytes; a record can have "
-            f"{_MOST_PROPERTY_BYTES}",
+            f"{_MOST_PROPERTY_BYTES}, in a batch {MOST_IN_A_BATCH}",
             subject="record",
         )
     return text

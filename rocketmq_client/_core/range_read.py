@@ -154,7 +154,13 @@ class RangeRead:
             self._stats.empty_fetches += 1
             yield from self._skip((yield from self._refusals.judge(address, self._at, answer)))
             return 0
-        columns = scan(answer.body, self._queue.topic, self._queue.queue_id, flight.asked)
+        try:
+            columns = scan(answer.body, self._queue.topic, self._queue.queue_id, flight.asked)
+        except errors.ProtocolViolation as error:
+            yield from self._skip(
+                (yield from self._refusals.stranger(address, self._at, answer, error))
+            )
+            return 0
         count = _dense(columns, flight.start)
         if count == 0:
             yield from self._judge_hole(answer, columns)

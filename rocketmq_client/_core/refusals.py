@@ -16,15 +16,19 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_client import errors
 from rocketmq_client._core.read_policy import truncated
 from rocketmq_client._wire import codes
+from rocketmq_client._wire.records import parse_record, position_in
 from tubemq_client._core.effects import Now
 
 if TYPE_CHECKING:
     from rocketmq_client._core.cluster import Cluster
     from rocketmq_client._core.pulling import PullAnswer
-    from rocketmq_client.model import Address, QueueRange
+    from rocketmq_client.model import Address, Queue, QueueRange
     from tubemq_client._core.effects import Conversation
 
-__all__ = ["Refusals", "Unexplained"]
+__all__ = ["REMOVING", "Refusals", "Unexplained", "begins_elsewhere"]
+
+REMOVING: Final = "MESSAGE_WAS_REMOVING"
+"""A broker's word for records whose file is gone, though their queue's index has them."""
 
 _EROSION_MS: Final = 5_000
 """So long a hole may stay unexplained: brokers correct their minimum after files are deleted."""
@@ -33,6 +37,18 @@ _EROSION_MS: Final = 5_000
 class Unexplained(errors.NetworkError):
     """The answer explains itself only later: ask again. Never leaves this package but as the last
     problem of a read that stalled."""
+
+
+def begins_elsewhere(body: bytes, queue: Queue, log_start: int) -> bool:
+    """Whether an answer is what brokers send in the place of their log's very first record once it
+    is removed: as many bytes of where the log begins now, some of another record or all."""
+    if not 0 < log_start <= position_in(body) or queue.topic.startswith("%LMQ%"):
+        return False
+    try:
+        record, _ = parse_record(body, 0)
+    except errors.ProtocolViolation:
+        return True
+    return (record.topic, record.queue_id) != (queue.topic, queue.queue_id)
 
 
 class Refusals:
@@ -56,7 +72,8 @@ class Refusals:
         if answer.code == codes.PULL_RETRY or (
             answer.code == codes.PULL_NOTHING and at < answer.max_offset
         ):
-            return (yield from self.hole(at, answer, None))
+            left = yield from self._left_behind(address, at, answer)
+            return (yield from self.hole(at, answer, left))
         if at >= answer.max_offset:
             yield from self._end(address, at, answer)
         # An operator reset the group's offset: the pull after it is answered so, once.
@@ -76,6 +93,29 @@ class Refusals:
             f"nothing at offset {at}, although the queue is said to have "
             f"[{answer.min_offset}, {answer.max_offset}): {answer.remark}"
         )
+
+    def stranger(
+        self, address: Address, at: int, answer: PullAnswer, error: errors.ProtocolViolation
+    ) -> Conversation[int]:
+        """As `judge`, of an answer whose records break the protocol. Raises `error` unless it is
+        the work of retention."""
+        queue = self._range.queue
+        info = yield from self._cluster.runtime_info(address, queue.broker)
+        if not begins_elsewhere(answer.body, queue, info.log_start):
+            raise error
+        return (yield from self.hole(at, answer, at + 1 if info.keeps_minima else None))
+
+    def _left_behind(
+        self, address: Address, at: int, answer: PullAnswer
+    ) -> Conversation[int | None]:
+        """How far a 4.x broker has looked and found that all is gone, without telling another
+        minimum for a while: it never will, before the queue has a record again."""
+        now, since = (yield Now()), self._eroding_since
+        waited = since is not None and now - since >= _EROSION_MS
+        if not waited or answer.remark != REMOVING or answer.next_offset <= at:
+            return None
+        info = yield from self._cluster.runtime_info(address, self._range.queue.broker)
+        return min(answer.next_offset, answer.max_offset) if info.keeps_minima else None
 
     def _end(self, address: Address, at: int, answer: PullAnswer) -> Conversation[None]:
         """The queue ends before the range. A broker that has just started may still be building its

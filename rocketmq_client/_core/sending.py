@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from rocketmq_client import errors
-from rocketmq_client._core.outgoing import check_record, property_text
+from rocketmq_client._core.outgoing import (
+    MOST_IN_A_BATCH,
+    check_in_batch,
+    check_record,
+    held_back_by,
+    property_text,
+)
 from rocketmq_client._core.pulling import number
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.batches import BatchElement, encode_batch
@@ -94,6 +100,10 @@ class Sending:
 
     def _single(self, topic: str, message: OutgoingMessage) -> _Outgoing:
         check_record(message)
+        if not message.body and not held_back_by(
+            message
+        ):  # 5.x brokers fail on a request without a body
+            return self._batch(topic, [message])
         body, sys_flag = self._packed(message.body)
         message_id = self.next_id()
         properties = property_text(message, message_id)
@@ -105,8 +115,8 @@ class Sending:
         ids = [self.next_id() for _ in messages]
         elements = []
         for message, message_id in zip(messages, ids, strict=True):
-            check_record(message)
-            properties = property_text(message, message_id).encode()
+            check_in_batch(message)
+            properties = property_text(message, message_id, MOST_IN_A_BATCH).encode()
             elements.append(BatchElement(message.flag, message.body, properties))
         body = encode_batch(elements)
         self._check_size(body)

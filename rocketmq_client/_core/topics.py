@@ -130,11 +130,13 @@ def delete_topic(cluster: Cluster, topic: str, addresses: Iterable[Address]) -> 
 
 
 def topic_config(
-    cluster: Cluster, address: Address, topic: str
+    cluster: Cluster, address: Address, topic: str, broker: str
 ) -> Conversation[dict[str, Any] | None]:
-    """The topic's settings at a broker, with its `attributes`; None from 4.x, which cannot tell."""
+    """The topic's settings at a broker, with its `attributes`; None from 4.x, which cannot tell.
+    The name is for a service node in between, which chooses brokers by it."""
+    fields = {"topic": topic, "bname": broker}
     try:
-        answer = yield from cluster.call(address, codes.GET_TOPIC_CONFIG, {"topic": topic})
+        answer = yield from cluster.call(address, codes.GET_TOPIC_CONFIG, fields)
     except errors.Unsupported:
         return None
     return read_json(answer.body, f"the settings of topic {topic!r}")
@@ -147,12 +149,14 @@ def check_kind(cluster: Cluster, route: TopicRoute) -> Conversation[None]:
         kind = "light queue"
     elif route.static:
         kind = "static (queues move between brokers)"
-    for address in route.masters().values():
+    for broker, address in route.masters().items():
         if kind:
             break
         try:
-            config = yield from topic_config(cluster, address, route.topic)
-        except (errors.NoPermission, errors.NetworkError):
+            config = yield from topic_config(cluster, address, route.topic, broker)
+        except errors.RocketMQError as error:
+            if not (error.retriable or isinstance(error, errors.NoPermission)):
+                raise
             continue  # the reader's own checks find out
         kind = _kind((config or {}).get("attributes"))
     if kind:

@@ -116,6 +116,7 @@ class RuntimeInfo:
     most that can still be unflushed. `clock_ms` is a lower bound of the broker's clock (whole
     seconds). `dispatch_behind_bytes` is what the queues' indexes lack. `earliest_ms` is the store
     time of the first record in the log, which all queues share; None where the broker does not say.
+    `log_start` is where the log begins: more than 0 once retention has removed a part.
     """
 
     table: Mapping[str, str] = field(repr=False)
@@ -124,6 +125,13 @@ class RuntimeInfo:
     dispatch_behind_bytes: int
     append_lock_ms: int
     earliest_ms: int | None = None
+    log_start: int = 0
+
+    @property
+    def keeps_minima(self) -> bool:
+        """Whether queues may be told with a minimum whose record retention has removed: 4.x brokers
+        keep that of a queue of which nothing is left, until it has a record again."""
+        return self.log_start > 0 and self.table.get("brokerVersionDesc", "").startswith("V4")
 
 
 class Subscription(NamedTuple):
@@ -196,6 +204,7 @@ def parse_runtime_info(body: bytes) -> RuntimeInfo:
         _number(table, "dispatchBehindBytes"),
         _number(table, "pageCacheLockTimeMills", 0),
         earliest if earliest > 0 else None,
+        _number(table, "commitLogMinOffset", 0),
     )
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "offset_id",
     "parse_record",
     "parse_records",
+    "position_in",
     "scan",
 ]
 
@@ -192,7 +193,7 @@ def _scan_one(
     body = data[start:stop]
     stop += len(short)
     properties = data[stop + 2 : stop + 2 + int.from_bytes(data[stop : stop + 2], "big")]
-    if stop + 2 + len(properties) != pos + size:
+    if stop + 2 + len(properties) != pos + size or pos + size > len(data):
         raise errors.ProtocolViolation(f"a record of {size} bytes at {pos} does not add up")
     if crc32(body) & _CRC_MASK != crc:
         columns.corrupt.append(len(columns.offsets))
@@ -257,6 +258,12 @@ def parse_records(data: bytes) -> list[StoredRecord]:
         record, pos = parse_record(data, pos)
         found.append(record)
     return found
+
+
+def position_in(data: bytes) -> int:
+    """Where in its broker's log the record lies that these bytes begin with, whole or not; -1 if
+    they are too few."""
+    return _HEAD.unpack_from(data)[6] if len(data) >= _HEAD.size else -1
 
 
 def parse_record(data: bytes, pos: int) -> tuple[StoredRecord, int]:

@@ -71,7 +71,7 @@ class Admin(AsyncClient):
     async def topic_config(self, topic: str, broker: str) -> dict[str, Any] | None:
         """The topic's settings at a broker; None from 4.x, which has no such request."""
         address = (await self._masters(broker))[0]
-        return await self._driver.run(topic_config(self._cluster, address, topic))
+        return await self._driver.run(topic_config(self._cluster, address, topic, broker))
 
     async def runtime_info(self, broker: str) -> RuntimeInfo:
         """What a broker says of itself now."""

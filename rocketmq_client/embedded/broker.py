@@ -29,6 +29,7 @@ from rocketmq_client.model import Address, Credentials
 __all__ = ["EmbeddedBroker", "Topic"]
 
 _MAX_BODY = 4 * 1024 * 1024
+_MOST_PROPERTIES = 32_767
 _LONGEST_TOPIC = 127
 
 
@@ -53,6 +54,7 @@ class EmbeddedBroker:
         self.groups = Groups()
         self.pulls = Pulls(self.storage)
         self.busy = False
+        self.version = "V5_5_0"
         self.dispatch_behind_bytes = 0
         self.options: dict[str, str] = {"brokerName": name, "flushDiskType": "ASYNC_FLUSH"}
         self._credentials = credentials
@@ -206,6 +208,8 @@ class EmbeddedBroker:
         flag = int_field(request, "flag" if long else "h", 0)
         own = request.fields.get("properties" if long else "i", "").encode()
         if request.code != 320:
+            if len(own) + len(_added()) > _MOST_PROPERTIES:
+                raise Refused(13, "the message is illegal, maybe properties length not matched.")
             return [NewRecord(request.body, own + _added(), flag, sys_flag, born, channel.peer)]
         try:
             elements = decode_batch(request.body)
@@ -241,7 +245,7 @@ class EmbeddedBroker:
     def _runtime_info(self, request: Command, _channel: Channel) -> Command:
         seconds = (_now_ms() - self._booted_ms) // 1000
         table = {
-            "commitLogMinOffset": "0",
+            "commitLogMinOffset": str(self.storage.log_start),
             "commitLogMaxOffset": str(self.storage.position),
             "remainHowManyDataToFlush": _human(self.storage.position - self.storage.flushed),
             "bootTimestamp": str(self._booted_ms),
@@ -250,7 +254,7 @@ class EmbeddedBroker:
             "dispatchBehindBytes": str(self.dispatch_behind_bytes),
             "pageCacheLockTimeMills": "0",
             "earliestMessageTimeStamp": str(self.storage.earliest_ms),
-            "brokerVersionDesc": "V5_5_0",
+            "brokerVersionDesc": self.version,
         }
         return answer(request, body=write_json({"table": table}))
 

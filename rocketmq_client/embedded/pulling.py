@@ -118,7 +118,7 @@ class Pulls:
         if entries:
             return _Found(0, "FOUND", following, entries)
         if index.get(offset) is None:  # retention has been here, and does not say so yet
-            return _Found(20, "MESSAGE_WAS_REMOVING", following, [])
+            return _Found(20, "MESSAGE_WAS_REMOVING", max(following, index.first), [])
         return _Found(20, "NO_MATCHED_MESSAGE", following, [])
 
 

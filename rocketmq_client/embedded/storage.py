@@ -74,7 +74,7 @@ class Storage:
         self.hold_flush = False
         self.queues: dict[tuple[str, int], QueueIndex] = {}
         self._last_ms = 0
-        self._first = 0
+        self.log_start = 0
 
     def index(self, topic: str, queue_id: int) -> QueueIndex:
         """The queue's index, made when it is first asked for."""
@@ -117,7 +117,7 @@ class Storage:
         """When the first record was stored that retention cannot have removed; -1 without one. The
         log is one: what lies before a removed record is gone as well, whatever its queue."""
         held = (entry for index in self.queues.values() for entry in index.entries)
-        return min((e.store_ms for e in held if e.physical_offset >= self._first), default=-1)
+        return min((e.store_ms for e in held if e.physical_offset >= self.log_start), default=-1)
 
     def lose_unflushed(self) -> None:
         """What the death of the host does: everything beyond the flushed position is gone."""
@@ -136,7 +136,7 @@ class Storage:
         gone = max(0, min(offset, index.end) - index.first)
         if gone:
             last = index.entries[gone - 1]
-            self._first = max(self._first, last.physical_offset + len(last.data))
+            self.log_start = max(self.log_start, last.physical_offset + len(last.data))
         del index.entries[:gone]
         index.first += gone
         if said:

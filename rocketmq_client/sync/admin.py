@@ -71,7 +71,7 @@ class Admin(BlockingClient):
     def topic_config(self, topic: str, broker: str) -> dict[str, Any] | None:
         """The topic's settings at a broker; None from 4.x, which has no such request."""
         address = self._masters(broker)[0]
-        return self._driver.run(topic_config(self._cluster, address, topic))
+        return self._driver.run(topic_config(self._cluster, address, topic, broker))
 
     def runtime_info(self, broker: str) -> RuntimeInfo:
         """What a broker says of itself now."""

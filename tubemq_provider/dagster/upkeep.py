@@ -28,6 +28,7 @@ from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run.epochs import stored_epoch
+from tubemq_provider.windows.spaces import filters_of
 
 __all__ = ["build_tubemq_upkeep_job"]
 
@@ -65,7 +66,7 @@ def build_tubemq_upkeep_job(
     topic: str,
     group: str,
     sink: str | PathLike[str] | Sink,
-    filters: Sequence[str] = (),
+    filters: str | Sequence[str] = (),
     claims: bool = False,
     epoch: str | None = None,
     resource_key: str = "tubemq",
@@ -91,7 +92,7 @@ def build_tubemq_upkeep_job(
             topic,
             group,
             place.identity,
-            tuple(filters),
+            filters_of(filters),
             stored_epoch(store) if epoch is None else epoch,
             resource.source(topic, group).space.source,
         )

@@ -14,7 +14,8 @@ from pydantic import Field
 
 from rocketmq_client import aio, errors
 from rocketmq_client.config import ClientConfig
-from rocketmq_client.sync import Admin, Metadata, Producer, RangeReader
+from rocketmq_client.model import Queue
+from rocketmq_client.sync import Admin, Metadata, Producer, PullConsumer, RangeReader
 from tubemq_client.config import validated
 from tubemq_client.model import address_text
 from tubemq_provider.hooks.connection import extra_options, host_list, misplaced
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
         ClientSettings,
         Message,
         OutgoingMessage,
-        Queue,
         QueueEnds,
         QueueRange,
         SendReceipt,
@@ -225,9 +225,11 @@ class RocketMQHook(BaseHook):
             return client.group_offsets(topic, group)
 
     def commit_group_offsets(self, topic: str, group: str, offsets: Mapping[str, int]) -> None:
-        """Tell brokers that `group` has read up to `offsets`, by queue key."""
-        with self.source(topic, group) as source:
-            source.mirror(offsets)
+        """Tell brokers that `group` has read up to `offsets`, by queue key. Raises for the first
+        queue that cannot be told."""
+        with PullConsumer(self.get_settings(), group=group) as consumer:
+            for key, offset in offsets.items():
+                consumer.commit(Queue.from_key(topic, key), offset)
 
     # Moving records
 

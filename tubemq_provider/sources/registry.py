@@ -14,7 +14,7 @@ from typing import Any
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sources.base import Source, SourceConfig
-from tubemq_provider.windows.spaces import source_package
+from tubemq_provider.windows.spaces import filters_of, source_package
 
 __all__ = ["config_of", "open_source"]
 
@@ -32,12 +32,12 @@ def open_source(
     identity: str,
     topic: str,
     group: str,
-    filters: Sequence[str] = (),
+    filters: str | Sequence[str] = (),
 ) -> Source:
-    """The source of `topic` for `group`, from settings that the kind's config gave. Connects to
-    nothing yet; close it. Raises `ConfigError` for an unknown kind."""
+    """The source of `topic` for `group`, from settings that the kind's config gave; a text is one
+    filter. Connects to nothing yet; close it. Raises `ConfigError` for an unknown kind."""
     found: Source = _member(kind, "open_source")(
-        settings, identity=identity, topic=topic, group=group, filters=tuple(filters)
+        settings, identity=identity, topic=topic, group=group, filters=filters_of(filters)
     )
     return found
 

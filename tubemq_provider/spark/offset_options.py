@@ -19,6 +19,7 @@ from tubemq_provider.sources.tubemq.space import SPACE
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "MISUSE",
     "STABLE",
     "At",
     "Bound",
@@ -56,11 +57,12 @@ Report = Callable[[str], None]
 _NUMBERS = {-2: EARLIEST, -1: LATEST}
 """What Spark's Kafka source writes in JSON for these words."""
 
-_MISUSE = {
+MISUSE: Mapping[tuple[str, str], str] = {
     ("startingOffsets", LATEST): "a bounded read that starts at the end would always be empty",
     ("startingOffsets", STABLE): "a bounded read that starts at the end would always be empty",
     ("endingOffsets", EARLIEST): "a bounded read that ends at the first offset would be empty",
 }
+"""Words that a bounded read refuses, by their option, and why."""
 
 
 class _DuplicateKey(ValueError):
@@ -136,7 +138,7 @@ def _word(option: str, text: Any, where: str, report: Report, *, streaming: bool
         words = "'earliest'" if option == "startingOffsets" else "'stable' or 'latest'"
         report(f"{option}{where}: {text!r} is neither an offset nor one of {words}")
         return None
-    misuse = None if streaming else _MISUSE.get((option, text))
+    misuse = None if streaming else MISUSE.get((option, text))
     if misuse:
         report(f"{option}{where}: {text!r} makes no sense here, {misuse}")
         return None

@@ -30,6 +30,7 @@ from tubemq_provider.sources.rocketmq.columns import COLUMNS
 from tubemq_provider.sources.rocketmq.reading import QueueReader
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.spark.credentials_file import secret_file
+from tubemq_provider.spark.offset_options import MISUSE, unique_keys
 from tubemq_provider.spark.option_parser import Option, OptionParser, decode_option
 from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of
 
@@ -332,50 +333,40 @@ def _ranges(read: _Read, metadata: Any, route: Any) -> tuple[QueueRange, ...]:
         from tubemq_provider.windows.plan import WindowPlan
 
         return tuple(WindowPlan.from_document(json.loads(read.window)).reads())
-    start, end = (_bounds(text, read.topic) for text in (read.start, read.end))
-    _check_words({"startingOffsets": start, "endingOffsets": end})
-    ends = metadata.ends(read.topic, stable=end != "latest", route=route)
+    start = _bounds("startingOffsets", read.start, read.topic)
+    end = _bounds("endingOffsets", read.end, read.topic)
+    stable = any("stable" in (b if isinstance(b, str) else b.values()) for b in (start, end))
+    ends = metadata.ends(read.topic, stable=stable, route=route)
     _check_named({"startingOffsets": start, "endingOffsets": end}, ends, read.topic)
     found, problems = [], []
     for queue, known in sorted(ends.items(), key=lambda item: SPACE.order(item[0].key)):
-        first, last = _bound(start, queue), _bound(end, queue)
-        problems += _problems(first, last, known)
-        at, until = _offset(first, known), _offset(last, known)
-        found.append(QueueRange(queue, min(at, until), until))
+        words = {
+            "earliest": known.min_offset,
+            "stable": known.max_offset,
+            "latest": known.latest_offset,
+        }
+        first, last = (_offset(bound, queue, words) for bound in (start, end))
+        if problem := _problem(queue, first, last, known):
+            problems.append(problem)
+        else:
+            found.append(QueueRange(queue, first, last))
     if problems:
         raise ConfigError(problems, subject=SUBJECT)
     return tuple(found)
 
 
-def _check_words(bounds: Mapping[str, str | Mapping[str, int | str]]) -> None:
-    """Raises `ConfigError` for words with which a read would always be empty."""
-    said = {
-        option: {bound} if isinstance(bound, str) else {*bound.values()}
-        for option, bound in bounds.items()
-    }
-    problems = [
-        f"{option}: {word!r} makes no sense here, the read would always be empty"
-        for option, given in said.items()
-        for word in _WORDS
-        if word in given and (word == "earliest") == (option == "endingOffsets")
-    ]
-    if problems:
-        raise ConfigError(problems, subject=SUBJECT)
-
-
-def _problems(first: int | str, last: int | str, known: QueueEnds) -> list[str]:
-    """What is wrong with the offsets of a queue: a range that is turned round, or that the broker
-    does not have. A read of it would be empty, or wait for ever, and nobody would see why."""
-    of, readable = f"of partition {known.queue.key}", known.latest_offset
-    at, until = _offset(first, known), _offset(last, known)
-    problems = [
-        f"{option}: {offset} {of} is beyond the broker's end {readable}"
-        for option, offset in (("startingOffsets", at), ("endingOffsets", until))
-        if offset > readable
-    ]
-    if isinstance(last, int) and at > until and not problems:
-        problems.append(f"startingOffsets: {at} {of} is beyond endingOffsets {until}")
-    return problems
+def _problem(queue: Queue, first: int, last: int, known: QueueEnds) -> str | None:
+    """Why there is nothing between two offsets that could be read: as an empty read it would be
+    taken for a queue without new records."""
+    where = f"of queue {queue.key} of topic {queue.topic!r}"
+    if last > known.latest_offset:
+        return f"endingOffsets: {last} {where} is beyond the broker's end {known.latest_offset}"
+    if first > last:
+        return (
+            f"startingOffsets: {first} {where} is beyond the end {last}; if the broker lost "
+            "records in a crash or they are not on its disk yet, start lower or read later"
+        )
+    return None
 
 
 def _check_named(
@@ -394,30 +385,36 @@ def _check_named(
         raise ConfigError(problems, subject=SUBJECT)
 
 
-def _bounds(text: str, topic: str) -> str | Mapping[str, int | str]:
+def _bounds(option: str, text: str, topic: str) -> str | Mapping[str, int | str]:
+    """A word for all queues, or offsets and words by queue as they were typed."""
     if text in _WORDS:
+        _refuse_misused(option, (text,))
         return text
     from tubemq_provider.windows.policies import parse_offsets
 
     try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"{text!r} is none of {_WORDS}, nor JSON", subject=SUBJECT) from error
-    found = parse_offsets(document, topic, subject=SUBJECT, space=SPACE)
-    # There the word is an older one for "stable".
-    latest = {key for key, bound in document[topic].items() if bound == "latest"}
-    return {key: "latest" if key in latest else bound for key, bound in found.items()}
+        document = json.loads(text, object_pairs_hook=unique_keys)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{option}: {text!r} is none of {_WORDS}, nor JSON ({error})", subject=SUBJECT
+        ) from error
+    parsed = parse_offsets(document, topic, subject=SUBJECT, space=SPACE)
+    typed: Mapping[str, int | str] = document[topic]
+    _refuse_misused(option, [typed[key] for key in parsed])
+    return typed
 
 
-def _bound(bounds: str | Mapping[str, int | str], queue: Queue) -> int | str:
-    value = bounds if isinstance(bounds, str) else bounds.get(queue.key)
+def _refuse_misused(option: str, bounds: Collection[int | str]) -> None:
+    misused = [word for word in _WORDS if word in bounds and (option, word) in MISUSE]
+    if misused:
+        raise ConfigError(
+            [f"{option}: {word!r} makes no sense here, {MISUSE[option, word]}" for word in misused],
+            subject=SUBJECT,
+        )
+
+
+def _offset(bound: str | Mapping[str, int | str], queue: Queue, words: Mapping[str, int]) -> int:
+    value = bound if isinstance(bound, str) else bound.get(queue.key)
     if value is None:
         raise ConfigError(f"partition {queue.key} is not named", subject=SUBJECT)
-    return value
-
-
-def _offset(bound: int | str, known: QueueEnds) -> int:
-    if isinstance(bound, int):
-        return bound
-    words = {"earliest": known.min_offset, "stable": known.max_offset}
-    return words.get(bound, known.latest_offset)
+    return words[value] if isinstance(value, str) else value

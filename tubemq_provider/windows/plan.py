@@ -32,7 +32,7 @@ from tubemq_provider.windows.canonical import (
     sha256_hex,
 )
 from tubemq_provider.windows.errors import DocumentError
-from tubemq_provider.windows.spaces import FIRST_SOURCE, OffsetSpace, space_of
+from tubemq_provider.windows.spaces import FIRST_SOURCE, OffsetSpace, filters_of, space_of
 
 __all__ = [
     "CLUSTER_PATTERN",
@@ -70,7 +70,7 @@ class WindowScope:
     _h: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "filters", tuple(sorted(set(self.filters))))
+        object.__setattr__(self, "filters", tuple(sorted(set(filters_of(self.filters)))))
 
     @property
     def scope_hash(self) -> str:

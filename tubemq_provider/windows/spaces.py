@@ -24,6 +24,7 @@ __all__ = [
     "SOURCE_GROUP",
     "Ends",
     "OffsetSpace",
+    "filters_of",
     "reach_of",
     "source_package",
     "space_of",
@@ -70,6 +71,11 @@ def reach_of(ends: Ends) -> int:
     say."""
     found: int = getattr(ends, "latest_offset", ends.max_offset)
     return found
+
+
+def filters_of(given: str | Iterable[str]) -> tuple[str, ...]:
+    """The filters that somebody named: a text is one filter, not its letters."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rocketmq_client import Producer
+from rocketmq_client import Admin, Producer
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.model import Queue
 from tests.kit.servers import embedded_rocketmq
@@ -77,31 +77,6 @@ def given(start: Any = None, end: Any = None) -> dict[str, str]:
     return {"topic": "orders", "group": "lake", **texts}
 
 
-@pytest.mark.parametrize(
-    ("sides", "sentence"),
-    [
-        (given(4, 1), "startingOffsets: 4 of partition broker-a:0 is beyond endingOffsets 1"),
-        (given(6), "startingOffsets: 6 of partition broker-a:0 is beyond the broker's end 5"),
-        (given(6, 7), "startingOffsets: 6 of partition broker-a:0 is beyond the broker's end 5"),
-        (given(0, 6), "endingOffsets: 6 of partition broker-a:0 is beyond the broker's end 5"),
-        (given("latest"), "startingOffsets: 'latest' makes no sense here"),
-        (given("stable"), "startingOffsets: 'stable' makes no sense here"),
-        (given(0, "earliest"), "endingOffsets: 'earliest' makes no sense here"),
-        (
-            given('{"orders": {"broker-a:0": 0, "broker-b:0": "latest"}}'),
-            "startingOffsets: 'latest' makes no sense here",
-        ),
-    ],
-)
-def test_offsets_that_would_read_nothing_without_a_word_are_refused(
-    rocketmq: EmbeddedRocketMQ, sides: dict[str, str], sentence: str
-) -> None:
-    fill(rocketmq)
-    with pytest.raises(ConfigError) as caught:
-        planned(rocketmq, **sides)
-    assert any(sentence in problem for problem in caught.value.problems)
-
-
 def test_ranges_may_be_empty_where_they_are_asked_to_be(rocketmq: EmbeddedRocketMQ) -> None:
     fill(rocketmq)
     assert planned(rocketmq, **given(5)) == ["orders@broker-a:0[5,5)", "orders@broker-b:0[5,5)"]
@@ -150,3 +125,62 @@ def test_tags_in_the_notation_of_subscriptions_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=r"tags: .* is no tag"):
         planned(rocketmq, topic="orders", group="lake", tags=tags)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"startingOffsets": named(6, *QUEUES)}, "startingOffsets: 6 of queue broker-a:0 .* end 5"),
+        (
+            {"startingOffsets": named(4, *QUEUES), "endingOffsets": named(2, *QUEUES)},
+            "startingOffsets: 4 of queue broker-a:0 .* beyond the end 2",
+        ),
+        ({"endingOffsets": named(6, *QUEUES)}, "endingOffsets: 6 of queue broker-a:0 .* end 5"),
+    ],
+)
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_read_that_lies_beyond_the_end_is_refused_as_in_the_other_format(
+    rocketmq: EmbeddedRocketMQ, given: dict[str, str], problem: str, fails: str
+) -> None:
+    fill(rocketmq)
+    with pytest.raises(ConfigError, match=problem) as caught:
+        planned(rocketmq, topic="orders", group="lake", failOnDataLoss=fails, **given)
+    assert len(caught.value.problems) == 2
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"orders": {"broker-a:0": "stable", "broker-b:0": 0}}'},
+        {"endingOffsets": "earliest"},
+    ],
+)
+def test_words_that_leave_nothing_to_read_are_refused(
+    rocketmq: EmbeddedRocketMQ, given: dict[str, str]
+) -> None:
+    fill(rocketmq)
+    with pytest.raises(ConfigError, match="makes no sense here"):
+        planned(rocketmq, topic="orders", group="lake", **given)
+
+
+def test_a_queue_named_twice_is_refused(rocketmq: EmbeddedRocketMQ) -> None:
+    fill(rocketmq)
+    twice = '{"orders": {"broker-a:0": 1, "broker-a:0": 4, "broker-b:0": 0}}'
+    with pytest.raises(ConfigError, match="'broker-a:0' occurs twice"):
+        planned(rocketmq, topic="orders", group="lake", startingOffsets=twice)
+
+
+@pytest.mark.parametrize("topic", ["orders", "latest-orders"])
+def test_each_queue_ends_where_its_own_word_says(rocketmq: EmbeddedRocketMQ, topic: str) -> None:
+    with Admin(rocketmq.settings) as admin:
+        admin.create_topic(topic, queues=1)
+    for broker in ("broker-a", "broker-b"):
+        rocketmq.hold_flush(broker=broker)
+    with Producer(rocketmq.settings) as producer:
+        for key in QUEUES:
+            for n in range(5):
+                producer.send(topic, b"%d" % n, queue=Queue.from_key(topic, key))
+    words = {topic: {"broker-a:0": "stable", "broker-b:0": "latest"}}
+    found = planned(rocketmq, topic=topic, group="lake", endingOffsets=json.dumps(words))
+    assert found == [f"{topic}@broker-a:0[0,0)", f"{topic}@broker-b:0[0,5)"]

@@ -80,6 +80,11 @@ def test_filters_are_a_set() -> None:
     assert WindowScope("c1", "orders", "g1", "parquet:/lake/orders", ("a", "b", "a"), "7") == SCOPE
 
 
+def test_a_text_is_one_filter() -> None:
+    scope = WindowScope("c1", "orders", "g1", "parquet:/lake/orders", "paid")  # type: ignore[arg-type]
+    assert scope == WindowScope("c1", "orders", "g1", "parquet:/lake/orders", ("paid",))
+
+
 def test_the_hash_covers_what_is_read_and_nothing_else() -> None:
     plan = WindowPlan.cursor(SCOPE, 1, {"1:0": (0, 56)})
     noted = WindowPlan.cursor(

@@ -52,6 +52,25 @@ def test_a_batch_gets_consecutive_offsets_in_one_queue(shell: Shell, site: Site)
     assert [m.message_id for m in found] == [r.message_id for r in receipts]
 
 
+def test_records_with_nothing_in_them_and_with_all_that_fits_come_back(
+    shell: Shell, site: Site
+) -> None:
+    topic = site.topic(1)
+    most = {"n": "é" * 15_800}
+    full, empty = OutgoingMessage(b"x", properties=most), OutgoingMessage(b"")
+    with shell.Producer(site.settings) as producer:
+        receipts = [producer.send(topic, b"", tags="t"), producer.send(topic, b"")]
+        receipts += producer.send_batch(topic, [full, empty, full])
+        receipts.append(producer.send(topic, b"after"))
+
+    found = read_all(shell, site, receipts[0].queue, 6)
+
+    assert [receipt.offset for receipt in receipts] == list(range(6))
+    assert [message.body for message in found] == [b"", b"", b"x", b"", b"x", b"after"]
+    assert found[0].tags == "t"
+    assert found[4].properties["n"] == most["n"]
+
+
 @pytest.mark.parametrize("method", ["zlib", "lz4", "zstd"])
 def test_large_bodies_travel_compressed(shell: Shell, site: Site, method) -> None:
     topic = site.topic(1)
@@ -101,3 +120,5 @@ def test_a_send_says_what_is_wrong(shell: Shell, site: Site) -> None:
             producer.send(topic, b"x", properties={"a\x01": "b"})
         with pytest.raises(errors.ConfigError, match="TAGS"):
             producer.send(topic, b"x", properties={"TAGS": "b"})
+        with pytest.raises(errors.IllegalRequest, match="code 13"):  # with what brokers add
+            producer.send(topic, b"x", properties={"n": "v" * 32_710})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -28,13 +28,18 @@ GONE = pulled(21, "OFFSET_TOO_SMALL", 7, (7, 10))
 SHORT = pulled(19, "OFFSET_OVERFLOW_ONE", 5, (0, 5))
 
 
-def look(*answers: Command, behind: Sequence[int] = ()) -> StoredRecord | None:
+V4 = {"brokerVersionDesc": "V4_9_7", "commitLogMinOffset": "1048576"}
+
+
+def look(
+    *answers: Command, behind: Sequence[int] = (), info: Mapping[str, str] | None = None
+) -> StoredRecord | None:
     """What becomes of offset 5, the last answer being given for ever."""
     left, lag = list(answers), iter(behind)
 
     def broker(method: object, request: object) -> Command:
         if method is codes.GET_BROKER_RUNTIME_INFO:
-            return runtime(dispatchBehindBytes=str(next(lag, 0)))
+            return runtime(dispatchBehindBytes=str(next(lag, 0)), **(info or {}))
         assert asked(request) == (5, 1)
         return left.pop(0) if len(left) > 1 else left[0]
 
@@ -50,6 +55,49 @@ def test_an_odd_answer_is_asked_again(odd) -> None:
 
 def test_a_hole_that_stays_unexplained_is_the_work_of_retention() -> None:
     assert look(found([8])) is None
+
+
+def test_what_a_4_x_broker_goes_on_to_remove_is_gone() -> None:
+    """It keeps the minimum of a queue of which nothing is left."""
+    assert look(REMOVING, info=V4) is None
+    assert look(REMOVING, REMOVING, found([5]), info=V4).queue_offset == 5
+    with pytest.raises(errors.RangeStalled):
+        look(REMOVING, info={**V4, "commitLogMinOffset": "0"})
+    with pytest.raises(errors.RangeStalled):
+        look(NOTHING, info=V4)
+
+
+@pytest.mark.parametrize("stable", [True, False])
+@pytest.mark.parametrize(
+    ("info", "last", "low"),
+    [
+        (V4, REMOVING, 10),
+        (V4, found([9]), 0),
+        (V4, NOTHING, 0),
+        (V4, pulled(0, "FOUND", 10, (0, 10), record(9, topic="other", physical_offset=2**20)), 10),
+        (V4, pulled(0, "FOUND", 10, (0, 10), record(9, physical_offset=2**20)[:-9]), 10),
+        ({**V4, "commitLogMinOffset": "0"}, None, 0),
+        ({**V4, "brokerVersionDesc": "V5_5_0"}, None, 0),
+    ],
+)
+def test_a_queue_of_which_nothing_is_left_begins_at_its_end(info, last, low, *, stable) -> None:
+    pulls = []
+
+    def broker(method: object, request: object) -> Command:
+        if method is codes.GET_BROKER_RUNTIME_INFO:
+            return runtime(commitLogMaxOffset="9999", **info)
+        if method in {codes.GET_MIN_OFFSET, codes.GET_MAX_OFFSET}:
+            return Command(
+                0, 0, {"offset": "0" if method is codes.GET_MIN_OFFSET else "10"}, b"", 1
+            )
+        assert asked(request) == (9, 1)
+        pulls.append(last)
+        return last if last is not None and len(pulls) == 1 else found([9])
+
+    cluster = Cluster(ClientSettings((ADDRESS,)))
+    ends = play(queue_ends(cluster, ROUTE, [QUEUE], "g", stable=stable), broker)[QUEUE]
+    assert (ends.min_offset, ends.max_offset, ends.latest_offset) == (low, 10, 10)
+    assert len(pulls) == (last is not None) + (stable and low == 0)
 
 
 @pytest.mark.parametrize("odd", [RESET, REMOVING, NOTHING])

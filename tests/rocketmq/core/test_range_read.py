@@ -53,13 +53,13 @@ def plain(limit=32, end=1000):
     return answer
 
 
-def in_turn(*odd, then=None):
+def in_turn(*odd, then=None, info=None):
     """A broker that gives the odd answers to the first pulls, and then behaves."""
     waiting, then = list(odd), then or plain()
 
     def answer(method, request) -> Command:
         if method is codes.GET_BROKER_RUNTIME_INFO:
-            return runtime(0)
+            return runtime(0, **(info or {}))
         if waiting:
             item = waiting.pop(0)
             if isinstance(item, Exception):
@@ -70,12 +70,13 @@ def in_turn(*odd, then=None):
     return answer
 
 
-def runtime(behind: int) -> Command:
+def runtime(behind: int, **changes: str) -> Command:
     table = {
         "commitLogMaxOffset": "0",
         "remainHowManyDataToFlush": "0 B",
         "bootTimestamp": "0",
         "dispatchBehindBytes": str(behind),
+        **changes,
     }
     return Command(0, 0, {}, json.dumps({"table": table}).encode(), 1)
 
@@ -159,7 +160,52 @@ def test_a_hole_without_end_stalls_and_never_skips() -> None:
     gone = pulled(20, "MESSAGE_WAS_REMOVING", 500, (0, 1000))
 
     with pytest.raises(errors.RangeStalled, match="nothing at offset 0"):
-        Reading(0, 100, gap_policy="skip", deadline=20_000).offsets(lambda *_: gone)
+        Reading(0, 100, gap_policy="skip", deadline=20_000).offsets(in_turn(then=lambda *_: gone))
+
+
+BEGUN = {"commitLogMinOffset": "4096"}
+V4 = {**BEGUN, "brokerVersionDesc": "V4_9_7"}
+CUT = record(700, physical_offset=4096)[:-9]
+STRANGER = record(700, physical_offset=4096, topic="other")
+
+
+def removed(odd: Command, until: int, info: dict[str, str]):
+    """A broker that gives the odd answer below `until`, and goes on telling the minimum 0."""
+
+    def answer(method, request) -> Command:
+        if method is codes.GET_BROKER_RUNTIME_INFO:
+            return runtime(0, **info)
+        return odd if asked(request)[0] < until else plain()(method, request)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("odd", "until"),
+    [
+        (pulled(20, "MESSAGE_WAS_REMOVING", 50, (0, 1000)), 50),
+        (pulled(0, "FOUND", 1, (0, 1000), CUT), 1),
+        (pulled(0, "FOUND", 1, (0, 1000), STRANGER), 1),
+    ],
+)
+def test_what_a_4_x_broker_has_removed_is_lost_though_its_minimum_stays(odd, until) -> None:
+    with pytest.raises(errors.DataLoss, match=rf"\[0, {until}\)"):
+        Reading(0, 100).offsets(removed(odd, until, V4))
+    reading = Reading(0, 100, gap_policy="skip")
+    assert reading.offsets(removed(odd, until, V4)) == [*range(until, 100)]
+    assert reading.stats.gaps == [Gap("broker-a:0", 0, until)]
+
+
+@pytest.mark.parametrize("body", [CUT, STRANGER])
+def test_bytes_in_the_place_of_the_first_record_of_a_log_are_no_answer(body) -> None:
+    odd = pulled(0, "FOUND", 1, (0, 1000), body)
+    late = in_turn(odd, odd, pulled(21, "OFFSET_TOO_SMALL", 50, (50, 1000)), info=BEGUN)
+    with pytest.raises(errors.DataLoss, match=r"\[0, 50\)"):
+        Reading(0, 100).offsets(late)
+    with pytest.raises(errors.RangeStalled):
+        Reading(0, 100, deadline=20_000).offsets(removed(odd, 1, BEGUN))
+    with pytest.raises(errors.ProtocolViolation):
+        Reading(0, 100).offsets(removed(odd, 1, {}))
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,33 @@ def test_a_record_that_cannot_be_sent_is_refused_before_it_is(message, problem) 
     assert world.tried == []
 
 
+def test_a_batch_leaves_room_for_what_4_x_brokers_append_to_each_of_its_records() -> None:
+    world = World([route("broker-a")], [stored()])
+    made = sending()
+    beside = len("n\x01\x02UNIQ_KEY\x01ID\x02WAIT\x01true\x02")
+    full, over = (
+        OutgoingMessage(b"x", properties={"n": "y" * (count - beside)})
+        for count in (31_743, 31_744)
+    )
+
+    assert play(made.send_batch("orders", [full], None), world)[0].offset == 7
+    with pytest.raises(errors.ConfigError, match=r"31744 bytes; .* in a batch 31743"):
+        play(made.send_batch("orders", [full, over], None), world)
+    assert play(made.send("orders", over, None), world).offset == 7
+
+
+@pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TRAN_MSG"])
+def test_what_a_batch_would_not_hold_back_is_refused_in_one(name: str) -> None:
+    world = World([route("broker-a")], [stored()])
+    message = OutgoingMessage(b"x", properties={name: "3"})
+
+    for body in (b"x", b""):
+        alone = message._replace(body=body)
+        assert play(sending().send("orders", alone, None), world).offset == 7
+    with pytest.raises(errors.ConfigError, match=f"{name} have no effect in a batch"):
+        play(sending().send_batch("orders", [message], None), world)
+
+
 def test_everything_wrong_with_a_record_is_told_at_once() -> None:
     message = OutgoingMessage("text", tags=7, keys=("a b",), properties={"n": 1}, flag="1")
     with pytest.raises(errors.ConfigError) as caught:

@@ -54,6 +54,7 @@ def test_kinds_whose_offsets_do_not_count_records_are_refused_by_name(
         ("orders", errors.Unsupported(3, "of 4.9")),
         ("orders", errors.NoPermission(16, "an account that may only read")),
         ("orders", errors.ConnectError("away")),
+        ("orders", errors.Busy(14, "snode: the broker is away")),
     ],
 )
 def test_other_topics_are_read(topic, attributes) -> None:

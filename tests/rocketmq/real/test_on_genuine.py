@@ -181,6 +181,40 @@ def test_what_retention_takes_during_a_read_is_a_gap_and_never_silence(
             assert caught.value.start == 0
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("line", LINES)
+def test_a_queue_of_which_nothing_is_left_begins_at_its_end(line: Line, tmp_path: Path) -> None:
+    """4.9.7 goes on to tell its old minimum; the first of these has the log's very first record."""
+    options = {
+        "mappedFileSizeCommitLog": str(1024 * 1024),
+        "fileReservedTime": "0",
+        "deleteCommitLogFilesInterval": "100",
+    }
+    with cluster(line, tmp_path, broker_options=options) as mq:
+        quiet = []
+        for name, count in (("first", 1), ("second", 5)):
+            with Admin(mq.settings) as admin, Producer(mq.settings) as producer:
+                admin.create_topic(name, queues=1)
+                quiet.append([producer.send(name, b"x") for _ in range(count)][-1])
+        _fill(mq)
+        deadline = time.monotonic() + 180
+        with Metadata(mq.settings) as metadata:
+            for last in quiet:
+                queue, end = last.queue, last.offset + 1
+                while (ends := metadata.ends(queue.topic)[queue]).min_offset == 0:
+                    assert time.monotonic() < deadline, "retention did not work"
+                    _delete_expired(mq)
+                    time.sleep(1)
+                assert ends.min_offset == ends.max_offset == end
+                assert metadata.ends(queue.topic, stable=False)[queue].min_offset == end
+                now = round(time.time() * 1000) - 3_500
+                assert metadata.boundary_at(queue.topic, now, grace_ms=2_000)[queue].offset == end
+        with RangeReader(mq.settings, group="g", gap_policy="skip") as reader:
+            assert list(reader.read(QueueRange(queue, 0, end))) == []
+        assert [(gap.start, gap.end) for gap in reader.stats.gaps] == [(0, end)]
+
+
 def _read_what_is_left(mq: GenuineRocketMQ, whole: QueueRange) -> int:
     with RangeReader(mq.settings, group="g", gap_policy="skip") as reader:
         found = [offset for batch in reader.read(whole) for offset in batch.columns.offsets]

@@ -71,6 +71,21 @@ def test_kinds_of_topics_are_seen_through_the_node(rocketmq, start) -> None:
         assert client.ask(Command(351, 8, {"topic": "packed"})).code == 17
 
 
+def test_each_broker_of_a_topic_is_asked_for_its_kind_through_the_node(rocketmq, start) -> None:
+    with Admin(rocketmq.settings) as admin:
+        admin.create_topic("mixed", queues=1, attributes={"queue.type": "BatchCQ"})
+        admin.create_topic("mixed", queues=1, broker="broker-a")
+    node = start()
+    with Metadata(node.settings) as metadata, Admin(node.settings) as admin:
+        found = [admin.topic_config("mixed", name) for name in ("broker-a", "broker-b")]
+        assert [item and item["attributes"] for item in found] == [{}, {"queue.type": "BatchCQ"}]
+        with pytest.raises(errors.UnsupportedTopic, match="BatchCQ"):
+            metadata.topic("mixed")
+
+        rocketmq.do(lambda broker: setattr(broker, "busy", True), "broker-b")
+        assert metadata.topic("orders").readable()
+
+
 def test_answers_belong_to_their_askers(rocketmq, start) -> None:
     node = start(pool_size=2)
     fill(node.settings, 1_100)

@@ -8,7 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rocketmq_client import errors
+from rocketmq_client import PullConsumer, Queue, errors
+from tests.rocketmq.windows.child import GROUP
+from tests.rocketmq.windows.topics import ALL
 from tubemq_provider.sources.rocketmq.reading import QueueReader
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.windows.errors import WindowNotReady
@@ -54,6 +56,25 @@ def test_a_broker_that_does_not_answer_holds_up_its_own_queues_only(rocketmq, to
     assert late == set(result.absent) == {"broker-b:0", "broker-b:1"}
     topic.catch_up()
     topic.check()
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_progress_is_shown_at_the_brokers_that_answer(rocketmq, topic, *, left: bool) -> None:
+    topic.produce(20)
+    topic.run()
+    topic.produce(20)
+    if left:
+        rocketmq.kill_broker("broker-a")
+    else:
+        rocketmq._thread.wait(lambda: rocketmq._close("broker-a"))
+    result = topic.run()
+
+    with PullConsumer(rocketmq.settings, group=GROUP) as consumer:
+        ends = {key: consumer.committed(Queue.from_key("orders", key)) for key in ALL[2:]}
+    assert result.total == 10
+    assert sum(ends.values()) == 20
+    (warning,) = [text for text in result.warnings if "group offsets" in text]
+    assert "leave out broker-a:0 and 1 more" in warning
 
 
 def test_a_window_of_time_waits_for_a_broker_that_does_not_answer(topic, unreachable) -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from rocketmq_client import Producer
 from tests.rocketmq.windows.topics import ALL
 from tubemq_client.errors import DataLoss
 from tubemq_provider.sources.rocketmq.space import SPACE
@@ -124,6 +125,26 @@ def test_a_quiet_topic_that_expires_was_not_made_anew(rocketmq, topic) -> None:
     late.join()
 
     assert (result.total, result.gaps) == (8, {})
+
+
+def test_queues_that_a_4_x_broker_has_emptied_hold_nothing_up(rocketmq, topic) -> None:
+    """Their minimum stays where it was for as long as no record comes, read or not."""
+    topic.produce(20)
+    topic.run()
+    with Producer(rocketmq.settings) as producer:
+        for key in ALL[1:3]:
+            for _ in range(2):
+                producer.send("orders", b"x", queue=SPACE.partition("orders", key))
+    for broker in rocketmq.broker_names:
+        rocketmq.do(lambda target: setattr(target, "version", "V4_9_7"), broker)
+    for key, gone in zip(ALL, (5, 7, 0, 5), strict=True):
+        rocketmq.remove_until(SPACE.partition("orders", key), gone, said=False)
+    with pytest.raises(DataLoss, match="broker-a:1"):
+        topic.run()
+    result = topic.run(policies={"gap_policy": "skip"})
+
+    assert result.gaps == {"broker-a:1": [[5, 7]]}
+    assert (result.total, result.absent) == (2, {})
 
 
 def _tell_minima(rocketmq) -> None:

@@ -19,6 +19,8 @@ from rocketmq_client import (
     Metadata,
     Producer,
     PullConsumer,
+    QueueEnds,
+    QueueRange,
 )
 from rocketmq_client.snode import SnodeSettings
 from tests.provider.windows.run.test_kill_points import POINTS
@@ -92,6 +94,21 @@ def test_windows_of_tags_equal_filtering(site: Site, tmp_path) -> None:
         assert time.monotonic() < deadline
         topic.run(tags=("kept",))
         time.sleep(0.2)
+
+
+def test_a_text_in_the_place_of_filters_is_one_tag(rocketmq, topic) -> None:
+    for tags in ("paid", "p", None):
+        topic.produce(8, tags)
+    known = {"identity": "main", "topic": "orders", "group": "lake"}
+    with open_source("rocketmq", rocketmq.settings, filters="paid", **known) as source:
+        read = source.probe()
+        found = [m.tags for end in source.ends("latest").values() for m in read(range_of(end))]
+
+    assert found == ["paid"] * 8
+
+
+def range_of(end: QueueEnds) -> QueueRange:
+    return QueueRange(end.queue, end.min_offset, end.latest_offset)
 
 
 def test_windows_of_time_hold_what_was_stored_in_them(site: Site, tmp_path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rocketmq_client import errors
@@ -51,6 +51,10 @@ def records(draw, topic=NAMES, queue_id=INT):
         properties=draw(st.binary(max_size=60)),
         crc=body_crc(body),
     )
+
+
+HERE = ("127.0.0.1", 1)
+PLAIN = StoredRecord(0, 0, 5, 9, 0, 1, HERE, 2, HERE, 0, 0, b"x", "orders", b"", body_crc(b"x"))
 
 
 def same(found: StoredRecord, wanted: StoredRecord) -> None:
@@ -111,11 +115,15 @@ def test_garbage_is_a_violation_or_records(garbage) -> None:
 
 @settings(deadline=None)
 @given(records(), st.integers(1, 200))
+@example(PLAIN, 1)
+@example(PLAIN, 2)
 def test_a_cut_record_is_a_violation(record, cut) -> None:
     data = encode_record(record)[:-cut]
     if data:
         with pytest.raises(errors.ProtocolViolation):
             parse_records(data)
+        with pytest.raises(errors.ProtocolViolation):
+            scan(data, record.topic, record.queue_id)
 
 
 @settings(deadline=None)

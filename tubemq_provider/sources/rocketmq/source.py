@@ -36,6 +36,7 @@ from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.instants import Resolved, TimeResolver
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.probing import ReadRange
+from tubemq_provider.windows.spaces import filters_of
 
 __all__ = ["CONFIG", "RocketMQSource", "StoreTime", "milliseconds_of", "open_source"]
 
@@ -67,7 +68,7 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
         tags: Sequence[str] = (),
     ) -> None:
         super().__init__(settings, identity=identity, topic=topic, group=group)
-        self._tags = tuple(tags)
+        self._tags = filters_of(tags)
 
     # Looking
 
@@ -145,11 +146,31 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
             quarantine=quarantine,
         )
 
-    def mirror(self, ends: Mapping[str, int]) -> None:
-        """Commit for the group at the brokers, for their tools; nothing is read from there."""
+    def mirror(self, ends: Mapping[str, int]) -> Mapping[str, str]:
+        """Commit for the group at the brokers, for their tools; nothing is read from there. Gives
+        the queues that were left out, with the reason: they are in no route, or their broker does
+        not take it. Raises what the last broker said if it was told of no queue."""
+        left_out: dict[str, str] = {}
+        silent: dict[str, errors.RocketMQError] = {}
+        trouble: errors.RocketMQError | None = None
         with PullConsumer(self._settings, group=self._group) as consumer:
+            known = set(consumer.queues(self._topic))
             for key, offset in ends.items():
-                consumer.commit(Queue.from_key(self._topic, key), offset)
+                queue = Queue.from_key(self._topic, key)
+                if queue not in known:
+                    left_out[key] = "no broker has it now"
+                    continue
+                try:
+                    if queue.broker in silent:
+                        # Each of its queues would wait for it anew.
+                        raise silent[queue.broker]
+                    consumer.commit(queue, offset)
+                except (errors.NetworkError, errors.ServerError) as error:
+                    silent[queue.broker] = trouble = error
+                    left_out[key] = str(error)
+        if trouble is not None and len(left_out) == len(ends):
+            raise trouble
+        return left_out
 
     def _asking(self) -> Metadata:
         return Metadata(self._settings, group=reader_group(self._group))

@@ -32,6 +32,7 @@ from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.instants import TimeResolver
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.probing import ReadRange
+from tubemq_provider.windows.spaces import filters_of
 
 __all__ = ["CONFIG", "TubeMQSource", "commit_offsets", "mirror_offsets", "open_source"]
 
@@ -63,7 +64,7 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
         asking: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         super().__init__(settings, identity=identity, topic=topic, group=group)
-        self._filters = tuple(filters)
+        self._filters = filters_of(filters)
         self._asking = asking
 
     # Looking

@@ -1,0 +1,60 @@
+"""Queues of which retention has left nothing, though their broker says otherwise.
+
+A 4.x broker corrects a queue's minimum by the first entry of its index whose record is still there.
+Where none is, it goes on telling the old minimum, for as long as no record comes: the queue looks
+as if it had records, and pulls of them answer that these are just being removed. Its last record
+tells: what is before it in the queue is older.
+
+Source: `docs/rocketmq-protocol/exact-ranges.md#queues-of-which-nothing-is-left`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_client import errors
+from rocketmq_client._core.pulling import PullAnswer, pull_request
+from rocketmq_client._core.refusals import REMOVING, begins_elsewhere
+from rocketmq_client._wire import codes
+from tubemq_client._core.effects import Await, Post
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rocketmq_client._core.cluster import Cluster
+    from rocketmq_client._wire.bodies import RuntimeInfo
+    from rocketmq_client.model import Address, Queue
+    from tubemq_client._core.effects import Conversation
+
+__all__ = ["emptied"]
+
+
+def emptied(
+    cluster: Cluster,
+    address: Address,
+    queues: Sequence[Queue],
+    lasts: Mapping[Queue, int],
+    group: str,
+    info: RuntimeInfo,
+) -> Conversation[list[Queue]]:
+    """Those whose last record, before `lasts`, is not there any more. All are of one broker; one
+    pull of a record each, together on their way."""
+    asked = []
+    for queue in queues:
+        request = pull_request(cluster, queue, group, lasts[queue] - 1, 1)
+        asked.append((queue, request, (yield Post(address, codes.PULL_MESSAGE, request))))
+    found: list[Queue] = []
+    for queue, request, ticket in asked:
+        try:
+            answer = yield Await(ticket)
+        except errors.ConnectionLost:
+            answer = yield from cluster.ask(address, codes.PULL_MESSAGE, request)
+        if _is_gone(PullAnswer.of(answer), queue, info.log_start):
+            found.append(queue)
+    return found
+
+
+def _is_gone(answer: PullAnswer, queue: Queue, log_start: int) -> bool:
+    if answer.code == codes.PULL_RETRY:
+        return answer.remark == REMOVING
+    return answer.code == codes.SUCCESS and begins_elsewhere(answer.body, queue, log_start)
