@@ -282,7 +282,7 @@ class ScopeBook:
             low, high = max(least, sides.start(key)), answer.offsets[key]
             if sides.above is not None and key not in sides.open:
                 high = min(high, sides.above.get(key, 0))
-            if low < high:
+            if low < min(high, answer.held.get(key, high)):
                 worn[key] = (low, high)
         return self._scope.space.by_key(worn)
 
@@ -354,7 +354,7 @@ def _too_late(
     instant: datetime, worn: Mapping[str, tuple[int, int]], scope: WindowScope
 ) -> DataLoss:
     lines = "".join(
-        f"\n  - partition {key}: what is left begins at {high}, and all of it is later; the "
+        f"\n  - partition {key}: what is left begins at {high}, and none of it is earlier; the "
         f"boundary was somewhere in [{low}, {high}]"
         for key, (low, high) in worn.items()
     )

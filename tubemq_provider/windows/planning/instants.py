@@ -28,13 +28,16 @@ class Resolved:
     had no record yet.
 
     `eroded` names partitions of which retention has removed all that lay before the offset, with
-    the least offset that the boundary can have: it was somewhere from there to the offset.
+    the least offset that the boundary can have: it was somewhere from there to the offset. `held`
+    says from where on their logs are whole, if that is not the offset but less: records of others
+    that share the log may lie between.
     """
 
     offsets: Mapping[str, int]
     evidence: Document = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     eroded: Mapping[str, int] = field(default_factory=dict)
+    held: Mapping[str, int] = field(default_factory=dict)
 
     def certain(self) -> Mapping[str, int]:
         """The offsets, if they are all there is to tell. Raises `WindowNotReady`, and `ConfigError`
