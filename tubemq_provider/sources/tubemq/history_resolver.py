@@ -142,9 +142,11 @@ class HistoryResolver:
         self._check(around, at)
         ends: dict[str, int] = {}
         unknown: dict[str, str] = {}
+        later: dict[str, int] = {}
         since, until = [], []
         for before, after in ((item.before, item.after) for item in around.values()):
             if before is None:
+                later |= {} if after is None else after.ends
                 continue
             found = cover(
                 [before] if after is None else [before, _credible(before, after)],
@@ -154,14 +156,18 @@ class HistoryResolver:
             )
             ends |= found.ends
             unknown |= found.unknown
+            later |= found.later
             since.append(found.since_ms)
             until.append(found.until_ms)
+        # Zeros may be those of a topic that its broker was not publishing.
+        later = {store: end for store, end in later.items() if end}
         partitions = list(self._partitions())
         offsets, gone = by_partition(SPACE, ends, partitions)
         return Resolved(
             offsets,
             {"since": rfc3339(instant_of(min(since))), "until": rfc3339(instant_of(max(until)))},
             {**gone, **unknown, **_silent(partitions, looked)},
+            later=by_partition(SPACE, later, partitions)[0],
         )
 
     def _around(self, partition: Partition, ends: Ends, at_ms: int) -> _Around:

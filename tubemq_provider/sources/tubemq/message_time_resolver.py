@@ -122,8 +122,8 @@ class MessageTimeResolver:
                 "overlap": overlap,
             },
             away_of(looked),
-            dict.fromkeys(eroded, 0),
-            {key: ends[key].min_offset for key in eroded},
+            eroded=dict.fromkeys(eroded, 0),
+            held={key: ends[key].min_offset for key in eroded},
         )
 
     def _place(self, ends: Ends, instant: datetime) -> _Place:

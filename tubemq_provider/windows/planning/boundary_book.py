@@ -169,10 +169,11 @@ class ScopeBook:
                 answer = resolve()
                 self._look()
             sides = self._sides(instant)
-            worn = self._worn(answer, sides)
+            told = _told(answer, sides)
+            worn = self._worn(told, sides)
             if worn and gap_policy is GapPolicy.FAIL:
                 raise _too_late(instant, worn, self._scope)
-            settled = _settled(answer, worn, begins=begins)
+            settled = _settled(told, worn, begins=begins)
             document = self._fitted(instant, name, settled, sides, exact=exact)
             turn = {"v": 1, "turn": self._turn + 1, "boundary": document}
             if self._book.fix(self._turn_key(self._turn + 1), turn) == turn:
@@ -360,6 +361,12 @@ def _not_told(instant: datetime, missing: Mapping[str, str], scope: WindowScope)
         f"window waits for it; one that will never come back is given up with "
         f"{boundary_command('retire', scope, brokers_of(missing, scope.space))}"
     )
+
+
+def _told(answer: Resolved, sides: _Sides) -> Resolved:
+    """The answer with what it tells late of partitions that an earlier boundary has."""
+    late = {key: end for key, end in answer.later.items() if key in (sides.below or {})}
+    return replace(answer, offsets={**late, **answer.offsets}) if late else answer
 
 
 def _settled(answer: Resolved, worn: Mapping[str, tuple[int, int]], *, begins: bool) -> Resolved:

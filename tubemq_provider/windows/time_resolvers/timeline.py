@@ -307,7 +307,8 @@ class TimelineResolver:
             first_seen=timeline.first_seen,
             subject=subject,
         )
-        offsets, gone = by_partition(self._space, found.ends, list(self._partitions()))
+        partitions = list(self._partitions())
+        offsets, gone = by_partition(self._space, found.ends, partitions)
         return Resolved(
             offsets,
             {
@@ -315,4 +316,5 @@ class TimelineResolver:
                 "until": rfc3339(instant_of(found.until_ms)),
             },
             {**gone, **found.unknown},
+            later=by_partition(self._space, found.later, partitions)[0],
         )

@@ -14,6 +14,7 @@ from tests.provider.windows.clocks import (
     PARTITIONS,
     Shelved,
     at,
+    timeline_of,
 )
 from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, World
 from tubemq_client.errors import DataLoss
@@ -102,6 +103,23 @@ def test_windows_over_any_message_times_tile_the_log(minutes, look_ahead, random
     order = list(range(len(cuts) - 1))
     random.shuffle(order)
     run_windows(world, resolver, cuts, order)
+    assert world.sink.records() == dict.fromkeys(world.log.all_records(), 1)
+
+
+def test_a_broker_that_new_samples_knew_late_holds_no_boundary_for_ever() -> None:
+    """State is wiped, and samples begin anew while the second broker is away."""
+    world = World(sink=MemorySink(book=MemoryBook()))
+    for key in ("1:0", "2:0"):
+        world.log.append(key, 3)
+    cuts = [NOON_MS + minute * 60_000 for minute in (0, 10, 20, 30)]
+    before = (Sample(cuts[0], {"1/0": 0, "2/0": 0}), Sample(cuts[1], {"1/0": 28, "2/0": 28}))
+    run_windows(world, timeline_of(*before), cuts, [0])
+    samples = [Sample(cuts[1] + 1, {"1/0": 28}), Sample(cuts[2], {"1/0": 56})]
+    with pytest.raises(WindowNotReady, match="2:0"):
+        run_windows(world, timeline_of(*samples), cuts, [1])
+    for at_ms, end in ((cuts[2] + 1, 56), (cuts[3], 84)):
+        samples.append(Sample(at_ms, {"1/0": end, "2/0": end}))
+    run_windows(world, timeline_of(*samples), cuts, [2, 1])
     assert world.sink.records() == dict.fromkeys(world.log.all_records(), 1)
 
 

@@ -249,6 +249,18 @@ class TestHistory:
         with pytest.raises(WindowNotReady):
             self.resolver(self.log((0, 56), (1, 0))).offsets_at(at(0.5))
 
+    @pytest.mark.parametrize(("end", "later"), [(84, {"2:0": 84}), (0, {})])
+    def test_a_broker_that_began_to_record_later_is_told_apart(
+        self, end: int, later: dict[str, int]
+    ) -> None:
+        """Right for what has a boundary already; the zeros of one may not be believed."""
+        log = self.log((0, 28), (1, 56))
+        other = Partition(2, HISTORY_TOPIC, history_partition("g"))
+        log.put(other, history_body(ms(2), {0: end}, bId=2))
+        ends = partial(log.ends_of, self.PARTITION, other)
+        found = HistoryResolver(TOPIC, "g", log.read, ends, lambda: PARTITIONS).resolve(at(0.5))
+        assert (found.offsets, found.later) == ({"1:0": 56, "1:1": 56}, later)
+
     def test_a_record_of_another_version_is_refused(self) -> None:
         with pytest.raises(DocumentError, match="version 4"):
             history_sample(history_body(0, {0: 0}, ver=4), "g", TOPIC)
