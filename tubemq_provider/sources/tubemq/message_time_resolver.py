@@ -26,7 +26,7 @@ from tubemq_client.model import (
     message_minute,
 )
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.canonical import rfc3339, so_much_later
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import away_of, by_key
@@ -99,7 +99,7 @@ class MessageTimeResolver:
     def resolve(self, instant: datetime) -> Resolved:
         """The boundary at `instant`. Raises `WindowNotReady` until `late_allowance` after it, and
         `ConfigError` if records carry no time."""
-        due = instant + self._late_allowance
+        due = so_much_later(instant, self._late_allowance)
         if self._clock() < due:
             raise WindowNotReady(
                 f"{self._subject}: records before {rfc3339(instant)} may come until {rfc3339(due)}"

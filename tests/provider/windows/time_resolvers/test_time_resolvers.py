@@ -7,7 +7,7 @@ import random
 import zlib
 from base64 import b64encode
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 
 import pytest
@@ -111,6 +111,12 @@ class TestTimeline:
         assert resolver.offsets_at(at(6))["1:0"] == 84
         with pytest.raises(WindowNotReady):
             resolver.offsets_at(at(16))
+
+    def test_an_allowance_ends_where_the_calendar_does(self) -> None:
+        timeline = Timeline(TOPIC).with_sample(self.SAMPLES[0])
+        resolver = TimelineResolver(TOPIC, timeline.to_document, lambda: PARTITIONS, 5 * MINUTE)
+        with pytest.raises(WindowNotReady, match="9999"):
+            resolver.offsets_at(datetime(9999, 12, 31, 23, 59, tzinfo=UTC))
 
     def test_a_sample_bears_the_time_before_the_look_up(self) -> None:
         clock = iter([at(0), at(7)])
