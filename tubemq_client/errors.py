@@ -327,8 +327,8 @@ class GroupInconsistent(ServerError):
 
 
 class GroupBusy(GroupInconsistent):
-    """A look-up's group is registered for another topic: a look-up there has it for a moment, and
-    one that was killed until the master forgets it (30 s)."""
+    """The group of a look-up, or of one who shows its offsets, is registered for another topic: one
+    like it has it there for a moment, and if it was killed until the master forgets it (30 s)."""
 
     retriable = True
     fatal = False

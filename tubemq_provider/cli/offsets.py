@@ -52,7 +52,8 @@ def show(args: Any) -> None:
     """Everything about one group."""
     with open_group(args.asset) as group:
         now = standing_of(group)
-        accepted = sum("window_id" in event for event in group.events())
+        # A cleared window has an event for each time.
+        accepted = len({event["window_id"] for event in group.events() if "window_id" in event})
     ends, note = known_ends(args, group)
     rows = with_ends(now.next, ends, space_of(group.source))
     found: dict[str, Any] = {

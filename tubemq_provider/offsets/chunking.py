@@ -50,11 +50,15 @@ def split(document: Document) -> tuple[Document, dict[str, Document]]:
 
 
 def piece_names(head: object) -> list[str]:
-    """Names of the pieces behind `head`; none for a document that is whole, or for no document."""
+    """Names of the pieces behind `head`; none for a document that is whole, or for no document. One
+    that was edited so that it names none is as it stands: whoever reads it says what is wrong."""
     about = head.get(_HEAD) if isinstance(head, dict) else None
     if not isinstance(about, dict):
         return []
-    return [f"{about['sha256'][:16]}/{number}" for number in range(int(about["count"]))]
+    count, digest = about.get("count"), about.get("sha256")
+    if type(count) is not int or not isinstance(digest, str):
+        return []
+    return [f"{digest[:16]}/{number}" for number in range(count)]
 
 
 def join(head: Document, pieces: Sequence[Any], where: str) -> Document:

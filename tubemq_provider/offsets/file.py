@@ -22,6 +22,7 @@ from urllib.parse import quote
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import create_document, read_document, replace_document
 from tubemq_provider.windows.canonical import canonical_json
+from tubemq_provider.windows.planning.claims import windows_beyond
 from tubemq_provider.windows.protocols import Document
 
 __all__ = ["CLAIMS_FILE", "CURSOR_FILE", "FileOffsetStore"]
@@ -54,8 +55,7 @@ class FileOffsetStore:
         """The cursor, or None. Raises `errors.ConfigError` if the group has claimed windows: a run
         that knows nothing of them would take their records a second time."""
         book = read_document(self._root / CLAIMS_FILE) or {}
-        windows = sorted({**book.get("pending", {}), **book.get("done", {})})
-        if windows:
+        if windows := windows_beyond(book):
             raise ConfigError(
                 f"{self._root / CLAIMS_FILE} has windows of this group that are claimed or wait "
                 f"for a claimed one ({', '.join(windows)}): let runs with claims=True finish them, "

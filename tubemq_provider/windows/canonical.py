@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 __all__ = [
     "basic_instant",
@@ -20,6 +20,7 @@ __all__ = [
     "parse_instant",
     "rfc3339",
     "sha256_hex",
+    "so_much_later",
 ]
 
 
@@ -59,7 +60,7 @@ def parse_instant(text: str) -> datetime:
         raise ValueError(f"{text!r} is not an RFC 3339 instant") from exc
     if instant.tzinfo is None or len(text) < len("2026-01-01T00:00Z"):
         raise ValueError(f"{text!r} is not an RFC 3339 instant with a UTC offset")
-    return instant.astimezone(UTC)
+    return _utc(instant)
 
 
 def in_utc(instant: datetime) -> datetime:
@@ -67,11 +68,17 @@ def in_utc(instant: datetime) -> datetime:
 
     Windows are reckoned with what is left: subclasses (pendulum's, which Airflow gives to tasks)
     subtract to a length that cannot be divided, and in a zone whose clocks change a length is added
-    to what the clock shows. Raises `ValueError` for an instant without a zone.
+    to what the clock shows. Raises `ValueError` for an instant without a zone, and for one that is
+    in no year from 1 to 9999 there.
     """
     _require_aware(instant)
-    utc = instant.astimezone(UTC)
+    utc = _utc(instant)
     return datetime.combine(utc.date(), utc.time(), UTC)
+
+
+def so_much_later(instant: datetime, length: timedelta) -> datetime:
+    """`instant` and a length that is not negative, or the last instant that there is."""
+    return instant + min(length, datetime.max.replace(tzinfo=UTC) - in_utc(instant))
 
 
 def rfc3339(instant: datetime) -> str:
@@ -91,6 +98,13 @@ def parse_basic_instant(text: str) -> datetime:
     if basic_instant(instant) != text:
         raise ValueError(f"{text!r} is not spelled as instants in names are")
     return instant.astimezone(UTC)
+
+
+def _utc(instant: datetime) -> datetime:
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError as exc:
+        raise ValueError(f"{instant.isoformat()} is in no year from 1 to 9999 in UTC") from exc
 
 
 def _require_aware(instant: datetime) -> None:

@@ -116,6 +116,20 @@ def test_a_change_is_refused_if_a_task_wrote_while_the_operator_read(
     assert list(cursor["pending"]) == [f"c-3-{SCOPE.scope_hash}"]
 
 
+def test_a_window_that_was_cleared_is_accepted_once(
+    group: Here, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = {**event(2, 280), "window_id": f"c-2-{SCOPE.scope_hash}"}
+    group.accepted = [
+        again,
+        again,
+        {**again, "window_id": f"c-1-{SCOPE.scope_hash}"},
+        event(2, 280),
+    ]
+    ask(offsets.show, output="json", tubemq_conn_id=None)
+    assert json.loads(capsys.readouterr().out)["windows_accepted"] == 2
+
+
 def test_a_position_is_set_behind_the_newest_accepted_window(group: Here) -> None:
     group.accepted = [event(4, 560)]
     ask(offsets.set_position, offsets=json.dumps({"1:0": 28}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import timedelta
+from threading import Timer
 
 import pytest
 from airflow.sdk import ExceptionRetryPolicy, RetryAction
@@ -20,6 +21,7 @@ from tubemq_client.errors import (
     TlsError,
     UnknownTopic,
 )
+from tubemq_client.sync import AssignedConsumer
 from tubemq_provider.hooks.admin import TubeMQAdminHook
 from tubemq_provider.hooks.retries import tubemq_retry_policy
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -100,6 +102,22 @@ def test_partitions_that_are_gone_or_away_are_left_out_of_what_brokers_are_shown
     mq.broker(2).stop()
     with pytest.raises((NetworkError, ServiceUnavailable)):
         hook.mirror_group_offsets(TOPIC, "lake", offsets)
+
+
+def test_offsets_of_one_group_are_shown_at_several_topics_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two tasks that did so in one moment failed each other for good."""
+    with EmbeddedTubeMQ(1, [TOPIC, "payments"], http=False) as mq:
+        connection = {"conn_type": "tubemq", "host": mq.masters}
+        monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps(connection))
+        hook = TubeMQHook()
+        with AssignedConsumer(hook.get_settings(), "lake", {"payments": ()}) as other:
+            leaves = Timer(0.05, other.close)
+            leaves.start()
+            assert hook.mirror_group_offsets(TOPIC, "lake", {at("1:0"): 0}) == {}
+            leaves.join()
+        assert mq.broker(1).position("lake", TOPIC, 0) == 0
 
 
 def test_producer_settings_are_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,15 +14,17 @@ import sqlalchemy as sa
 from tests.provider.offsets.accessors import Event, Inlet, LedgerState, State
 from tests.provider.windows.world import World
 from tubemq_client.errors import ConfigError
-from tubemq_provider.offsets.file import FileOffsetStore
+from tubemq_provider.offsets.asset_state import DocumentState
+from tubemq_provider.offsets.file import CLAIMS_FILE, FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.offsets.ledger.claims_guard import refuse_claims
 from tubemq_provider.offsets.ledger.envelope import CURSOR
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.offsets.ledger.task_liveness import task_is_over
 from tubemq_provider.offsets.registry import store_for
-from tubemq_provider.windows.errors import SinkHistoryLost
-from tubemq_provider.windows.protocols import OffsetStore
+from tubemq_provider.windows.cursor import Cursor
+from tubemq_provider.windows.errors import DocumentError, SinkHistoryLost
+from tubemq_provider.windows.protocols import Document, OffsetStore
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 
@@ -138,6 +141,35 @@ def test_claims_of_a_ledger_that_is_gone_are_forgotten_with_the_key(tasks: Tasks
         refuse_claims(state)
     state.delete(CURSOR)
     refuse_claims(state)
+
+
+@pytest.mark.parametrize(
+    "edited", [{"pending": []}, {"done": 1}, {"doc": 1}, {"doc": {"pending": "x"}}], ids=str
+)
+def test_claims_that_somebody_has_edited_are_reported(tmp_path: Path, edited: Document) -> None:
+    state = State()
+    state.set(CURSOR, edited)
+    with pytest.raises(DocumentError):
+        refuse_claims(state)
+    if "doc" not in edited:
+        (tmp_path / CLAIMS_FILE).write_text(json.dumps(edited))
+        with pytest.raises(DocumentError):
+            FileOffsetStore(tmp_path, task="t").load_cursor()
+
+
+@pytest.mark.parametrize("head", [{"count": 1}, {"count": "x", "sha256": "a"}], ids=str)
+def test_a_head_that_somebody_has_edited_stands_for_itself(head: Document) -> None:
+    """The run says what is wrong with it, and it can be deleted."""
+    state = State()
+    state.set("cursor", {"tubemq_pieces": head})
+    documents = DocumentState(state)
+    found = documents.load("cursor")
+    assert found == {"tubemq_pieces": head}
+    world = World()
+    with pytest.raises(DocumentError, match="seq None"):
+        Cursor.from_document({"v": 1, **found}, world.scope)
+    documents.delete("cursor")
+    assert documents.load("cursor") is None
 
 
 @pytest.mark.parametrize("state", ["success", "failed"])

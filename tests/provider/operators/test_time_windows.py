@@ -157,11 +157,17 @@ class TestWhichInterval:
             {"start": "2026-01-01T05:00:00Z"},
             {"start": "2026-01-01T05:00:00", "end": "2026-01-01T06:00:00Z"},
             {"start": "2026-01-01T06:00:00Z", "end": "2026-01-01T05:00:00Z"},
+            {"start": "2026-01-01T06:00:00Z", "end": "9999-12-31T23:59:59-05:00"},
         ],
     )
     def test_a_wrong_window_is_not_passed_over(self, window: Any) -> None:
         with pytest.raises(ConfigError, match="tubemq_window"):
             run_interval({"dag_run": Run({"tubemq_window": window}), **self.DATA}, None)
+
+    def test_an_argument_of_no_year_in_utc_is_refused_by_its_name(self) -> None:
+        given = {"start": "0001-01-01T00:00:00+05:00", "end": "2026-01-01T05:00:00Z"}
+        with pytest.raises(ConfigError, match=r"start: \S+ is in no year from 1 to 9999 in UTC"):
+            parse(IngestArguments, {**BASE, "boundaries": {}, **given})
 
 
 class TestArguments:

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from tubemq_client.errors import ConfigError
 from tubemq_provider.offsets.chunking import join, piece_names
 from tubemq_provider.offsets.ledger.envelope import CURSOR, PIECE, PREFIX
+from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.planning.claims import windows_beyond
 
 __all__ = ["refuse_claims"]
 
@@ -24,16 +26,19 @@ class Readable(Protocol):
 
 
 def refuse_claims(state: Readable) -> None:
-    """Raise `ConfigError` if the ledger has windows of this group beyond its position."""
+    """Raise `ConfigError` if the ledger has windows of this group beyond its position, and
+    `DocumentError` if its copy was edited so that it does not tell."""
     found = state.get(CURSOR)
     if not isinstance(found, dict):
         return
     book = found.get("doc", found)
+    if not isinstance(book, dict):
+        raise DocumentError(f"ledger key {CURSOR!r}", [f"it is {book!r}, not an object"])
     names = [f"{PIECE}{CURSOR.removeprefix(PREFIX)}/{name}" for name in piece_names(book)]
     pieces = [state.get(name) for name in names]
     if names and None not in pieces:
         book = join(book, [piece.get("doc") for piece in pieces], CURSOR)
-    windows = sorted({**book.get("pending", {}), **book.get("done", {})})
+    windows = windows_beyond(book)
     if windows or piece_names(book):
         raise ConfigError(
             f"the ledger has windows of this group that are claimed or wait for a claimed one "

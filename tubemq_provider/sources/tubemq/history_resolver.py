@@ -20,7 +20,7 @@ from typing import Final
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import INDEX_ENTRY_BYTES, Message, OffsetRange, Partition
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.canonical import rfc3339, so_much_later
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import away_of
@@ -80,7 +80,8 @@ def history_sample(body: bytes, group: str, topic: str) -> Sample | None:
             if record["topic"] == topic
             for store in record["offsets"]
         }
-        return Sample(int(document["dt"]), ends) if ends else None
+        at_ms = ms_of(instant_of(int(document["dt"])))
+        return Sample(at_ms, ends) if ends else None
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as exc:
         if isinstance(exc, DocumentError):
             raise
@@ -131,7 +132,7 @@ class HistoryResolver:
     def resolve(self, instant: datetime) -> Resolved:
         """The boundary at `instant`. Raises `ConfigError` for an instant before the history or a
         group that is not in it, `WindowNotReady` for one that no scan has passed yet."""
-        at = instant + self._late_allowance
+        at = so_much_later(instant, self._late_allowance)
         number = history_partition(self._group)
         looked = self._ends()
         around = {
@@ -142,9 +143,11 @@ class HistoryResolver:
         self._check(around, at)
         ends: dict[str, int] = {}
         unknown: dict[str, str] = {}
+        later: dict[str, int] = {}
         since, until = [], []
         for before, after in ((item.before, item.after) for item in around.values()):
             if before is None:
+                later |= {} if after is None else after.ends
                 continue
             found = cover(
                 [before] if after is None else [before, _credible(before, after)],
@@ -154,14 +157,18 @@ class HistoryResolver:
             )
             ends |= found.ends
             unknown |= found.unknown
+            later |= found.later
             since.append(found.since_ms)
             until.append(found.until_ms)
+        # Zeros may be those of a topic that its broker was not publishing.
+        later = {store: end for store, end in later.items() if end}
         partitions = list(self._partitions())
         offsets, gone = by_partition(SPACE, ends, partitions)
         return Resolved(
             offsets,
             {"since": rfc3339(instant_of(min(since))), "until": rfc3339(instant_of(max(until)))},
             {**gone, **unknown, **_silent(partitions, looked)},
+            later=by_partition(SPACE, later, partitions)[0],
         )
 
     def _around(self, partition: Partition, ends: Ends, at_ms: int) -> _Around:

@@ -26,7 +26,7 @@ from tubemq_client.model import (
     message_minute,
 )
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.canonical import rfc3339, so_much_later
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import away_of, by_key
@@ -98,8 +98,8 @@ class MessageTimeResolver:
 
     def resolve(self, instant: datetime) -> Resolved:
         """The boundary at `instant`. Raises `WindowNotReady` until `late_allowance` after it, and
-        `ConfigError` if retention has passed it or records carry no time."""
-        due = instant + self._late_allowance
+        `ConfigError` if records carry no time."""
+        due = so_much_later(instant, self._late_allowance)
         if self._clock() < due:
             raise WindowNotReady(
                 f"{self._subject}: records before {rfc3339(instant)} may come until {rfc3339(due)}"
@@ -108,7 +108,7 @@ class MessageTimeResolver:
         ends = by_key(self._topic, SPACE, looked)
         self._believed = (_OLDEST, self._clock() + _AHEAD)
         places = {key: self._place(found, instant) for key, found in ends.items()}
-        self._check_retention(ends, places, instant)
+        eroded = self._eroded(ends, places, instant)
         overlap = {
             key: {"late": place.late, "early": place.early}
             for key, place in places.items()
@@ -122,6 +122,8 @@ class MessageTimeResolver:
                 "overlap": overlap,
             },
             away_of(looked),
+            eroded=dict.fromkeys(eroded, 0),
+            held={key: ends[key].min_offset for key in eroded},
         )
 
     def _place(self, ends: Ends, instant: datetime) -> _Place:
@@ -216,27 +218,21 @@ class MessageTimeResolver:
                 subject=self._subject,
             )
 
-    def _check_retention(
+    def _eroded(
         self,
         ends: Mapping[str, Ends],
         places: Mapping[str, _Place],
         instant: datetime,
-    ) -> None:
-        """Refuse an instant before the first record of a store that has lost some: where it was
-        cannot be known any more."""
+    ) -> list[str]:
+        """The partitions of stores that have lost some records and hold none from before the
+        instant, or none that tells a time: where the boundary was cannot be known any more."""
         oldest: dict[str, datetime] = {}
-        cut: dict[str, str] = {}
-        for key, place in SPACE.by_key(places).items():
+        cut: set[str] = set()
+        for key, place in places.items():
             store = SPACE.log_of(key)
             if place.first is not None:
                 oldest[store] = min(oldest.get(store, place.first), place.first)
             if ends[key].min_offset:
-                cut.setdefault(store, key)
-        problems = [
-            f"{rfc3339(instant)} is not after {rfc3339(oldest[store])}, the first time that "
-            f"partition {key} and its store still have; retention has removed what was before"
-            for store, key in cut.items()
-            if store in oldest and oldest[store] >= instant
-        ]
-        if problems:
-            raise ConfigError(problems, subject=self._subject)
+                cut.add(store)
+        open_ = {store for store in cut if store not in oldest or oldest[store] >= instant}
+        return [key for key in SPACE.ordered(places) if SPACE.log_of(key) in open_]

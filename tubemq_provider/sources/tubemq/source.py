@@ -9,8 +9,9 @@ read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime, timedelta
+from threading import Event
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -41,6 +42,10 @@ CONFIG: Final = ClientConfig
 
 _POOL: Final = 32
 """Reader groups that windows of one group share; the client's default."""
+
+_OTHER_TOPICS: Final = 425
+_TURN_WAIT_S: Final = 10.0
+_FIRST_TURN_S, _LAST_TURN_S = 0.025, 0.4
 
 
 class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
@@ -212,12 +217,42 @@ def commit_offsets(
     """Tell brokers that `group` has read up to `offsets`.
 
     Registers as the group's only consumer for a moment: raises `errors.PartitionOccupied` where
-    another consumer of the group is at work.
+    another consumer of the group is at work, and `errors.GroupBusy` where one is at another topic
+    for ten seconds.
     """
-    with AssignedConsumer(settings, group, {topic: ()}) as consumer:
+    with closing(_member(settings, topic, group)) as consumer:
         for partition, offset in sorted(offsets.items()):
             consumer.assign(partition, offset)
             consumer.release(partition)
+
+
+def _member(
+    settings: ClientSettings,
+    topic: str,
+    group: str,
+    wait: Callable[[float], object] = lambda pause: Event().wait(pause),
+) -> AssignedConsumer:
+    """A member of the group, behind those at other topics: tasks at several topics may show the
+    offsets of one group, and a master takes members of a group for one set of topics only."""
+    waited, pause = 0.0, _FIRST_TURN_S
+    while True:
+        consumer = AssignedConsumer(settings, group, {topic: ()})
+        try:
+            consumer.start()
+        except errors.GroupInconsistent as error:
+            consumer.close()
+            if error.code != _OTHER_TOPICS:
+                raise
+            if waited >= _TURN_WAIT_S:
+                where = f"{error.where}, while a member at another topic has it"
+                raise errors.GroupBusy(error.code, error.detail, where=where) from None
+        except errors.TubeMQError:
+            consumer.close()
+            raise
+        else:
+            return consumer
+        wait(pause)
+        waited, pause = waited + pause, min(2 * pause, _LAST_TURN_S)
 
 
 def mirror_offsets(
@@ -231,7 +266,7 @@ def mirror_offsets(
     left_out: dict[Partition, str] = {}
     silent: dict[int, errors.TubeMQError] = {}
     trouble: errors.TubeMQError | None = None
-    with AssignedConsumer(settings, group, {topic: ()}) as consumer:
+    with closing(_member(settings, topic, group)) as consumer:
         known = consumer.partitions()
         for partition, offset in sorted(offsets.items()):
             if partition not in known:

@@ -31,7 +31,13 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from tubemq_client.errors import ConfigError, DataLoss
-from tubemq_provider.windows.canonical import basic_instant, parse_basic_instant, rfc3339
+from tubemq_provider.windows.anchors import read_anchors
+from tubemq_provider.windows.canonical import (
+    basic_instant,
+    parse_basic_instant,
+    parse_instant,
+    rfc3339,
+)
 from tubemq_provider.windows.errors import BoundaryConflict, DocumentError, WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.instants import Resolved
@@ -39,7 +45,15 @@ from tubemq_provider.windows.policies import GapPolicy
 from tubemq_provider.windows.protocols import BoundaryBook, Document
 from tubemq_provider.windows.spaces import OffsetSpace
 
-__all__ = ["ScopeBook", "boundary_command", "brokers_of", "retired_brokers", "retired_key"]
+__all__ = [
+    "ANCHORS",
+    "BEGIN",
+    "ScopeBook",
+    "boundary_command",
+    "brokers_of",
+    "retired_brokers",
+    "retired_key",
+]
 
 _TURNS: Final = 200
 """How often a run tries to get a turn before it lets the scheduler try again."""
@@ -47,6 +61,12 @@ _TURNS: Final = 200
 _OLD_LOOKS: Final = 200
 """Boundaries of releases that compared a boundary with two others only: at most this many before
 one of them are read, to find the partitions and offsets that it should have known."""
+
+ANCHORS: Final = "anchors"
+"""Where the evidence of a boundary names the records by which its logs were known."""
+
+BEGIN: Final = "begin"
+"""Where it has the offsets with which its epoch begins."""
 
 _ERODED: Final = "eroded"
 """Where the evidence of a boundary names the partitions in which retention left it open, each with
@@ -149,10 +169,11 @@ class ScopeBook:
                 answer = resolve()
                 self._look()
             sides = self._sides(instant)
-            worn = self._worn(answer, sides)
+            told = _told(answer, sides)
+            worn = self._worn(told, sides)
             if worn and gap_policy is GapPolicy.FAIL:
                 raise _too_late(instant, worn, self._scope)
-            settled = _settled(answer, worn, begins=begins)
+            settled = _settled(told, worn, begins=begins)
             document = self._fitted(instant, name, settled, sides, exact=exact)
             turn = {"v": 1, "turn": self._turn + 1, "boundary": document}
             if self._book.fix(self._turn_key(self._turn + 1), turn) == turn:
@@ -213,14 +234,15 @@ class ScopeBook:
                 continue
             parsed = self._parsed(key)
             if parsed is None:
-                instants.append(parse_basic_instant(key.rpartition("-")[0]))
+                instants.append(_instant(parse_basic_instant, key.rpartition("-")[0], key))
             elif parsed[0] == "turn":
                 turn = max(turn, int(parsed[1]))
         self._instants, self._turn = sorted(instants), turn
         last = self._book.read(self._turn_key(turn)) if turn else None
         if last is not None and "boundary" in last:
-            document = last["boundary"]
-            instant = datetime.fromisoformat(document["instant"])
+            document, where = last["boundary"], self._turn_key(turn)
+            _check(document, where, self._scope)
+            instant = _instant(parse_instant, document.get("instant"), where)
             if instant not in self._instants:
                 self._book.fix(self._key(instant), document)
                 insort(self._instants, instant)
@@ -282,7 +304,7 @@ class ScopeBook:
             low, high = max(least, sides.start(key)), answer.offsets[key]
             if sides.above is not None and key not in sides.open:
                 high = min(high, sides.above.get(key, 0))
-            if low < high:
+            if low < min(high, answer.held.get(key, high)):
                 worn[key] = (low, high)
         return self._scope.space.by_key(worn)
 
@@ -341,6 +363,12 @@ def _not_told(instant: datetime, missing: Mapping[str, str], scope: WindowScope)
     )
 
 
+def _told(answer: Resolved, sides: _Sides) -> Resolved:
+    """The answer with what it tells late of partitions that an earlier boundary has."""
+    late = {key: end for key, end in answer.later.items() if key in (sides.below or {})}
+    return replace(answer, offsets={**late, **answer.offsets}) if late else answer
+
+
 def _settled(answer: Resolved, worn: Mapping[str, tuple[int, int]], *, begins: bool) -> Resolved:
     """The answer that is taken where retention left it open, with the note that it did."""
     if not worn:
@@ -354,7 +382,7 @@ def _too_late(
     instant: datetime, worn: Mapping[str, tuple[int, int]], scope: WindowScope
 ) -> DataLoss:
     lines = "".join(
-        f"\n  - partition {key}: what is left begins at {high}, and all of it is later; the "
+        f"\n  - partition {key}: what is left begins at {high}, and none of it is earlier; the "
         f"boundary was somewhere in [{low}, {high}]"
         for key, (low, high) in worn.items()
     )
@@ -415,7 +443,17 @@ def brokers_of(names: Iterable[str], space: OffsetSpace) -> str:
     return " ".join(f"--broker {peer}" for peer in peers)
 
 
-def _check(document: Document, key: str, scope: WindowScope) -> None:
+def _instant(parse: Callable[[str], datetime], text: object, key: str) -> datetime:
+    """The instant of a boundary, as a name or a document has it. Raises `DocumentError`."""
+    try:
+        return parse(str(text))
+    except ValueError as exc:
+        raise DocumentError(f"boundary {key}", [f"it is of no instant: {exc}"]) from exc
+
+
+def _check(document: object, key: str, scope: WindowScope) -> None:
+    if not isinstance(document, dict):
+        raise DocumentError(f"boundary {key}", [f"it is {document!r}, not an object"])
     problems = []
     if document.get("v") != 1:
         problems.append(f"version {document.get('v')!r} is unknown here; this release reads 1")
@@ -425,10 +463,35 @@ def _check(document: Document, key: str, scope: WindowScope) -> None:
     if not isinstance(offsets, dict) or not (offsets or document.get("whole")):
         problems.append("offsets are missing")
         offsets = {}
-    for partition, offset in offsets.items():
-        if not scope.space.is_key(partition):
-            problems.append(f"{partition!r} is not {scope.space.key_form}")
-        elif bad := scope.space.offset_problem(offset):
-            problems.append(f"{partition}: {bad}")
+    problems += _offset_problems(offsets, scope.space)
+    problems += _evidence_problems(document.get("evidence", {}), scope.space)
     if problems:
         raise DocumentError(f"boundary {key}", problems)
+
+
+def _offset_problems(offsets: Mapping[str, object], space: OffsetSpace) -> list[str]:
+    problems = []
+    for partition, offset in offsets.items():
+        if not space.is_key(partition):
+            problems.append(f"{partition!r} is not {space.key_form}")
+        elif bad := space.offset_problem(offset):
+            problems.append(f"{partition}: {bad}")
+    return problems
+
+
+def _evidence_problems(evidence: object, space: OffsetSpace) -> list[str]:
+    """What is wrong with the members of evidence that later boundaries and windows go by."""
+    if not isinstance(evidence, dict):
+        return [f"evidence is {type(evidence).__name__}, not an object"]
+    problems = [
+        f"{name} is {type(evidence[name]).__name__}, not an object"
+        for name in (BEGIN, _ERODED)
+        if not isinstance(evidence.get(name, {}), dict)
+    ]
+    if not problems:
+        problems += [f"{BEGIN}: {bad}" for bad in _offset_problems(evidence.get(BEGIN, {}), space)]
+    try:
+        read_anchors(evidence.get(ANCHORS, {}), space)
+    except (TypeError, ValueError) as exc:
+        problems.append(f"{ANCHORS}: {exc}")
+    return problems

@@ -20,7 +20,7 @@ from tubemq_provider.windows.cursor import Cursor, Position, epoch_command
 from tubemq_provider.windows.errors import DocumentError, MarkerConflict, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, cursor_window_id
 
-__all__ = ["Claim", "ClaimBook", "rebuilt"]
+__all__ = ["Claim", "ClaimBook", "rebuilt", "windows_beyond"]
 
 _NO_NOTES: dict[str, Any] = {
     "gaps": {},
@@ -192,9 +192,8 @@ class ClaimBook:
     def from_document(cls, document: Mapping[str, Any], scope: WindowScope) -> ClaimBook:
         """The book in a stored document. Raises like `Cursor.from_document`."""
         cursor = Cursor.from_document(document, scope)
+        windows_beyond(document)
         pending, done = document.get("pending", {}), document.get("done", {})
-        if not isinstance(pending, dict) or not isinstance(done, dict):
-            raise DocumentError("claims", ["pending and done must be objects"])
         claims = {}
         for key, value in pending.items():
             if not isinstance(value, dict) or not isinstance(value.get("by"), str):
@@ -206,6 +205,15 @@ class ClaimBook:
             for key, value in done.items()
         }
         return cls(cursor.position, claims, published, cursor.rev)
+
+
+def windows_beyond(document: Mapping[str, Any]) -> list[str]:
+    """Ids of the windows that a document with claims has beyond its position. Raises
+    `DocumentError` where it was edited so that it does not tell."""
+    parts = [document.get(name, {}) for name in ("pending", "done")]
+    if not all(isinstance(part, dict) for part in parts):
+        raise DocumentError("claims", ["pending and done must be objects"])
+    return sorted({window_id for part in parts for window_id in part})
 
 
 def _anchors(position: Position, plan: WindowPlan) -> dict[str, Anchor]:

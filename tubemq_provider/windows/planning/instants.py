@@ -27,14 +27,21 @@ class Resolved:
     and cannot be told, each with the reason. Leaving one out without a word is right only for what
     had no record yet.
 
+    `later` has what is told of others for the first time after the instant: right where an earlier
+    boundary has the partition. Else it joins with a later one.
+
     `eroded` names partitions of which retention has removed all that lay before the offset, with
-    the least offset that the boundary can have: it was somewhere from there to the offset.
+    the least offset that the boundary can have: it was somewhere from there to the offset. `held`
+    says from where on their logs are whole, if that is not the offset but less: records of others
+    that share the log may lie between.
     """
 
     offsets: Mapping[str, int]
     evidence: Document = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     eroded: Mapping[str, int] = field(default_factory=dict)
+    held: Mapping[str, int] = field(default_factory=dict)
+    later: Mapping[str, int] = field(default_factory=dict)
 
     def certain(self) -> Mapping[str, int]:
         """The offsets, if they are all there is to tell. Raises `WindowNotReady`, and `ConfigError`

@@ -20,7 +20,7 @@ from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import EarlierLife
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope, time_window_id
-from tubemq_provider.windows.planning.boundary_book import ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ANCHORS, BEGIN, ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved, TimeResolver, ask
 from tubemq_provider.windows.planning.lives import LogLife, LogWitness
 from tubemq_provider.windows.planning.retention import (
@@ -42,10 +42,6 @@ from tubemq_provider.windows.protocols import BoundaryBook
 from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["ExplicitPlanner", "StandalonePlanner", "TimePlanner"]
-
-_ANCHORS = "anchors"
-_BEGIN = "begin"
-"""Where the evidence of a boundary has them, and the offsets with which its epoch begins."""
 
 Interval = tuple[datetime, datetime]
 Range = tuple[int, int]
@@ -270,7 +266,7 @@ class TimePlanner(_Standalone):
             return {}
         instants = [] if book is None else book.instants()
         if book is not None and instants and not self.resolver.exact:
-            return dict(book.evidence(instants[0]).get(_BEGIN, {}))
+            return dict(book.evidence(instants[0]).get(BEGIN, {}))
         ordered = self._ordered
         if self.resolver.exact:  # which says where windows begin, and words would say it again
             ordered = {} if isinstance(ordered, str) else ordered
@@ -306,7 +302,7 @@ class TimePlanner(_Standalone):
         offsets = answer.offsets
         if not self.resolver.exact:
             offsets = {key: max(at, self._begin.get(key, 0)) for key, at in offsets.items()}
-        evidence = {**answer.evidence, _BEGIN: dict(self._begin)}
+        evidence = {**answer.evidence, BEGIN: dict(self._begin)}
         eroded = {key: max(at, self._begin.get(key, 0)) for key, at in answer.eroded.items()}
         return replace(answer, offsets=offsets, evidence=evidence, eroded=eroded)
 
@@ -333,7 +329,7 @@ class TimePlanner(_Standalone):
         anchors = earlier | self._life.taken(here, {}, known)
         if not anchors:
             return answer
-        return replace(answer, evidence={**answer.evidence, _ANCHORS: anchors_document(anchors)})
+        return replace(answer, evidence={**answer.evidence, ANCHORS: anchors_document(anchors)})
 
     def _refuse_other_logs(self, book: ScopeBook) -> None:
         """Raise `LogReplaced` if the logs are not those of the latest boundary: offsets of another
@@ -352,7 +348,7 @@ class TimePlanner(_Standalone):
     def _latest_anchors(self, book: ScopeBook) -> dict[str, Anchor]:
         """By which records the logs were known when the latest boundary was fixed."""
         instants = book.instants()
-        found = book.evidence(instants[-1]).get(_ANCHORS, {}) if instants else {}
+        found = book.evidence(instants[-1]).get(ANCHORS, {}) if instants else {}
         return read_anchors(found, self.scope.space)
 
     def _ranges(

@@ -36,12 +36,14 @@ class Cover:
     """An instant's end per store, and the samples around it: the last one at or before the instant
     and the first at or after it (the latest of them, if stores differ). Records below an end
     arrived before `until_ms`; those that arrived before the instant are all below. `unknown` has
-    the stores without a sample since, each with the reason; their ends are the last ones seen."""
+    the stores without a sample since, each with the reason; their ends are the last ones seen.
+    `later` has the ends of stores that were first seen after the instant, as they were then."""
 
     ends: Mapping[str, int]
     since_ms: int
     until_ms: int
     unknown: Mapping[str, str] = field(default_factory=dict)
+    later: Mapping[str, int] = field(default_factory=dict)
 
 
 def ms_of(instant: datetime) -> int:
@@ -64,9 +66,9 @@ def cover(
     """The ends of `instant`. `samples` are in time order, `first_seen` says since when (ms) each
     store has been sampled.
 
-    A store first seen after the instant is left out: it joins with the next boundary. One that was
-    known must be in a sample at or after the instant, since nothing else tells what arrived last;
-    else it is `unknown`.
+    A store first seen after the instant is apart: it joins with the next boundary, unless it was
+    known elsewhere. One that was known must be in a sample at or after the instant, since nothing
+    else tells what arrived last; else it is `unknown`.
     An end never lies below that of an earlier sample; a broker that crashed may have fallen back.
     Raises `ConfigError` for an instant before the first sample, `WindowNotReady` before there is a
     sample at or after it.
@@ -81,6 +83,7 @@ def cover(
         )
     ends: dict[str, int] = {}
     missing = {store for store, since in first_seen.items() if since <= at}
+    later = _first_ends(ordered, missing, at)
     since_ms, until_ms = ordered[0].at_ms, None
     for sample in ordered:
         _raise_ends(ends, sample, missing)
@@ -90,19 +93,29 @@ def cover(
             until_ms = sample.at_ms
             missing -= sample.ends.keys()
             if not missing:
-                return Cover(ends, since_ms, until_ms)
+                return Cover(ends, since_ms, until_ms, {}, later)
     reason = (
         f"{subject}: no sample at or after {rfc3339(instant)} yet; the one before it is of "
         f"{rfc3339(instant_of(since_ms))}"
     )
     if until_ms is None:
         raise WindowNotReady(reason)
-    return Cover(ends, since_ms, until_ms, dict.fromkeys(sorted(missing), reason))
+    return Cover(ends, since_ms, until_ms, dict.fromkeys(sorted(missing), reason), later)
 
 
 def _raise_ends(ends: dict[str, int], sample: Sample, wanted: set[str]) -> None:
     for store in wanted & sample.ends.keys():
         ends[store] = max(ends.get(store, 0), sample.ends[store])
+
+
+def _first_ends(samples: Iterable[Sample], known: set[str], at_ms: int) -> dict[str, int]:
+    """Of stores that are not `known`, the ends in their first sample at or after a time."""
+    found: dict[str, int] = {}
+    for sample in samples:
+        if sample.at_ms >= at_ms:
+            for store in sample.ends.keys() - known:
+                found.setdefault(store, sample.ends[store])
+    return found
 
 
 def by_partition(

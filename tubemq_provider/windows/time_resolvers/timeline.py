@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Final, Protocol
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.canonical import rfc3339, so_much_later
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import EndsLookup
@@ -303,11 +303,12 @@ class TimelineResolver:
         subject = f"timeline of topic {self._topic!r}"
         found = cover(
             timeline.samples,
-            instant + self._late_allowance,
+            so_much_later(instant, self._late_allowance),
             first_seen=timeline.first_seen,
             subject=subject,
         )
-        offsets, gone = by_partition(self._space, found.ends, list(self._partitions()))
+        partitions = list(self._partitions())
+        offsets, gone = by_partition(self._space, found.ends, partitions)
         return Resolved(
             offsets,
             {
@@ -315,4 +316,5 @@ class TimelineResolver:
                 "until": rfc3339(instant_of(found.until_ms)),
             },
             {**gone, **found.unknown},
+            later=by_partition(self._space, found.later, partitions)[0],
         )

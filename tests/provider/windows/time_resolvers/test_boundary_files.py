@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.provider.windows.clocks import history_body
 from tests.provider.windows.run.test_standalone_windows import HOUR, MAPPING, NOON
 from tests.provider.windows.world import TOPIC
 from tubemq_client.errors import ConfigError
@@ -72,8 +73,9 @@ def test_a_path_is_named_with_its_reason(tmp_path: Path) -> None:
         b"[" * 100_000,
         b'{"ver": 3, "group": "g", "bId": 1, "records": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"ver": 3, "group": "g", "bId": 1e999, "records": []}',
+        history_body(10**17, {0: 28}),
     ],
-    ids=["open", "deep", "infinite"],
+    ids=["open", "deep", "infinite", "of no year"],
 )
 def test_a_history_record_of_any_shape_is_a_document_error(body: bytes) -> None:
     """Whoever may write to ``__offset_history__`` chooses it."""

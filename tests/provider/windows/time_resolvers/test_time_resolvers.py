@@ -7,7 +7,7 @@ import random
 import zlib
 from base64 import b64encode
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 
 import pytest
@@ -111,6 +111,12 @@ class TestTimeline:
         assert resolver.offsets_at(at(6))["1:0"] == 84
         with pytest.raises(WindowNotReady):
             resolver.offsets_at(at(16))
+
+    def test_an_allowance_ends_where_the_calendar_does(self) -> None:
+        timeline = Timeline(TOPIC).with_sample(self.SAMPLES[0])
+        resolver = TimelineResolver(TOPIC, timeline.to_document, lambda: PARTITIONS, 5 * MINUTE)
+        with pytest.raises(WindowNotReady, match="9999"):
+            resolver.offsets_at(datetime(9999, 12, 31, 23, 59, tzinfo=UTC))
 
     def test_a_sample_bears_the_time_before_the_look_up(self) -> None:
         clock = iter([at(0), at(7)])
@@ -248,6 +254,18 @@ class TestHistory:
     def test_zeros_of_a_topic_that_was_not_published_are_not_believed(self) -> None:
         with pytest.raises(WindowNotReady):
             self.resolver(self.log((0, 56), (1, 0))).offsets_at(at(0.5))
+
+    @pytest.mark.parametrize(("end", "later"), [(84, {"2:0": 84}), (0, {})])
+    def test_a_broker_that_began_to_record_later_is_told_apart(
+        self, end: int, later: dict[str, int]
+    ) -> None:
+        """Right for what has a boundary already; the zeros of one may not be believed."""
+        log = self.log((0, 28), (1, 56))
+        other = Partition(2, HISTORY_TOPIC, history_partition("g"))
+        log.put(other, history_body(ms(2), {0: end}, bId=2))
+        ends = partial(log.ends_of, self.PARTITION, other)
+        found = HistoryResolver(TOPIC, "g", log.read, ends, lambda: PARTITIONS).resolve(at(0.5))
+        assert (found.offsets, found.later) == ({"1:0": 56, "1:1": 56}, later)
 
     def test_a_record_of_another_version_is_refused(self) -> None:
         with pytest.raises(DocumentError, match="version 4"):
