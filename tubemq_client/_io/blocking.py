@@ -90,7 +90,7 @@ class BlockingConnection(Exchange):
 
     def __init__(self, sock: socket.socket | TlsSocket, name: str, decoder: Decoder) -> None:
         super().__init__(name, decoder, time.monotonic())
-        self._sock = sock
+        self._sock = self.socket = sock
         self._secured = isinstance(sock, TlsSocket)
         self._sock.settimeout(0)
         self._readable, self._writable = select.poll(), select.poll()

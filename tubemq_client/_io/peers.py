@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules, NameRules
 from tubemq_client._io.exchange import Exchange, Traffic
+from tubemq_client._io.forks import watch
 from tubemq_client._io.host import now_ms
 from tubemq_client._wire.codec import TUBEMQ
 from tubemq_client.model import address_text
@@ -96,6 +97,7 @@ class Peers(Generic[C]):
         self.codec = codec
         self._peers: dict[Address, Peer[C]] = {}
         self._rules, self._names = ConnectionRules.of(settings), NameRules.of(settings)
+        watch(self)
 
     def stats(self) -> dict[str, ConnectionStats]:
         """What went over the connections to each address, those that were replaced included."""
