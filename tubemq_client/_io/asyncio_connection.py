@@ -51,7 +51,7 @@ async def connect(
             f"cannot connect to {name}: no answer within {settings.connect_timeout_ms} ms "
             f"(option connect_timeout_ms)"
         ) from error
-    except (OSError, UnicodeError) as error:  # the latter for a host that is no host name
+    except (OSError, OverflowError, ValueError) as error:  # what is no host name, or no port
         raise errors.ConnectError(f"cannot connect to {name}: {_reason(error)}") from error
     if settings.tls is not None:
         try:

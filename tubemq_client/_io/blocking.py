@@ -53,7 +53,7 @@ def connect(
     Raises `errors.ConnectError`, or its subclass `errors.TlsError`."""
     try:
         sock = _open(address, settings.connect_timeout_ms / 1000, avoid)
-    except (OSError, UnicodeError) as error:  # the latter for a host that is no host name
+    except (OSError, OverflowError, ValueError) as error:  # what is no host name, or no port
         reason = getattr(error, "strerror", None) or error
         raise errors.ConnectError(f"cannot connect to {address_text(address)}: {reason}") from error
     try:

@@ -46,7 +46,7 @@ class Peer(Generic[C]):
     leaving: list[C] = field(default_factory=list)
     avoid: str | None = None
     connecting: bool = False
-    failure: errors.ConnectError | None = None
+    failure: errors.TubeMQError | None = None
     traffic: Traffic = field(default_factory=Traffic)
 
     def connections(self) -> list[C]:
@@ -141,7 +141,7 @@ class Peers(Generic[C]):
         chance = random.random()  # noqa: S311 - spreads attempts, guards nothing
         self._rules.failed(address, now_ms(), chance)
 
-    def _tried(self, address: Address, failure: errors.ConnectError | None) -> None:
+    def _tried(self, address: Address, failure: errors.TubeMQError | None) -> None:
         """An attempt beside the caller that asked to reach `address` is over."""
         peer = self._peers.get(address)
         if peer is not None:
