@@ -7,6 +7,7 @@ Threads start with the first record for it and end with `close()`. For asyncio a
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -165,14 +166,13 @@ class _BrokerSender:
             return batch.failed(error)
 
     def _receive(self, batch: SendBatch, futures: list[Future[SendReceipt]]) -> None:
-        answered = 0
+        left = iter(futures)
         try:
             for outcomes in self._driver.stream(self._session.settle(batch)):
                 for outcome, _ in outcomes:
-                    answered += 1
-                    _settle(futures[answered - 1], outcome)
+                    _settle(next(left), outcome)
         except Exception as error:  # noqa: BLE001 - a future must not stay open, whatever failed
-            for future in futures[answered:]:
+            for future in left:
                 _settle(future, error)
         self._done(self, len(futures))
 
@@ -186,3 +186,5 @@ def _settle(future: Future[SendReceipt], outcome: SendReceipt | Exception) -> No
             future.set_result(outcome)
     except InvalidStateError:
         pass
+    except BaseException:  # `sys.exit` in a callback, say: the thread has other records, too
+        logging.getLogger(__name__).exception("a callback of send_async failed")
