@@ -117,6 +117,7 @@ class _BrokerSender:
         self._stopping = False
         self.in_flight = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.join = self._thread.join
         self._thread.start()
 
     def put(self, flight: InFlightRecord, future: Future[SendReceipt]) -> None:
@@ -131,9 +132,6 @@ class _BrokerSender:
 
     def is_current(self) -> bool:
         return threading.current_thread() is self._thread
-
-    def join(self) -> None:
-        self._thread.join()
 
     def _run(self) -> None:
         under_way: deque[tuple[SendBatch, list[Future[SendReceipt]]]] = deque()

@@ -104,27 +104,6 @@ def test_a_lost_receipt_is_raised_not_sent_again(
     assert memory.broker(1).ends(TOPIC, 0).memory == 28, "the record was stored all the same"
 
 
-def test_a_receipt_without_a_message_id_that_is_a_number_costs_the_others_nothing(
-    memory: MemoryTubeMQ, producer: ProducerSession
-) -> None:
-    count = itertools.count()
-
-    def garble(asked: Asked, reply: Any) -> Any:
-        if asked.method == SEND and next(count) == 1:
-            reply.ClearField("messageId")
-            reply.errMsg = "OK!"
-        return reply
-
-    memory.tamper = garble
-    driver = memory.driver()
-    sending = producer.send_each(TOPIC, itertools.islice(numbered(), 3), 0, 3)
-    (first, _), (second, _), (third, _) = flat(driver.stream(sending))
-    assert [first.offset, third.offset] == [0, 56]
-    assert isinstance(second, errors.ProtocolViolation)
-    assert "'OK!'" in str(second)
-    assert "may be stored" in str(second)
-
-
 def test_a_producer_the_master_forgot_registers_with_its_heartbeat(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
