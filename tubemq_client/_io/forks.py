@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from contextlib import suppress
 from functools import cache
 from typing import Any
 from weakref import WeakSet
@@ -30,16 +31,25 @@ def watch(made: Any) -> None:
 
 
 def _disown() -> None:
-    nothing = os.open(os.devnull, os.O_RDWR)
+    sockets = []
     for made in list(_MADE_HERE):
         parts = vars(made)
-        sock = parts.get("socket")
-        if sock is not None and (number := sock.fileno()) >= 0:
-            os.dup2(nothing, number)  # its owner closes the number in its own time
+        if parts.get("socket") is not None:
+            sockets.append(parts["socket"])
         for part in (*parts.get("_under_way", ()), made):
             kind: Any = type(part)
             part.__class__ = _disowned(kind)
     _MADE_HERE.clear()
+    with suppress(OSError):  # no file may be opened any more: the copies stay, unused
+        _put_away(sockets)
+
+
+def _put_away(sockets: list[Any]) -> None:
+    """Put nothing in their place, under the numbers that their owners close in their own time."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for sock in sockets:
+        if (number := sock.fileno()) >= 0:
+            os.dup2(nothing, number)
     os.close(nothing)
 
 
