@@ -152,7 +152,7 @@ class _BrokerSender:
         group = [queue.popleft() for _ in range(min(len(queue), _GROUP))]
         if not queue and not self._stopping:
             self._wake.clear()
-            if queue:  # something came between the two lines above
+            if queue or self._stopping:  # something came between the two lines above
                 self._wake.set()
         return group
 
