@@ -211,6 +211,7 @@ def test_shells_stay_within_their_size() -> None:
         "codec",
         "exchange",
         "faces",
+        "forks",
         "host",
         "member_face",
         "peers",

@@ -123,25 +123,32 @@ class GroupFetch:
         found = yield from self._attempts.pursue(attempt, patience_ms)
         return Idle(0) if found is None else found
 
-    def pull(self, partition: Partition) -> Conversation[ReceivedBatch | None]:
+    def pull(
+        self, partition: Partition, is_wanted: Callable[[], bool] = lambda: True
+    ) -> Conversation[ReceivedBatch | None]:
         """One batch of this partition, or None when there is nothing to read now, or a flow rule
         asks to wait, or the partition is paused, frozen or about to be given back: then the broker
         is not asked. A batch that is out is void then, unless the broker refuses. Raises what went
-        wrong; for a broker that failed several times in a row what it was, without asking."""
+        wrong; for a broker that failed several times in a row what it was, without asking. Asks
+        nothing more once it is not wanted: it would void what another caller was given since."""
         found: ReceivedBatch | Idle | None = None
         for _ in range(_EMPTY_PULLS):
-            found = yield from self._pull_once(partition)
-            if not (isinstance(found, Idle) and found.moved):
+            found = yield from self._pull_once(partition, is_wanted)
+            if not (isinstance(found, Idle) and found.moved and is_wanted()):
                 break
         if isinstance(found, Idle) and found.error is not None:
             raise found.error
         return found if isinstance(found, ReceivedBatch) else None
 
-    def _pull_once(self, partition: Partition) -> Conversation[ReceivedBatch | Idle | None]:
+    def _pull_once(
+        self, partition: Partition, is_wanted: Callable[[], bool]
+    ) -> Conversation[ReceivedBatch | Idle | None]:
         held = self._holding(partition)
         attempt, out = self._attempts.of(held), None
         while attempt is None and held.use in (Use.FETCHING, Use.SETTLING):
             yield Sleep(LOOK_MS)  # it is another caller's turn, whose request ends in its time
+            if not is_wanted():
+                return None
             held = self._holding(partition)  # what is taken away meanwhile stays as it is for ever
             attempt = self._attempts.of(held)
         now = yield Now()

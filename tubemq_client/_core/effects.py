@@ -125,7 +125,7 @@ class Connect:
 @dataclass(frozen=True, slots=True)
 class Reach:
     """Whether there is a connection to the address. If not, one is being opened, beside the
-    caller; what went wrong with that since the last question is raised (`errors.ConnectError`)."""
+    caller; what went wrong with that since the last question is raised."""
 
     address: Address
 

@@ -56,7 +56,7 @@ class GroupSession:
     calls: Calls = field(default_factory=Calls)
     flow: FlowControl = field(default_factory=FlowControl)
     last_errors: LastErrors = field(default_factory=LastErrors)
-    failure: Exception | None = None
+    failure: BaseException | None = None
     closing: bool = False
     rebalance_wait_ms: int | None = None
     """When `rebalance` has something to do without being called for; None: never."""
@@ -176,7 +176,7 @@ class GroupSession:
         yield from self.master.close_consumer(self.client_id, self.group)
         journal.left(self.group, self.client_id)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Nothing can be received any more: every later call is told `error`."""
         if self.failure is None:
             journal.ended(self.group, error)

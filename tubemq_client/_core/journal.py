@@ -49,7 +49,7 @@ def left(group: str, member: str) -> None:
     _log.info("group %s: %s left", group, member)
 
 
-def ended(group: str, error: Exception) -> None:
+def ended(group: str, error: BaseException) -> None:
     """A membership cannot go on."""
     _log.warning("group %s: consuming ends: %s", group, _told(error))
 
@@ -120,5 +120,5 @@ def rules_not_understood(whose: str, number: int, error: Exception) -> None:
     _log.warning("flow rules of %s, set %d, are not understood: %s", whose, number, _told(error))
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     return visible(f"{type(error).__name__}: {error}")[:1_000]

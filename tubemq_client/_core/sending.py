@@ -294,6 +294,9 @@ class ProducerSession(RouteSession):
         if receipt is not None:
             return receipt
         where = f"send to partition {flight.partition}"
+        if reply.errCode == errors.SUCCESS:
+            text = f"{where}: the message id {reply.errMsg!r} is no number"
+            raise fate_unknown(errors.ProtocolViolation(text), flight.partition)
         failure = errors.for_code(reply.errCode, reply.errMsg, where=where)
         if not isinstance(failure, _NOT_STORED):
             access, shown = self.master.access, flight.visit_token
@@ -306,9 +309,12 @@ class ProducerSession(RouteSession):
         if isinstance(reply, errors.TubeMQError) or reply.errCode != errors.SUCCESS:
             return None
         partition = flight.partition
+        try:
+            message_id = reply.messageId or int(reply.errMsg or 0)
+        except ValueError:
+            return None
         self.breaker.stored(partition)
         self.stats.receipt(len(flight.data), now - flight.since)
-        message_id = reply.messageId or int(reply.errMsg or 0)
         return SendReceipt(partition, reply.appendOffset, message_id, reply.appendTime)
 
     def _again(self, flight: InFlightRecord, failure: errors.TubeMQError) -> Conversation[None]:

@@ -51,7 +51,7 @@ async def connect(
             f"cannot connect to {name}: no answer within {settings.connect_timeout_ms} ms "
             f"(option connect_timeout_ms)"
         ) from error
-    except (OSError, UnicodeError) as error:  # the latter for a host that is no host name
+    except (OSError, OverflowError, ValueError) as error:  # what is no host name, or no port
         raise errors.ConnectError(f"cannot connect to {name}: {_reason(error)}") from error
     if settings.tls is not None:
         try:
@@ -250,9 +250,9 @@ class AsyncConnection(Exchange, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._writable.set()
-        sock, peer = transport.get_extra_info("socket"), transport.get_extra_info("peername")
-        if sock is not None and peer is not None:
-            keep_alive(sock)
+        self.socket, peer = map(transport.get_extra_info, ("socket", "peername"))
+        if self.socket is not None and peer is not None:
+            keep_alive(self.socket)
             self.host = str(peer[0])
 
     def data_received(self, data: bytes) -> None:

@@ -93,7 +93,7 @@ class AsyncPool(Peers[AsyncConnection]):
 
     async def reach(self, address: Address) -> bool:
         """Whether there is a connection; if not, one is being opened in the background. Raises the
-        `errors.ConnectError` that came of that since the last question."""
+        `errors.TubeMQError` that came of that since the last question."""
         peer = self._peer(address)
         if not peer.connecting and not peer.lock.locked():
             await self._drop_idle(peer, now_ms())
@@ -107,13 +107,13 @@ class AsyncPool(Peers[AsyncConnection]):
         return False
 
     async def _try(self, address: Address) -> None:
-        failure: errors.ConnectError | None = None
+        failure: errors.TubeMQError | None = None
         try:
             await self.connection(address)
-        except errors.ConnectError as error:
-            failure = error
-        except errors.TubeMQError:
+        except errors.ClosedError:
             pass  # the pool has been closed meanwhile
+        except errors.TubeMQError as error:
+            failure = error
         finally:
             self._tried(address, failure)
 

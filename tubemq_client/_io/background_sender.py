@@ -7,6 +7,7 @@ Threads start with the first record for it and end with `close()`. For asyncio a
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -116,6 +117,7 @@ class _BrokerSender:
         self._stopping = False
         self.in_flight = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.join = self._thread.join
         self._thread.start()
 
     def put(self, flight: InFlightRecord, future: Future[SendReceipt]) -> None:
@@ -130,9 +132,6 @@ class _BrokerSender:
 
     def is_current(self) -> bool:
         return threading.current_thread() is self._thread
-
-    def join(self) -> None:
-        self._thread.join()
 
     def _run(self) -> None:
         under_way: deque[tuple[SendBatch, list[Future[SendReceipt]]]] = deque()
@@ -153,7 +152,7 @@ class _BrokerSender:
         group = [queue.popleft() for _ in range(min(len(queue), _GROUP))]
         if not queue and not self._stopping:
             self._wake.clear()
-            if queue:  # something came between the two lines above
+            if queue or self._stopping:  # something came between the two lines above
                 self._wake.set()
         return group
 
@@ -165,14 +164,13 @@ class _BrokerSender:
             return batch.failed(error)
 
     def _receive(self, batch: SendBatch, futures: list[Future[SendReceipt]]) -> None:
-        answered = 0
+        left = iter(futures)
         try:
             for outcomes in self._driver.stream(self._session.settle(batch)):
                 for outcome, _ in outcomes:
-                    answered += 1
-                    _settle(futures[answered - 1], outcome)
+                    _settle(next(left), outcome)
         except Exception as error:  # noqa: BLE001 - a future must not stay open, whatever failed
-            for future in futures[answered:]:
+            for future in left:
                 _settle(future, error)
         self._done(self, len(futures))
 
@@ -186,3 +184,5 @@ def _settle(future: Future[SendReceipt], outcome: SendReceipt | Exception) -> No
             future.set_result(outcome)
     except InvalidStateError:
         pass
+    except BaseException:  # `sys.exit` in a callback, say: the thread has other records, too
+        logging.getLogger(__name__).exception("a callback of send_async failed")

@@ -51,7 +51,7 @@ def connect(
     Raises `errors.ConnectError`, or its subclass `errors.TlsError`."""
     try:
         sock = _open(address, settings.connect_timeout_ms / 1000, avoid)
-    except (OSError, UnicodeError) as error:  # the latter for a host that is no host name
+    except (OSError, OverflowError, ValueError) as error:  # what is no host name, or no port
         reason = getattr(error, "strerror", None) or error
         raise errors.ConnectError(f"cannot connect to {address_text(address)}: {reason}") from error
     try:
@@ -88,7 +88,7 @@ class BlockingConnection(Exchange):
 
     def __init__(self, sock: socket.socket | TlsSocket, name: str, decoder: Decoder) -> None:
         super().__init__(name, decoder, time.monotonic())
-        self._sock = sock
+        self._sock = self.socket = sock
         self._secured = isinstance(sock, TlsSocket)
         self._sock.settimeout(0)
         self._readable, self._writable = select.poll(), select.poll()

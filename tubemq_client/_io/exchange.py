@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules
+from tubemq_client._io.forks import watch
 from tubemq_client._io.host import epoch_ms
 from tubemq_client._io.tls import is_tls_error, no_answer, refused_later
 from tubemq_client.model import ConnectionStats
@@ -79,8 +80,9 @@ class HeldBack:
 class Exchange:
     """Requests and replies with one server. Times are seconds of the shell's monotonic clock.
 
-    `host` is the IP address it leads to. `retired`: it is not to be given out any more, because it
-    answers nothing or leads to the wrong host; requests that are under way may still be answered.
+    `host` is the IP address it leads to, `socket` what it goes over. `retired`: it is not to be
+    given out any more, because it answers nothing or leads to the wrong host; requests that are
+    under way may still be answered.
     """
 
     def __init__(self, name: str, decoder: Decoder, now: float) -> None:
@@ -92,6 +94,8 @@ class Exchange:
         self._heard = self._secured = False
         self.host, self.patience_s = "", float("inf")
         self.retired = False
+        self.socket: Any = None
+        watch(self)
         self.used_at = self.received_at = now
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tubemq_client import errors
 from tubemq_client._core.limits import no_settings
 from tubemq_client._core.master import MasterSession
+from tubemq_client._io.forks import watch
 from tubemq_client._io.host import client_ids, first_nonce
 from tubemq_client.model import ClientSettings
 
@@ -52,3 +53,4 @@ class ClientFace:
         self._settings = settings
         self._ids = client_ids()
         self._session = MasterSession.of(settings, self._ids.host, first_nonce())
+        watch(self)

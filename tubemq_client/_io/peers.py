@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules, NameRules
 from tubemq_client._io.exchange import Exchange, Traffic
+from tubemq_client._io.forks import watch
 from tubemq_client._io.host import now_ms
 from tubemq_client._wire.codec import TUBEMQ
 from tubemq_client.model import address_text
@@ -45,7 +46,7 @@ class Peer(Generic[C]):
     leaving: list[C] = field(default_factory=list)
     avoid: str | None = None
     connecting: bool = False
-    failure: errors.ConnectError | None = None
+    failure: errors.TubeMQError | None = None
     traffic: Traffic = field(default_factory=Traffic)
 
     def connections(self) -> list[C]:
@@ -96,6 +97,7 @@ class Peers(Generic[C]):
         self.codec = codec
         self._peers: dict[Address, Peer[C]] = {}
         self._rules, self._names = ConnectionRules.of(settings), NameRules.of(settings)
+        watch(self)
 
     def stats(self) -> dict[str, ConnectionStats]:
         """What went over the connections to each address, those that were replaced included."""
@@ -139,7 +141,7 @@ class Peers(Generic[C]):
         chance = random.random()  # noqa: S311 - spreads attempts, guards nothing
         self._rules.failed(address, now_ms(), chance)
 
-    def _tried(self, address: Address, failure: errors.ConnectError | None) -> None:
+    def _tried(self, address: Address, failure: errors.TubeMQError | None) -> None:
         """An attempt beside the caller that asked to reach `address` is over."""
         peer = self._peers.get(address)
         if peer is not None:

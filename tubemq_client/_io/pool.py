@@ -90,7 +90,7 @@ class BlockingPool(Peers[BlockingConnection]):
 
     def reach(self, address: Address) -> bool:
         """Whether there is a connection; if not, one is being opened in the background. Raises the
-        `errors.ConnectError` that came of that since the last question."""
+        `errors.TubeMQError` that came of that since the last question."""
         if self._in_use(address, now := now_ms()) is not None:
             return True
         with self._lock:
@@ -103,20 +103,20 @@ class BlockingPool(Peers[BlockingConnection]):
             if peer.connection is not None and peer.connection.usable:
                 return True
             peer.take_failure()
-            peer.connecting = True
+            self._begin(self._try, address)
+            peer.connecting = True  # while the lock is ours: the attempt has not ended yet
         finally:
             peer.lock.release()
-        self._begin(self._try, address)
         return False
 
     def _try(self, address: Address) -> None:
-        failure: errors.ConnectError | None = None
+        failure: errors.TubeMQError | None = None
         try:
             self.connection(address)
-        except errors.ConnectError as error:
-            failure = error
-        except errors.TubeMQError:
+        except errors.ClosedError:
             pass  # the pool has been closed meanwhile
+        except errors.TubeMQError as error:
+            failure = error
         self._tried(address, failure)
 
     def close(self) -> None:

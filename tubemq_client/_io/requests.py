@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tubemq_client._core.effects import Post, PostAll, Ticket
+from tubemq_client._io.forks import watch
 from tubemq_client._io.replies import explained, read_replies
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Requests(Generic[P]):
         self._codec = self._pool.codec
         self._owns_pool = shared is None
         self._releases: dict[int, Conversation[None]] = {}
+        watch(self)
 
     def connections(self) -> dict[str, ConnectionStats]:
         """What went over each connection of the pool, by address."""

@@ -1,6 +1,7 @@
 """TLS for both kinds of connections: contexts from PEM files, errors in words, blocking sockets.
 
-Files are read for every connection, so a renewed certificate is used with the next one. `ssl` is
+Files are read for every connection, so a renewed certificate is used with the next one; while they
+are being replaced, which takes two of them more than one moment, connections fail for now. `ssl` is
 imported only where TLS is used. TubeMQ speaks TLS from the first byte of a port of its own; a plain
 port answers a handshake with silence, so handshakes have a deadline of their own. With TLS 1.3 a
 server refuses a client's certificate only after the handshake: the alert comes with the first read.
@@ -35,8 +36,26 @@ __all__ = [
 ]
 
 
+_SERVED: set[int] = set()
+"""Hashes of settings whose files could be used before, in this process."""
+
+
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
-    """What to trust and to show. Raises `errors.ConfigError` for files that cannot be used."""
+    """What to trust and to show. Raises `errors.ConfigError` for files that cannot be used,
+    `errors.ConnectError` if they could be before."""
+    try:
+        context = _context(settings)
+    except errors.ConfigError as error:
+        if hash(settings) not in _SERVED:
+            raise
+        raise errors.ConnectError(
+            f"the files of TLS were good before and are not now: {'; '.join(error.problems)}"
+        ) from error
+    _SERVED.add(hash(settings))
+    return context
+
+
+def _context(settings: TlsSettings) -> ssl.SSLContext:
     import ssl
 
     _check_files(settings)

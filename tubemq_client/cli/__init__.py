@@ -16,6 +16,9 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line and exit."""
+    if sys.stdout is None:  # `>&-`: what is consumed, or stored, could not be told
+        sys.stderr.write("tubemq: standard output is closed; to show nothing, use >/dev/null\n")
+        raise SystemExit(2)
     try:
         from tubemq_client.cli.app import build_app
     except ImportError as error:

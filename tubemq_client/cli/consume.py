@@ -16,7 +16,7 @@ from typing import IO, Annotated, Literal
 
 import typer
 
-from tubemq_client import AssignedConsumer, Consumer, Metadata, errors
+from tubemq_client import AssignedConsumer, Consumer, Metadata, ReceivedBatch, errors
 from tubemq_client.cli.options import Group, Masters, RpcTimeout, Topic, config_of, note
 from tubemq_client.cli.read import reader_of
 from tubemq_client.cli.records import Format, write_record
@@ -268,11 +268,16 @@ def _pull(consumer: AssignedConsumer, partition: Partition, sink: _Sink) -> bool
     batch = consumer.pull(partition)
     if batch is None:
         return False
-    if sink.write(batch.messages(), partition):
-        consumer.confirm(batch)
-    else:
-        consumer.reject(batch)
+    _settle(consumer, batch, written=sink.write(batch.messages(), partition))
     return True
+
+
+def _settle(consumer: AssignedConsumer | Consumer, batch: ReceivedBatch, *, written: bool) -> None:
+    """Who takes what is written may be slower than a batch may be out."""
+    try:
+        consumer.confirm(batch) if written else consumer.reject(batch)
+    except errors.StaleBatch as error:
+        note(f"{error}; its records will be delivered again")
 
 
 def _balanced(config: ConsumerConfig, sink: _Sink) -> None:
@@ -292,11 +297,7 @@ def _balanced(config: ConsumerConfig, sink: _Sink) -> None:
             batch = consumer.receive(_RECEIVE_MS)
             if batch is None:
                 continue
-            written = sink.write(batch.messages(), batch.partition)
-            try:
-                consumer.confirm(batch) if written else consumer.reject(batch)
-            except errors.StaleBatch as error:
-                note(f"{error}; its records will be delivered again")
+            _settle(consumer, batch, written=sink.write(batch.messages(), batch.partition))
 
 
 def _keys(partitions: Sequence[Partition]) -> str:

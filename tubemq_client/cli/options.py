@@ -211,7 +211,7 @@ def agreed(question: str, *, yes: bool, dry_run: bool = False) -> bool:
     try:
         if typer.confirm(visible(question), err=True):
             return True
-    except typer.Abort:
+    except (typer.Abort, RuntimeError):  # the latter where standard input is closed
         pass
     raise errors.ConfigError("not confirmed, nothing was changed (--yes does not ask)")
 

@@ -206,6 +206,8 @@ def _no_constant(word: str) -> Any:
 def _opened(file: Path | None) -> Iterator[tuple[str, IO[str]]]:
     """The text and the name that tells its format."""
     if file is None:
+        if sys.stdin is None:
+            raise errors.ConfigError("standard input is closed; name a file with --file")
         yield "-", sys.stdin
     elif file.suffix.lower() == ".zip":
         with zipfile.ZipFile(file) as archive:

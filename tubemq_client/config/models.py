@@ -9,6 +9,7 @@ that the Java, C++ and Go clients use. Build models with `Model.parse({...})` to
 from __future__ import annotations
 
 import re
+import string
 from dataclasses import fields
 from typing import Annotated, Literal, Self
 
@@ -37,6 +38,9 @@ __all__ = [
 
 _MIB = 2**20
 
+_IN_NO_NAME = re.escape("".join(sorted(set(string.punctuation) - set("-._")))) + r"\s"
+"""What no name of a host has, for a class of characters."""
+
 
 def _masters(value: object) -> object:
     """`"m1:8715,m2"`, or a list of such items, or of (host, port) pairs."""
@@ -47,7 +51,9 @@ def _masters(value: object) -> object:
     found = [_master(item) for item in value]
     wrong = [_shown(item) for item, master in zip(value, found, strict=True) if master is None]
     if wrong:
-        raise ValueError(f"{', '.join(wrong)}: not host:port")
+        several = any(re.search(r"[\s;|]", text) for text in wrong)
+        hint = "; write a comma between masters" if several else ""
+        raise ValueError(f"{', '.join(wrong)}: not host:port{hint}")
     return tuple(found)
 
 
@@ -57,10 +63,11 @@ def _shown(item: object) -> str:
 
 def _master(item: object) -> object:
     """Host and port (0: the default one), or None for text that names neither; other types are
-    left to pydantic. An IPv6 address is in brackets if a port follows it."""
+    left to pydantic. An IPv6 address is in brackets if a port follows it. Names may have letters
+    of any script."""
     if not isinstance(item, str):
         return item
-    found = re.fullmatch(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]]+))(?::(\d*))?", item)
+    found = re.fullmatch(rf"(?:\[([0-9a-fA-F:.%\w]+)\]|([^{_IN_NO_NAME}]+))(?::([0-9]*))?", item)
     if found is None:
         return (item, 0) if is_ipv6(item) else None
     host, port = found[1] or found[2], found[3]

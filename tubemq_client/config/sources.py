@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,10 +51,18 @@ def from_url(url: str) -> dict[str, Any]:
     query = parse_qsl(parts.query, keep_blank_values=True)
     if "@" in parts.netloc or any(key.rpartition(".")[2] in _SECRET for key, _ in query):
         problems.append("credentials do not belong into a URL; pass them as options")
+    topic = parts.path.strip("/")
+    names = ["masters", *(["topic"] if topic else []), *(key for key, _ in query)]
+    problems += [
+        f"{key}: is there more than once"
+        for key, count in Counter(names).items()
+        if count > 1 and key != "filters"
+    ]
+    if parts.fragment:
+        problems.append("'#': means nothing here; in a value it is written %23")
     if problems:
         raise errors.ConfigError(problems, subject="URL")
     options: dict[str, Any] = {"masters": parts.netloc}
-    topic = parts.path.strip("/")
     if topic:
         options["topic"] = topic
     for key, value in query:

@@ -201,7 +201,7 @@ class GroupMember(MemberFace, BlockingClient):
         def guarded() -> None:
             try:
                 work()
-            except Exception as error:  # noqa: BLE001 - raised by the next call
+            except BaseException as error:  # noqa: BLE001 - raised by the next call
                 self._consumer.fail(error)
 
         thread = threading.Thread(target=guarded, name=f"tubemq-consumer-{name}", daemon=True)

@@ -154,8 +154,8 @@ class Producer(ProducerFace, BlockingClient):
         try:
             self._closing = True
             self._notifier.ring()
-            if self._heartbeat is not None:
-                self._heartbeat.join()
+            if (beat := self._heartbeat) is not None and beat.ident is not None:  # started
+                beat.join()
                 self._heartbeat = None
             if self._registered:
                 self._registered = False

@@ -15,6 +15,7 @@ import pytest
 
 from tests.kit.servers import client_settings, embedded_tubemq
 from tubemq_client import ClientSettings, MessageBatch, Partition, ReceivedBatch
+from tubemq_client._core.balance_partitions import Use
 from tubemq_client._io import asyncio_connection, asyncio_pool
 from tubemq_client._wire import methods
 from tubemq_client._wire.envelope import decode_request
@@ -196,3 +197,28 @@ def test_a_cancelled_confirmation_does_not_confirm_the_next_batch(
             return bodies(await consumer.receive(2_000))
 
     assert asyncio.run(scenario()) == [b"b"]
+
+
+def test_a_pull_that_was_cancelled_in_the_queue_does_not_void_the_next_ones_batch(
+    settings: ClientSettings,
+) -> None:
+    """It waits for a confirmation that is under way, and would take the batch away that another
+    caller has been given since."""
+
+    async def main() -> None:
+        async with Producer(settings) as producer:
+            await producer.send(TOPIC, b"one")
+        async with AssignedConsumer(settings, "patient", {TOPIC: ()}) as consumer:
+            await consumer.assign(PARTITION)
+            batch = await consumer.pull(PARTITION)
+            assert batch is not None
+            held = consumer._consumer.table.held[PARTITION]
+            held.use = Use.SETTLING
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await consumer.pull(PARTITION)
+            held.use = Use.DELIVERED
+            await asyncio.gather(*consumer._driver._to_the_end)
+            assert await consumer.confirm(batch) > batch.start
+
+    asyncio.run(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -12,7 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.client.cli.conftest import Run
-from tubemq_client import ClientSettings, Partition, Producer, Record
+from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record, errors
+from tubemq_client.cli import main
+from tubemq_client.cli.consume import _pull, _Sink
+from tubemq_client.cli.options import agreed
+from tubemq_client.cli.records import Format
+from tubemq_client.cli.rows import RowSource, Selection
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.tdmsg import TDMsgBuilder
 
@@ -144,6 +150,45 @@ def test_following_obeys_the_options_of_a_file(
     assert run(*following, "cli_latest").out == ""
     monkeypatch.delenv("TUBEMQ_CONSUME_POSITION")
     assert len(run(*following, "cli_stored").out.split()) == 20
+
+
+def test_a_batch_that_is_out_too_long_is_delivered_again(
+    settings: ClientSettings, filled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As behind a pipe that stands still; here it is taken again while it is written."""
+    partition = Partition(1, filled, 0)
+
+    class SlowPipe(io.BytesIO):
+        def flush(self) -> None:
+            if not again:
+                again.append(consumer.pull(partition))
+
+    again: list[object] = []
+    out = SlowPipe()
+    with AssignedConsumer(settings, "slow", {filled: ()}) as consumer:
+        consumer.assign(partition)
+        sink = _Sink(out, Format.RAW, limit=None, deadline=None)
+        assert _pull(consumer, partition, sink)
+        assert "will be delivered again" in capsys.readouterr().err
+        assert _pull(consumer, partition, sink)
+        assert not _pull(consumer, partition, sink)
+    assert out.getvalue().split().count(b"n0") == 2
+
+
+def test_streams_that_are_closed_are_told_in_one_line(
+    filled: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as closed:
+        closed.setattr(sys, "stdin", None)
+        with pytest.raises(errors.ConfigError, match="standard input is closed"):
+            RowSource(None, None, None, Selection.parse(None, None, None)).first_time()
+        with pytest.raises(errors.ConfigError, match="not confirmed"):
+            agreed("go on?", yes=False)
+        closed.setattr(sys, "stdout", None)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 2
+    assert "standard output is closed" in capsys.readouterr().err
 
 
 def test_a_full_disk_ends_the_command_in_one_line(mq: EmbeddedTubeMQ, filled: str) -> None:

@@ -25,6 +25,39 @@ def test_an_option_that_nearly_matches_is_offered_instead_of_all() -> None:
     assert failure.value.problems == ["rpc_timeout: unknown option; did you mean rpc_timeout_ms?"]
 
 
+@pytest.mark.parametrize("text", ["m1;m2", "m1;m2:8715", "m1:8715 m2:8715", "m1|m2", "m1 m2"])
+def test_masters_between_which_there_is_no_comma_are_not_taken_for_one_name(text: str) -> None:
+    with pytest.raises(errors.ConfigError) as failure:
+        ClientConfig.parse({"masters": text})
+    assert failure.value.problems == [
+        f"masters: {text!r}: not host:port; write a comma between masters"
+    ]
+
+
+@pytest.mark.parametrize("text", ["m1/orders", "m1?group=g", "<host>", "m1:\uff18\uff10"])
+def test_what_no_host_can_be_called_is_told_at_once(text: str) -> None:
+    with pytest.raises(errors.ConfigError, match="not host:port"):
+        ClientConfig.parse({"masters": text})
+
+
+@pytest.mark.parametrize(
+    "text", ["m_1.intern-2.", "m\u00fcnchen", "\u0939\u093f\u0928\u094d\u0926\u0940"]
+)
+def test_names_of_hosts_may_have_letters_of_any_script(text: str) -> None:
+    assert ClientConfig.parse({"masters": text}).masters == ((text, 8715),)
+
+
+def test_options_that_a_url_has_twice_are_all_told() -> None:
+    with pytest.raises(errors.ConfigError) as failure:
+        from_url("tubemq://m1/orders?masters=m2&topic=clicks&group=a&filters=x&filters=y&group=b#c")
+    assert failure.value.problems == [
+        "masters: is there more than once",
+        "topic: is there more than once",
+        "group: is there more than once",
+        "'#': means nothing here; in a value it is written %23",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "addresses"),
     [

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -13,10 +14,20 @@ import pytest
 from tests.client.io.peer import Peer, silence
 from tests.kit.ports import reserved_port
 from tubemq_client import _pb, errors
-from tubemq_client._core.effects import Await, Call, Conversation, Deliver, Now, Post, Sleep
+from tubemq_client._core.effects import (
+    Await,
+    Call,
+    Conversation,
+    Deliver,
+    Now,
+    Post,
+    Reach,
+    Sleep,
+)
+from tubemq_client._io.driver import BlockingDriver
 from tubemq_client._wire import envelope, methods
 from tubemq_client._wire.framing import Frame
-from tubemq_client.model import Address
+from tubemq_client.model import Address, ClientSettings
 from tubemq_client.testing.proxy import FaultProxy
 
 pytestmark = pytest.mark.timeout(60)
@@ -308,3 +319,25 @@ def test_closing_wakes_whoever_sleeps_or_waits(make_driver: MakeDriver) -> None:
             waiting.result(20)
         with pytest.raises(errors.ClosedError):
             sleeping.result(20)
+
+
+def test_an_attempt_for_which_there_is_no_thread_is_made_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def reach(address: Address) -> Conversation[bool]:
+        for _ in range(500):
+            if (yield Reach(address)):
+                return True
+            yield Sleep(10)
+        return False
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    driver = BlockingDriver(ClientSettings(masters=()))
+    with Peer() as peer, closing(driver):
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError):
+                driver.run(reach(peer.address))
+        assert driver.run(reach(peer.address))

@@ -19,6 +19,7 @@ from tests.client.io.test_drivers import ask as ask_driver
 from tests.client.io.test_drivers import say_back
 from tests.kit.certificates import KEY_PASSWORD, Certificates, Pair, make_certificates
 from tubemq_client import errors
+from tubemq_client._core.effects import Conversation, Reach, Sleep
 from tubemq_client._io import blocking, sockets
 from tubemq_client._wire.framing import Frame, encode_frame
 from tubemq_client.model import ClientSettings, TlsSettings
@@ -219,6 +220,41 @@ def test_files_that_cannot_be_used_are_named_all_at_once(
                 peer.address,
                 tls=plain(certs, cert_file=certs.client.cert, key_file=certs.server.key),
             )
+
+
+def test_files_that_are_away_for_a_moment_are_no_mistake_of_the_user(
+    connect: Connect, certs: Certificates, tmp_path: Path
+) -> None:
+    """Who renews a certificate replaces one file after the other."""
+    ca_file = tmp_path / "ca.pem"
+    ca_file.write_bytes(Path(certs.ca).read_bytes())
+    tls = TlsSettings(ca_file=str(ca_file))
+    with TlsPeer(certs.server) as peer:
+        assert ask(connect(peer.address, tls=tls), b"before") == b"before"
+        ca_file.unlink()
+        with pytest.raises(errors.ConnectError, match="were good before") as failure:
+            connect(peer.address, tls=tls)
+        assert failure.value.retriable
+        assert "ca.pem" in str(failure.value)
+        ca_file.write_bytes(Path(certs.ca).read_bytes())
+        assert ask(connect(peer.address, tls=tls), b"after") == b"after"
+
+
+def test_an_attempt_beside_the_caller_tells_of_files_too(
+    make_driver: Connect, tmp_path: Path
+) -> None:
+    def reach(tries: int) -> Conversation[bool]:
+        for _ in range(tries):
+            if (yield Reach(("127.0.0.1", port))):
+                return True
+            yield Sleep(10)
+        return False
+
+    missing = TlsSettings(ca_file=str(tmp_path / "missing.pem"))
+    with Peer() as peer:
+        port = peer.address[1]
+        with pytest.raises(errors.ConfigError, match="ca_file"):
+            make_driver(tls=missing).run(reach(500))
 
 
 def test_closing_ends_waits_and_tells_the_peer(connect: Connect, certs: Certificates) -> None:

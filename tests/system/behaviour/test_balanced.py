@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.behaviour.shells import Shell
+from tests.system.behaviour.shells import BLOCKING, Shell
 from tests.system.behaviour.sites import GROUP, SHARED, SINGLE, Site, bodies, eventually, whole
 from tubemq_client import BoundStart, ClientSettings, Partition, errors
 from tubemq_client._core.balance import BalancedSession
@@ -309,6 +310,19 @@ def test_what_a_callback_raises_is_raised_by_the_next_receive(
 
     with member(on_assigned=fail) as consumer, pytest.raises(ZeroDivisionError, match="callback"):
         consumer.receive(SOON_MS)
+
+
+def test_a_callback_that_would_end_a_thread_ends_the_consumer_with_a_word(
+    shell: Shell, member: Callable[..., Any]
+) -> None:
+    """Nothing would be taken or given back any more. A loop ends with `sys.exit`."""
+
+    def leave(partitions: list[Partition]) -> None:
+        sys.exit("in the callback")
+
+    if shell is BLOCKING:
+        with member(on_assigned=leave) as consumer, pytest.raises(SystemExit, match="callback"):
+            consumer.receive(SOON_MS)
 
 
 def test_a_restarted_broker_takes_partitions_away_and_they_come_back(

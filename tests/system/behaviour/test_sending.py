@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -330,6 +331,22 @@ def test_a_callback_that_would_wait_for_itself_is_told_so(
         producer.flush(timeout_ms=WAIT_S * 1000)
         assert producer.send(SHARED, b"y")
     assert [f"{call}() was called in a callback" in str(error) for error in told] == [True]
+
+
+def test_a_callback_that_would_end_the_thread_costs_other_records_nothing(
+    server: EmbeddedTubeMQ, options: ClientSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The blocking shell only: a loop ends with `sys.exit`."""
+
+    def leave(_: Future[SendReceipt]) -> None:
+        sys.exit("of a callback")
+
+    with Producer(options) as producer:
+        for _ in range(3):
+            producer.send_async(SHARED, Record(b"x")).add_done_callback(leave)
+            producer.flush(timeout_ms=WAIT_S * 1000)
+        assert producer.send_async(SHARED, Record(b"y")).result(WAIT_S)
+    assert "a callback of send_async failed" in caplog.text
 
 
 def test_a_router_that_fails_on_the_way_costs_its_record_only(
