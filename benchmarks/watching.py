@@ -76,7 +76,7 @@ def measure(idle: float, batches: int, poll: float) -> list[float]:
             triggerer=True,
         ) as airflow:
             airflow.wait_for_dags([DAG])
-            airflow.api.pause(DAG, paused=False)
+            airflow.watch(DAG)
             latency(airflow, cluster, lake, 0)  # the first one waits for the triggerer, too
             print(f"idle for {idle:.0f} s", flush=True)
             time.sleep(idle)

@@ -43,7 +43,7 @@ def test_runs_follow_records_and_nothing_else(
     lake = Lake(lakes / "on_records")
     cluster.produce(TOPIC, [f"watched {i}" for i in range(20)])
     airflow.wait_for_dags([DAG])
-    airflow.api.pause(DAG, paused=False)
+    airflow.watch(DAG)
     try:
         wait_for_records(airflow, cluster, lake, "the backlog in the lake")
         before = len(airflow.api.runs(DAG))
@@ -112,7 +112,7 @@ def test_each_message_starts_a_run_that_can_read_it(
 ) -> None:
     dag_id = "tubemq_on_message"
     airflow.wait_for_dags([dag_id])
-    airflow.api.pause(dag_id, paused=False)
+    airflow.watch(dag_id)
 
     def heard() -> set[str]:
         runs = airflow.api.runs(dag_id)
