@@ -32,7 +32,7 @@ _PACE: dict[str, dict[str, str]] = {
         "parsing_processes": "1",
         "print_stats_interval": "0",
     },
-    "triggerer": {"job_heartbeat_sec": "2"},
+    "triggerer": {"job_heartbeat_sec": "2", "triggerer_health_check_threshold": "12"},
     "usage_data_collection": {"enabled": "False"},
 }
 """Everything that Airflow does once in a while, done sooner: nobody wants to wait for a demo."""
