@@ -129,7 +129,7 @@ class AirflowStack:
         self.api.wait(known, timeout, f"the Dags {', '.join(dag_ids)}", period=1.0)
 
     def watch(self, dag_id: str) -> None:
-        """Unpause a Dag with watchers. They begin when its file is parsed, so that is brought on."""
+        """Unpause a Dag with watchers: they begin when its file is parsed, which is brought on."""
         self.api.pause(dag_id, paused=False)
         for file in self.home.dags_folder.glob("*.py"):
             if file.stem == dag_id:
