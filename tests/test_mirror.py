@@ -17,7 +17,6 @@ ELSEWHERE = {
     "tubemq_client/sync": "system/behaviour plays each scenario on both shells",
     "rocketmq_client/sync": "rocketmq/behaviour plays each scenario on both shells",
     "rocketmq_client/aio": "rocketmq/behaviour plays each scenario on both shells",
-    "tubemq_provider/sources": "test_sources.py is about the seam; its rooms are tested where used",
     "tubemq_provider/queues": "provider/triggers: a queue only names a trigger",
 }
 BESIDE_ROOMS = {

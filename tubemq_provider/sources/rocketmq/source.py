@@ -29,6 +29,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.sources.base import End, Keep, RecordReader
 from tubemq_provider.sources.rocketmq.reading import QueueReader, Witness, reader_group
 from tubemq_provider.sources.rocketmq.space import SPACE
+from tubemq_provider.sources.telling import tell_brokers
 from tubemq_provider.sources.topic import TopicSource
 from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.errors import WindowNotReady
@@ -150,27 +151,17 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
         """Commit for the group at the brokers, for their tools; nothing is read from there. Gives
         the queues that were left out, with the reason: they are in no route, or their broker does
         not take it. Raises what the last broker said if it was told of no queue."""
-        left_out: dict[str, str] = {}
-        silent: dict[str, errors.RocketMQError] = {}
-        trouble: errors.RocketMQError | None = None
+        queues = {Queue.from_key(self._topic, key): offset for key, offset in ends.items()}
         with PullConsumer(self._settings, group=self._group) as consumer:
-            known = set(consumer.queues(self._topic))
-            for key, offset in ends.items():
-                queue = Queue.from_key(self._topic, key)
-                if queue not in known:
-                    left_out[key] = "no broker has it now"
-                    continue
-                try:
-                    if queue.broker in silent:
-                        # Each of its queues would wait for it anew.
-                        raise silent[queue.broker]
-                    consumer.commit(queue, offset)
-                except (errors.NetworkError, errors.ServerError) as error:
-                    silent[queue.broker] = trouble = error
-                    left_out[key] = str(error)
-        if trouble is not None and len(left_out) == len(ends):
-            raise trouble
-        return left_out
+            left_out = tell_brokers(
+                queues,
+                consumer.commit,
+                known=set(consumer.queues(self._topic)),
+                absent="no broker has it now",
+                broker_of=lambda queue: queue.broker,
+                away=(errors.NetworkError, errors.ServerError),
+            )
+        return {queue.key: reason for queue, reason in left_out.items()}
 
     def _asking(self) -> Metadata:
         return Metadata(self._settings, group=reader_group(self._group))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from threading import Event
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -21,6 +22,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import ClientSettings, Message, OffsetRange, Partition
 from tubemq_client.sync import AssignedConsumer, Metadata, RangeReader
 from tubemq_provider.sources.base import End, Ends, Keep, RecordReader
+from tubemq_provider.sources.telling import tell_brokers
 from tubemq_provider.sources.topic import TopicSource
 from tubemq_provider.sources.tubemq.history_resolver import (
     HISTORY_GROUP,
@@ -222,8 +224,12 @@ def commit_offsets(
     """
     with closing(_member(settings, topic, group)) as consumer:
         for partition, offset in sorted(offsets.items()):
-            consumer.assign(partition, offset)
-            consumer.release(partition)
+            _show(consumer, partition, offset)
+
+
+def _show(consumer: AssignedConsumer, partition: Partition, offset: int) -> None:
+    consumer.assign(partition, offset)
+    consumer.release(partition)
 
 
 def _member(
@@ -263,27 +269,13 @@ def mirror_offsets(
     Gives those left out, with the reason: a broker is retired or away, or serves a partition no
     more. Raises what the last broker said if no partition was told.
     """
-    left_out: dict[Partition, str] = {}
-    silent: dict[int, errors.TubeMQError] = {}
-    trouble: errors.TubeMQError | None = None
     with closing(_member(settings, topic, group)) as consumer:
-        known = consumer.partitions()
-        for partition, offset in sorted(offsets.items()):
-            if partition not in known:
-                left_out[partition] = "the topic does not have it any more"
-                continue
-            try:
-                if partition.broker_id in silent:
-                    # Each of its partitions would wait for it anew.
-                    raise silent[partition.broker_id]
-                consumer.assign(partition, offset)
-                consumer.release(partition)
-            except (errors.NetworkError, errors.RemoteException) as error:
-                silent[partition.broker_id] = trouble = error
-                left_out[partition] = str(error)
-            except (errors.Forbidden, errors.ServerFailure, errors.ServiceUnavailable) as error:
-                trouble = error
-                left_out[partition] = str(error)
-    if trouble is not None and len(left_out) == len(offsets):
-        raise trouble
-    return left_out
+        return tell_brokers(
+            dict(sorted(offsets.items())),
+            partial(_show, consumer),
+            known=consumer.partitions(),
+            absent="the topic does not have it any more",
+            broker_of=lambda partition: partition.broker_id,
+            away=(errors.NetworkError, errors.RemoteException),
+            refusals=(errors.Forbidden, errors.ServerFailure, errors.ServiceUnavailable),
+        )
