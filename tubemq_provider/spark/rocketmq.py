@@ -356,8 +356,7 @@ def _ranges(read: _Read, metadata: Any, route: Any) -> tuple[QueueRange, ...]:
 
 
 def _problem(queue: Queue, first: int, last: int, known: QueueEnds) -> str | None:
-    """Why there is nothing between two offsets that could be read: as an empty read it would be
-    taken for a queue without new records."""
+    """Why nothing can be read between two offsets; an empty read would look like no new records."""
     where = f"of queue {queue.key} of topic {queue.topic!r}"
     if last > known.latest_offset:
         return f"endingOffsets: {last} {where} is beyond the broker's end {known.latest_offset}"
@@ -386,7 +385,7 @@ def _check_named(
 
 
 def _bounds(option: str, text: str, topic: str) -> str | Mapping[str, int | str]:
-    """A word for all queues, or offsets and words by queue as they were typed."""
+    """A word for all queues, or offsets and words by queue."""
     if text in _WORDS:
         _refuse_misused(option, (text,))
         return text
