@@ -128,9 +128,9 @@ test: setup ## The whole suite, the genuine TubeMQ included
 	@printf '%s\n' $(TEST_PARTS) | xargs -P $(LANES) -I PART scripts/test-part PART
 	@$(PY) scripts/test_report.py $(REPORTS) $(TEST_ALONE) $(TEST_PARTS)
 
-# A file to each process: its servers are started once. Tests wait as much as they work, so three
+# A file to each process: its servers are started once. Tests wait as much as they work, so four
 # processes keep two cores busy. WORKERS=0 plays all in one.
-WORKERS ?= 3
+WORKERS ?= 4
 test-unit: setup ## Everything without Spark, Airflow or a genuine server
 	$(call bounded,unit) $(PY) $(call pytest,unit) -n $(WORKERS) --dist loadfile \
 	  -m "not (real or spark or airflow or soak or rates)"

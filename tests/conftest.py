@@ -25,6 +25,8 @@ __all__ = ["genuine", "pair_of_brokers", "pytest_sessionfinish", "settings", "tw
 
 _SHARED = {
     "tests/rocketmq/": "rocketmq",
+    "tests/system/airflow/test_deferring": "triggerer",
+    "tests/system/airflow/test_triggers": "triggerer",
     "tests/system/airflow/": "airflow",
     "tests/system/scenarios/": "scenarios",
     "tests/system/real/": "genuine",
@@ -32,7 +34,8 @@ _SHARED = {
     "tests/system/": "tubemq",
 }
 """Folders, and what their tests share that takes a minute to start. Those of `genuine` and `tubemq`
-have a cluster of the same kind each: they wait more than they work."""
+have a cluster of the same kind each, those of `triggerer` and `airflow` an Airflow: they wait more
+than they work."""
 
 _NAMED = ("airflow", "spark")
 """Markers that `--naming` is asked for."""
