@@ -135,8 +135,10 @@ test-unit: setup ## Everything without Spark, Airflow or a genuine server
 	$(call bounded,unit) $(PY) $(call pytest,unit) -n $(WORKERS) --dist loadfile \
 	  -m "not (real or spark or airflow or soak or rates)"
 
-test-rates: setup ## Those of the unit tests that compare rates, one after the other
-	$(call bounded,rates) $(PY) $(call pytest,rates) tests/system/behaviour -m "rates and not soak"
+# They wait six sevenths of their time: three at once leave half of two cores idle.
+test-rates: setup ## Those of the unit tests that compare rates
+	$(call bounded,rates) $(PY) $(call pytest,rates) tests/system/behaviour \
+	  -n $(WORKERS) --dist load -m "rates and not soak"
 
 # Only the rooms that decode; everything else sees no difference.
 test-pure: setup ## The decoder's rooms again, with the Python decoder
@@ -149,9 +151,11 @@ test-airflow: setup $(VENV)/.classes ## Hooks, operators, sensors, Dags on a rea
 	$(call bounded,airflow) $(PY) $(call pytest,airflow) --naming airflow \
 	  -n $(WORKERS) --dist loadscope -m "airflow and not (real or soak)"
 
+# Two JVMs keep two cores busy; a third makes all of them slower.
+test-spark: WORKERS = 2
 test-spark: setup $(VENV)/.classes ## The data source on a real Spark
 	$(call bounded,spark) $(PY) $(call pytest,spark) --naming spark \
-	  -m "spark and not (airflow or real or soak)"
+	  -n $(WORKERS) --dist loadfile -m "spark and not (airflow or real or soak)"
 
 .PHONY: test-spark-matrix
 test-spark-matrix: setup ## The same on PySpark 4.1, 4.2 and 4.3, each in an environment of its own (by hand)
