@@ -128,14 +128,14 @@ test: setup ## The whole suite, the genuine TubeMQ included
 	@printf '%s\n' $(TEST_PARTS) | xargs -P $(LANES) -I PART scripts/test-part PART
 	@$(PY) scripts/test_report.py $(REPORTS) $(TEST_ALONE) $(TEST_PARTS)
 
-# A file to each process: its servers are started once. Tests wait as much as they work, so three
+# A file to each process: its servers are started once. Tests wait as much as they work, so four
 # processes keep two cores busy. WORKERS=0 plays all in one.
-WORKERS ?= 3
+WORKERS ?= 4
 test-unit: setup ## Everything without Spark, Airflow or a genuine server
 	$(call bounded,unit) $(PY) $(call pytest,unit) -n $(WORKERS) --dist loadfile \
 	  -m "not (real or spark or airflow or soak or rates)"
 
-# They wait six sevenths of their time: three at once leave half of two cores idle.
+# They wait six sevenths of their time: even together they leave half of two cores idle.
 test-rates: setup ## Those of the unit tests that compare rates
 	$(call bounded,rates) $(PY) $(call pytest,rates) tests/system/behaviour \
 	  -n $(WORKERS) --dist load -m "rates and not soak"
@@ -146,7 +146,6 @@ test-pure: setup ## The decoder's rooms again, with the Python decoder
 	  -m "not (real or spark or airflow or soak)"
 
 # All that share an Airflow are played by one of the processes (tests/conftest.py).
-test-airflow: WORKERS = 4
 test-airflow: setup $(VENV)/.classes ## Hooks, operators, sensors, Dags on a real Airflow
 	$(call bounded,airflow) $(PY) $(call pytest,airflow) --naming airflow \
 	  -n $(WORKERS) --dist loadscope -m "airflow and not (real or soak)"
