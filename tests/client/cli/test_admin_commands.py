@@ -187,3 +187,20 @@ def test_controls_that_would_change_nothing_are_refused(
     outcome = run("groups", "control", "cli_idle", *given, "--yes")
     assert outcome.code == 2
     assert all(word in outcome.err for word in words)
+
+
+def test_an_empty_name_does_not_mean_all(run: Run, filled: str) -> None:
+    """As of a variable of a script that is not set."""
+    assert run("offsets", "set", "cli_kept", filled, "latest", "--yes").code == 0
+    denied = run("groups", "control", "cli_kept", "--deny", "--topic", TOPIC, "--yes").out
+    for words in (
+        ("offsets", "remove", "cli_kept", "--topic", ""),
+        ("offsets", "clone", "cli_kept", "cli_other", "--topic", " "),
+        ("groups", "control", "", "--forget"),
+    ):
+        refused = run(*words, "--yes")
+        assert (refused.code, "an empty name would mean all" in refused.err) == (2, True)
+    rows = run("offsets", "show", "cli_kept", "--json").rows()
+    assert {row["position"] for row in rows if row["partition"].startswith("1:0")} == {280}
+    assert run("groups", "control", "cli_kept").out == denied
+    assert run("groups", "control", "cli_kept", "--forget", "--yes").code == 0
