@@ -12,7 +12,8 @@ import pytest
 
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import FIRST_DAY, flights
-from tubemq_client import ClientSettings, OffsetRange, Partition, RangeReader
+from tubemq_client import ClientSettings, OffsetRange, Partition, PartitionEnds, RangeReader
+from tubemq_client.cli.boundaries import BoundaryWriter, StoreEnds
 from tubemq_client.embedded import EmbeddedTubeMQ
 
 Boundaries = dict[datetime, dict[str, int]]
@@ -191,3 +192,18 @@ def test_topics_share_a_file(run: Run, file: Path, path: Path, fresh: str) -> No
     document = json.loads(path.read_text())
     assert sorted(document["2013-01-02T00:00:00Z"]) == ["plain", fresh]
     assert list(document["2013-01-03T00:00:00Z"]) == ["plain"]
+
+
+def test_topics_that_are_sent_at_once_share_a_file(path: Path) -> None:
+    writers = []
+    for topic in ("flights", "trains"):
+        ends = StoreEnds()
+        ends.begin([PartitionEnds(Partition(1, topic, 0), 0, 280, stable=False)])
+        writers.append(BoundaryWriter(path, topic, "1d", ends))
+    for writer in writers:
+        writer.begin(FIRST_DAY)
+        writer.close(FIRST_DAY + timedelta(days=1))
+    for writer in writers:
+        writer.save()
+    days = [FIRST_DAY, FIRST_DAY + timedelta(days=1)]
+    assert [list(load(path, topic)) for topic in ("flights", "trains")] == [days, days]
