@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,7 +16,14 @@ import pytest
 
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import FIRST_DAY, flights
-from tubemq_client import ClientSettings, OffsetRange, Partition, PartitionEnds, RangeReader
+from tubemq_client import (
+    ClientSettings,
+    Metadata,
+    OffsetRange,
+    Partition,
+    PartitionEnds,
+    RangeReader,
+)
 from tubemq_client.cli.boundaries import BoundaryWriter, StoreEnds
 from tubemq_client.embedded import EmbeddedTubeMQ
 
@@ -207,3 +218,34 @@ def test_topics_that_are_sent_at_once_share_a_file(path: Path) -> None:
         writer.save()
     days = [FIRST_DAY, FIRST_DAY + timedelta(days=1)]
     assert [list(load(path, topic)) for topic in ("flights", "trains")] == [days, days]
+
+
+def test_sigterm_keeps_the_boundaries_that_were_passed(
+    mq: EmbeddedTubeMQ, path: Path, fresh: str, settings: ClientSettings
+) -> None:
+    words = ("produce", fresh, "--masters", mq.masters, "--time-field", "at", "--boundaries", path)
+    with subprocess.Popen(
+        [sys.executable, "-m", "tubemq_client.cli", *map(str, words)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        rows = flights(FIRST_DAY, days=2, a_day=2)
+        process.stdin.write("".join(json.dumps(row) + "\n" for row in rows))
+        process.stdin.flush()
+        with Metadata(settings) as metadata:
+            deadline = time.monotonic() + 30
+            while sum(entries(metadata, fresh)) < 3 and time.monotonic() < deadline:
+                time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 130
+        assert "Traceback" not in process.stderr.read()
+    assert [at.day for at in load(path, fresh)] == [1, 2]
+
+
+def entries(metadata: Metadata, topic: str) -> list[int]:
+    """Records of each store."""
+    ends = metadata.ends(topic, "any", stable=False)
+    return list({p.store_key: end.max_offset // 28 for p, end in ends.items()}.values())

@@ -82,7 +82,10 @@ def test_following_moves_the_position_behind_what_was_written(run: Run, filled: 
     assert again.out.split() == ["n18"]
 
 
-def test_following_ends_with_ctrl_c_and_zero(mq: EmbeddedTubeMQ, filled: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_following_ends_with_a_signal_and_zero(
+    mq: EmbeddedTubeMQ, filled: str, number: signal.Signals
+) -> None:
     command = [sys.executable, "-m", "tubemq_client.cli", "consume", filled, "--follow"]
     with subprocess.Popen(
         [*command, "--group", "cli_stopped", "--masters", mq.masters],
@@ -93,10 +96,11 @@ def test_following_ends_with_ctrl_c_and_zero(mq: EmbeddedTubeMQ, filled: str) ->
         assert process.stdout is not None
         assert process.stderr is not None
         lines = [json.loads(process.stdout.readline()) for _ in range(20)]
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, number)
         assert process.wait(30) == 0
         assert "Traceback" not in process.stderr.read()
     assert len({line["value"] for line in lines}) == 20
+    assert not mq.broker(1).revoke_lease("cli_stopped", filled, 0), "it was given back"
 
 
 @pytest.mark.parametrize(
