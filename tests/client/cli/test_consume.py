@@ -208,3 +208,19 @@ def test_a_full_disk_ends_the_command_in_one_line(mq: EmbeddedTubeMQ, filled: st
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "No space left on device" in done.stderr.splitlines()[-1]
+
+
+def test_following_goes_on_where_something_passes(
+    run: Run, mq: EmbeddedTubeMQ, filled: str
+) -> None:
+    """A confirmation and a fetch that fail, and a partition that its broker has forgotten."""
+    broker = mq.broker(1)
+    broker.fail(18, "java.lang.IllegalStateException", "confirm", times=1)
+    broker.refuse(17, 500, "fetch", times=1)
+    broker.refuse(17, 411, "forgotten", times=1)
+    options = ("consume", filled, "--follow", "--group", "cli_troubled", "-o", "raw")
+    found = run(*options, "--limit", 20, "--seconds", 20)
+    assert found.code == 0, found
+    assert set(found.out.split()) == {f"n{n}" for n in range(20)}
+    assert "it is tried again" in found.err
+    assert "its records will be delivered again" in found.err
