@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tubemq_client.errors import require_extra
+from tubemq_client.errors import ClosedError, require_extra
 from tubemq_client.model import ConnectionStats, ConsumerStats, ProducerStats
 
 try:
@@ -90,6 +90,8 @@ def _read(client: Any, figure: _Figure) -> list[tuple[Attributes, float]]:
             return list(figure.rows(client))
         except RuntimeError:
             continue
+        except ClosedError:  # of the process that this one was forked off from, which tells them
+            break
     return []
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import gc
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from tests.client.io.test_forks import in_child
 from tests.kit.servers import client_settings, embedded_tubemq
 from tubemq_client import ClientSettings, Consumer, Metadata, Partition, Producer, Record
 from tubemq_client.metrics import ClientMetrics
@@ -97,3 +100,19 @@ def test_a_client_that_nobody_has_any_more_is_forgotten(
     del metadata
     gc.collect()
     assert not collected(reader).get("tubemq.client.requests")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_child_tells_the_figures_of_its_own_clients(
+    settings: ClientSettings, metrics: ClientMetrics, reader: InMemoryMetricReader
+) -> None:
+    def roles() -> list[object]:
+        with Metadata(settings) as own:
+            metrics.watch(own, role="child")
+            own.topic(TOPIC)
+            return [point["role"] for point, _ in collected(reader)["tubemq.client.requests"]]
+
+    with Producer(settings) as parents:
+        metrics.watch(parents, role="parent")
+        parents.send(TOPIC, b"x")
+        assert set(ast.literal_eval(in_child(roles))) == {"child"}
