@@ -28,6 +28,7 @@ from tubemq_client import (
     Session,
     aio,
 )
+from tubemq_client.admin import AdminClient
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.errors import RpcTimeout
 
@@ -40,7 +41,7 @@ TOPIC = "orders"
 PARTITION = Partition(1, TOPIC, 0)
 REFUSED = "ClosedError: this client was made before process"
 
-mq = embedded_tubemq([TopicSpec(TOPIC, 1)], scope="module")
+mq = embedded_tubemq([TopicSpec(TOPIC, 1)], scope="module", http=True)
 settings = client_settings()
 
 
@@ -183,3 +184,11 @@ def test_a_child_does_not_wait_for_receipts_of_the_parent(
         finally:
             mq.broker(1).silence()
         assert isinstance(waiting.exception(20), RpcTimeout)
+
+
+def test_administration_is_the_parents(mq: EmbeddedTubeMQ) -> None:
+    with AdminClient(mq.master_web or "") as admin:
+        assert admin.topic(TOPIC).name == TOPIC
+        assert in_child(lambda: admin.topic(TOPIC)).startswith(REFUSED)
+        assert in_child(leave(admin)) == "None"
+        assert admin.topic(TOPIC).name == TOPIC
