@@ -204,3 +204,21 @@ def test_an_empty_name_does_not_mean_all(run: Run, filled: str) -> None:
     assert {row["position"] for row in rows if row["partition"].startswith("1:0")} == {280}
     assert run("groups", "control", "cli_kept").out == denied
     assert run("groups", "control", "cli_kept", "--forget", "--yes").code == 0
+
+
+def test_nothing_is_changed_before_everything_is_agreed_on(run: Run) -> None:
+    control = ("groups", "control", "cli_asked")
+    both = ("--allow", "--topic", TOPIC, "--clients-per-broker", 2)
+    refused = run(*control, *both, text="y\nn\n")
+    assert (refused.code, "nothing was changed" in refused.err) == (2, True)
+    assert run(*control, "--json").rows() == []
+    assert run(*control, *both, text="y\ny\n").code == 0
+    assert run(*control, "--forget", "--deny", "--yes").code == 2  # without a topic
+    assert len(run(*control, "--json").rows()) == 2
+    assert run(*control, "--forget", "--yes").code == 0
+
+
+def test_the_question_names_the_brokers_that_are_meant(run: Run, fresh: str) -> None:
+    asked = run("topics", "delete", fresh, "--broker", 2, text="n\n")
+    assert "on brokers 2?" in asked.err
+    assert "on brokers 1, 2?" in run("topics", "delete", fresh, text="n\n").err
