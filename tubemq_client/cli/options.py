@@ -168,8 +168,9 @@ def note(text: str) -> None:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on one line of standard output."""
+    """One JSON object on one line of standard output, at once: a pipe waits for it."""
     sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False)) + "\n")
+    sys.stdout.flush()
 
 
 def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str) -> None:

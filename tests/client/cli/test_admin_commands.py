@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import TOPIC
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record
+from tubemq_client.cli.options import print_json
 from tubemq_client.embedded import EmbeddedTubeMQ
 
 
@@ -222,3 +225,10 @@ def test_the_question_names_the_brokers_that_are_meant(run: Run, fresh: str) -> 
     asked = run("topics", "delete", fresh, "--broker", 2, text="n\n")
     assert "on brokers 2?" in asked.err
     assert "on brokers 1, 2?" in run("topics", "delete", fresh, text="n\n").err
+
+
+def test_a_pipe_gets_a_line_of_json_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    come = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(come))
+    print_json({"total_lag": 3})
+    assert json.loads(come.getvalue()) == {"total_lag": 3}

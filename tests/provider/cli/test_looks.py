@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -241,3 +243,22 @@ def test_a_window_is_shown_as_facts_and_ranges(
     assert "{'" not in said
     key, (start, end) = next(iter(plan.ranges.items()))
     assert any(line.split()[:3] == [key, str(start), str(end)] for line in said.splitlines())
+
+
+def test_a_watch_tells_each_look_at_once_and_ends_with_ctrl_c_at_any_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    come = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(come))
+    looks_left = iter(range(3))
+
+    def look(_: object) -> int:
+        assert next(looks_left, None) is not None, "what a pipe waits for stays behind"
+        if come.getvalue():
+            raise KeyboardInterrupt
+        print("one look")
+        return 3
+
+    monkeypatch.setattr(checks, "_look", look)
+    assert ask(checks.lag, watch=0.01) is None
+    assert come.getvalue() == b"one look\n"
