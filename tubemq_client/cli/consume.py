@@ -106,15 +106,20 @@ class _Where:
         for text in texts:
             key, is_one, value = text.partition("=")
             if not is_one and text in words:
+                twice = found.word is not None
                 found.word = text
             elif is_one and value.isdecimal():
                 try:
-                    found.offsets[Partition.from_key(topic, key)] = int(value)
+                    partition, offset = Partition.from_key(topic, key), int(value)
                 except ValueError as error:
                     raise errors.ConfigError(f"{option}: {error}") from None
+                twice = partition in found.offsets
+                found.offsets[partition] = offset
             else:
                 known = ", ".join([*words, "<partition>=<offset>"])
                 raise errors.ConfigError(f"{option} {text!r} is none of: {known}")
+            if twice:
+                raise errors.ConfigError(f"{option} {text!r}: that was said before, otherwise")
         return found
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import configparser
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_plus
@@ -170,6 +171,8 @@ def of_go(text: str, put: Put) -> dict[str, Any]:
         problems.append("credentials do not belong into an address; pass them as options")
         given = [(name, value) for name, value in given if name != "authPassword"]
     keys = {name: value for name, value in given if name not in ("topic", "filters")}
+    names = Counter(name for name, _ in given if name not in ("topic", "filters"))
+    problems += [f"{name}: is there more than once" for name, count in names.items() if count > 1]
     topics = _topics_of(given, problems)
     for name in _GO_TIMES & keys.keys():
         keys[name] = _milliseconds(name, keys[name], problems)

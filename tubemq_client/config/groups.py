@@ -72,6 +72,8 @@ def _topics(value: object) -> object:
     if isinstance(value, str):
         value = [name.strip() for name in value.split(",") if name.strip()]
     if isinstance(value, list | tuple):
+        if wrong := [name for name in value if not isinstance(name, str)]:
+            raise ValueError(f"{wrong[0]!r} is no name of a topic")
         return dict.fromkeys(value, ())
     if isinstance(value, Mapping):
         return {

@@ -232,3 +232,13 @@ def test_a_pipe_gets_a_line_of_json_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(come))
     print_json({"total_lag": 3})
     assert json.loads(come.getvalue()) == {"total_lag": 3}
+
+
+def test_an_offset_of_one_partition_counts_more_than_those_of_all(run: Run, filled: str) -> None:
+    change = ("offsets", "set", "cli_both", filled)
+    for words in (("1:0=28", "latest"), ("latest", "1:0=28")):
+        rows = {row["partition"]: row for row in run(*change, *words, "--dry-run", "--json").rows()}
+        assert (rows["1:0"]["after"], rows["1:1"]["after"]) == (28, 280)
+    for words in (("1:0=28", "1:0=56"), ("latest", "earliest")):
+        refused = run(*change, *words, "--yes")
+        assert (refused.code, f"{words[1]!r}: that was said before" in refused.err) == (2, True)

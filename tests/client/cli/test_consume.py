@@ -109,6 +109,8 @@ def test_following_ends_with_a_signal_and_zero(
         (("--from", "somewhere"), "none of: earliest, latest, <partition>"),
         (("--from", "stored"), "none of"),
         (("--from", "1:0=5"), "multiple of 28"),
+        (("--from", "earliest", "--from", "latest"), "said before"),
+        (("--to", "1:0=28", "--to", "1:0=56"), "said before"),
         (("--from", "9:9=0"), "partition 9:9"),
         (("--to", "1=0"), "--to"),
         (("--partition", "x"), "--partition"),
