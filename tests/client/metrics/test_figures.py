@@ -14,7 +14,15 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tests.client.io.test_forks import in_child
 from tests.kit.servers import client_settings, embedded_tubemq
-from tubemq_client import ClientSettings, Consumer, Metadata, Partition, Producer, Record
+from tubemq_client import (
+    ClientSettings,
+    Consumer,
+    Metadata,
+    Partition,
+    Producer,
+    Record,
+    Session,
+)
 from tubemq_client.metrics import ClientMetrics
 from tubemq_client.model import address_text
 
@@ -116,3 +124,16 @@ def test_a_child_tells_the_figures_of_its_own_clients(
         metrics.watch(parents, role="parent")
         parents.send(TOPIC, b"x")
         assert set(ast.literal_eval(in_child(roles))) == {"child"}
+
+
+def test_connections_that_clients_share_are_told_once(
+    settings: ClientSettings, metrics: ClientMetrics, reader: InMemoryMetricReader
+) -> None:
+    with Session(settings) as session, Producer(session) as producer, Metadata(session) as metadata:
+        metrics.watch(producer, role="loader")
+        metrics.watch(metadata, role="looker")
+        producer.send(TOPIC, b"x")
+        told = [point["server.address"] for point, _ in collected(reader)["tubemq.client.requests"]]
+        assert sorted(told) == sorted(producer.connections)
+        metrics.unwatch(producer)
+        assert len(collected(reader)["tubemq.client.requests"]) == len(told)
