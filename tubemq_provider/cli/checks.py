@@ -75,16 +75,26 @@ def _watch(args: Any) -> None:
     """Look again and again; between looks, how fast the lag changes."""
     before: tuple[float, int] | None = None
     for number in itertools.count(1):
-        total, at = _look(args), time.monotonic()
+        try:
+            before = _look_again(args, before)
+        except errors.TubeMQError as exc:
+            if before is None or not exc.retriable:
+                raise
+            print(visible(f"{exc}; it is tried again", lines=True), file=sys.stderr)
         sys.stdout.flush()  # a pipe waits for it
-        if before is not None and people(args):
-            rate = (before[1] - total) / max(at - before[0], 0.001)
-            rest = f", caught up in {total / rate:.0f} s" if rate > 0 and total else ""
-            print(f"{datetime.now(UTC):%H:%M:%S}  {rate:+.0f} entries/s taken{rest}")
-        before = at, total
         if number == args.looks:
             return
         threading.Event().wait(args.watch)
+
+
+def _look_again(args: Any, before: tuple[float, int] | None) -> tuple[float, int]:
+    """When it was, and the lag."""
+    total, at = _look(args), time.monotonic()
+    if before is not None and people(args):
+        rate = (before[1] - total) / max(at - before[0], 0.001)
+        rest = f", caught up in {total / rate:.0f} s" if rate > 0 and total else ""
+        print(f"{datetime.now(UTC):%H:%M:%S}  {rate:+.0f} entries/s taken{rest}")
+    return at, total
 
 
 def _look(args: Any) -> int:

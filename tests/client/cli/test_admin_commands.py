@@ -11,7 +11,8 @@ import pytest
 
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import TOPIC
-from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record
+from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record, errors
+from tubemq_client.cli.lag import _Look, _looks
 from tubemq_client.cli.options import print_json
 from tubemq_client.embedded import EmbeddedTubeMQ
 
@@ -242,3 +243,20 @@ def test_an_offset_of_one_partition_counts_more_than_those_of_all(run: Run, fill
     for words in (("1:0=28", "1:0=56"), ("latest", "earliest")):
         refused = run(*change, *words, "--yes")
         assert (refused.code, f"{words[1]!r}: that was said before" in refused.err) == (2, True)
+
+
+def test_a_watch_goes_on_when_a_look_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    away = errors.ConnectError("the master is away")
+    answers = iter([_Look(0.0, {}, {}), away, _Look(2.0, {}, {}), errors.ConfigError("wrong")])
+
+    def look() -> _Look:
+        found = next(answers)
+        if isinstance(found, errors.TubeMQError):
+            raise found
+        return found
+
+    pairs = _looks(look, 0.01, None)
+    assert [now.at for _, now in (next(pairs), next(pairs))] == [0.0, 2.0]
+    assert "the master is away; it is tried again" in capsys.readouterr().err
+    with pytest.raises(errors.ConfigError, match="wrong"):
+        next(pairs)

@@ -20,7 +20,7 @@ from tests.kit.servers import embedded_rocketmq
 from tests.provider.sinks.windows import plan_of, publish
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
-from tubemq_client.errors import ConfigError
+from tubemq_client.errors import ConfigError, ConnectError
 from tubemq_provider.cli import checks, looks, offsets, windows
 from tubemq_provider.cli._show import say, table
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -262,3 +262,21 @@ def test_a_watch_tells_each_look_at_once_and_ends_with_ctrl_c_at_any_moment(
     monkeypatch.setattr(checks, "_look", look)
     assert ask(checks.lag, watch=0.01) is None
     assert come.getvalue() == b"one look\n"
+
+
+def test_a_watch_goes_on_when_a_look_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter([3, ConnectError("the master is away"), 1, ConfigError("wrong")])
+
+    def look(_: object) -> int:
+        found = next(answers)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(checks, "_look", look)
+    with pytest.raises(ConfigError, match="wrong"):
+        ask(checks.lag, watch=0.01)
+    said = capsys.readouterr()
+    assert ("the master is away" in said.err, said.out) == (True, "")
