@@ -82,7 +82,9 @@ def _topics(value: object) -> object:
     return value
 
 
-Topics = Annotated[dict[TopicName, Filters] | None, BeforeValidator(_topics), Field(min_length=1)]
+Topics = Annotated[
+    Annotated[dict[TopicName, Filters], Field(min_length=1)] | None, BeforeValidator(_topics)
+]
 Offsets = Annotated[
     dict[TopicName, dict[str, Annotated[int, Field(ge=0)]]], BeforeValidator(_of_json)
 ]

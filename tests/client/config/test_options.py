@@ -169,3 +169,15 @@ def test_topics_that_are_no_names_are_a_problem_like_others() -> None:
     with pytest.raises(errors.ConfigError) as refused:
         ConsumerConfig.parse(given)
     assert [problem.split(":")[0] for problem in refused.value.problems] == ["topics", "pool_size"]
+
+
+def test_no_topics_may_be_said() -> None:
+    given = {"masters": "m1", "group": "nightly", "topic": "orders"}
+    assert ConsumerConfig.parse({**given, "topics": None}) == ConsumerConfig.parse(given)
+    with pytest.raises(errors.ConfigError, match="at least 1 item"):
+        ConsumerConfig.parse({"masters": "m1", "group": "nightly", "topics": []})
+
+
+def test_a_time_of_go_beyond_all_numbers_is_refused() -> None:
+    with pytest.raises(errors.ConfigError, match="readTimeout"):
+        from_url(f"m1:8715?topic=orders&group=nightly&readTimeout={'9' * 400}h")
