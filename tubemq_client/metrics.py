@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tubemq_client.errors import require_extra
+from tubemq_client.errors import ClosedError, require_extra
 from tubemq_client.model import ConnectionStats, ConsumerStats, ProducerStats
 
 try:
@@ -33,7 +33,8 @@ Rows = Iterator[tuple[Attributes, float]]
 
 
 class _Figure(NamedTuple):
-    """One instrument: `rows` gives its values of a client, each with what tells it from others."""
+    """One instrument: `rows` gives its values of a client, each with what tells it from others.
+    `of_wires`: they are of its connections, which clients on a session have in common."""
 
     kind: str
     name: str
@@ -41,12 +42,17 @@ class _Figure(NamedTuple):
     about: str
     rows: Callable[[Any], Rows]
 
+    @property
+    def of_wires(self) -> bool:
+        return self.name.startswith("tubemq.client.")
+
 
 class ClientMetrics:
     """Observes clients of either shell, from `watch` until `unwatch` or until nobody else has them.
 
     Make one for a process and `meter_provider` (None: the global one); instruments of the same name
-    made twice count twice. Safe to use from several threads.
+    made twice count twice. Connections that clients share (`Session`) are told once, with the
+    attributes of the client that was watched first. Safe to use from several threads.
     """
 
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:
@@ -75,8 +81,15 @@ class ClientMetrics:
 
     def _observer(self, figure: _Figure) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
+            told: set[object] = set()
             for client, own in list(self._watched.items()):
-                for attributes, value in _read(client, figure):
+                found = _read(client, figure)
+                if figure.of_wires and found:
+                    wires = client._wires  # noqa: SLF001 - no user has a use for it
+                    if wires in told:
+                        continue
+                    told.add(wires)
+                for attributes, value in found:
                     yield Observation(value, {**own, **attributes})
 
         return observe
@@ -90,6 +103,8 @@ def _read(client: Any, figure: _Figure) -> list[tuple[Attributes, float]]:
             return list(figure.rows(client))
         except RuntimeError:
             continue
+        except ClosedError:  # of the process that this one was forked off from, which tells them
+            break
     return []
 
 

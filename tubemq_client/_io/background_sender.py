@@ -56,6 +56,7 @@ class BackgroundSender(SenderFace):
                 raise self._no_room(timeout_ms)
             self._raise_if_closed()
             self._count(sender, 1)
+            self._under_way.add(future)
             sender.put(flight, future)
         return future
 
@@ -93,9 +94,10 @@ class BackgroundSender(SenderFace):
             self._senders[broker_id] = sender
         return sender
 
-    def _done(self, sender: _BrokerSender, count: int) -> None:
+    def _done(self, sender: _BrokerSender, futures: list[Future[SendReceipt]]) -> None:
+        self._under_way.difference_update(futures)
         with self._changed:
-            self._count(sender, -count)
+            self._count(sender, -len(futures))
             self._changed.notify_all()
 
 
@@ -107,7 +109,7 @@ class _BrokerSender:
         name: str,
         driver: BlockingDriver,
         session: ProducerSession,
-        done: Callable[[_BrokerSender, int], None],
+        done: Callable[[_BrokerSender, list[Future[SendReceipt]]], None],
     ) -> None:
         self._driver = driver
         self._session = session
@@ -172,7 +174,7 @@ class _BrokerSender:
         except Exception as error:  # noqa: BLE001 - a future must not stay open, whatever failed
             for future in left:
                 _settle(future, error)
-        self._done(self, len(futures))
+        self._done(self, futures)
 
 
 def _settle(future: Future[SendReceipt], outcome: SendReceipt | Exception) -> None:

@@ -39,6 +39,11 @@ class ClientFace:
         """What went over the connections to each server; on a session, those of all its clients."""
         return self._driver.connections()
 
+    @property
+    def _wires(self) -> int:
+        """Tells whose `connections` those are: equal for clients on one session."""
+        return self._driver.wires
+
     def _begin(self) -> None:
         if self._begun:
             raise errors.ConfigError(

@@ -25,8 +25,9 @@ _MADE_HERE: WeakSet[Any] = WeakSet()
 
 
 def watch(made: Any) -> None:
-    """Have `made`, and its reads that are `_under_way`, refuse use in processes that are forked off
-    from now on. Their copy of its `socket`, if it has one, is closed without a word to the peer."""
+    """Have `made`, and its reads and futures that are `_under_way`, refuse use in processes that
+    are forked off from now on. Their copy of its `socket`, if it has one, is closed without a word
+    to the peer."""
     _MADE_HERE.add(made)
 
 
@@ -37,11 +38,17 @@ def _disown() -> None:
         if parts.get("socket") is not None:
             sockets.append(parts["socket"])
         for part in (*parts.get("_under_way", ()), made):
-            kind: Any = type(part)
-            part.__class__ = _disowned(kind)
+            if not _is_done(part):
+                kind: Any = type(part)
+                part.__class__ = _disowned(kind)
     _MADE_HERE.clear()
     with suppress(OSError):  # no file may be opened any more: the copies stay, unused
         _put_away(sockets)
+
+
+def _is_done(part: Any) -> bool:
+    """Whether it is a future with an outcome. Its own `done` takes a lock that may stay taken."""
+    return getattr(part, "_state", None) in ("FINISHED", "CANCELLED", "CANCELLED_AND_NOTIFIED")
 
 
 def _put_away(sockets: list[Any]) -> None:

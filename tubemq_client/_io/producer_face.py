@@ -14,6 +14,7 @@ from tubemq_client._core.heartbeat_schedule import HeartbeatSchedule
 from tubemq_client._core.send_stats import SendTotals
 from tubemq_client._core.sending import ProducerSession
 from tubemq_client._io.faces import ClientFace
+from tubemq_client._io.forks import watch
 from tubemq_client._io.host import now_ms, signed_ipv4
 from tubemq_client._io.routines import Do, Wait
 from tubemq_client.model import ProducerSettings
@@ -139,7 +140,8 @@ class Progress:
 
 
 class SenderFace:
-    """How many records of one producer are under way in the background, and how many may be."""
+    """How many records of one producer are under way in the background, and how many may be.
+    `_under_way`: futures that no thread of a forked child would settle."""
 
     def __init__(self, driver: Any, session: ProducerSession, settings: ProducerSettings) -> None:
         self._driver = driver
@@ -148,6 +150,8 @@ class SenderFace:
         self._senders: dict[int, Any] = {}
         self._in_flight = 0
         self._closed = False
+        self._under_way: set[Any] = set()
+        watch(self)
 
     @property
     def in_flight(self) -> int:

@@ -95,6 +95,11 @@ class Requests(Generic[P]):
         """What went over each connection of the pool, by address."""
         return self._pool.stats()
 
+    @property
+    def wires(self) -> int:
+        """Tells one pool from others."""
+        return id(self._pool)
+
     def _patience_s(self, request: Any) -> float:
         return self._codec.timeout_ms(request, self._settings.rpc_timeout_ms) / 1000
 

@@ -39,20 +39,29 @@ __all__ = [
 _SERVED: set[int] = set()
 """Hashes of settings whose files could be used before, in this process."""
 
+_LOOKS, _LOOK_AGAIN_S = 5, 0.025
+"""The first time, files may be met while they are being replaced."""
+
 
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
-    """What to trust and to show. Raises `errors.ConfigError` for files that cannot be used,
-    `errors.ConnectError` if they could be before."""
-    try:
-        context = _context(settings)
-    except errors.ConfigError as error:
-        if hash(settings) not in _SERVED:
-            raise
-        raise errors.ConnectError(
-            f"the files of TLS were good before and are not now: {'; '.join(error.problems)}"
-        ) from error
-    _SERVED.add(hash(settings))
-    return context
+    """What to trust and to show. Raises `errors.ConfigError` for files that cannot be used, not
+    even a moment later, `errors.ConnectError` if they could be before."""
+    for looks_left in reversed(range(_LOOKS)):
+        try:
+            context = _context(settings)
+        except errors.ConfigError as error:
+            if hash(settings) in _SERVED:
+                raise errors.ConnectError(
+                    "the files of TLS were good before and are not now: "
+                    f"{'; '.join(error.problems)}"
+                ) from error
+            if not looks_left:
+                raise
+            time.sleep(_LOOK_AGAIN_S)
+        else:
+            _SERVED.add(hash(settings))
+            return context
+    raise AssertionError("the last look returns or raises")
 
 
 def _context(settings: TlsSettings) -> ssl.SSLContext:

@@ -28,6 +28,11 @@ MOST_ITEMS = 100
 
 _LONGEST_QUERY = 2_000
 _LONGEST_REASON = 2_000
+_NAMES = frozenset(
+    ("brokerId", "consumeGroup", "groupName", "sourceGroupName", "targetGroupName", "topicName")
+)
+"""Parameters that say what is meant. Servers pass over empty ones, and then mean everything."""
+
 _DONE = frozenset({0, 200, 201, 403})
 """Item codes of modifications that leave nothing to do: done, done unchanged, not changed
 (upstream's `DataOpErrCode.java`)."""
@@ -161,10 +166,23 @@ def _nobody(method: str, reasons: Mapping[str, str], standbys: int) -> errors.Tu
 
 
 def _exchange(url: str, method: str, fields: Mapping[str, object], *, write: bool) -> Exchange:
+    empty = [name for name, value in fields.items() if name in _NAMES and _is_empty(value)]
+    if empty:
+        problems = [f"{name}: an empty name would mean all there are" for name in empty]
+        raise errors.ConfigError(problems, subject=method)
     texts = {"method": method}
     texts |= {name: _text(value) for name, value in fields.items() if value is not None}
     # Changes go in the body, so that a token or a long rule stands in no access log.
     return Exchange(url, texts, write or len(urlencode(texts)) > _LONGEST_QUERY)
+
+
+def _is_empty(value: object) -> bool:
+    """Whether a name, or one of several, is left out by servers, or no name is given."""
+    if value is None:
+        return False
+    several = isinstance(value, Iterable) and not isinstance(value, str)
+    names = [str(name).strip(' \t"') for name in (value if several else [value])]  # type: ignore[attr-defined]
+    return not all(names) or not names
 
 
 def _text(value: object) -> str:

@@ -12,6 +12,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from tubemq_client import errors
+from tubemq_client._io.forks import watch
 from tubemq_client.admin import _brokers, _groups, _offsets, _topics
 from tubemq_client.admin._http import (
     MAX_ANSWER_BYTES,
@@ -73,6 +74,7 @@ class AsyncAdminClient:
         self._http = httpx.AsyncClient(
             timeout=timeout_ms / 1000, follow_redirects=False, verify=trust(self.web)
         )
+        watch(self)
 
     async def __aenter__(self) -> Self:
         return self

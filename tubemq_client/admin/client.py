@@ -13,6 +13,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from tubemq_client import errors
+from tubemq_client._io.forks import watch
 from tubemq_client.admin import _brokers, _groups, _offsets, _topics
 from tubemq_client.admin._http import (
     MAX_ANSWER_BYTES,
@@ -101,6 +102,7 @@ class AdminClient:
         self._http = httpx.Client(
             timeout=timeout_ms / 1000, follow_redirects=False, verify=trust(self.web)
         )
+        watch(self)
 
     def __enter__(self) -> Self:
         return self

@@ -7,6 +7,7 @@ options or input.
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from tubemq_client import errors
@@ -15,7 +16,8 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line and exit."""
+    """Run the command line and exit. SIGTERM ends it as Ctrl-C does: what was noted is saved, and
+    partitions are given back."""
     if sys.stdout is None:  # `>&-`: what is consumed, or stored, could not be told
         sys.stderr.write("tubemq: standard output is closed; to show nothing, use >/dev/null\n")
         raise SystemExit(2)
@@ -24,4 +26,5 @@ def main() -> None:
     except ImportError as error:
         sys.stderr.write(f"tubemq: {errors.require_extra('cli', error)}\n")
         raise SystemExit(2) from None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     build_app()(prog_name="tubemq")

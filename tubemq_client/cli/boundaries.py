@@ -11,10 +11,12 @@ The file is ``{"2013-01-02T00:00:00Z": {"flights": {"1:0": 2800, "1:1": 2800}}, 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -67,8 +69,8 @@ class BoundaryWriter:
         self._topic = topic
         self._period = _period(every)
         self._ends = ends
-        self._document = _load(path)
-        known = {instant(at): of[topic] for at, of in self._document.items() if topic in of}
+        self._noted: dict[str, dict[str, int]] = {}
+        known = {instant(at): of[topic] for at, of in _load(path).items() if topic in of}
         self._reached = max(known, default=None)
         self._fixed = known[self._reached] if self._reached is not None else {}
 
@@ -118,22 +120,30 @@ class BoundaryWriter:
         self._note(end)
 
     def save(self) -> None:
-        """Replace the file by what is known, in one step. Raises `errors.TubeMQError` with the
-        newest boundary if it cannot be written: the records before it are sent."""
-        partial = self._partial
+        """Add what was noted to the file, in one step: other topics may have got boundaries in it
+        meanwhile. Raises `errors.TubeMQError` with the newest boundary if it cannot be written: the
+        records before it are sent."""
         try:
-            with partial.open("w", encoding="utf-8") as file:
-                json.dump(self._document, file, indent=1, sort_keys=True)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self._path)
-        except OSError as error:
-            reached = _text(self._reached) if self._reached is not None else None
-            newest = {reached: self._document[reached]} if reached else {}
+            with _alone(self._path.parent):
+                document = _load(self._path)
+                for at, offsets in self._noted.items():
+                    document.setdefault(at, {})[self._topic] = offsets
+                self._replace_by(document)
+        except (OSError, errors.ConfigError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "; ".join(error.problems)
+            newest = {at: {self._topic: of} for at, of in list(self._noted.items())[-1:]}
             raise errors.TubeMQError(
-                f"{self._path}: {error.strerror}; rows were sent, and must not be sent again. The "
+                f"{self._path}: {reason}; rows were sent, and must not be sent again. The "
                 f"newest boundary, which the file lacks: {json.dumps(newest)}"
             ) from error
+
+    def _replace_by(self, document: Document) -> None:
+        partial = self._partial
+        with partial.open("w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1, sort_keys=True)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self._path)
 
     @property
     def _partial(self) -> Path:
@@ -161,7 +171,7 @@ class BoundaryWriter:
         for count, at in enumerate(self._passed(until)):
             if count >= _MAX_NEW:
                 raise errors.ConfigError(f"more than {_MAX_NEW} boundaries: raise --boundary-every")
-            self._document.setdefault(_text(at), {})[self._topic] = offsets
+            self._noted[_text(at)] = offsets
             self._reached = at
 
     def _passed(self, until: datetime) -> Iterator[datetime]:
@@ -174,6 +184,17 @@ class BoundaryWriter:
                 at += self._period
         if reached is None or until > reached:
             yield until
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Topics share a file: two commands must not add to it at once."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _text(at: datetime) -> str:

@@ -6,6 +6,7 @@ package. Only `doctor` uses it.
 
 from __future__ import annotations
 
+import http.client
 import time
 import urllib.error
 import urllib.request
@@ -28,10 +29,12 @@ def clock_difference_s(admin: str, timeout_s: float) -> float | None:
                 date = reply.headers.get("date")
         except urllib.error.HTTPError as error:
             date = error.headers.get("date")
-        except (OSError, ValueError):
+        except (OSError, ValueError, http.client.HTTPException):  # no web server, perhaps
             continue
-        if date:
+        try:
             # A date is cut to its second: its middle is the best guess.
             told = parsedate_to_datetime(date).timestamp() + 0.5
-            return told - (before + time.time()) / 2
+        except (TypeError, ValueError, OverflowError):  # none, or one that is odd
+            continue
+        return told - (before + time.time()) / 2
     return None

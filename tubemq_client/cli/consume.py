@@ -106,15 +106,20 @@ class _Where:
         for text in texts:
             key, is_one, value = text.partition("=")
             if not is_one and text in words:
+                twice = found.word is not None
                 found.word = text
             elif is_one and value.isdecimal():
                 try:
-                    found.offsets[Partition.from_key(topic, key)] = int(value)
+                    partition, offset = Partition.from_key(topic, key), int(value)
                 except ValueError as error:
                     raise errors.ConfigError(f"{option}: {error}") from None
+                twice = partition in found.offsets
+                found.offsets[partition] = offset
             else:
                 known = ", ".join([*words, "<partition>=<offset>"])
                 raise errors.ConfigError(f"{option} {text!r} is none of: {known}")
+            if twice:
+                raise errors.ConfigError(f"{option} {text!r}: that was said before, otherwise")
         return found
 
 
@@ -237,8 +242,9 @@ def _follow(
         for partition, bounds in sorted(ends.items()):
             word = {"earliest": bounds.min_offset, "latest": bounds.max_offset}
             consumer.assign(partition, from_.offsets.get(partition, word.get(from_.word or "")))
+        told: dict[Partition, str] = {}
         while not sink.full:
-            moved = [_pull(consumer, partition, sink) for partition in sorted(ends)]
+            moved = [_pull_on(consumer, partition, sink, told) for partition in sorted(ends)]
             if not any(moved) and not sink.full:
                 time.sleep(_IDLE_S)
 
@@ -261,6 +267,30 @@ def _fail_or_drop(config: ConsumerConfig) -> Literal["fail", "drop"]:
     return config.corrupt_records
 
 
+def _pull_on(
+    consumer: AssignedConsumer, partition: Partition, sink: _Sink, told: dict[Partition, str]
+) -> bool:
+    """`_pull`, from a partition that is taken again where it was lost. What may pass ends nothing,
+    and is `told` once."""
+    held = False
+    try:
+        if partition not in consumer.assignment:
+            consumer.assign(partition)
+        held = True
+        moved = _pull(consumer, partition, sink)
+    except errors.TubeMQError as error:
+        lost = held and partition not in consumer.assignment  # meanwhile, whatever was said of it
+        if not (lost or error.retriable):
+            raise
+        if told.get(partition) != type(error).__name__:
+            note(f"{error}; it is tried again")
+        told[partition] = type(error).__name__
+        return False
+    if moved:
+        told.pop(partition, None)
+    return moved
+
+
 def _pull(consumer: AssignedConsumer, partition: Partition, sink: _Sink) -> bool:
     """Write and confirm one batch; a batch cut by the limit is left to be delivered again."""
     if sink.full:
@@ -273,11 +303,15 @@ def _pull(consumer: AssignedConsumer, partition: Partition, sink: _Sink) -> bool
 
 
 def _settle(consumer: AssignedConsumer | Consumer, batch: ReceivedBatch, *, written: bool) -> None:
-    """Who takes what is written may be slower than a batch may be out."""
+    """Who takes what is written may be slower than a batch may be out, and brokers may be away."""
     try:
         consumer.confirm(batch) if written else consumer.reject(batch)
     except errors.StaleBatch as error:
         note(f"{error}; its records will be delivered again")
+    except errors.TubeMQError as error:
+        if not error.retriable:
+            raise
+        note(f"{error}; it is told with the next fetch, or its records will be delivered again")
 
 
 def _balanced(config: ConsumerConfig, sink: _Sink) -> None:

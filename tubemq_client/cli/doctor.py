@@ -297,9 +297,10 @@ def _admin(admin: str | None, timeout_ms: int) -> Iterator[Finding]:
     if admin is None:
         yield Finding("admin", "-", "skipped", "--admin is not given")
         return
+    target = ",".join(errors.without_userinfo(url) for url in admin.split(","))
     try:
         with admin_client(admin, timeout_ms) as client:
-            yield Finding("admin", admin, "ok", f"TubeMQ {client.server_version()}")
+            yield Finding("admin", target, "ok", f"TubeMQ {client.server_version()}")
             for status in client.broker_status():
                 name = f"broker {status.broker_id}"
                 running = status.run_status == "running"
@@ -309,7 +310,7 @@ def _admin(admin: str | None, timeout_ms: int) -> Iterator[Finding]:
                 yield Finding("admin", name, state, detail, hint)
     except errors.TubeMQError as error:
         hint = "give the HTTP address (8080) of every master in --admin"
-        yield Finding("admin", admin, "failed", str(error), hint)
+        yield Finding("admin", target, "failed", str(error), hint)
 
 
 def _clock(admin: str | None, timeout_s: float) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ group's position moves here: that is `tubemq offsets`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -159,20 +159,22 @@ def control(
         raise errors.ConfigError("--flow-rules and --no-flow-rules exclude each other")
     rules = _rules(flow_rules)
     switch = False if no_flow_rules else (True if rules is not None else None)
+    changes: dict[str, Callable[[AdminClient], None]] = {}
+    if forget:
+        changes[f"Forget every control of group {group}?"] = lambda client: _forget(client, group)
+    if allow is not None:
+        said = _permission(group, topic, allow, reason, stream or ())
+        question = f"{'Allow' if allow else 'Deny'} group {group} to read topic {topic}?"
+        changes[question] = lambda client: client.set_consume_control(said)
+    if switch is not None or clients_per_broker is not None:
+        changes[f"Change settings of group {group}?"] = lambda client: client.set_resource_control(
+            group, flow_control=switch, flow_rules=rules, clients_per_broker=clients_per_broker
+        )
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
-        if forget:
-            agreed(f"Forget every control of group {group}?", yes=yes)
-            _forget(client, group)
-        if allow is not None:
-            said = _permission(group, topic, allow, reason, stream or ())
-            verb = "Allow" if allow else "Deny"
-            agreed(f"{verb} group {group} to read topic {topic}?", yes=yes)
-            client.set_consume_control(said)
-        if switch is not None or clients_per_broker is not None:
-            agreed(f"Change settings of group {group}?", yes=yes)
-            client.set_resource_control(
-                group, flow_control=switch, flow_rules=rules, clients_per_broker=clients_per_broker
-            )
+        for question in changes:  # all of them before the first change
+            agreed(question, yes=yes)
+        for change in changes.values():
+            change(client)
         rows = _controls(client, group)
     show(rows, as_json=as_json, title=f"controls of {group}")
 

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from tubemq_client import errors
 from tubemq_client.cli.options import (
     Admin,
     AsJson,
@@ -153,9 +154,16 @@ def _looks(
     while looks is None or count < looks:
         if before is not None:
             pause.wait(every)
-        now = look()
+        count += 1
+        try:
+            now = look()
+        except errors.TubeMQError as error:
+            if before is None or not error.retriable:
+                raise
+            note(f"{error}; it is tried again")
+            continue
         yield before, now
-        before, count = now, count + 1
+        before = now
 
 
 def _moving(before: _Look | None, now: _Look) -> list[dict[str, Any]]:

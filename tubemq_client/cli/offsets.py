@@ -99,18 +99,21 @@ def set_offsets(
 
 
 def _wanted(client: AdminClient, topic: str, to: Sequence[str]) -> dict[Partition, Target]:
-    wanted: dict[Partition, Target] = {}
+    """What is said of one partition counts more than what is said of all."""
+    said: dict[Partition | None, Target] = {}
     for text in to:
         key, is_one, value = text.rpartition("=")
-        target = _target(value)
-        if not is_one:
-            wanted |= dict.fromkeys(client.topic(topic).partition_list(), target)
-            continue
         try:
-            wanted[Partition.from_key(topic, key)] = target
+            place = Partition.from_key(topic, key) if is_one else None
         except ValueError as error:
             raise errors.ConfigError(str(error), subject="partitions") from None
-    return wanted
+        if place in said:
+            raise errors.ConfigError(f"{text!r}: that was said before, otherwise")
+        said[place] = _target(value)
+    wanted: dict[Partition, Target] = {}
+    if None in said:
+        wanted = dict.fromkeys(client.topic(topic).partition_list(), said.pop(None))
+    return wanted | {place: target for place, target in said.items() if place is not None}
 
 
 def _target(text: str) -> Target:

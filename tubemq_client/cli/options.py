@@ -27,7 +27,7 @@ from tubemq_client.config import (
     from_file,
     with_environment,
 )
-from tubemq_client.model import ClientSettings
+from tubemq_client.model import ClientSettings, address_text
 from tubemq_client.terminal import visible, visible_json
 
 __all__ = [
@@ -129,9 +129,9 @@ def config_of(model: type[Config], masters: str, rpc_timeout_ms: int, **own: obj
     Raises `errors.ConfigError`: the command ends with code 2.
     """
     known = {k: v for k, v in _file.get({}).items() if k in model.model_fields}
-    if own.get("topic") is not None:
-        known.pop("topics", None)
     options = with_environment(model, known)
+    if own.get("topic") is not None:
+        options.pop("topics", None)
     options |= {"masters": masters, "rpc_timeout_ms": rpc_timeout_ms}
     options |= {name: value for name, value in own.items() if value is not None}
     return model.parse(options)
@@ -152,7 +152,9 @@ def use_config(context: typer.Context, path: str | None) -> None:
     defaults = {name: options[name] for name in _DEFAULTS_OF_COMMANDS if name in options}
     masters = defaults.get("masters", "")
     if not isinstance(masters, str):
-        defaults["masters"] = ",".join(map(str, masters))
+        ClientConfig.parse({"masters": masters})
+        texts = (item if isinstance(item, str) else address_text(tuple(item)) for item in masters)
+        defaults["masters"] = ",".join(texts)
     context.default_map = _for_every_command(context.command, defaults)
 
 
@@ -168,8 +170,9 @@ def note(text: str) -> None:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on one line of standard output."""
+    """One JSON object on one line of standard output, at once: a pipe waits for it."""
     sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False)) + "\n")
+    sys.stdout.flush()
 
 
 def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str) -> None:

@@ -208,7 +208,12 @@ def _opened(file: Path | None) -> Iterator[tuple[str, IO[str]]]:
     if file is None:
         if sys.stdin is None:
             raise errors.ConfigError("standard input is closed; name a file with --file")
-        yield "-", sys.stdin
+        # JSON is UTF-8, whatever the locale of this terminal.
+        text = io.TextIOWrapper(sys.stdin.buffer, "utf-8-sig", newline="")
+        try:
+            yield "-", text
+        finally:
+            text.detach()  # it would be closed with the wrapper
     elif file.suffix.lower() == ".zip":
         with zipfile.ZipFile(file) as archive:
             name = _only_member(archive)

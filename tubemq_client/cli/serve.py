@@ -179,8 +179,9 @@ def _security(users: Path | None) -> Security:
         return Security()
     try:
         lines = [line for line in users.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except OSError as error:
-        raise errors.ConfigError(f"--users {users}: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise errors.ConfigError(f"--users {users}: {reason}") from error
     pairs = [line.partition(":") for line in lines]
     if not all(name and colon and password for name, colon, password in pairs):
         raise errors.ConfigError(f"--users {users}: a line is not NAME:PASSWORD")

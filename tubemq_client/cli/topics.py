@@ -210,7 +210,7 @@ def delete_topic(
     """Delete a topic. There is no way back, even where records are kept on disk."""
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         info = client.topic(topic)
-        where = ", ".join(str(d.broker_id) for d in info.deployments)
+        where = _named(broker or [d.broker_id for d in info.deployments])
         kept = "and every record of it" if remove_data else "(records stay on disk)"
         agreed(f"Delete topic {topic} {kept} on brokers {where}?", yes=yes)
         ids = client.delete_topic(topic, broker or None, remove_data=remove_data)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import configparser
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_plus
@@ -89,6 +90,7 @@ GO_IDLE: Final = (
 
 _GO_TIMES: Final = frozenset(name for name, ours in GO_KEYS.items() if ours.endswith("_ms"))
 _DURATION: Final = re.compile(r"-?(?:\d+(?:\.\d+)?(?:ms|s|m|h))+")
+_LONGEST_DURATION: Final = 100
 _PIECE: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
@@ -170,6 +172,8 @@ def of_go(text: str, put: Put) -> dict[str, Any]:
         problems.append("credentials do not belong into an address; pass them as options")
         given = [(name, value) for name, value in given if name != "authPassword"]
     keys = {name: value for name, value in given if name not in ("topic", "filters")}
+    names = Counter(name for name, _ in given if name not in ("topic", "filters"))
+    problems += [f"{name}: is there more than once" for name, count in names.items() if count > 1]
     topics = _topics_of(given, problems)
     for name in _GO_TIMES & keys.keys():
         keys[name] = _milliseconds(name, keys[name], problems)
@@ -262,7 +266,7 @@ def _milliseconds(name: str, text: str, problems: list[str]) -> str:
     """Go's durations: a number is ms, else each piece has its unit."""
     if re.fullmatch(r"-?\d+", text):
         return text
-    if not _DURATION.fullmatch(text):
+    if not _DURATION.fullmatch(text) or len(text) > _LONGEST_DURATION:
         problems.append(f"{name}: {text!r} is neither ms nor a duration such as 1m30s")
         return "0"
     total = sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))

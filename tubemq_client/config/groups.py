@@ -72,6 +72,8 @@ def _topics(value: object) -> object:
     if isinstance(value, str):
         value = [name.strip() for name in value.split(",") if name.strip()]
     if isinstance(value, list | tuple):
+        if wrong := [name for name in value if not isinstance(name, str)]:
+            raise ValueError(f"{wrong[0]!r} is no name of a topic")
         return dict.fromkeys(value, ())
     if isinstance(value, Mapping):
         return {
@@ -80,7 +82,9 @@ def _topics(value: object) -> object:
     return value
 
 
-Topics = Annotated[dict[TopicName, Filters] | None, BeforeValidator(_topics), Field(min_length=1)]
+Topics = Annotated[
+    Annotated[dict[TopicName, Filters], Field(min_length=1)] | None, BeforeValidator(_topics)
+]
 Offsets = Annotated[
     dict[TopicName, dict[str, Annotated[int, Field(ge=0)]]], BeforeValidator(_of_json)
 ]

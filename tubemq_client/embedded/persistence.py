@@ -71,7 +71,7 @@ class StoreFile:
         Raises `OSError` (a full disk, say) and then leaves the file as it was.
         """
         assert self._file is not None, "append to a store file that is not open"
-        good = self._file.tell()
+        good = os.fstat(self._file.fileno()).st_size  # where it stands is off after a failure
         left = memoryview(b"".join(_encode(record) for record in records))
         try:
             while left:

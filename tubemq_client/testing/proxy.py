@@ -163,7 +163,7 @@ class FaultProxy:
     def _pass_on(self, drain: socket.socket, data: bytes, position: int, *, faulty: bool) -> bool:
         """Forward `data` with the faults of now; False once the connection is to be cut."""
         if not faulty:
-            drain.sendall(data)
+            self._send(drain, data)
             return True
         faults = self.faults
         if faults.garble_at is not None and 0 <= faults.garble_at - position < len(data):
@@ -175,9 +175,19 @@ class FaultProxy:
             data = data[: faults.cut_after - position]
         step = faults.split or len(data) or 1
         for start in range(0, len(data), step):
-            drain.sendall(data[start : start + step])
+            self._send(drain, data[start : start + step])
         self.cuts += cut
         return not cut
+
+    def _send(self, drain: socket.socket, data: bytes) -> None:
+        """All of it, however long the other end takes nothing."""
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[drain.send(left) :]
+            except TimeoutError:
+                if self._stopping.is_set():
+                    raise
 
 
 def _doubled(frames: FrameDecoder, data: bytes) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tubemq_client import errors
-from tubemq_provider.cli._show import changed, command, confirm
+from tubemq_provider.cli._show import changed, command, confirm, people
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.ingest.upkeep import book_of, broker_names, check_untouched
 from tubemq_provider.windows.canonical import parse_instant
@@ -29,7 +29,8 @@ def retire(args: Any) -> None:
     gone = _brokers(args.broker, scope)
     before = broker_names(book.retired)
     after = broker_names([*book.retired, *gone])
-    print(f"{scope.topic}, group {scope.group}: {len(book.instants())} boundaries fixed")
+    if people(args):
+        print(f"{scope.topic}, group {scope.group}: {len(book.instants())} boundaries fixed")
     changed(args, {"retired": before}, {"retired": after})
     confirm(args)
     for broker in gone:

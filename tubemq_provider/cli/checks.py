@@ -7,9 +7,11 @@ Nothing here changes anything.
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -63,7 +65,8 @@ def lag(args: Any) -> None:
     if looks is not None and (watch is None or looks < 1):
         raise errors.ConfigError("it counts looks of --watch, at least one", subject="--looks")
     if watch is not None:
-        _watch(args)
+        with suppress(KeyboardInterrupt):
+            _watch(args)
     else:
         _look(args)
 
@@ -72,18 +75,26 @@ def _watch(args: Any) -> None:
     """Look again and again; between looks, how fast the lag changes."""
     before: tuple[float, int] | None = None
     for number in itertools.count(1):
-        total, at = _look(args), time.monotonic()
-        if before is not None and people(args):
-            rate = (before[1] - total) / max(at - before[0], 0.001)
-            rest = f", caught up in {total / rate:.0f} s" if rate > 0 and total else ""
-            print(f"{datetime.now(UTC):%H:%M:%S}  {rate:+.0f} entries/s taken{rest}")
-        before = at, total
+        try:
+            before = _look_again(args, before)
+        except errors.TubeMQError as exc:
+            if before is None or not exc.retriable:
+                raise
+            print(visible(f"{exc}; it is tried again", lines=True), file=sys.stderr)
+        sys.stdout.flush()  # a pipe waits for it
         if number == args.looks:
             return
-        try:
-            threading.Event().wait(args.watch)
-        except KeyboardInterrupt:
-            return
+        threading.Event().wait(args.watch)
+
+
+def _look_again(args: Any, before: tuple[float, int] | None) -> tuple[float, int]:
+    """When it was, and the lag."""
+    total, at = _look(args), time.monotonic()
+    if before is not None and people(args):
+        rate = (before[1] - total) / max(at - before[0], 0.001)
+        rest = f", caught up in {total / rate:.0f} s" if rate > 0 and total else ""
+        print(f"{datetime.now(UTC):%H:%M:%S}  {rate:+.0f} entries/s taken{rest}")
+    return at, total
 
 
 def _look(args: Any) -> int:

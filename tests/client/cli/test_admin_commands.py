@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import TOPIC
-from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record
+from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record, errors
+from tubemq_client.cli.lag import _Look, _looks
+from tubemq_client.cli.options import print_json
 from tubemq_client.embedded import EmbeddedTubeMQ
 
 
@@ -187,3 +191,72 @@ def test_controls_that_would_change_nothing_are_refused(
     outcome = run("groups", "control", "cli_idle", *given, "--yes")
     assert outcome.code == 2
     assert all(word in outcome.err for word in words)
+
+
+def test_an_empty_name_does_not_mean_all(run: Run, filled: str) -> None:
+    """As of a variable of a script that is not set."""
+    assert run("offsets", "set", "cli_kept", filled, "latest", "--yes").code == 0
+    denied = run("groups", "control", "cli_kept", "--deny", "--topic", TOPIC, "--yes").out
+    for words in (
+        ("offsets", "remove", "cli_kept", "--topic", ""),
+        ("offsets", "clone", "cli_kept", "cli_other", "--topic", " "),
+        ("groups", "control", "", "--forget"),
+    ):
+        refused = run(*words, "--yes")
+        assert (refused.code, "an empty name would mean all" in refused.err) == (2, True)
+    rows = run("offsets", "show", "cli_kept", "--json").rows()
+    assert {row["position"] for row in rows if row["partition"].startswith("1:0")} == {280}
+    assert run("groups", "control", "cli_kept").out == denied
+    assert run("groups", "control", "cli_kept", "--forget", "--yes").code == 0
+
+
+def test_nothing_is_changed_before_everything_is_agreed_on(run: Run) -> None:
+    control = ("groups", "control", "cli_asked")
+    both = ("--allow", "--topic", TOPIC, "--clients-per-broker", 2)
+    refused = run(*control, *both, text="y\nn\n")
+    assert (refused.code, "nothing was changed" in refused.err) == (2, True)
+    assert run(*control, "--json").rows() == []
+    assert run(*control, *both, text="y\ny\n").code == 0
+    assert run(*control, "--forget", "--deny", "--yes").code == 2  # without a topic
+    assert len(run(*control, "--json").rows()) == 2
+    assert run(*control, "--forget", "--yes").code == 0
+
+
+def test_the_question_names_the_brokers_that_are_meant(run: Run, fresh: str) -> None:
+    asked = run("topics", "delete", fresh, "--broker", 2, text="n\n")
+    assert "on brokers 2?" in asked.err
+    assert "on brokers 1, 2?" in run("topics", "delete", fresh, text="n\n").err
+
+
+def test_a_pipe_gets_a_line_of_json_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    come = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(come))
+    print_json({"total_lag": 3})
+    assert json.loads(come.getvalue()) == {"total_lag": 3}
+
+
+def test_an_offset_of_one_partition_counts_more_than_those_of_all(run: Run, filled: str) -> None:
+    change = ("offsets", "set", "cli_both", filled)
+    for words in (("1:0=28", "latest"), ("latest", "1:0=28")):
+        rows = {row["partition"]: row for row in run(*change, *words, "--dry-run", "--json").rows()}
+        assert (rows["1:0"]["after"], rows["1:1"]["after"]) == (28, 280)
+    for words in (("1:0=28", "1:0=56"), ("latest", "earliest")):
+        refused = run(*change, *words, "--yes")
+        assert (refused.code, f"{words[1]!r}: that was said before" in refused.err) == (2, True)
+
+
+def test_a_watch_goes_on_when_a_look_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    away = errors.ConnectError("the master is away")
+    answers = iter([_Look(0.0, {}, {}), away, _Look(2.0, {}, {}), errors.ConfigError("wrong")])
+
+    def look() -> _Look:
+        found = next(answers)
+        if isinstance(found, errors.TubeMQError):
+            raise found
+        return found
+
+    pairs = _looks(look, 0.01, None)
+    assert [now.at for _, now in (next(pairs), next(pairs))] == [0.0, 2.0]
+    assert "the master is away; it is tried again" in capsys.readouterr().err
+    with pytest.raises(errors.ConfigError, match="wrong"):
+        next(pairs)

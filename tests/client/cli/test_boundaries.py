@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,7 +16,15 @@ import pytest
 
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import FIRST_DAY, flights
-from tubemq_client import ClientSettings, OffsetRange, Partition, RangeReader
+from tubemq_client import (
+    ClientSettings,
+    Metadata,
+    OffsetRange,
+    Partition,
+    PartitionEnds,
+    RangeReader,
+)
+from tubemq_client.cli.boundaries import BoundaryWriter, StoreEnds
 from tubemq_client.embedded import EmbeddedTubeMQ
 
 Boundaries = dict[datetime, dict[str, int]]
@@ -191,3 +203,49 @@ def test_topics_share_a_file(run: Run, file: Path, path: Path, fresh: str) -> No
     document = json.loads(path.read_text())
     assert sorted(document["2013-01-02T00:00:00Z"]) == ["plain", fresh]
     assert list(document["2013-01-03T00:00:00Z"]) == ["plain"]
+
+
+def test_topics_that_are_sent_at_once_share_a_file(path: Path) -> None:
+    writers = []
+    for topic in ("flights", "trains"):
+        ends = StoreEnds()
+        ends.begin([PartitionEnds(Partition(1, topic, 0), 0, 280, stable=False)])
+        writers.append(BoundaryWriter(path, topic, "1d", ends))
+    for writer in writers:
+        writer.begin(FIRST_DAY)
+        writer.close(FIRST_DAY + timedelta(days=1))
+    for writer in writers:
+        writer.save()
+    days = [FIRST_DAY, FIRST_DAY + timedelta(days=1)]
+    assert [list(load(path, topic)) for topic in ("flights", "trains")] == [days, days]
+
+
+def test_sigterm_keeps_the_boundaries_that_were_passed(
+    mq: EmbeddedTubeMQ, path: Path, fresh: str, settings: ClientSettings
+) -> None:
+    words = ("produce", fresh, "--masters", mq.masters, "--time-field", "at", "--boundaries", path)
+    with subprocess.Popen(
+        [sys.executable, "-m", "tubemq_client.cli", *map(str, words)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        rows = flights(FIRST_DAY, days=2, a_day=2)
+        process.stdin.write("".join(json.dumps(row) + "\n" for row in rows))
+        process.stdin.flush()
+        with Metadata(settings) as metadata:
+            deadline = time.monotonic() + 30
+            while sum(entries(metadata, fresh)) < 3 and time.monotonic() < deadline:
+                time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 130
+        assert "Traceback" not in process.stderr.read()
+    assert [at.day for at in load(path, fresh)] == [1, 2]
+
+
+def entries(metadata: Metadata, topic: str) -> list[int]:
+    """Records of each store."""
+    ends = metadata.ends(topic, "any", stable=False)
+    return list({p.store_key: end.max_offset // 28 for p, end in ends.items()}.values())

@@ -77,3 +77,26 @@ def test_a_file_that_is_none_ends_the_command(tmp_path: Path, text: str | None, 
         config.write_text(text)
     done = CliRunner().invoke(build_app(), ["--config", str(config), "partitions", "orders"])
     assert (done.exit_code, words in done.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("masters", "code", "words"),
+    [
+        ("8715", 2, "masters: give 'host:port"),
+        ("[1]", 2, "masters"),
+        ('[["127.0.0.1", 1], "[::1]:1"]', 1, "127.0.0.1:1"),
+    ],
+)
+def test_masters_of_a_file_may_be_pairs_and_nothing_else(
+    tmp_path: Path, masters: str, code: int, words: str
+) -> None:
+    config = tmp_path / "tubemq.toml"
+    config.write_text(f"masters = {masters}\nfail_over_wait_ms = 0\n")
+    done = CliRunner().invoke(build_app(), ["--config", str(config), "partitions", "orders"])
+    assert (done.exit_code, words in done.output) == (code, True), done.output
+
+
+def test_the_topic_of_a_command_overrules_those_of_the_environment(mq: EmbeddedTubeMQ) -> None:
+    asked = ["consume", TOPIC, "--masters", mq.masters]
+    done = CliRunner().invoke(build_app(), asked, env={"TUBEMQ_TOPICS": "orders,clicks"})
+    assert done.exit_code == 0, done.output

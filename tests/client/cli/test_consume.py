@@ -82,7 +82,10 @@ def test_following_moves_the_position_behind_what_was_written(run: Run, filled: 
     assert again.out.split() == ["n18"]
 
 
-def test_following_ends_with_ctrl_c_and_zero(mq: EmbeddedTubeMQ, filled: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_following_ends_with_a_signal_and_zero(
+    mq: EmbeddedTubeMQ, filled: str, number: signal.Signals
+) -> None:
     command = [sys.executable, "-m", "tubemq_client.cli", "consume", filled, "--follow"]
     with subprocess.Popen(
         [*command, "--group", "cli_stopped", "--masters", mq.masters],
@@ -93,10 +96,11 @@ def test_following_ends_with_ctrl_c_and_zero(mq: EmbeddedTubeMQ, filled: str) ->
         assert process.stdout is not None
         assert process.stderr is not None
         lines = [json.loads(process.stdout.readline()) for _ in range(20)]
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, number)
         assert process.wait(30) == 0
         assert "Traceback" not in process.stderr.read()
     assert len({line["value"] for line in lines}) == 20
+    assert not mq.broker(1).revoke_lease("cli_stopped", filled, 0), "it was given back"
 
 
 @pytest.mark.parametrize(
@@ -105,6 +109,8 @@ def test_following_ends_with_ctrl_c_and_zero(mq: EmbeddedTubeMQ, filled: str) ->
         (("--from", "somewhere"), "none of: earliest, latest, <partition>"),
         (("--from", "stored"), "none of"),
         (("--from", "1:0=5"), "multiple of 28"),
+        (("--from", "earliest", "--from", "latest"), "said before"),
+        (("--to", "1:0=28", "--to", "1:0=56"), "said before"),
         (("--from", "9:9=0"), "partition 9:9"),
         (("--to", "1=0"), "--to"),
         (("--partition", "x"), "--partition"),
@@ -204,3 +210,19 @@ def test_a_full_disk_ends_the_command_in_one_line(mq: EmbeddedTubeMQ, filled: st
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "No space left on device" in done.stderr.splitlines()[-1]
+
+
+def test_following_goes_on_where_something_passes(
+    run: Run, mq: EmbeddedTubeMQ, filled: str
+) -> None:
+    """A confirmation and a fetch that fail, and a partition that its broker has forgotten."""
+    broker = mq.broker(1)
+    broker.fail(18, "java.lang.IllegalStateException", "confirm", times=1)
+    broker.refuse(17, 500, "fetch", times=1)
+    broker.refuse(17, 411, "forgotten", times=1)
+    options = ("consume", filled, "--follow", "--group", "cli_troubled", "-o", "raw")
+    found = run(*options, "--limit", 20, "--seconds", 20)
+    assert found.code == 0, found
+    assert set(found.out.split()) == {f"n{n}" for n in range(20)}
+    assert "it is tried again" in found.err
+    assert "its records will be delivered again" in found.err

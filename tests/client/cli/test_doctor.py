@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from tests.client.admin.test_hostile_servers import GOOD, head, web
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import TOPIC
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -89,3 +90,16 @@ def test_a_broker_that_is_down(run: Run) -> None:
     assert (found["brokers"], found["register"]) == ("failed", "ok")
     # It goes on: the other broker is read from.
     assert [r["state"] for r in outcome.rows() if r["step"] == "read"] == ["ok", "failed"]
+
+
+def test_a_password_in_an_address_is_not_repeated(run: Run) -> None:
+    outcome = run("doctor", "--admin", f"http://me:t0p-secret@{DEAD}", "--json")
+    assert "is not http://host:port" in outcome.out
+    assert "t0p-secret" not in outcome.out + outcome.err
+
+
+@pytest.mark.parametrize("greeting", [b"SSH-2.0-x\r\n", head(len(GOOD), "Date: now") + GOOD])
+def test_a_port_that_is_no_web_server_of_a_master(run: Run, greeting: bytes) -> None:
+    with web(lambda connection, _: connection.sendall(greeting)) as url:
+        outcome = run("doctor", "--admin", url, "--json")
+    assert (outcome.code, states(outcome.rows())["clock"]) == (9, "skipped")

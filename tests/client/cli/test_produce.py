@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 import zipfile
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import TOPIC, Outcome
 from tubemq_client import ClientSettings, Message, Metadata, OffsetRange, RangeReader
+from tubemq_client.cli.rows import RowSource
 
 
 def everything(settings: ClientSettings, topic: str) -> list[Message]:
@@ -218,3 +220,11 @@ def test_a_boundaries_file_that_cannot_be_written_is_refused_before_a_row_is_sen
     options = ("--file", file, "--time-field", "at", "--boundaries", nowhere)
     refused(run("produce", fresh, *options), "--boundaries", "No such file or directory")
     assert everything(settings, fresh) == []
+
+
+def test_standard_input_is_utf_8_whatever_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = '{"town": "Zürich"}'
+    given = io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbf" + line.encode() + b"\n"), "latin-1")
+    monkeypatch.setattr(sys, "stdin", given)
+    assert [row.record.body.decode() for row in RowSource(None).rows()] == [line]
+    assert not given.closed

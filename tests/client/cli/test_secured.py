@@ -187,3 +187,12 @@ def test_a_client_without_the_certificate_that_is_asked_for(
     hints = [row["hint"] for row in outcome.rows() if row["state"] == "failed"]
     assert all("tls.cert_file" in hint for hint in hints)
     assert hints
+
+
+def test_a_file_of_users_that_is_no_text_is_named(
+    run: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    users = tmp_path / "users"
+    users.write_bytes(b"loader:\xe9\n")
+    outcome = run("serve", "--users", users)
+    assert (outcome.code, "it is not UTF-8" in outcome.err) == (2, True)

@@ -156,3 +156,28 @@ def test_options_that_a_model_does_not_show_are_not_repeated_and_others_are() ->
     with pytest.raises(errors.ConfigError) as failure:
         _Outer.parse({"nested": "hunter2"})
     assert "hunter2" not in str(failure.value)
+
+
+def test_an_address_of_go_with_an_option_twice_is_refused() -> None:
+    with pytest.raises(errors.ConfigError) as refused:
+        from_url("m1:8715?topic=a&filters=x&filters=y&topic=b&group=one&group=two")
+    assert refused.value.problems == ["group: is there more than once"]
+
+
+def test_topics_that_are_no_names_are_a_problem_like_others() -> None:
+    given = {"masters": "m1", "group": "nightly", "topics": [["orders"]], "pool_size": 0}
+    with pytest.raises(errors.ConfigError) as refused:
+        ConsumerConfig.parse(given)
+    assert [problem.split(":")[0] for problem in refused.value.problems] == ["topics", "pool_size"]
+
+
+def test_no_topics_may_be_said() -> None:
+    given = {"masters": "m1", "group": "nightly", "topic": "orders"}
+    assert ConsumerConfig.parse({**given, "topics": None}) == ConsumerConfig.parse(given)
+    with pytest.raises(errors.ConfigError, match="at least 1 item"):
+        ConsumerConfig.parse({"masters": "m1", "group": "nightly", "topics": []})
+
+
+def test_a_time_of_go_beyond_all_numbers_is_refused() -> None:
+    with pytest.raises(errors.ConfigError, match="readTimeout"):
+        from_url(f"m1:8715?topic=orders&group=nightly&readTimeout={'9' * 400}h")

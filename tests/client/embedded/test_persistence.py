@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -13,8 +14,8 @@ import pytest
 
 from tests.client.embedded.rpc import BrokerWire, bodies
 from tubemq_client.embedded import EmbeddedTubeMQ, Ends, Switches, TopicSpec
-from tubemq_client.embedded.persistence import DataDirectory
-from tubemq_client.embedded.store import StoreLog
+from tubemq_client.embedded.persistence import DataDirectory, StoreFile
+from tubemq_client.embedded.store import NO_KEY, Record, StoreLog
 from tubemq_client.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(60)
@@ -209,3 +210,24 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "broker-1" / "lone-0.log").stat().st_size == whole
     file.append([second])
     assert file.open().records == [first, second]
+
+
+def test_writes_that_fail_twice_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    path = tmp_path / "orders-0.log"
+    file = StoreFile(path, fsync=False)
+    file.open()
+    record = Record(0, NO_KEY, 1, 2, 3, 0, 0, 0, b"body")
+    with monkeypatch.context() as broken:
+        broken.setattr(file, "_fsync", True)
+        broken.setattr(os, "fsync", fail)
+        for _ in range(2):
+            with pytest.raises(OSError, match="Input/output"):
+                file.append([record])
+    file.append([record])
+    file.close()
+    assert StoreFile(path, fsync=False).open().records == [record]

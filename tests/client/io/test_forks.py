@@ -7,6 +7,8 @@ import os
 import signal
 import warnings
 from collections.abc import Callable
+from concurrent.futures import wait
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +28,9 @@ from tubemq_client import (
     Session,
     aio,
 )
+from tubemq_client.admin import AdminClient
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
+from tubemq_client.errors import RpcTimeout
 
 pytestmark = [
     pytest.mark.timeout(30),
@@ -37,7 +41,7 @@ TOPIC = "orders"
 PARTITION = Partition(1, TOPIC, 0)
 REFUSED = "ClosedError: this client was made before process"
 
-mq = embedded_tubemq([TopicSpec(TOPIC, 1)], scope="module")
+mq = embedded_tubemq([TopicSpec(TOPIC, 1)], scope="module", http=True)
 settings = client_settings()
 
 
@@ -163,3 +167,28 @@ def test_clients_on_a_loop_are_the_parents(settings: ClientSettings) -> None:
             assert {stats.opened for stats in producer.connections.values()} == {1}
 
     asyncio.run(main())
+
+
+def test_a_child_does_not_wait_for_receipts_of_the_parent(
+    mq: EmbeddedTubeMQ, settings: ClientSettings
+) -> None:
+    with Producer(replace(settings, rpc_timeout_ms=300)) as producer:
+        done = producer.send_async(TOPIC, Record(b"done"))
+        assert done.result(10).partition == PARTITION
+        mq.broker(1).silence(13)
+        waiting = producer.send_async(TOPIC, Record(b"without an answer"))
+        try:
+            assert in_child(lambda: waiting.result(20)).startswith(REFUSED)
+            assert in_child(lambda: wait([waiting], 20)).startswith(REFUSED)
+            assert in_child(lambda: done.result(20).partition) == repr(PARTITION)
+        finally:
+            mq.broker(1).silence()
+        assert isinstance(waiting.exception(20), RpcTimeout)
+
+
+def test_administration_is_the_parents(mq: EmbeddedTubeMQ) -> None:
+    with AdminClient(mq.master_web or "") as admin:
+        assert admin.topic(TOPIC).name == TOPIC
+        assert in_child(lambda: admin.topic(TOPIC)).startswith(REFUSED)
+        assert in_child(leave(admin)) == "None"
+        assert admin.topic(TOPIC).name == TOPIC

@@ -240,6 +240,19 @@ def test_files_that_are_away_for_a_moment_are_no_mistake_of_the_user(
         assert ask(connect(peer.address, tls=tls), b"after") == b"after"
 
 
+def test_files_that_are_just_being_replaced_are_looked_at_again(
+    connect: Connect, certs: Certificates, tmp_path: Path
+) -> None:
+    """At the first connection, too, where nothing was good before."""
+    key_file = tmp_path / "key.pem"
+    key_file.write_bytes(Path(certs.server.key).read_bytes())
+    tls = as_client(certs, key_file=str(key_file))
+    with TlsPeer(certs.server) as peer:
+        good = Path(certs.client.key).read_bytes()
+        threading.Timer(0.03, key_file.write_bytes, [good]).start()
+        assert ask(connect(peer.address, tls=tls), b"hello") == b"hello"
+
+
 def test_an_attempt_beside_the_caller_tells_of_files_too(
     make_driver: Connect, tmp_path: Path
 ) -> None:

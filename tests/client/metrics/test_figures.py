@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import gc
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,8 +12,17 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from tests.client.io.test_forks import in_child
 from tests.kit.servers import client_settings, embedded_tubemq
-from tubemq_client import ClientSettings, Consumer, Metadata, Partition, Producer, Record
+from tubemq_client import (
+    ClientSettings,
+    Consumer,
+    Metadata,
+    Partition,
+    Producer,
+    Record,
+    Session,
+)
 from tubemq_client.metrics import ClientMetrics
 from tubemq_client.model import address_text
 
@@ -97,3 +108,32 @@ def test_a_client_that_nobody_has_any_more_is_forgotten(
     del metadata
     gc.collect()
     assert not collected(reader).get("tubemq.client.requests")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+def test_a_child_tells_the_figures_of_its_own_clients(
+    settings: ClientSettings, metrics: ClientMetrics, reader: InMemoryMetricReader
+) -> None:
+    def roles() -> list[object]:
+        with Metadata(settings) as own:
+            metrics.watch(own, role="child")
+            own.topic(TOPIC)
+            return [point["role"] for point, _ in collected(reader)["tubemq.client.requests"]]
+
+    with Producer(settings) as parents:
+        metrics.watch(parents, role="parent")
+        parents.send(TOPIC, b"x")
+        assert set(ast.literal_eval(in_child(roles))) == {"child"}
+
+
+def test_connections_that_clients_share_are_told_once(
+    settings: ClientSettings, metrics: ClientMetrics, reader: InMemoryMetricReader
+) -> None:
+    with Session(settings) as session, Producer(session) as producer, Metadata(session) as metadata:
+        metrics.watch(producer, role="loader")
+        metrics.watch(metadata, role="looker")
+        producer.send(TOPIC, b"x")
+        told = [point["server.address"] for point, _ in collected(reader)["tubemq.client.requests"]]
+        assert sorted(told) == sorted(producer.connections)
+        metrics.unwatch(producer)
+        assert len(collected(reader)["tubemq.client.requests"]) == len(told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -115,6 +116,12 @@ def test_a_broker_that_is_retired_holds_no_window_back(setup: Setup, capsys: Any
     assert 'after:  {"retired": [2, 3]}' in said
     with pytest.raises(ConfigError, match="--broker 'broker-b': brokers of TubeMQ have numbers"):
         setup.ask(boundaries.retire, broker=["broker-b"])
+
+
+def test_json_stands_alone(setup: Setup, capsys: Any) -> None:
+    setup.ask(boundaries.retire, broker=["2"], output="json")
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"before": {"retired": []}, "after": {"retired": [2]}}
 
 
 def test_the_command_that_an_error_advises_retires_a_broker_of_rocketmq(tmp_path: Path) -> None:

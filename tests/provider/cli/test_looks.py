@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -18,7 +20,7 @@ from tests.kit.servers import embedded_rocketmq
 from tests.provider.sinks.windows import plan_of, publish
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
-from tubemq_client.errors import ConfigError
+from tubemq_client.errors import ConfigError, ConnectError
 from tubemq_provider.cli import checks, looks, offsets, windows
 from tubemq_provider.cli._show import say, table
 from tubemq_provider.hooks.tubemq import TubeMQHook
@@ -241,3 +243,40 @@ def test_a_window_is_shown_as_facts_and_ranges(
     assert "{'" not in said
     key, (start, end) = next(iter(plan.ranges.items()))
     assert any(line.split()[:3] == [key, str(start), str(end)] for line in said.splitlines())
+
+
+def test_a_watch_tells_each_look_at_once_and_ends_with_ctrl_c_at_any_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    come = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(come))
+    looks_left = iter(range(3))
+
+    def look(_: object) -> int:
+        assert next(looks_left, None) is not None, "what a pipe waits for stays behind"
+        if come.getvalue():
+            raise KeyboardInterrupt
+        print("one look")
+        return 3
+
+    monkeypatch.setattr(checks, "_look", look)
+    assert ask(checks.lag, watch=0.01) is None
+    assert come.getvalue() == b"one look\n"
+
+
+def test_a_watch_goes_on_when_a_look_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter([3, ConnectError("the master is away"), 1, ConfigError("wrong")])
+
+    def look(_: object) -> int:
+        found = next(answers)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(checks, "_look", look)
+    with pytest.raises(ConfigError, match="wrong"):
+        ask(checks.lag, watch=0.01)
+    said = capsys.readouterr()
+    assert ("the master is away" in said.err, said.out) == (True, "")
