@@ -208,7 +208,12 @@ def _opened(file: Path | None) -> Iterator[tuple[str, IO[str]]]:
     if file is None:
         if sys.stdin is None:
             raise errors.ConfigError("standard input is closed; name a file with --file")
-        yield "-", sys.stdin
+        # Bytes of the input become those of the records, whatever encoding the locale asks for.
+        text = io.TextIOWrapper(sys.stdin.buffer, "utf-8-sig", newline="")
+        try:
+            yield "-", text
+        finally:
+            text.detach()
     elif file.suffix.lower() == ".zip":
         with zipfile.ZipFile(file) as archive:
             name = _only_member(archive)
