@@ -6,13 +6,17 @@ Airflow's database is not asked. Each change is shown and asked for first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tubemq_client import errors
 from tubemq_provider.cli._show import changed, command, confirm
 from tubemq_provider.cli._sinks import sink_of
-from tubemq_provider.ingest.upkeep import book_of, broker_names, check_untouched
+from tubemq_provider.ingest.upkeep import (
+    book_of,
+    broker_names,
+    brokers_to_retire,
+    check_untouched,
+)
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
@@ -26,7 +30,11 @@ __all__ = ["retire", "unfix"]
 def retire(args: Any) -> None:
     """Give brokers up: windows of time no longer wait for them. Safe while tasks run."""
     _, scope, book = _opened(args)
-    gone = _brokers(args.broker, scope)
+    hint = (
+        "; for a topic of another kind, name its asset with the kind before it, as 'offsets list' "
+        "shows it"
+    )
+    gone = brokers_to_retire(args.broker, scope.source, option="--broker", hint=hint)
     before = broker_names(book.retired)
     after = broker_names([*book.retired, *gone])
     print(f"{scope.topic}, group {scope.group}: {len(book.instants())} boundaries fixed")
@@ -67,17 +75,3 @@ def _opened(args: Any) -> tuple[Sink, WindowScope, ScopeBook]:
     filters = tuple(args.filter or ())
     scope = WindowScope(cluster, topic, group, sink.identity, filters, args.epoch, kind)
     return sink, scope, book_of(sink, scope)
-
-
-def _brokers(names: Sequence[str], scope: WindowScope) -> list[str]:
-    """Brokers as keys of partitions have them. Raises `errors.ConfigError` for names where brokers
-    have numbers: retiring such a one would have no effect."""
-    if scope.source != FIRST_SOURCE:
-        return list(names)
-    if wrong := [name for name in names if not name.isdecimal()]:
-        raise errors.ConfigError(
-            f"--broker {wrong[0]!r}: brokers of TubeMQ have numbers; for a topic of another kind, "
-            f"name its asset with the kind before it, as 'offsets list' shows it",
-            subject="broker",
-        )
-    return [str(int(name)) for name in names]

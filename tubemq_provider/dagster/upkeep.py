@@ -17,6 +17,7 @@ from tubemq_provider.ingest.upkeep import (
     beginning,
     book_of,
     broker_names,
+    brokers_to_retire,
     check_untouched,
     epoch_document,
     epochs_of,
@@ -122,7 +123,7 @@ def _store(directory: str | PathLike[str], *, claims: bool) -> FileOffsetStore:
 
 def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: Sink) -> str:
     """Do it, and say what was and what is."""
-    gone: tuple[int | str, ...] = (*config.retire, *config.retire_names)
+    gone: Sequence[int | str] = (*config.retire, *config.retire_names)
     if sum(map(bool, (gone, config.unfix, config.epoch))) != 1:
         raise ConfigError("say one of retire, unfix and epoch", subject="upkeep")
     if config.epoch:
@@ -149,6 +150,7 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
         book.take_back(instant)
         return f"the boundary at {config.unfix} was {offsets}, and is not fixed any more"
     retired = broker_names(book.retired)
+    gone = brokers_to_retire(gone, scope.source, option="retire_names")
     for broker in gone:
         book.retire(broker)
     about = f"epoch {scope.epoch!r}, {len(book.instants())} boundaries fixed"
