@@ -16,8 +16,8 @@ from tubemq_provider.ingest.upkeep import (
     broker_names,
     brokers_to_retire,
     check_untouched,
+    instant_given,
 )
-from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.protocols import Sink
@@ -51,7 +51,7 @@ def unfix(args: Any) -> None:
     The next window that needs the instant asks its resolver anew.
     """
     sink, scope, book = _opened(args)
-    instant = parse_instant(args.instant)
+    instant = instant_given(args.instant, "--instant")
     check_untouched(sink, scope, book, instant)
     changed(args, book.at(instant), None)
     confirm(args)

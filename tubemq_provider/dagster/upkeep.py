@@ -21,11 +21,11 @@ from tubemq_provider.ingest.upkeep import (
     check_untouched,
     epoch_document,
     epochs_of,
+    instant_given,
 )
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore, claims_lead
 from tubemq_provider.sinks.factory import sink_for
-from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run.epochs import stored_epoch
@@ -144,7 +144,7 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
         return f"epoch {known[0]!r} has ended, {config.epoch!r} begins at {config.begin}"
     book = book_of(sink, scope)
     if config.unfix:
-        instant = parse_instant(config.unfix)
+        instant = instant_given(config.unfix, "unfix")
         check_untouched(sink, scope, book, instant)
         offsets = book.at(instant)
         book.take_back(instant)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.canonical import parse_instant, rfc3339
 from tubemq_provider.windows.cursor import (
     CURSOR_VERSION,
     epoch_of,
@@ -44,6 +44,7 @@ __all__ = [
     "check_untouched",
     "epoch_document",
     "epochs_of",
+    "instant_given",
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -84,6 +85,15 @@ def brokers_to_retire(
             f"{option} {wrong[0]!r}: brokers of TubeMQ have numbers{hint}", subject="broker"
         )
     return [str(int(name)) for name in texts]
+
+
+def instant_given(text: str, option: str) -> datetime:
+    """An instant as a person types it. Raises `ConfigError` with the `option`."""
+    try:
+        return parse_instant(text)
+    except ValueError as exc:
+        problem = f"{exc}; write it as 2026-01-31T08:00:00Z or 2026-01-31T09:00:00+01:00"
+        raise ConfigError(problem, subject=option) from exc
 
 
 def check_untouched(sink: Sink, scope: WindowScope, book: ScopeBook, instant: datetime) -> None:

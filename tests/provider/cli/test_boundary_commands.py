@@ -162,6 +162,8 @@ def test_a_boundary_in_use_or_unknown_is_not_taken_back(setup: Setup) -> None:
             setup.ask(boundaries.unfix, instant=hour(number))
     with pytest.raises(ConfigError, match="2026-11-21T10:00:00Z, 2026-11-21T11:00:00Z"):
         setup.ask(boundaries.unfix, instant=hour(7))
+    with pytest.raises(ConfigError, match=r"--instant:\n.* with a UTC offset; write it as 2026"):
+        setup.ask(boundaries.unfix, instant="2026-11-21T10:00:00")
     with pytest.raises(ConfigError, match="the last ones: none"):
         setup.ask(boundaries.unfix, instant=hour(0), filter=["a"])
     with pytest.raises(ConfigError, match="<cluster>/<topic>/<group>"):
