@@ -129,9 +129,9 @@ def config_of(model: type[Config], masters: str, rpc_timeout_ms: int, **own: obj
     Raises `errors.ConfigError`: the command ends with code 2.
     """
     known = {k: v for k, v in _file.get({}).items() if k in model.model_fields}
-    if own.get("topic") is not None:
-        known.pop("topics", None)
     options = with_environment(model, known)
+    if own.get("topic") is not None:
+        options.pop("topics", None)
     options |= {"masters": masters, "rpc_timeout_ms": rpc_timeout_ms}
     options |= {name: value for name, value in own.items() if value is not None}
     return model.parse(options)
