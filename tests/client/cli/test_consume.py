@@ -99,6 +99,17 @@ def test_following_ends_with_ctrl_c_and_zero(mq: EmbeddedTubeMQ, filled: str) ->
     assert len({line["value"] for line in lines}) == 20
 
 
+def test_a_look_that_is_interrupted_is_not_done(
+    run: Run, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tubemq_client.cli.consume.write_record", interrupted)
+    outcome = run("consume", filled)
+    assert (outcome.code, outcome.err) == (130, "0 records\n")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
