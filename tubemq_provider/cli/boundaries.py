@@ -1,7 +1,8 @@
 """``airflow tubemq offsets retire`` and ``unfix``: what only a person can say about boundaries.
 
 Boundaries live beside the data, so these commands need the sink, and the group's name in full;
-Airflow's database is not asked. Each change is shown and asked for first.
+Airflow's database only tells which epoch of the group is the present one. Each change is shown and
+asked for first.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from tubemq_provider.ingest.upkeep import (
     broker_names,
     brokers_to_retire,
     check_untouched,
+    epochs_of,
     instant_given,
 )
+from tubemq_provider.offsets.commit_events import RECENT
+from tubemq_provider.offsets.metadata_db import groups
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.protocols import Sink
@@ -37,7 +41,8 @@ def retire(args: Any) -> None:
     gone = brokers_to_retire(args.broker, scope.source, option="--broker", hint=hint)
     before = broker_names(book.retired)
     after = broker_names([*book.retired, *gone])
-    print(f"{scope.topic}, group {scope.group}: {len(book.instants())} boundaries fixed")
+    epoch = f", epoch {scope.epoch!r}" if scope.epoch else ""
+    print(f"{scope.topic}, group {scope.group}{epoch}: {len(book.instants())} boundaries fixed")
     changed(args, {"retired": before}, {"retired": after})
     confirm(args)
     for broker in gone:
@@ -73,5 +78,16 @@ def _opened(args: Any) -> tuple[Sink, WindowScope, ScopeBook]:
         raise errors.ConfigError("name the sink with --sink", subject="sink")
     kind = space_of(source or FIRST_SOURCE).source
     filters = tuple(args.filter or ())
-    scope = WindowScope(cluster, topic, group, sink.identity, filters, args.epoch, kind)
+    epoch = _present_epoch(args.asset) if args.epoch is None else args.epoch
+    scope = WindowScope(cluster, topic, group, sink.identity, filters, epoch, kind)
     return sink, scope, book_of(sink, scope)
+
+
+def _present_epoch(asset: str) -> str:
+    """That of the group, the first one if Airflow does not know it: boundaries belong to one."""
+    with groups() as every:
+        found = next((group for group in every if asset in (group.asset, group.name)), None)
+        if found is None:
+            return ""
+        _, cursor = found.cursor()
+        return epochs_of(cursor, found.newest_position(), found.events(most=RECENT)).present

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
-from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.protocols import Document, IngestCounts
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
@@ -117,8 +118,48 @@ def test_a_broker_that_is_retired_holds_no_window_back(setup: Setup, capsys: Any
         setup.ask(boundaries.retire, broker=["broker-b"])
 
 
-def test_the_command_that_an_error_advises_retires_a_broker_of_rocketmq(tmp_path: Path) -> None:
+class Known:
+    """A group that Airflow knows, after `offsets epoch` has begun another life of it."""
+
+    asset, name = f"c1/{TOPIC}/g1", f"tubemq:c1/{TOPIC}/g1"
+
+    def cursor(self) -> tuple[str, Document]:
+        return "asset_state", {"v": 1, "epoch": "life-2", "past": [""], "seq": 0}
+
+    def newest_position(self) -> None:
+        return None
+
+    def events(self, *, most: int) -> list[Document]:
+        return [{"epoch": "", "kind": "time", "window_id": "t"}][:most]
+
+
+def known(*of: Any) -> Any:
+    @contextmanager
+    def groups() -> Iterator[list[Any]]:
+        yield list(of)
+
+    return groups
+
+
+def test_a_broker_is_retired_in_the_present_epoch_of_its_group(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No command of the documentation names the epoch that another command has begun."""
+    monkeypatch.setattr(boundaries, "groups", known(Known()))
+    setup.ask(boundaries.retire, broker=["2"], epoch=None)
+    assert "group g1, epoch 'life-2': 0 boundaries fixed" in capsys.readouterr().out
+    sink = ParquetSink(setup.root)
+    assert sink.boundaries is not None
+    for epoch, retired in (("life-2", {"2"}), ("", set())):
+        scope = WindowScope("c1", TOPIC, "g1", sink.identity, (), epoch)
+        assert ScopeBook(sink.boundaries, scope).retired == retired
+
+
+def test_the_command_that_an_error_advises_retires_a_broker_of_rocketmq(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A group of TubeMQ with the same names keeps its boundaries."""
+    monkeypatch.setattr(boundaries, "groups", known())
     sink = ParquetSink(tmp_path / "lake")
     assert sink.boundaries is not None
     scope = WindowScope("c1", TOPIC, "g1", sink.identity, ("paid",), source="rocketmq")
