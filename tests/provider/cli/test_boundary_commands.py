@@ -20,9 +20,10 @@ from tubemq_provider.cli import boundaries
 from tubemq_provider.cli.definition import get_tubemq_commands
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.windows.cursor import epoch_command
 from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.planning.boundary_book import ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ScopeBook, boundary_command
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.protocols import Document, IngestCounts
@@ -180,6 +181,16 @@ def test_the_command_that_an_error_advises_retires_a_broker_of_rocketmq(
     assert at_eleven() == {"broker-a:0": 5, "broker-b:0": 2}
     other = WindowScope("c1", TOPIC, "g1", sink.identity, ("paid",))
     assert not ScopeBook(sink.boundaries, other).retired
+
+
+def test_advised_commands_can_be_copied_whatever_names_are_in_them() -> None:
+    """Topics of RocketMQ may have a bar in their name, tags anything."""
+    scope = WindowScope("c1", "a|b", "g1", "s", ("order paid", "$HOME"), source="rocketmq")
+    advised = boundary_command("retire", scope, "--broker broker-b")[1:-1]
+    assert "'rocketmq:c1/a|b/g1'" in advised
+    given = parsed(advised.removeprefix("airflow ").replace("SINK", "/lake"))
+    assert (given.asset, given.filter) == ("rocketmq:c1/a|b/g1", ["$HOME", "order paid"])
+    assert "'rocketmq:c1/a|b/g1' <name>" in epoch_command(scope)
 
 
 def test_a_wrong_boundary_is_taken_back(setup: Setup) -> None:
