@@ -109,7 +109,7 @@ def test_a_directory_that_this_user_may_not_write_to_is_told_with_the_way_out(
     """As with a mount that is for reading only; root, whom tests may run as, is refused nothing."""
     sink.root.mkdir()
     monkeypatch.setattr("tubemq_provider.files.durable.os.access", lambda *_, **__: False)
-    with pytest.raises(ConfigError, match=r"cannot be written to on .* by user .*; name a director"):
+    with pytest.raises(ConfigError, match=r"cannot be written to on .* by user .*; name a"):
         sink.begin(plan_of(sink), "a")
     assert list(sink.root.iterdir()) == []
 
