@@ -30,6 +30,7 @@ from tubemq_provider.ingest.validation import (
     offsets_for_topic,
     parse,
     validated,
+    with_zone,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ __all__ = [
     "offsets_for_topic",
     "parse",
     "require_inlet",
+    "with_zone",
 ]
 
 

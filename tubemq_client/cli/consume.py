@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import IO, Annotated, Literal
 
@@ -156,7 +156,8 @@ def consume(
     deadline = None if seconds is None else time.monotonic() + seconds
     sink = _Sink(sys.stdout.buffer, output, limit, deadline)
     try:
-        with suppress(KeyboardInterrupt):
+        # What is followed has no end but this; a look that is cut short is not all there is.
+        with suppress(KeyboardInterrupt) if follow or balanced else nullcontext():
             if balanced:
                 _balanced(config, sink)
             elif follow:

@@ -159,8 +159,11 @@ def remove_offsets(
     """Forget positions of a group. It starts anew where its consumers say."""
     with admin_client(admin, rpc_timeout_ms) as client:
         plan = client.remove_offsets(group, topic or (), dry_run=True)
+        if not plan:
+            where = f" on {', '.join(topic)}" if topic else ""
+            raise errors.ConfigError(f"group {group} has no position{where}", subject="offsets")
         _show(plan, as_json=as_json and dry_run, title=f"positions of {group}")
-        if plan and agreed(f"Remove {len(plan)} positions?", yes=yes, dry_run=dry_run):
+        if agreed(f"Remove {len(plan)} positions?", yes=yes, dry_run=dry_run):
             _done(client.remove_offsets(group, topic or ()), as_json=as_json)
 
 

@@ -194,7 +194,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
         numbers = all(type(row[name]) in (int, float, type(None)) for row in rows)
         heading = name.replace("_", " ")
         if numbers:
-            longest = max(_SHORTEST_HEADING, *(len(_cell(row[name])) for row in rows))
+            longest = max([_SHORTEST_HEADING, *(len(_cell(row[name])) for row in rows)])
             heading = "\n".join(textwrap.wrap(heading, longest, break_long_words=False))
         table.add_column(
             Text(heading), justify="right" if numbers else "left", overflow="fold", no_wrap=numbers

@@ -27,7 +27,7 @@ __all__ = ["from_file", "from_url", "with_environment"]
 _PREFIX = "TUBEMQ_"
 _NESTED: dict[str, type[BaseModel]] = {"auth": AuthConfig, "tls": TlsConfig, "bound": BoundConfig}
 _SECRET = ("password", "key_password")
-_OFF = ("false", "no", "off", "0", "")
+_ON = ("true", "t", "yes", "y", "on", "1")
 
 
 def from_url(url: str) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def with_environment(
     merged: dict[str, Any] = dict(options or {})
     for name in model.model_fields:
         if (value := source.get(_PREFIX + name.upper())) is not None:
-            merged[name] = value.split(",") if name == "filters" else value
+            _put(merged, name, value.split(",") if name == "filters" else value)
     for group, nested in _NESTED.items():
         if group not in model.model_fields:
             continue
@@ -120,13 +120,13 @@ def with_environment(
     return merged
 
 
-def _put(options: dict[str, Any], key: str, value: str) -> None:
+def _put(options: dict[str, Any], key: str, value: Any) -> None:
     """Set `key`, which may be `group.name`; a switch that says yes gives way to its details."""
     group, dot, name = key.partition(".")
     known = options.get(group)
     if dot and group in _NESTED:
         options[group] = {**known, name: value} if isinstance(known, Mapping) else {name: value}
-    elif key in _NESTED and isinstance(known, Mapping) and value.lower() not in _OFF:
+    elif key in _NESTED and isinstance(known, Mapping) and value.lower() in _ON:
         return
     else:
         options[key] = value

@@ -1,19 +1,27 @@
 """``airflow tubemq offsets retire`` and ``unfix``: what only a person can say about boundaries.
 
 Boundaries live beside the data, so these commands need the sink, and the group's name in full;
-Airflow's database is not asked. Each change is shown and asked for first.
+Airflow's database only tells which epoch of the group is the present one. Each change is shown and
+asked for first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tubemq_client import errors
 from tubemq_provider.cli._show import changed, command, confirm, people
 from tubemq_provider.cli._sinks import sink_of
-from tubemq_provider.ingest.upkeep import book_of, broker_names, check_untouched
-from tubemq_provider.windows.canonical import parse_instant
+from tubemq_provider.ingest.upkeep import (
+    book_of,
+    broker_names,
+    brokers_to_retire,
+    check_untouched,
+    epochs_of,
+    instant_given,
+)
+from tubemq_provider.offsets.commit_events import RECENT
+from tubemq_provider.offsets.metadata_db import groups
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.protocols import Sink
@@ -26,11 +34,16 @@ __all__ = ["retire", "unfix"]
 def retire(args: Any) -> None:
     """Give brokers up: windows of time no longer wait for them. Safe while tasks run."""
     _, scope, book = _opened(args)
-    gone = _brokers(args.broker, scope)
+    hint = (
+        "; for a topic of another kind, name its asset with the kind before it, as 'offsets list' "
+        "shows it"
+    )
+    gone = brokers_to_retire(args.broker, scope.source, option="--broker", hint=hint)
     before = broker_names(book.retired)
     after = broker_names([*book.retired, *gone])
     if people(args):
-        print(f"{scope.topic}, group {scope.group}: {len(book.instants())} boundaries fixed")
+        epoch = f", epoch {scope.epoch!r}" if scope.epoch else ""
+        print(f"{scope.topic}, group {scope.group}{epoch}: {len(book.instants())} boundaries fixed")
     changed(args, {"retired": before}, {"retired": after})
     confirm(args)
     for broker in gone:
@@ -44,7 +57,7 @@ def unfix(args: Any) -> None:
     The next window that needs the instant asks its resolver anew.
     """
     sink, scope, book = _opened(args)
-    instant = parse_instant(args.instant)
+    instant = instant_given(args.instant, "--instant")
     check_untouched(sink, scope, book, instant)
     changed(args, book.at(instant), None)
     confirm(args)
@@ -66,19 +79,16 @@ def _opened(args: Any) -> tuple[Sink, WindowScope, ScopeBook]:
         raise errors.ConfigError("name the sink with --sink", subject="sink")
     kind = space_of(source or FIRST_SOURCE).source
     filters = tuple(args.filter or ())
-    scope = WindowScope(cluster, topic, group, sink.identity, filters, args.epoch, kind)
+    epoch = _present_epoch(args.asset) if args.epoch is None else args.epoch
+    scope = WindowScope(cluster, topic, group, sink.identity, filters, epoch, kind)
     return sink, scope, book_of(sink, scope)
 
 
-def _brokers(names: Sequence[str], scope: WindowScope) -> list[str]:
-    """Brokers as keys of partitions have them. Raises `errors.ConfigError` for names where brokers
-    have numbers: retiring such a one would have no effect."""
-    if scope.source != FIRST_SOURCE:
-        return list(names)
-    if wrong := [name for name in names if not name.isdecimal()]:
-        raise errors.ConfigError(
-            f"--broker {wrong[0]!r}: brokers of TubeMQ have numbers; for a topic of another kind, "
-            f"name its asset with the kind before it, as 'offsets list' shows it",
-            subject="broker",
-        )
-    return [str(int(name)) for name in names]
+def _present_epoch(asset: str) -> str:
+    """That of the group, the first one if Airflow does not know it: boundaries belong to one."""
+    with groups() as every:
+        found = next((group for group in every if asset in (group.asset, group.name)), None)
+        if found is None:
+            return ""
+        _, cursor = found.cursor()
+        return epochs_of(cursor, found.newest_position(), found.events(most=RECENT)).present

@@ -69,7 +69,7 @@ _INSTANT = _arg(("--instant",), help="the boundary's instant, RFC 3339", require
 _FILTER = _arg(
     ("--filter",), help="one of the operator's filters; may be repeated", action="append"
 )
-_EPOCH = _arg(("--epoch",), help="the operator's epoch, if it has one", default="")
+_EPOCH = _arg(("--epoch",), help="an epoch of the group (default: the present one)")
 _MAX_RECORDS = _arg(("--max-records",), help="the operator's max_records", type=int)
 _WATCH = _arg(("--watch",), help="look again at this interval (seconds), until Ctrl-C", type=float)
 _LOOKS = _arg(("--looks",), help="with --watch: stop after this many looks", type=int)

@@ -15,10 +15,10 @@ from tubemq_client import errors
 from tubemq_client.terminal import visible
 from tubemq_provider.cli._show import command, people, say, show_document
 from tubemq_provider.cli._sinks import sink_of
+from tubemq_provider.ingest.upkeep import instant_given
 from tubemq_provider.offsets.metadata_db import Group, groups
 from tubemq_provider.overview.accepted import Accepted, accepted, digest
 from tubemq_provider.sinks.read import published_windows
-from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.coverage import coverage, report
 from tubemq_provider.windows.protocols import Marker, Sink
 
@@ -30,7 +30,7 @@ def list_windows(args: Any) -> None:
     """A row per window: from the sink if one is named, else from commit events and ledger."""
     sink = sink_of(args)
     if sink is not None:
-        say(args, [_of_marker(marker) for marker in published_windows(sink)])
+        say(args, [_of_marker(marker) for marker in _of_asset(sink, args.asset)])
         return
     rows = []
     with groups() as every:
@@ -126,7 +126,7 @@ def verify(args: Any) -> int:
     """Each marker against the accepted windows, and cursor windows against each other. Status 1 if
     something is wrong."""
     sink = _named(args)
-    markers = published_windows(sink)
+    markers = _of_asset(sink, args.asset)
     written = {marker.plan.scope_hash for marker in markers}
     with groups() as every:
         found = {
@@ -148,7 +148,8 @@ def verify(args: Any) -> int:
 @command
 def show_coverage(args: Any) -> int:
     """The coverage of each group in a sink, with a calendar. Status 1 if it is not complete."""
-    start, end = (parse_instant(text) if text else None for text in (args.start, args.end))
+    given = (("--start", args.start), ("--end", args.end))
+    start, end = (instant_given(text, name) if text else None for name, text in given)
     found = coverage(published_windows(_named(args)), start=start, end=end)
     if args.output in ("json", "yaml"):
         show_document(args, [item.to_document() for item in found])
@@ -169,6 +170,18 @@ def _chosen(every: list[Group], label: str | None) -> list[Group]:
     if label is not None and not found:
         raise errors.ConfigError(f"no offsets asset {label!r}", subject="asset")
     return found
+
+
+def _of_asset(sink: Sink, label: str | None) -> list[Marker]:
+    """The markers of a sink, or those of one group's windows."""
+    markers = published_windows(sink)
+    return [marker for marker in markers if label in (None, *_labels(marker))]
+
+
+def _labels(marker: Marker) -> tuple[str, str]:
+    """The group of a window as commands name it, and with the kind of its source."""
+    scope = marker.plan.scope_in("")
+    return scope.asset, f"{scope.source}:{scope.asset.removeprefix(f'{scope.source}:')}"
 
 
 def _is_of(sink: Sink, written: set[str], window_id: str, event: Accepted) -> bool:

@@ -56,13 +56,14 @@ def build_tubemq_ends_asset(
 def build_coverage_check(
     asset: dg.AssetKey | str, sink: str | PathLike[str] | Sink
 ) -> dg.AssetChecksDefinition:
-    """A check that fails while windows are missing or overlap in `sink`, judged by its markers."""
+    """A check that fails while windows are missing or overlap in `sink`, or there is none at all,
+    judged by its markers."""
 
     @dg.asset_check(asset=asset, name="coverage")
     def check() -> dg.AssetCheckResult:
         found = coverage(published_windows(sink))
         return dg.AssetCheckResult(
-            passed=all(scope.complete for scope in found),
+            passed=bool(found) and all(scope.complete for scope in found),
             metadata={"report": dg.MetadataValue.md("\n\n".join(map(_block, found)) or "empty")},
         )
 

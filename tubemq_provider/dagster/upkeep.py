@@ -17,14 +17,15 @@ from tubemq_provider.ingest.upkeep import (
     beginning,
     book_of,
     broker_names,
+    brokers_to_retire,
     check_untouched,
     epoch_document,
     epochs_of,
+    instant_given,
 )
 from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore, claims_lead
 from tubemq_provider.sinks.factory import sink_for
-from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run.epochs import stored_epoch
@@ -122,7 +123,7 @@ def _store(directory: str | PathLike[str], *, claims: bool) -> FileOffsetStore:
 
 def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: Sink) -> str:
     """Do it, and say what was and what is."""
-    gone: tuple[int | str, ...] = (*config.retire, *config.retire_names)
+    gone: Sequence[int | str] = (*config.retire, *config.retire_names)
     if sum(map(bool, (gone, config.unfix, config.epoch))) != 1:
         raise ConfigError("say one of retire, unfix and epoch", subject="upkeep")
     if config.epoch:
@@ -143,12 +144,13 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
         return f"epoch {known[0]!r} has ended, {config.epoch!r} begins at {config.begin}"
     book = book_of(sink, scope)
     if config.unfix:
-        instant = parse_instant(config.unfix)
+        instant = instant_given(config.unfix, "unfix")
         check_untouched(sink, scope, book, instant)
         offsets = book.at(instant)
         book.take_back(instant)
         return f"the boundary at {config.unfix} was {offsets}, and is not fixed any more"
     retired = broker_names(book.retired)
+    gone = brokers_to_retire(gone, scope.source, option="retire_names")
     for broker in gone:
         book.retire(broker)
     about = f"epoch {scope.epoch!r}, {len(book.instants())} boundaries fixed"

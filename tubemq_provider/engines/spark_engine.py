@@ -16,7 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from tubemq_client.errors import ConfigError, from_text
+from tubemq_client.errors import ConfigError, from_text, require_extra
+
+try:
+    import pyspark  # noqa: F401 - its absence is told here, once for all that needs it
+except ImportError as exc:
+    raise require_extra("spark", exc) from exc
+
 from tubemq_provider.engines.direct_write_job import (
     accept,
     direct_write_frame,

@@ -54,9 +54,17 @@ def ensure_root(root: Path) -> None:
     """Make the directory of a sink, if the one above it is there.
 
     A path with a letter wrong, or a file system that is not mounted, must not get a window on the
-    disk below, so parents are never made. Raises `ConfigError` with what to do.
+    disk below, so parents are never made. Raises `ConfigError` with what to do, also for one that
+    is there and cannot be written to.
     """
     if root.exists():
+        as_effective = os.access in os.supports_effective_ids
+        if not os.access(root, os.W_OK | os.X_OK, effective_ids=as_effective):
+            raise ConfigError(
+                f"{root} cannot be written to {_here()}; name a directory that this user may make "
+                f"and write to, on every machine that runs such tasks",
+                subject="sink",
+            )
         return
     if not root.parent.is_dir():
         missing = next(path for path in reversed(root.parents) if not path.is_dir())

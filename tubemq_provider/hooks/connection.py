@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, SecretStr
 
 from tubemq_client import errors
 from tubemq_client.config import ClientConfig, validated
+from tubemq_client.model import address_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -98,7 +99,8 @@ class ConnectionConfig(ClientConfig):
         """HTTP addresses to try for administration, in order."""
         if self.admin_url:
             return (self.admin_url,)
-        return tuple(f"http://{host}:{DEFAULT_ADMIN_PORT}" for host, _ in self.masters)
+        places = ((host, DEFAULT_ADMIN_PORT) for host, _ in self.masters)
+        return tuple(f"http://{address_text(place)}" for place in places)
 
 
 def misplaced(connection: Connection) -> list[str]:

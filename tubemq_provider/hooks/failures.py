@@ -8,6 +8,7 @@ told in short lines above any traceback: the cause, what to do, what it was abou
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -112,8 +113,7 @@ def _remedy(error: Exception, about: Whereabouts) -> str | None:
     """What to do about errors whose text cannot say it, as it knows of no connection."""
     named = f"connection {about.conn_id!r}"
     if isinstance(error, AirflowNotFoundException):
-        variable = f"AIRFLOW_CONN_{about.conn_id.upper()}"
-        return f"add {named} of type {about.conn_type}, in the UI or as {variable}"
+        return _adding(error, about)
     if isinstance(error, errors.TlsError):
         return f"compare the TLS fields of {named} with the certificates of the servers"
     if isinstance(error, errors.NetworkError):
@@ -123,9 +123,31 @@ def _remedy(error: Exception, about: Whereabouts) -> str | None:
         )
     if type(error) is errors.ProtocolViolation and "frame starts" in str(error):
         return f"name the port of the servers in {named} ({about.port}, by default)"
-    if isinstance(error, _REFUSED):
-        return f"compare login and password of {named} with the users of the cluster"
-    return None
+    return _letting_in(error, about) if isinstance(error, _REFUSED) else None
 
+
+def _letting_in(error: Exception, about: Whereabouts) -> str:
+    """A master of TubeMQ that knows the user may not know the group, or let it read the topic."""
+    if type(error) is errors.NotAuthorized and about.conn_type == "tubemq" and about.topic:
+        return (
+            f"let the group and those below its name read the topic; 'tubemq groups names "
+            f"{about.group or '<group>'}' lists them, 'tubemq groups control <name> --topic "
+            f"{about.topic} --allow' does it for one, with the masters' token"
+        )
+    return (
+        f"compare login and password of connection {about.conn_id!r} with the users of the cluster"
+    )
+
+
+def _adding(error: Exception, about: Whereabouts) -> str:
+    """A task has other connections too: of its sink, of Spark."""
+    missing = found[1] if (found := _CONN_ID.search(str(error))) else about.conn_id
+    kind = f" of type {about.conn_type}" if missing == about.conn_id else ""
+    variable = f"AIRFLOW_CONN_{missing.upper()}"
+    return f"add connection {missing!r}{kind}, in the UI or as {variable}"
+
+
+_CONN_ID = re.compile(r"conn_id `([^`]+)`")
+"""Which connection Airflow has not found."""
 
 _REFUSED = (errors.AuthenticationFailed, errors.NotAuthorized)

@@ -30,6 +30,7 @@ from tubemq_provider.ingest.validation import (
     from_json,
     is_template,
     offsets_for_topic,
+    with_zone,
 )
 from tubemq_provider.offsets.registry import StoreName
 from tubemq_provider.rows.spec import DecodeSpec
@@ -93,14 +94,6 @@ def _blank_is_none(value: object) -> object:
     return None if isinstance(value, str) and value.strip() in ("", "None") else value
 
 
-def _with_zone(value: object) -> object:
-    """Text without a zone is the commonest mistake: say what to write."""
-    if isinstance(value, str) and re.fullmatch(r"[\d-]{8,10}([T ][\d:.]+)?", value.strip()):
-        day = value.strip() if ":" in value else f"{value.strip()}T00:00:00"
-        raise ValueError(f"{value!r} has no time zone; write {day.replace(' ', 'T')}Z for UTC")
-    return _blank_is_none(value)
-
-
 def _a_length(value: object) -> object:
     """What no reader of lengths takes: say what they take."""
     value = _blank_is_none(value)
@@ -113,7 +106,12 @@ def _utc(value: datetime | None) -> datetime | None:
     return None if value is None else in_utc(value)
 
 
-Instant = Annotated[AwareDatetime | None, BeforeValidator(_with_zone), AfterValidator(_utc)]
+Instant = Annotated[
+    AwareDatetime | None,
+    BeforeValidator(with_zone),
+    BeforeValidator(_blank_is_none),
+    AfterValidator(_utc),
+]
 """An instant with a zone; kept in UTC, whatever type of datetime it is given as."""
 
 SparkConf = Annotated[dict[str, str], BeforeValidator(lambda value: value or {})]

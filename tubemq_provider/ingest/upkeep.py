@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows.canonical import rfc3339
+from tubemq_provider.windows.canonical import parse_instant, rfc3339
 from tubemq_provider.windows.cursor import (
     CURSOR_VERSION,
     epoch_of,
@@ -33,16 +33,18 @@ from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.overlaps import interval_of
 from tubemq_provider.windows.policies import EARLIEST, LATEST, STABLE, end_word, parse_offsets
 from tubemq_provider.windows.protocols import Document, Sink
-from tubemq_provider.windows.spaces import space_of
+from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 __all__ = [
     "Epochs",
     "beginning",
     "book_of",
     "broker_names",
+    "brokers_to_retire",
     "check_untouched",
     "epoch_document",
     "epochs_of",
+    "instant_given",
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -68,6 +70,30 @@ def broker_names(names: Iterable[object]) -> list[int | str]:
     """Names of brokers in order, as documents have them: numbers where they are."""
     ordered = sorted({str(name) for name in names}, key=lambda name: (len(name), name))
     return [int(name) if name.isdecimal() else name for name in ordered]
+
+
+def brokers_to_retire(
+    names: Iterable[object], source: str, *, option: str, hint: str = ""
+) -> list[str]:
+    """Brokers as keys of partitions have them. Raises `ConfigError`, with the `option` and a
+    `hint`, for names where brokers have numbers: retiring such a one would have no effect."""
+    texts = [str(name) for name in names]
+    if source != FIRST_SOURCE:
+        return texts
+    if wrong := [name for name in texts if not name.isdecimal()]:
+        raise ConfigError(
+            f"{option} {wrong[0]!r}: brokers of TubeMQ have numbers{hint}", subject="broker"
+        )
+    return [str(int(name)) for name in texts]
+
+
+def instant_given(text: str, option: str) -> datetime:
+    """An instant as a person types it. Raises `ConfigError` with the `option`."""
+    try:
+        return parse_instant(text)
+    except ValueError as exc:
+        problem = f"{exc}; write it as 2026-01-31T08:00:00Z or 2026-01-31T09:00:00+01:00"
+        raise ConfigError(problem, subject=option) from exc
 
 
 def check_untouched(sink: Sink, scope: WindowScope, book: ScopeBook, instant: datetime) -> None:

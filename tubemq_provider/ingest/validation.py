@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import (
@@ -45,6 +46,7 @@ __all__ = [
     "offsets_for_topic",
     "parse",
     "validated",
+    "with_zone",
 ]
 
 
@@ -219,3 +221,13 @@ def _problems(item: Any, model: type[BaseModel]) -> list[str]:
     # Its own words name the value; pydantic's do not.
     value = f"{item['input']!r}: " if item["type"].endswith("_parsing") else ""
     return [f"{name}: {value}{message[0].lower()}{message[1:]}"]
+
+
+def with_zone(value: object) -> object:
+    """Instants without a zone are the commonest mistake: say what to write."""
+    if isinstance(value, str) and re.fullmatch(r"[\d-]{8,10}([T ][\d:.]+)?", value.strip()):
+        day = value.strip() if ":" in value else f"{value.strip()}T00:00:00"
+        raise ValueError(f"{value!r} has no time zone; write {day.replace(' ', 'T')}Z for UTC")
+    if isinstance(value, datetime) and value.utcoffset() is None:
+        raise ValueError(f"{value.isoformat()} has no time zone; make it with tzinfo=UTC")
+    return value

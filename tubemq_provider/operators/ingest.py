@@ -231,8 +231,8 @@ class TubeMQSparkIngestOperator(IngestOperator):
         ``gzip``, ``lz4`` or ``none``.
     :param decode: typed columns instead of bodies: ``{"format": "json", "schema": "id bigint"}``,
         ``"tdmsg"``, a dotted path … What does not decode follows `corrupt_records`.
-    :param transform: dotted path of a function from DataFrame to DataFrame, which Spark's writer
-        then writes; it keeps the column ``partition``. Engine ``session``.
+    :param transform: dotted path of a function from DataFrame to DataFrame; it keeps the column
+        ``partition``. Engines on Spark.
     :param sql: the same as a query, in which the window is the table ``records``. As a template,
         text with the ending ``.sql`` is a file of the Dag bundle.
     :param filters: stream ids to read; none means all.

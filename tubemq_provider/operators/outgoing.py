@@ -81,39 +81,63 @@ def of_file(path: str, stream_field: str | None) -> Iterator[Record]:
     """A record for each row of a file. Raises `errors.ConfigError` if it cannot be read."""
     suffix = Path(path).suffix
     try:
-        with Path(path).open(encoding="utf-8", newline="" if suffix == ".csv" else None) as file:
-            rows: Iterable[Any] = csv.DictReader(file) if suffix == ".csv" else _lines(file)
-            for index, row in enumerate(rows):
-                value = row
-                if suffix == ".jsonl" and stream_field is not None:
-                    value = _parsed(row, path, index)
-                yield _record(value, index, stream_field)
-    except (OSError, UnicodeDecodeError) as exc:
+        with Path(path).open(
+            encoding="utf-8-sig", newline="" if suffix == ".csv" else None
+        ) as file:
+            yield from _rows(file, path, stream_field, table=suffix == ".csv")
+    except (OSError, UnicodeDecodeError, csv.Error) as exc:
         raise errors.ConfigError(f"{path} cannot be read: {exc}", subject="file") from exc
 
 
-def _lines(file: Iterable[str]) -> Iterator[str]:
-    return (line for line in (raw.rstrip("\n") for raw in file) if line)
+def _rows(
+    file: Iterable[str], path: str, stream_field: str | None, *, table: bool
+) -> Iterator[Record]:
+    """Records of a table's rows, or of lines that are not blank."""
+    if table:
+        for index, row in enumerate(csv.DictReader(file)):
+            if None in row or None in row.values():
+                problem = f"{path}: row {index + 1} has not as many fields as the header"
+                raise errors.ConfigError(problem, subject="file")
+            yield _record(row, index, stream_field)
+        return
+    lines = ((number, raw.rstrip("\n")) for number, raw in enumerate(file, 1))
+    for index, (number, line) in enumerate(item for item in lines if item[1]):
+        # The line itself is the body: numbers do not come out of a parser as they went in.
+        fields: object = line
+        if stream_field is not None and path.endswith(".jsonl"):
+            fields = _parsed(line, path, number)
+        yield Record(line.encode(), stream_id=_stream(fields, index, stream_field))
 
 
-def _parsed(line: str, path: str, index: int) -> Any:
+def _parsed(line: str, path: str, number: int) -> Any:
     try:
-        return json.loads(line)
-    except ValueError as exc:
-        raise errors.ConfigError(f"{path}, line {index + 1}: {exc}", subject="file") from exc
+        return json.loads(line, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as exc:
+        raise errors.ConfigError(f"{path}, line {number}: {exc}", subject="file") from exc
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
 
 
 def _record(value: object, index: int, stream_field: str | None) -> Record:
     if isinstance(value, Record):
         return value
-    stream = None
-    if stream_field is not None:
-        if not isinstance(value, Mapping) or stream_field not in value:
-            raise errors.ConfigError(
-                f"record {index} has no field {stream_field!r}", subject="stream_field"
-            )
-        stream = str(value[stream_field])
-    return Record(_body(value, index), stream_id=stream)
+    return Record(_body(value, index), stream_id=_stream(value, index, stream_field))
+
+
+def _stream(value: object, index: int, stream_field: str | None) -> str | None:
+    if stream_field is None:
+        return None
+    if not isinstance(value, Mapping) or stream_field not in value:
+        raise errors.ConfigError(
+            f"record {index} has no field {stream_field!r}", subject="stream_field"
+        )
+    if value[stream_field] in (None, ""):
+        raise errors.ConfigError(
+            f"record {index} has an empty field {stream_field!r}", subject="stream_field"
+        )
+    return str(value[stream_field])
 
 
 def _body(value: object, index: int) -> bytes:
@@ -122,8 +146,9 @@ def _body(value: object, index: int) -> bytes:
     if isinstance(value, str):
         return value.encode()
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError) as exc:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return text.encode()
+    except (TypeError, ValueError, RecursionError) as exc:
         raise errors.ConfigError(
             f"record {index} is {type(value).__name__}: {exc}", subject="records"
         ) from exc

@@ -28,9 +28,11 @@ class Accepted(NamedTuple):
 
 
 def accepted(group: Group) -> dict[str, Accepted]:
-    """Commit events by window, the oldest first; the newest of several counts."""
+    """Commit events by window, the oldest first; the newest of several that can be read counts."""
     found: dict[str, Accepted] = {}
     for event in group.events():
+        if not is_readable(event):
+            continue
         if "window_id" in event and event["window_id"] not in found:
             records = event.get("records", {})
             told = event.get("sink", {})
@@ -54,6 +56,8 @@ def is_readable(event: Mapping[str, Any]) -> bool:
     if not all(isinstance(part, dict) for part in (records, ranges, gaps, resets)):
         return False
     if not isinstance(event.get("sink", {}), dict):
+        return False
+    if not isinstance(event.get("window_id"), str | None):
         return False
     pieces = [*ranges.values(), *(gap for lost in gaps.values() for gap in _listed(lost))]
     numbers = [number for piece in pieces for number in _listed(piece)]

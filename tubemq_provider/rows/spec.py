@@ -123,6 +123,8 @@ class DecodeSpec:
 def _document(given: str | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(given, Mapping):
         return dict(given)
+    if not isinstance(given, str):
+        raise ConfigError(f"{given!r} is neither a mapping nor a text", subject=SUBJECT)
     text = given.strip()
     if text.startswith("{"):
         try:
@@ -147,6 +149,8 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
         if name not in takes
     ]
     problems += _missing(format_, document)
+    if document.get("schema") and document.get("schema_file"):
+        problems.append("schema_file: has no effect beside 'schema', which says the same; give one")
     if document.get("unknown_fields", "ignore") not in ("ignore", "fail"):
         problems.append("unknown_fields: is neither 'ignore' nor 'fail'")
     skip = document.get("skip_bytes", 0)
@@ -204,7 +208,10 @@ def _is_texts(value: Any) -> bool:
 def _problems_of_then(given: str | Mapping[str, Any] | None) -> list[str]:
     if given is None:
         return []
-    then = _document(given)
+    try:
+        then = _document(given)
+    except ConfigError:
+        return []  # told by what reads it
     problems = [
         f"then: {name}: has no effect on what packs hold; write it beside 'then'"
         for name in ("columns", "prefix")

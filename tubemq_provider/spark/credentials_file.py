@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "access_file",
     "needs_access",
+    "refuse_unknown",
     "secret_file",
     "settings_from",
     "storage_file",
@@ -41,14 +42,25 @@ def needs_access(settings: ClientSettings) -> bool:
 def settings_from(path: str, **overrides: Any) -> ClientSettings:
     """The settings in the option file `path`, a TOML or INI file as `config.from_file` reads them;
     `overrides` that are not None win. Raises `ConfigError` with every problem."""
-    from tubemq_client.config import ClientConfig, from_file
+    from tubemq_client.config import ClientConfig, ConsumerConfig, ProducerConfig, from_file
 
     given = {name: value for name, value in overrides.items() if value is not None}
-    known = {name: value for name, value in from_file(path).items() if name in _OPTIONS}
+    found = from_file(path)
+    refuse_unknown(found, path, ConsumerConfig, ProducerConfig)
+    known = {name: value for name, value in found.items() if name in _OPTIONS}
     try:
         return ClientConfig.parse({**known, **given}).settings()
     except ConfigError as error:
         raise ConfigError(error.problems, subject=f"configFile {path}") from None
+
+
+def refuse_unknown(found: Mapping[str, Any], path: str, *models: Any) -> None:
+    """Raise `ConfigError` for names in the file `path` that are options of none of the `models`: a
+    misspelt ``[tls]`` would leave a connection open to be read."""
+    known = {name for model in models for name in model.model_fields}
+    if unknown := sorted(found.keys() - known):
+        problems = [f"{name}: unknown option" for name in unknown]
+        raise ConfigError(problems, subject=f"configFile {path}")
 
 
 _OPTIONS = frozenset({"masters", "auth", "tls", "connect_timeout_ms", "rpc_timeout_ms"})

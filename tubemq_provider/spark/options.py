@@ -133,6 +133,7 @@ class ReadOptions:
     pool_size: int
     report_dir: str | None
     config_file: str | None = None
+    rpc_timeout_given: bool = True
 
     @property
     def topic(self) -> str:
@@ -156,8 +157,9 @@ class ReadOptions:
             return ClientSettings(masters=self.masters, rpc_timeout_ms=self.rpc_timeout_ms)
         from tubemq_provider.spark.credentials_file import settings_from
 
+        timeout_ms = self.rpc_timeout_ms if self.rpc_timeout_given else None
         return settings_from(
-            self.config_file, masters=self.masters or None, rpc_timeout_ms=self.rpc_timeout_ms
+            self.config_file, masters=self.masters or None, rpc_timeout_ms=timeout_ms
         )
 
 
@@ -199,6 +201,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         pool_size=values.number("poolSize", low=1, high=1000),
         report_dir=values.text("reportDir"),
         config_file=config_file,
+        rpc_timeout_given=values.text("rpcTimeoutMs") is not None,
     )
     if values.problems:
         raise ConfigError(values.problems, subject=SUBJECT)

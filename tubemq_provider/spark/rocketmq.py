@@ -29,7 +29,7 @@ from tubemq_client.errors import ConfigError, ConnectError, UnknownTopic
 from tubemq_provider.sources.rocketmq.columns import COLUMNS
 from tubemq_provider.sources.rocketmq.reading import QueueReader
 from tubemq_provider.sources.rocketmq.space import SPACE
-from tubemq_provider.spark.credentials_file import secret_file
+from tubemq_provider.spark.credentials_file import refuse_unknown, secret_file
 from tubemq_provider.spark.offset_options import MISUSE, unique_keys
 from tubemq_provider.spark.option_parser import Option, OptionParser, decode_option
 from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of
@@ -246,7 +246,8 @@ def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
     timeout_ms = values.number("rpcTimeoutMs", low=1_000)
     if values.problems:
         raise ConfigError(values.problems, subject=SUBJECT)
-    return read, _settings(servers, timeout_ms, values.text("configFile"))
+    said = values.text("rpcTimeoutMs") is not None
+    return read, _settings(servers, timeout_ms, values.text("configFile"), said=said)
 
 
 _NAMES = ("topic", "group")
@@ -284,11 +285,12 @@ def _window(values: OptionParser) -> WindowPlan | None:
 
 
 def _settings(
-    servers: tuple[Address, ...], timeout_ms: int, config_file: str | None
+    servers: tuple[Address, ...], timeout_ms: int, config_file: str | None, *, said: bool
 ) -> ClientSettings:
+    """What is `said` in options counts, else what the file says."""
     if config_file is None:
         return ClientSettings(servers, rpc_timeout_ms=timeout_ms)
-    from rocketmq_client.config import ClientConfig
+    from rocketmq_client.config import ClientConfig, ProducerConfig
     from tubemq_client.config import from_file
 
     if config_file.endswith(".json"):
@@ -296,10 +298,16 @@ def _settings(
             known = json.load(file)
     else:
         known = dict(from_file(config_file))
-    given = {key: known[key] for key in ("auth", "tls") if key in known}
-    names = ";".join(map(address_text, servers))
-    found = ClientConfig.parse({**given, "name_servers": names, "rpc_timeout_ms": timeout_ms})
-    return found.settings()
+        refuse_unknown(known, config_file, ClientConfig, ProducerConfig)
+    given = {key: known[key] for key in _OF_FILE if key in known}
+    given["name_servers"] = ";".join(map(address_text, servers))
+    if said:
+        given["rpc_timeout_ms"] = timeout_ms
+    return ClientConfig.parse(given).settings()
+
+
+_OF_FILE = ("auth", "tls", "connect_timeout_ms", "rpc_timeout_ms")
+"""What a reader obeys."""
 
 
 def _plan(read: _Read, settings: ClientSettings) -> _Planned:

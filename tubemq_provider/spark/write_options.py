@@ -43,6 +43,7 @@ class WriteOptions:
     in_flight: int
     rpc_timeout_ms: int
     config_file: str | None
+    rpc_timeout_given: bool = True
 
     def settings(self) -> ClientSettings:
         """What tasks run on. Reads `configFile`, so ask on the driver only."""
@@ -50,8 +51,9 @@ class WriteOptions:
             return ClientSettings(masters=self.masters, rpc_timeout_ms=self.rpc_timeout_ms)
         from tubemq_provider.spark.credentials_file import settings_from
 
+        timeout_ms = self.rpc_timeout_ms if self.rpc_timeout_given else None
         return settings_from(
-            self.config_file, masters=self.masters or None, rpc_timeout_ms=self.rpc_timeout_ms
+            self.config_file, masters=self.masters or None, rpc_timeout_ms=timeout_ms
         )
 
 
@@ -72,6 +74,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         in_flight=values.number("inFlight", low=1, high=100_000),
         rpc_timeout_ms=values.number("rpcTimeoutMs", low=1),
         config_file=config_file,
+        rpc_timeout_given=values.text("rpcTimeoutMs") is not None,
     )
     if values.problems:
         raise ConfigError(values.problems, subject='options of a write to format("tubemq")')

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import takewhile
+from shlex import quote
 from typing import Any, Final
 
 from tubemq_provider.windows.anchors import Anchors, anchors_document, read_anchors
@@ -252,7 +253,7 @@ def _what_differs(document: Mapping[str, Any], scope: WindowScope) -> str:
 def epoch_command(scope: WindowScope, seen: str = "") -> str:
     """The command that lets a group begin anew; it is refused, or begins behind what was published,
     if the group has gone on since window `seen`."""
-    command = f"airflow tubemq offsets epoch {scope.asset} <name>"
+    command = f"airflow tubemq offsets epoch {quote(scope.asset)} <name>"
     return f"{command} --seen {seen}" if seen else command
 
 

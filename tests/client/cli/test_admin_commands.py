@@ -105,6 +105,8 @@ def test_positions_are_shown_set_copied_and_removed(run: Run, filled: str) -> No
     assert run("offsets", "remove", "cli_copy", "--dry-run").code == 0
     assert stored("cli_copy") == {"1:0": 84}
     assert run("offsets", "remove", "cli_copy", "--yes").code == 0
+    again = run("offsets", "remove", "cli_misspelt", "--yes", "--topic", "plain")
+    assert (again.code, "group cli_misspelt has no position on plain" in again.err) == (2, True)
     assert stored("cli_copy") == {}
 
 

@@ -68,6 +68,16 @@ def test_options_of_a_producer_and_a_consumer_are_obeyed(tmp_path: Path) -> None
         assert (done.exit_code, name in done.output) == (2, True)
 
 
+def test_the_topic_of_the_command_counts_whatever_else_is_in_the_environment(
+    mq: EmbeddedTubeMQ,
+) -> None:
+    theirs = {"TUBEMQ_TOPICS": "some,others", "TUBEMQ_GROUP": "theirs", "TUBEMQ_FILTERS": "x"}
+    done = CliRunner().invoke(
+        build_app(), ["consume", TOPIC, "--masters", mq.masters, "--limit", "1"], env=theirs
+    )
+    assert (done.exit_code, done.output.endswith("0 records\n")) == (0, True), done.output
+
+
 @pytest.mark.parametrize(
     ("text", "words"), [(None, "missing.toml"), ("master = 1\n", "master: unknown option")]
 )

@@ -103,6 +103,17 @@ def test_following_ends_with_a_signal_and_zero(
     assert not mq.broker(1).revoke_lease("cli_stopped", filled, 0), "it was given back"
 
 
+def test_a_look_that_is_interrupted_is_not_done(
+    run: Run, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tubemq_client.cli.consume.write_record", interrupted)
+    outcome = run("consume", filled)
+    assert (outcome.code, outcome.err) == (130, "0 records\n")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

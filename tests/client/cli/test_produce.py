@@ -98,6 +98,13 @@ def test_standard_input_takes_json_lines_and_json_output_names_the_ends(
     assert len(values(settings, fresh)) == 16
 
 
+def test_standard_input_is_utf_8_whatever_the_locale_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = '{"city": "Köln 東京"}'
+    given = io.BytesIO(f"\ufeff{body}\n{body}\n".encode())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given, "latin-1"))
+    assert [row.record.body for row in RowSource(None).rows()] == [body.encode()] * 2
+
+
 def test_a_selection_takes_from_inclusive_to_exclusive_and_a_limit(
     run: Run, file: Path, fresh: str, settings: ClientSettings
 ) -> None:

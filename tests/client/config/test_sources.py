@@ -133,6 +133,13 @@ def test_the_environment_overrules_a_file_and_only_when_asked() -> None:
     assert options["masters"] == "m1"
 
 
+def test_the_environment_asks_for_tls_with_the_details_of_the_file() -> None:
+    options = {"masters": "m1", "tls": {"ca_file": "/ca.pem", "cert_file": "/c.pem"}}
+    for value, wanted in (("true", options["tls"]), ("1", options["tls"]), ("false", "false")):
+        found = with_environment(ClientConfig, options, {"TUBEMQ_TLS": value})
+        assert found["tls"] == wanted
+
+
 def test_a_url_may_ask_for_tls_and_its_details() -> None:
     url = "tubemq://m1,[::1]:9/orders?group=grp&tls.ca_file=/ca.pem&tls=true"
     config = ConsumerConfig.parse(from_url(url))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,12 +21,13 @@ from tubemq_provider.cli import boundaries
 from tubemq_provider.cli.definition import get_tubemq_commands
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.windows.cursor import epoch_command
 from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.planning.boundary_book import ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ScopeBook, boundary_command
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
-from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.protocols import Document, IngestCounts
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
@@ -124,8 +126,48 @@ def test_json_stands_alone(setup: Setup, capsys: Any) -> None:
     assert told == {"before": {"retired": []}, "after": {"retired": [2]}}
 
 
-def test_the_command_that_an_error_advises_retires_a_broker_of_rocketmq(tmp_path: Path) -> None:
+class Known:
+    """A group that Airflow knows, after `offsets epoch` has begun another life of it."""
+
+    asset, name = f"c1/{TOPIC}/g1", f"tubemq:c1/{TOPIC}/g1"
+
+    def cursor(self) -> tuple[str, Document]:
+        return "asset_state", {"v": 1, "epoch": "life-2", "past": [""], "seq": 0}
+
+    def newest_position(self) -> None:
+        return None
+
+    def events(self, *, most: int) -> list[Document]:
+        return [{"epoch": "", "kind": "time", "window_id": "t"}][:most]
+
+
+def known(*of: Any) -> Any:
+    @contextmanager
+    def groups() -> Iterator[list[Any]]:
+        yield list(of)
+
+    return groups
+
+
+def test_a_broker_is_retired_in_the_present_epoch_of_its_group(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No command of the documentation names the epoch that another command has begun."""
+    monkeypatch.setattr(boundaries, "groups", known(Known()))
+    setup.ask(boundaries.retire, broker=["2"], epoch=None)
+    assert "group g1, epoch 'life-2': 0 boundaries fixed" in capsys.readouterr().out
+    sink = ParquetSink(setup.root)
+    assert sink.boundaries is not None
+    for epoch, retired in (("life-2", {"2"}), ("", set())):
+        scope = WindowScope("c1", TOPIC, "g1", sink.identity, (), epoch)
+        assert ScopeBook(sink.boundaries, scope).retired == retired
+
+
+def test_the_command_that_an_error_advises_retires_a_broker_of_rocketmq(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A group of TubeMQ with the same names keeps its boundaries."""
+    monkeypatch.setattr(boundaries, "groups", known())
     sink = ParquetSink(tmp_path / "lake")
     assert sink.boundaries is not None
     scope = WindowScope("c1", TOPIC, "g1", sink.identity, ("paid",), source="rocketmq")
@@ -146,6 +188,16 @@ def test_the_command_that_an_error_advises_retires_a_broker_of_rocketmq(tmp_path
     assert at_eleven() == {"broker-a:0": 5, "broker-b:0": 2}
     other = WindowScope("c1", TOPIC, "g1", sink.identity, ("paid",))
     assert not ScopeBook(sink.boundaries, other).retired
+
+
+def test_advised_commands_can_be_copied_whatever_names_are_in_them() -> None:
+    """Topics of RocketMQ may have a bar in their name, tags anything."""
+    scope = WindowScope("c1", "a|b", "g1", "s", ("order paid", "$HOME"), source="rocketmq")
+    advised = boundary_command("retire", scope, "--broker broker-b")[1:-1]
+    assert "'rocketmq:c1/a|b/g1'" in advised
+    given = parsed(advised.removeprefix("airflow ").replace("SINK", "/lake"))
+    assert (given.asset, given.filter) == ("rocketmq:c1/a|b/g1", ["$HOME", "order paid"])
+    assert "'rocketmq:c1/a|b/g1' <name>" in epoch_command(scope)
 
 
 def test_a_wrong_boundary_is_taken_back(setup: Setup) -> None:
@@ -169,6 +221,8 @@ def test_a_boundary_in_use_or_unknown_is_not_taken_back(setup: Setup) -> None:
             setup.ask(boundaries.unfix, instant=hour(number))
     with pytest.raises(ConfigError, match="2026-11-21T10:00:00Z, 2026-11-21T11:00:00Z"):
         setup.ask(boundaries.unfix, instant=hour(7))
+    with pytest.raises(ConfigError, match=r"--instant:\n.* with a UTC offset; write it as 2026"):
+        setup.ask(boundaries.unfix, instant="2026-11-21T10:00:00")
     with pytest.raises(ConfigError, match="the last ones: none"):
         setup.ask(boundaries.unfix, instant=hour(0), filter=["a"])
     with pytest.raises(ConfigError, match="<cluster>/<topic>/<group>"):

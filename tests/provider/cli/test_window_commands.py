@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,8 @@ from tubemq_provider.cli.definition import get_tubemq_commands
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.commit_events import EVENT_KEY
 from tubemq_provider.offsets.metadata_db import Group
+from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Document
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
@@ -73,6 +76,36 @@ def test_the_password_of_a_database_stays_out_of_the_command_line(
 def test_a_connection_without_a_sink_is_refused() -> None:
     with pytest.raises(ConfigError, match="--sink-conn-id has no effect without --sink"):
         ask(windows.list_windows, sink_conn_id="db")
+
+
+def test_a_group_is_looked_at_alone_in_a_sink_of_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink = ParquetSink(tmp_path / "lake")
+    plans = []
+    for group, begins in (("one", 280), ("two", 308)):
+        scope = WindowScope("c", "t", group, sink.identity)
+        for seq, range_ in enumerate([(0, 280), (begins, 560)], 1):
+            plans.append(WindowPlan.cursor(scope, seq, dict.fromkeys(("1:0", "1:1"), range_)))
+            assert publish(sink, plans[-1]).won
+    ask(windows.list_windows, sink=str(sink.root), asset="c/t/two")
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["window"] for row in rows] == [plan.window_id for plan in plans[2:]]
+
+    @contextmanager
+    def groups() -> Iterator[list[Group]]:
+        yield [Group(f"tubemq:c/t/{name}", 1, Session(Rows([]))) for name in ("one", "two")]
+
+    monkeypatch.setattr(windows, "groups", groups)
+    assert ask(windows.verify, sink=str(sink.root), asset="tubemq:c/t/one") == 0
+    assert json.loads(capsys.readouterr().out) == {"windows": 2, "accepted": 0, "problems": []}
+    assert ask(windows.verify, sink=str(sink.root), asset="c/t/two") == 1
+
+
+@pytest.mark.parametrize("text", ["2026-11-21", "2026-11-21T08:00:00", "yesterday"])
+def test_an_instant_without_a_zone_names_its_option(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--end:\n.*write it as 2026-01-31T08:00:00Z"):
+        ask(windows.show_coverage, sink=str(tmp_path), start="2026-11-21T08:00:00Z", end=text)
 
 
 class Rows:

@@ -190,6 +190,10 @@ def test_brokers_are_retired_and_boundaries_taken_back(
         upkeep(resource, lake, unfix="2026-11-21T12:00:00Z")
     with pytest.raises(ConfigError, match="say one of retire, unfix and epoch"):
         upkeep(resource, lake)
+    with pytest.raises(ConfigError, match="retire_names 'broker-b': brokers of TubeMQ have number"):
+        upkeep(resource, lake, retire_names=["broker-b"])
+    upkeep(resource, lake, retire_names=["04"])
+    assert ScopeBook(sink.boundaries, scope).retired == {"2", "3", "4"}
 
 
 def test_upkeep_of_an_asset_that_names_its_epoch_changes_that_epoch(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from airflow.sdk import Connection
 
+from tubemq_client.admin import web_urls
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Credentials, TlsSettings
 from tubemq_provider.hooks.connection import ConnectionConfig
@@ -32,6 +33,11 @@ def test_host_is_a_list_of_masters_and_the_alias_defaults_to_the_connection_id()
     assert config.masters == (("m1", 8715), ("m2", 8715))
     assert config.cluster == "tubemq_default"
     assert config.admin_urls() == ("http://m1:8080", "http://m2:8080")
+
+
+def test_masters_with_addresses_of_ipv6_are_asked_over_http_too() -> None:
+    config = ConnectionConfig.from_connection(connection(host="[::1]:8715,m2"))
+    assert web_urls(config.admin_urls()) == ("http://[::1]:8080", "http://m2:8080")
 
 
 def test_fields_that_the_form_leaves_blank_do_not_count() -> None:

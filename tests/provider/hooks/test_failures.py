@@ -42,7 +42,14 @@ class Told(list[str]):
             errors.ProtocolViolation("127.0.0.1:80: frame starts with 16030100"),
             "name the port of the servers",
         ),
-        (AirflowNotFoundException("The conn_id `mq_eu` isn't defined"), "AIRFLOW_CONN_MQ_EU"),
+        (
+            AirflowNotFoundException("The conn_id `mq_eu` isn't defined"),
+            "add connection 'mq_eu' of type tubemq, in the UI or as AIRFLOW_CONN_MQ_EU",
+        ),
+        (
+            AirflowNotFoundException("The conn_id `lake_db` isn't defined"),
+            "add connection 'lake_db', in the UI or as AIRFLOW_CONN_LAKE_DB",
+        ),
     ],
     ids=lambda given: type(given).__name__ if isinstance(given, Exception) else "",
 )
@@ -58,6 +65,14 @@ def test_what_to_do_whose_it_is_and_a_command_are_lines_of_their_own(
         "connection 'mq_eu', topic 'orders', group 'lake'",
         "to look further: airflow tubemq check --conn-id mq_eu",
     ]
+
+
+def test_a_group_without_the_right_to_a_topic_is_not_sent_to_its_password() -> None:
+    refused = "code 450: [unAuthorized Group] lake.e_1's consumerGroup not authorized"
+    said = " ".join(explained(errors.NotAuthorized(450, refused), WHERE).split())
+    assert "'tubemq groups names lake' lists them" in said
+    assert "'tubemq groups control <name> --topic orders --allow'" in said
+    assert "password" not in said
 
 
 def test_a_remedy_behind_a_semicolon_begins_a_line() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -293,6 +294,7 @@ def test_offsets_may_stand_bare_or_below_their_topic() -> None:
     ("wrong", "said"),
     [
         ({"start": "2026-01-01"}, "has no time zone; write 2026-01-01T00:00:00Z"),
+        ({"start": datetime(2026, 1, 1)}, "2026-01-01T00:00:00 has no time zone; .* tzinfo=UTC"),  # noqa: DTZ001
         ({"max_duration": "10 minutes"}, "'10 minutes' is no length; give a timedelta, seconds"),
         ({"end": "2026-01-02T00:00:00Z"}, "end has no effect with mode='cursor'; use mode='time'"),
     ],

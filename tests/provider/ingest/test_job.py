@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,17 @@ def test_an_engine_whose_packages_are_missing_names_its_extra(
         make_engine(arguments, source, Policies(), stack)
     assert f"pip install 'airflow-provider-tubemq[{extra}]'" in str(caught.value)
     assert "engine='inline'" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["session", "connect", "spark_engine"])
+def test_a_module_of_an_engine_that_is_imported_without_its_package_says_so(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for loaded in [name for name in sys.modules if name.startswith("tubemq_provider.engines")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'airflow-provider-tubemq\[spark\]'"):
+        import_module(f"tubemq_provider.engines.{name}")
 
 
 def job(source: LineSource, root: Path, /, **given: Any) -> IngestJob:

@@ -14,6 +14,7 @@ from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import topic_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.operators.outgoing import of_file, of_values
 from tubemq_provider.operators.produce import TubeMQProduceOperator
 from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
 
@@ -94,6 +95,44 @@ def test_a_row_of_a_file_is_a_record(
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert execute(produce(file=str(tmp_path / name)))["records"] == 2
     assert stored(mq, hook) == sorted(body.encode() for body in bodies)
+
+
+def test_a_file_is_sent_as_it_stands(tmp_path: Path) -> None:
+    """Whatever a spreadsheet puts before the first column, and however long numbers are."""
+    table, lines = tmp_path / "a.csv", tmp_path / "a.jsonl"
+    table.write_bytes(b"\xef\xbb\xbfid,city\r\n1,Ulm\r\n")
+    (row,) = of_file(str(table), "id")
+    assert (row.body, row.stream_id) == (b'{"id":"1","city":"Ulm"}', "1")
+    line = '{"s": "a",  "n": 0.12345678901234567890, "m": 1e400}'
+    lines.write_text(f"\n{line}\n", encoding="utf-8")
+    (row,) = of_file(str(lines), "s")
+    assert (row.body, row.stream_id) == (line.encode(), "a")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "stream", "problem"),
+    [
+        ("a.csv", "id,city\n1,Ulm\n2\n", None, "row 2 has not as many fields as the header"),
+        ("a.csv", "id,city\n1,Ulm,x\n", None, "row 1 has not as many fields as the header"),
+        ("a.csv", "id,city\n1,\n", "city", "record 0 has an empty field 'city'"),
+        ("a.csv", f"id\n{'x' * 200_000}\n", None, "a.csv cannot be read: field larger"),
+        ("a.jsonl", '{"s": null}\n', "s", "record 0 has an empty field 's'"),
+        ("a.jsonl", '\n{"s": NaN}\n', "s", "a.jsonl, line 2: NaN is no JSON"),
+    ],
+)
+def test_rows_that_would_be_sent_as_something_else_are_refused(
+    name: str, text: str, stream: str | None, problem: str, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=problem):
+        list(of_file(str(file), stream))
+
+
+@pytest.mark.parametrize("value", [{"n": float("nan")}, [float("-inf")], {"s": None}])
+def test_values_that_json_cannot_say_and_streams_without_a_name_are_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match="record 0"):
+        list(of_values([value], "s" if "s" in value else None))
 
 
 def test_the_first_record_that_is_not_delivered_fails_the_task_and_a_retry_goes_on_behind_it(

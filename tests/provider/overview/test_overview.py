@@ -159,6 +159,7 @@ def test_windows_that_a_later_run_took_over_are_told(group: Group) -> None:
         {"gaps": {"1:0": 7}},
         {"sink": "somewhere"},
         {"recovered": 3},
+        {"window_id": ["c-2"]},
     ],
 )
 def test_an_event_that_was_made_by_hand_hides_no_other(
@@ -169,6 +170,7 @@ def test_an_event_that_was_made_by_hand_hides_no_other(
     add_event(session, number, 2, {**window(f"c-2-{H}", {"1:0": [28, 56]}), **strange})
     assert [row["window"] for row in told_windows(group, skip=0, most=9)["windows"]] == [f"c-1-{H}"]
     assert covered(group)["scopes"][0]["windows"] == 1
+    assert list(accepted(group)) == [f"c-1-{H}"]
 
 
 def test_many_windows_of_time_are_not_looked_through_for_a_position(group: Group) -> None:

@@ -416,6 +416,14 @@ def test_names_that_a_table_cannot_tell_apart_are_refused(
     assert sentence in str(caught.value)
 
 
+def test_a_schema_is_given_once_and_what_is_no_decode_is_named() -> None:
+    twice = DecodeSpec.judge({"format": "json", "schema": "a int", "schema_file": "/s.ddl"})
+    assert twice == ["schema_file: has no effect beside 'schema', which says the same; give one"]
+    assert DecodeSpec.judge({"format": "tdmsg", "then": 5}) == [
+        "then: 5 is neither a mapping nor a text"
+    ]
+
+
 def test_an_empty_batch_has_the_schema_too() -> None:
     for spec in (JSON, CSV, "tdmsg"):
         assert decode(spec, []) == ([], [])

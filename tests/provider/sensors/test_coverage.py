@@ -96,7 +96,8 @@ def test_a_day_on_which_an_epoch_began_is_complete_with_both(tmp_path: Path) -> 
     ("wrong", "said"),
     [
         ({"end": DAY}, "is not before end"),
-        ({"start": "2026-01-01"}, "start: "),
+        ({"start": "2026-01-01"}, "start.*: .*has no time zone; write 2026-01-01T00:00:00Z"),
+        ({"end": DAY.replace(tzinfo=None)}, "end.*: .*has no time zone; .* tzinfo=UTC"),
         ({"sink": "lake"}, "relative"),
         ({"sink": "append:/lake"}, "no markers"),
     ],

@@ -103,6 +103,17 @@ def test_of_many_tries_one_wins_and_the_others_learn_whose_it_is(sink: ParquetSi
     assert list(staging_of(sink).iterdir()) == []
 
 
+def test_a_directory_that_this_user_may_not_write_to_is_told_with_the_way_out(
+    sink: ParquetSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a mount that is for reading only; root, whom tests may run as, is refused nothing."""
+    sink.root.mkdir()
+    monkeypatch.setattr("tubemq_provider.files.durable.os.access", lambda *_, **__: False)
+    with pytest.raises(ConfigError, match=r"cannot be written to on .* by user .*; name a"):
+        sink.begin(plan_of(sink), "a")
+    assert list(sink.root.iterdir()) == []
+
+
 def test_files_that_do_not_hold_what_was_counted_are_not_published(sink: ParquetSink) -> None:
     plan = plan_of(sink)
     staging = sink.begin(plan, "a")

@@ -17,6 +17,7 @@ from tubemq_client.model import ClientSettings, Credentials, TlsSettings
 from tubemq_provider.spark.credentials_file import access_file, settings_from
 from tubemq_provider.spark.options import parse_options
 from tubemq_provider.spark.session import spark_options
+from tubemq_provider.spark.write_options import parse_write_options
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 
 SECRET = 'p"wörd\\7\N{KEY}'
@@ -64,6 +65,7 @@ def test_masters_may_be_in_the_file(tmp_path: Path) -> None:
     [
         ("tls = [", "configFile|option file"),
         ('[auth]\nusername = "u"\n', "auth.password"),
+        ('[tsl]\nca_file = "/ca.pem"\n', "tsl: unknown option"),
         (None, "No such file"),
     ],
 )
@@ -73,6 +75,34 @@ def test_a_file_that_does_not_do_is_named(tmp_path: Path, text: str | None, prob
         file.write_text(text)
     with pytest.raises(ConfigError, match=problem):
         parse_options({**READ, "configFile": str(file)}).settings()
+
+
+def test_the_timeout_of_the_file_counts_where_no_option_says_another(tmp_path: Path) -> None:
+    """The option has a default, which is no reason to pass over what the file says."""
+    file = tmp_path / "tubemq.toml"
+    file.write_text("rpc_timeout_ms = 60000\n")
+    write = {"masters": "m1", "topic": "demo"}
+    for parse, given in ((parse_options, READ), (parse_write_options, write)):
+        found = parse({**given, "configFile": str(file)})
+        assert found.settings().rpc_timeout_ms == 60_000
+        found = parse({**given, "configFile": str(file), "rpcTimeoutMs": "5000"})
+        assert found.settings().rpc_timeout_ms == 5_000
+    pytest.importorskip("pyspark")
+    from tubemq_provider.spark.rocketmq import _parse
+
+    queues = {"nameServers": "ns1", "topic": "demo", "group": "g", "configFile": str(file)}
+    for said, wanted in ({}, 60_000), ({"rpcTimeoutMs": "5000"}, 5_000):
+        assert _parse({**queues, **said})[1].rpc_timeout_ms == wanted
+
+
+def test_a_misspelt_group_of_the_file_is_named_for_rocketmq_too(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from tubemq_provider.spark.rocketmq import _parse
+
+    file = tmp_path / "rocketmq.toml"
+    file.write_text('[TLS]\nca_file = "/ca.pem"\n')
+    with pytest.raises(ConfigError, match="TLS: unknown option"):
+        _parse({"nameServers": "n", "topic": "demo", "group": "g", "configFile": str(file)})
 
 
 def test_a_password_as_an_option_is_refused_without_repeating_it() -> None:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
+from shlex import quote
 from typing import Final, NamedTuple
 
 from tubemq_client.errors import ConfigError, DataLoss
@@ -432,9 +433,9 @@ def _contradiction(
 
 def boundary_command(name: str, scope: WindowScope, options: str) -> str:
     """A command as an operator types it, but for the sink, which has many spellings."""
-    more = "".join(f" --filter {item}" for item in scope.filters)
+    more = "".join(f" --filter {quote(item)}" for item in scope.filters)
     more += f" --epoch {scope.epoch}" if scope.epoch else ""
-    return f"'airflow tubemq offsets {name} {scope.asset} --sink SINK{more} {options}'"
+    return f"'airflow tubemq offsets {name} {quote(scope.asset)} --sink SINK{more} {options}'"
 
 
 def brokers_of(names: Iterable[str], space: OffsetSpace) -> str:
