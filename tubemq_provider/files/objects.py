@@ -48,8 +48,15 @@ def open_store(url: str, options: Mapping[str, str]) -> ObjectStore:
     """The store of a prefix; names are relative to it. Asks nothing yet.
 
     Options that are not given come from this process's environment. Raises `MissingExtraError`
-    without obstore.
+    without obstore, and `ConfigError` for a URL that means another prefix than it says.
     """
+    if set("?#") & set(url):
+        # obstore leaves out what follows: the prefix would be one above, with all that is there.
+        raise ConfigError(
+            f"{url.partition('?')[0]!r} has a question mark or a number sign, which ends the path "
+            f"of a URL; choose a prefix without",
+            subject="storage",
+        )
     try:
         from obstore.store import from_url
     except ImportError as exc:

@@ -18,6 +18,7 @@ import pytest
 
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.locations import location_at
 from tubemq_provider.sinks._delta_errors import gist
 from tubemq_provider.sinks._object_storage import ObjectStorage
 from tubemq_provider.sinks.delta import DeltaSink
@@ -129,6 +130,16 @@ def test_a_file_that_is_missing_is_missing_still(tmp_path: Path) -> None:
         storage.remove(["x"])
         with pytest.raises(FileNotFoundError):
             storage.swap("x.json", {}, {})
+
+
+@pytest.mark.parametrize("name", ["new#1", "new?1", "#"])
+def test_an_address_that_means_another_prefix_is_refused(name: str) -> None:
+    """obstore leaves out what is behind these signs, so that a try of `s3://lake/new#1` that was
+    discarded took away all that is under `s3://lake/new`."""
+    url = f"s3://lake/{name}"
+    for open_place in (ObjectStoreSink, DeltaSink, lambda place: location_at(place, {}).stored()):
+        with pytest.raises(ConfigError, match=r"question mark|without the characters @ \? #"):
+            open_place(url)
 
 
 @pytest.mark.parametrize(
