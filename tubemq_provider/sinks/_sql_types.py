@@ -76,15 +76,21 @@ class RowWriter:
         _refuse_taken_names(schema, sqlite=sqlite)
         if sqlite:
             _refuse_exact_numbers(schema)
+        # Parameters have names without a meaning: SQLAlchemy 2.0 makes one of those of ``a.b`` and
+        # ``a_b``, and gives both columns the value of one.
+        self._names = {f"column_{at}": field.name for at, field in enumerate(schema)}
         self.table = sa.Table(
             name,
             sa.MetaData(schema=schema_name),
             sa.Column(_WINDOW_ID, sa.String(255), nullable=False, index=True),
-            *(sa.Column(field.name, sql_type(field.name, field.type)) for field in schema),
+            *(
+                sa.Column(field.name, sql_type(field.name, field.type), key=key)
+                for key, field in zip(self._names, schema, strict=True)
+            ),
         )
         self._convert = {
-            field.name: convert
-            for field in schema
+            key: convert
+            for key, field in zip(self._names, schema, strict=True)
             if (convert := conversion(field.name, field.type, sqlite=sqlite)) is not None
         }
 
@@ -106,7 +112,7 @@ class RowWriter:
                     f"cast it in a transform"
                 )
             elif isinstance(column.type, sa.Text) and (most := longest_text(found, dialect)):
-                self._convert[column.name] = text_of_at_most(column.name, most)
+                self._convert[column.key] = text_of_at_most(column.name, most)
         if problems:
             raise ConfigError(problems, subject=f"table {self.table.fullname}")
 
@@ -118,12 +124,12 @@ class RowWriter:
         """Insert all rows of a file."""
         with pq.ParquetFile(path) as file:
             for batch in _small_batches(file):
-                rows = batch.to_pylist()
+                rows = pa.RecordBatch.from_arrays(batch.columns, list(self._names)).to_pylist()
                 for row in rows:
                     row[_WINDOW_ID] = window_id
-                    for name, convert in self._convert.items():
-                        if row[name] is not None:
-                            row[name] = convert(row[name])
+                    for key, convert in self._convert.items():
+                        if row[key] is not None:
+                            row[key] = convert(row[key])
                 if rows:
                     self._insert(connection, rows)
 
@@ -131,7 +137,8 @@ class RowWriter:
         try:
             connection.execute(self.table.insert(), rows)
         except (ValueError, sa.exc.StatementError):
-            names = {name for row in rows for name, value in row.items() if _has_nul(value)}
+            keys = {key for row in rows for key, value in row.items() if _has_nul(value)}
+            names = [self._names.get(key, key) for key in keys]
             if connection.dialect.name != "postgresql" or not names:
                 raise
         else:

@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 
 from tests.provider.sinks.openers import jdbc
 from tests.provider.sinks.postgres import postgres_server
 from tests.provider.sinks.windows import ignore, plan_of
 from tubemq_client.errors import ConfigError
+from tubemq_provider.sinks._sql_types import RowWriter
 from tubemq_provider.sinks.sql import SqlSink
 from tubemq_provider.windows.protocols import IngestCounts
 
@@ -228,3 +230,32 @@ def test_a_column_of_the_sinks_own_name_is_refused_before_a_window_is_read(
         with pytest.raises(ConfigError, match=f"{names[-1]!r} has the name of .*; rename it"):
             sink.check_columns(with_names(*names))
     jdbc(postgres, "named", tmp_path / "staging").check_columns(with_names("Window_Id"))
+
+
+ALIKE = ("a.b", "a_b", "a b", "a%b", "aPb", "a:b")
+
+
+def test_columns_whose_names_are_alike_have_values_of_their_own(
+    postgres: str, tmp_path: Path
+) -> None:
+    """Of names that differ in such signs SQLAlchemy 2.0 makes one parameter, so none is made of
+    them."""
+    schema = pa.schema([(name, TEXT) for name in ALIKE])
+    insert = RowWriter("alike", None, schema, postgresql.dialect()).table.insert().compile()
+    assert len(insert.params) == len(ALIKE) + 1
+    assert not {*insert.params} & {*ALIKE}
+    for url in (postgres, f"sqlite:///{tmp_path}/lake.db"):
+        sink = jdbc(url, "alike", tmp_path / "staging")
+        publish_row(sink, {name: pa.array([name]) for name in ALIKE})
+        with sa.create_engine(url, poolclass=sa.NullPool).connect() as connection:
+            (row,) = connection.exec_driver_sql("SELECT * FROM alike")
+        assert tuple(row)[2:] == ALIKE
+
+
+def publish_row(sink: SqlSink, columns: dict[str, pa.Array]) -> None:
+    """A window of one record."""
+    plan = plan_of(sink)
+    staging = sink.begin(plan, "a")
+    table = pa.table([["1:0"], *columns.values()], ["partition", *columns])
+    pq.write_table(table, Path(staging.path) / "part.parquet")
+    assert sink.publish(staging, plan, IngestCounts({"1:0": 1, "1:1": 0}), ignore).won
