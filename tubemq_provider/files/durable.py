@@ -75,14 +75,14 @@ def ensure_root(root: Path) -> None:
         ) from exc
 
 
-def missing_root(root: Path) -> str | None:
-    """What to say of a sink's directory that is not there, though it was written to; None if it
-    is."""
+def missing_root(root: Path, *, make: str = "mkdir -p") -> str | None:
+    """What to say of a sink's directory that is not there, though it was written to; None if it is.
+    `make`: the command that makes it anew, and empty."""
     if root.exists():
         return None
     return (
         f"{root} is not there {_here()}. Is a file system not mounted? If its windows were moved "
-        f"away on purpose: mkdir -p {root}"
+        f"away on purpose: {make} {root}"
     )
 
 

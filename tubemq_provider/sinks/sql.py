@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.durable import missing_root
 from tubemq_provider.files.staging import StagingArea, verified_files
 from tubemq_provider.sinks._database_address import overruling
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
@@ -180,6 +181,12 @@ class SqlSink:
             return list(
                 connection.scalars(table.select().with_only_columns(table.c.id).where(mine))
             )
+
+    def missing(self) -> str | None:
+        """See `PlacedSink`. SQLite makes a file that is not there; a server answers for itself."""
+        if self._url.get_backend_name() != "sqlite":
+            return None
+        return missing_root(Path(str(self._url.database)), make="touch")
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A fresh local directory."""
@@ -408,6 +415,8 @@ class SqlSink:
     def _exists(self, name: str) -> bool:
         import sqlalchemy as sa
 
+        if self.missing() is not None:  # SQLite makes the file for whoever only looks
+            return False
         if name not in self._known_tables and sa.inspect(self._engine).has_table(
             name, schema=self._schema
         ):
