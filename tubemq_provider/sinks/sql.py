@@ -327,7 +327,7 @@ class SqlSink:
         from sqlalchemy.pool import NullPool
 
         options: dict[str, Any] = {}
-        if self._url.get_backend_name() == "sqlite":
+        if self._url.get_backend_name() == "sqlite" and "timeout" not in self._url.query:
             options["connect_args"] = {"timeout": LOCK_WAIT_S}
         try:
             # Tasks fork, and a run needs few connections: none is kept.
