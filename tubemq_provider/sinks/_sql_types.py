@@ -20,6 +20,7 @@ import sqlalchemy as sa  # noqa: TID253
 from sqlalchemy.dialects.postgresql import JSONB  # noqa: TID253
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.sinks._sql_address import name_problem
 from tubemq_provider.sinks._sql_columns import keeps, longest_text, shown
 from tubemq_provider.sinks._sql_values import conversion, json_form, text_of_at_most
 
@@ -73,7 +74,7 @@ class RowWriter:
         self, name: str, schema_name: str | None, schema: pa.Schema, dialect: sa.Dialect
     ) -> None:
         sqlite = dialect.name == "sqlite"
-        _refuse_taken_names(schema, sqlite=sqlite)
+        _refuse_names(schema, dialect)
         if sqlite:
             _refuse_exact_numbers(schema)
         # Parameters have names without a meaning: SQLAlchemy 2.0 makes one of those of ``a.b`` and
@@ -116,6 +117,21 @@ class RowWriter:
         if problems:
             raise ConfigError(problems, subject=f"table {self.table.fullname}")
 
+    def check_given(self, engine: sa.Engine) -> None:
+        """Whether the table that is there takes values for all columns. Raises `ConfigError` for
+        those that it fills itself, whatever else a trigger or rule may do."""
+        problems = []
+        for column in sa.inspect(engine).get_columns(self.table.name, schema=self.table.schema):
+            identity = column.get("identity")
+            made = "computed" in column or (identity is not None and identity["always"])
+            if made and column["name"] in {*self._names.values(), _WINDOW_ID}:
+                problems.append(
+                    f"its column {column['name']!r} is generated always, and takes no value of a "
+                    f"record; alter that, or rename the record's column in a transform"
+                )
+        if problems:
+            raise ConfigError(problems, subject=f"table {self.table.fullname}")
+
     def is_there(self, engine: sa.Engine) -> bool:
         """Whether there is a table of that name."""
         return bool(sa.inspect(engine).has_table(self.table.name, schema=self.table.schema))
@@ -124,7 +140,7 @@ class RowWriter:
         """Insert all rows of a file."""
         with pq.ParquetFile(path) as file:
             for batch in _small_batches(file):
-                rows = pa.RecordBatch.from_arrays(batch.columns, list(self._names)).to_pylist()
+                rows = self._rows(batch)
                 for row in rows:
                     row[_WINDOW_ID] = window_id
                     for key, convert in self._convert.items():
@@ -132,6 +148,23 @@ class RowWriter:
                             row[key] = convert(row[key])
                 if rows:
                     self._insert(connection, rows)
+
+    def _rows(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+        """Values by the keys of their columns. Raises `ConfigError` for times of other years."""
+        columns = [_in_utc(column) for column in batch.columns]
+        try:
+            return list(pa.RecordBatch.from_arrays(columns, list(self._names)).to_pylist())
+        except (OverflowError, ValueError):
+            names = zip(self._names.values(), columns, strict=True)
+            far = [name for name, column in names if not _is_sayable(column)]
+            if not far:
+                raise
+        raise ConfigError(
+            f"a record has a time in {', '.join(map(repr, far))} that is in no year from 1 to 9999 "
+            f"(is its unit right?); change it in decode or transform, or use a sink of files (a "
+            f"path, s3://…)",
+            subject=f"table {self.table.fullname}",
+        )
 
     def _insert(self, connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
         try:
@@ -166,6 +199,21 @@ def _small_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
                 yield batch.slice(start, rows)
 
 
+def _in_utc(column: pa.Array) -> pa.Array:
+    """The same instants: those at the ends of the calendar have a day in UTC, and not elsewhere."""
+    kind = column.type
+    zoned = pt.is_timestamp(kind) and kind.tz is not None
+    return column.cast(pa.timestamp(kind.unit, "UTC")) if zoned else column
+
+
+def _is_sayable(column: pa.Array) -> bool:
+    try:
+        column.to_pylist()
+    except (OverflowError, ValueError):
+        return False
+    return True
+
+
 def _has_nul(value: object) -> bool:
     if isinstance(value, str):
         return "\0" in value
@@ -174,11 +222,13 @@ def _has_nul(value: object) -> bool:
     return isinstance(value, list) and any(map(_has_nul, value))
 
 
-def _refuse_taken_names(schema: pa.Schema, *, sqlite: bool) -> None:
-    """SQLite takes names that differ in case for one."""
+def _refuse_names(schema: pa.Schema, dialect: sa.Dialect) -> None:
+    """SQLite takes names that differ in case for one; see `name_problem` for PostgreSQL."""
     problems, taken = [], {_WINDOW_ID: "the column in which the sink keeps the window's id"}
     for name in schema.names:
-        key = name.lower() if sqlite else name
+        if problem := name_problem(name, dialect.name):
+            problems.append(f"column {name!r} {problem}; rename it in decode or transform")
+        key = name.lower() if dialect.name == "sqlite" else name
         if key in taken:
             problems.append(f"column {name!r} has the name of {taken[key]}; rename it")
         taken.setdefault(key, f"column {name!r}")

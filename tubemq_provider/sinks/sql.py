@@ -24,7 +24,7 @@ from tubemq_provider.files.durable import missing_root
 from tubemq_provider.files.staging import StagingArea, verified_files
 from tubemq_provider.sinks._database_address import overruling
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
-from tubemq_provider.sinks._sql_address import normal_address, parse_address
+from tubemq_provider.sinks._sql_address import name_problem, normal_address, parse_address
 from tubemq_provider.sinks._sql_errors import plain_errors
 from tubemq_provider.sinks._storage import as_document
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
@@ -91,6 +91,7 @@ class SqlSink:
         schema, _, self._name = table.rpartition(".")
         self._schema = schema or None
         self._target = table
+        self._refuse_names(schema)
         self._given_identity = identity
         typed = identity or self._typed_identity
         self._staging = (
@@ -100,6 +101,13 @@ class SqlSink:
 
     def __repr__(self) -> str:
         return f"SqlSink({self._address!r}, {self._target!r})"
+
+    def _refuse_names(self, schema: str) -> None:
+        backend = self._url.get_backend_name()
+        parts = [("schema", schema)] * bool(schema) + [("table", self._name)]
+        found = [(what, name, name_problem(name, backend)) for what, name in parts]
+        if problems := [f"{what} {name!r} {why}" for what, name, why in found if why]:
+            raise ConfigError(problems, subject="sink")
 
     @property
     def address(self) -> str:
@@ -200,6 +208,7 @@ class SqlSink:
         writer = RowWriter(self._name, self._schema, columns, self._engine.dialect)
         if writer.is_there(self._engine):
             writer.check(self._engine)
+            writer.check_given(self._engine)
 
     @plain_errors
     def publish(
