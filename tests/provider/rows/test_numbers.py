@@ -70,3 +70,26 @@ def test_a_number_of_a_function_does_not_become_infinite(schema: str) -> None:
         decode(spec, [b"small", b"big"])
     rows, _ = decode({**spec, "schema": schema.replace("float", "double")}, [b"big"])
     assert "1e+39" in str(rows)
+
+
+@pytest.mark.parametrize(
+    ("schema", "body"),
+    [
+        ("at timestamp_ntz", '{"at": "%s"}'),
+        ("s struct<at: timestamp_ntz>", '{"s": {"at": "%s"}}'),
+        ("l array<timestamp_ntz>", '{"l": [null, "%s"]}'),
+    ],
+)
+def test_an_instant_without_a_zone_is_not_moved_to_another_one(schema: str, body: str) -> None:
+    """As in CSV, one with a zone makes the record bad; it was moved to UTC without a word."""
+    texts = ["2026-11-21 08:15:00", "2026-11-21T08:15:00.000001", "2026-11-21T08:15:00+02:00"]
+    bodies = [(body % text).encode() for text in [*texts, "2026-11-21T08:15:00Z", "soon"]]
+    bodies.append((body % "x").replace('"x"', "null").encode())
+    rows, bad = decode({"format": "json", "schema": schema}, bodies)
+    assert [entry.position for entry in bad] == [2, 3, 4]
+    assert "datetime.datetime(2026, 11, 21, 8, 15)" in str(rows[0])
+    assert "datetime.datetime(2026, 11, 21, 8, 15, 0, 1)" in str(rows[1])
+    assert len(rows) == 3
+    zoned = schema.replace("_ntz", "")
+    rows, bad = decode({"format": "json", "schema": zoned}, bodies[:4])
+    assert len(rows) == 4
