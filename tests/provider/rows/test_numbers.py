@@ -72,6 +72,28 @@ def test_a_number_of_a_function_does_not_become_infinite(schema: str) -> None:
     assert "1e+39" in str(rows)
 
 
+def times(records: Any) -> Any:
+    """A function whose columns are instants."""
+    late = any(body == b"late" for body in records["value"].to_pylist())
+    begin = 1_763_942_400_000_000 + (1 if late else 0)
+    rows = [begin, None][: records.num_rows]
+    plain = pa.array(rows, pa.timestamp("us"))
+    berlin = pa.array([row and row - 3_600_000_000 for row in rows], pa.timestamp("us"))
+    berlin = berlin.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", "Europe/Berlin"))
+    nested = pa.array([[row] for row in rows], pa.list_(pa.timestamp("us")))
+    return pa.RecordBatch.from_arrays([plain, berlin, nested], ["plain", "berlin", "nested"])
+
+
+@pytest.mark.parametrize("schema", ["plain date", "berlin date", "nested array<date>"])
+def test_an_instant_of_a_function_does_not_become_a_day_without_its_time(schema: str) -> None:
+    spec = {"format": "function", "function": f"{__name__}.times", "schema": schema}
+    rows, _ = decode(spec, [b"x", b"x"])
+    assert "datetime.date(2025, 11, 24)" in str(rows[0])
+    assert "date(" not in str(rows[1])
+    with pytest.raises(pa.ArrowInvalid, match="has a time of day, which a date32"):
+        decode(spec, [b"late"])
+
+
 @pytest.mark.parametrize(
     ("schema", "body"),
     [
