@@ -156,9 +156,16 @@ class LocalStorage:
         fsync_path(target.parent)
 
     def names(self, prefix: str) -> Iterable[str]:
-        """See `Storage.names`; files at work (with a dot in front) are passed over."""
-        for path in sorted((self.root / prefix).rglob("*")):
-            if path.is_file() and not path.name.startswith("."):
+        """See `Storage.names`; files at work (with a dot in front) are passed over. A directory
+        that goes away meanwhile has none; one that this user may not read raises `OSError`."""
+        found = [
+            Path(directory, name)
+            for directory, _, names in os.walk(self.root / prefix, onerror=_raise_unless_gone)
+            for name in names
+            if not name.startswith(".")
+        ]
+        for path in sorted(found):
+            if path.is_file():
                 yield path.relative_to(self.root).as_posix()
 
     def remove(self, names: Iterable[str]) -> None:
@@ -212,6 +219,11 @@ class StorageBook:
 
     def _name(self, key: str) -> str:
         return f"{self._directory}/{key}.json"
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def scheme_of(url: str) -> str:
