@@ -110,7 +110,11 @@ def replace_document(path: Path, document: Document) -> None:
     """Put `document` in place of what `path` held, in one step."""
     ensure_directory(path.parent)
     temporary = _write_beside(path, _text_of(document))
-    temporary.replace(path)
+    try:
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     fsync_path(path.parent)
 
 
@@ -138,9 +142,14 @@ def _text_of(document: Document) -> bytes:
 
 
 def _write_beside(path: Path, data: bytes) -> Path:
+    """A file on disk. Nothing of it stays where a disk is full: each retry would leave another."""
     temporary = path.parent / f".{path.name}.{uuid4().hex}"
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     return temporary

@@ -131,9 +131,14 @@ class LocalStorage:
             if exc.errno != errno.EXDEV:
                 raise
             temporary = target.with_name(f".{target.name}.{uuid4().hex}")
-            shutil.copyfile(source, temporary)
-            fsync_path(temporary)
-            temporary.replace(target)
+            try:
+                shutil.copyfile(source, temporary)
+                fsync_path(temporary)
+                temporary.replace(target)
+            except BaseException:
+                # `names` passes it over, so that nobody would find it to remove it.
+                temporary.unlink(missing_ok=True)
+                raise
         fsync_path(target.parent)
 
     def settle(self, names: Iterable[str]) -> None:
