@@ -83,14 +83,14 @@ def ensure_root(root: Path) -> None:
         ) from exc
 
 
-def missing_root(root: Path) -> str | None:
-    """What to say of a sink's directory that is not there, though it was written to; None if it
-    is."""
+def missing_root(root: Path, *, make: str = "mkdir -p") -> str | None:
+    """What to say of a sink's directory that is not there, though it was written to; None if it is.
+    `make`: the command that makes it anew, and empty."""
     if root.exists():
         return None
     return (
         f"{root} is not there {_here()}. Is a file system not mounted? If its windows were moved "
-        f"away on purpose: mkdir -p {root}"
+        f"away on purpose: {make} {root}"
     )
 
 
@@ -118,7 +118,11 @@ def replace_document(path: Path, document: Document) -> None:
     """Put `document` in place of what `path` held, in one step."""
     ensure_directory(path.parent)
     temporary = _write_beside(path, _text_of(document))
-    temporary.replace(path)
+    try:
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     fsync_path(path.parent)
 
 
@@ -146,9 +150,14 @@ def _text_of(document: Document) -> bytes:
 
 
 def _write_beside(path: Path, data: bytes) -> Path:
+    """A file on disk. Nothing of it stays where a disk is full: each retry would leave another."""
     temporary = path.parent / f".{path.name}.{uuid4().hex}"
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     return temporary

@@ -37,6 +37,8 @@ _STATUS: Final = re.compile(r"status code\W+([45]\d\d\b(?: [A-Z][A-Za-z-]*)*)")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
 _NO_ANSWER: Final = re.compile(r"HTTP error: ([a-z ]{1,64})")
 _FLAGS: Final = ("allow_http", "allow_invalid_certificates")
+_REQUEST: Final = "Error performing"
+"""What obstore writes before the reply of a store."""
 
 
 def is_remote(path: str) -> bool:
@@ -48,8 +50,15 @@ def open_store(url: str, options: Mapping[str, str]) -> ObjectStore:
     """The store of a prefix; names are relative to it. Asks nothing yet.
 
     Options that are not given come from this process's environment. Raises `MissingExtraError`
-    without obstore.
+    without obstore, and `ConfigError` for a URL that means another prefix than it says.
     """
+    if set("?#") & set(url):
+        # obstore leaves out what follows: the prefix would be one above, with all that is there.
+        raise ConfigError(
+            f"{url.partition('?')[0]!r} has a question mark or a number sign, which ends the path "
+            f"of a URL; choose a prefix without",
+            subject="storage",
+        )
     try:
         from obstore.store import from_url
     except ImportError as exc:
@@ -90,6 +99,16 @@ def refusals_told(url: str) -> Iterator[None]:
             raise refusal(url, kind) from None
         said = f" ({answer})" if answer else ""
         raise OSError(f"{url}: {kind} of the object store{said}") from None
+    except OSError as exc:
+        # A file that is being written raises none of obstore's own errors, with the whole reply.
+        if _REQUEST not in str(exc):
+            raise
+        answer = answer_in(str(exc))
+        if is_refusal(answer):
+            raise refusal(url, answer) from None
+        missing = isinstance(exc, FileNotFoundError)
+        told = FileNotFoundError if missing else OSError
+        raise told(f"{url}: error of the object store ({answer or 'no answer'})") from None
 
 
 def is_refusal(answer: str) -> bool:

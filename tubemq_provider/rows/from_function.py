@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import Bad, Decoded
-from tubemq_provider.rows.numbers import check_finite
+from tubemq_provider.rows.numbers import check_kept
 from tubemq_provider.rows.spec import SUBJECT
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class FunctionBodies:
             raise ConfigError(f"{self._name} gave no column {missing[0]!r}", subject=SUBJECT)
         columns = [known[item.name].cast(item.type) for item in self.schema]
         for item, column in zip(self.schema, columns, strict=True):
-            check_finite(known[item.name], column)
+            check_kept(known[item.name], column)
         made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         if ERROR not in known:
             return Decoded(made, list(range(made.num_rows)))

@@ -173,11 +173,12 @@ def _place(bad: Bad) -> int:
 
 
 def _read_as(type_: pa.DataType) -> pa.DataType:
-    """Dates are read as the text they are, and cast: Arrow takes numbers for days. Decimals are
-    read with room for every number, and cast: Arrow makes another one of what does not fit."""
+    """Dates are read as the text they are, and cast: Arrow takes numbers for days. So are instants
+    without a zone: Arrow moves those that have one to UTC. Decimals are read with room for every
+    number, and cast: Arrow makes another one of what does not fit."""
     import pyarrow as pa
 
-    if pa.types.is_date(type_):
+    if pa.types.is_date(type_) or (pa.types.is_timestamp(type_) and type_.tz is None):
         return pa.string()
     if pa.types.is_decimal128(type_):
         return wide_decimal(type_)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check_finite", "check_texts", "wide_decimal"]
+__all__ = ["check_kept", "check_texts", "wide_decimal"]
 
 _DIGITS: Final = 76
 """Of Arrow's widest decimal."""
@@ -41,9 +41,9 @@ def check_texts(column: pa.Array, texts: pa.Array) -> None:
         raise _too_big(column.type)
 
 
-def check_finite(before: pa.Array, after: pa.Array) -> None:
+def check_kept(before: pa.Array, after: pa.Array) -> None:
     """Raises `pyarrow.ArrowInvalid` if a number of `before` became infinite in `after`, which is
-    cast from it."""
+    cast from it, or an instant a day without its time."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -52,11 +52,19 @@ def check_finite(before: pa.Array, after: pa.Array) -> None:
         there = dict(zip([item.name for item in before.type], before.flatten(), strict=True))
         for item, column in zip(kind, after.flatten(), strict=True):
             if item.name in there:
-                check_finite(there[item.name], column)
+                check_kept(there[item.name], column)
     elif pa.types.is_map(kind):
-        check_finite(before.items, after.items)
+        check_kept(before.keys, after.keys)
+        check_kept(before.items, after.items)
     elif pa.types.is_list(kind):
-        check_finite(before.flatten(), after.flatten())
+        check_kept(before.flatten(), after.flatten())
+    elif pa.types.is_date(kind) and pa.types.is_timestamp(before.type):
+        local = before if before.type.tz is None else pc.local_timestamp(before)
+        if pc.any(pc.not_equal(local, after.cast(local.type))).as_py():
+            raise pa.ArrowInvalid(
+                f"{before.type} has a time of day, which a {kind} has not; round it down in the "
+                f"function, or make the column a timestamp"
+            )
     elif pa.types.is_float32(kind) and pa.types.is_float64(before.type):
         infinite = pc.and_(pc.is_inf(after), pc.is_finite(before))
         if pc.any(infinite).as_py():

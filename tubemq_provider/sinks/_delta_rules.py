@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tubemq_provider.sinks._table_sink import StagedWindow
 
-__all__ = ["column_misfits", "misfits", "rules_of", "type_problems"]
+__all__ = ["column_misfits", "hidden_type_problems", "misfits", "rules_of", "type_problems"]
 
 _NESTED_NULLS: Final = ("containsNull", "valueContainsNull", "nullable", "metadata")
 _WRITER_VERSION: Final = 7
@@ -52,6 +52,7 @@ _KNOWN: Final = frozenset(
 )
 """Table features that ask nothing of a writer who only adds files, or whose use `misfits` sees."""
 
+_NTZ_FEATURE: Final = "timestampNtz"
 _TABLE_OF_OUR_OWN: Final = "or write windows into a table of their own and copy from there"
 _MAPS_NAMES: Final = (
     "it maps column names (delta.columnMapping.mode), so files under their plain names would read "
@@ -133,6 +134,33 @@ def type_problems(schema: pa.Schema) -> list[str]:
                 f"transform"
             )
     return problems
+
+
+def hidden_type_problems(table: DeltaTable | None, schema: pa.Schema) -> list[str]:
+    """Columns with types inside of maps that readers have to be told of. delta-rs tells them only
+    of those elsewhere, and nobody could open the table any more."""
+    known: set[str] = set()
+    if table is not None:
+        protocol = table.protocol()
+        known = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    if _NTZ_FEATURE in known:
+        return []
+    return [
+        f"column {field.name!r} has instants without a zone in a map, and the table has not the "
+        f"feature {_NTZ_FEATURE}, which is not added for maps; use instants with a zone "
+        f"(timestamp), or add the feature to the table"
+        for field in _delta_fields(schema)
+        if _has_in_map(_parts(field), "timestamp_ntz")
+    ]
+
+
+def _has_in_map(found: Any, kind: str, *, inside: bool = False) -> bool:
+    if isinstance(found, dict):
+        inside = inside or found.get("type") == "map"
+        return any(_has_in_map(value, kind, inside=inside) for value in found.values())
+    if isinstance(found, list):
+        return any(_has_in_map(item, kind, inside=inside) for item in found)
+    return inside and found == kind
 
 
 def _partition_problems(shape: Shape, by: PartitionBy | None) -> Iterator[str]:

@@ -42,10 +42,10 @@ class ObjectStorage:
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, str]) -> None:
-        if scheme_of(url) not in SCHEMES or "@" in url or "?" in url:
+        if scheme_of(url) not in SCHEMES or set("@?#") & set(url):
             raise ConfigError(
-                f"{_plain(url)!r} is no address of an object store; use {_addresses()}, and give "
-                f"credentials as storage_options or in the environment",
+                f"{_plain(url)!r} is no address of an object store; use {_addresses()} without the "
+                f"characters @ ? #, and give credentials as storage_options or in the environment",
                 subject="sink",
             )
         try:

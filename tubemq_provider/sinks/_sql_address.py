@@ -7,12 +7,18 @@ open a connection, and repeats no part of an address that it could not parse.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.sinks._database_address import DEFAULT_PORTS, REFUSED
 
-__all__ = ["normal_address", "parse_address"]
+__all__ = ["name_problem", "normal_address", "parse_address"]
+
+_LONGEST_NAME: Final = 63
+"""Bytes of a name that PostgreSQL keeps."""
+
+_OF_POSTGRESQL: Final = frozenset(("cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"))
+"""Columns that every table of PostgreSQL has."""
 
 
 def parse_address(url: str) -> tuple[Any, str]:
@@ -46,6 +52,20 @@ def normal_address(url: Any, address: str) -> str:
     # A name of a host has no case; the path of a socket has.
     host = host if host.startswith("/") else host.lower()
     return _address_of(url, host, None if url.port == default else url.port)
+
+
+def name_problem(name: str, backend: str) -> str | None:
+    """Why a table or column cannot be called so. PostgreSQL cuts what is too long, and says so to
+    nobody who listens: what was made is not found again by its name."""
+    if not name:
+        return "has no name"
+    if backend != "postgresql":
+        return None
+    if name in _OF_POSTGRESQL:
+        return "has a name that PostgreSQL keeps for a column of its own"
+    if (size := len(name.encode())) > _LONGEST_NAME:
+        return f"has a name of {size} bytes, of which PostgreSQL keeps {_LONGEST_NAME}"
+    return None
 
 
 def _host_of(url: Any) -> object:

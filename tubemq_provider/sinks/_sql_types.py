@@ -20,6 +20,7 @@ import sqlalchemy as sa  # noqa: TID253
 from sqlalchemy.dialects.postgresql import JSONB  # noqa: TID253
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.sinks._sql_address import name_problem
 from tubemq_provider.sinks._sql_columns import keeps, longest_text, shown
 from tubemq_provider.sinks._sql_values import conversion, json_form, text_of_at_most
 
@@ -73,18 +74,24 @@ class RowWriter:
         self, name: str, schema_name: str | None, schema: pa.Schema, dialect: sa.Dialect
     ) -> None:
         sqlite = dialect.name == "sqlite"
-        _refuse_taken_names(schema, sqlite=sqlite)
+        _refuse_names(schema, dialect)
         if sqlite:
             _refuse_exact_numbers(schema)
+        # Parameters have names without a meaning: SQLAlchemy 2.0 makes one of those of ``a.b`` and
+        # ``a_b``, and gives both columns the value of one.
+        self._names = {f"column_{at}": field.name for at, field in enumerate(schema)}
         self.table = sa.Table(
             name,
             sa.MetaData(schema=schema_name),
             sa.Column(_WINDOW_ID, sa.String(255), nullable=False, index=True),
-            *(sa.Column(field.name, sql_type(field.name, field.type)) for field in schema),
+            *(
+                sa.Column(field.name, sql_type(field.name, field.type), key=key)
+                for key, field in zip(self._names, schema, strict=True)
+            ),
         )
         self._convert = {
-            field.name: convert
-            for field in schema
+            key: convert
+            for key, field in zip(self._names, schema, strict=True)
             if (convert := conversion(field.name, field.type, sqlite=sqlite)) is not None
         }
 
@@ -106,7 +113,22 @@ class RowWriter:
                     f"cast it in a transform"
                 )
             elif isinstance(column.type, sa.Text) and (most := longest_text(found, dialect)):
-                self._convert[column.name] = text_of_at_most(column.name, most)
+                self._convert[column.key] = text_of_at_most(column.name, most)
+        if problems:
+            raise ConfigError(problems, subject=f"table {self.table.fullname}")
+
+    def check_given(self, engine: sa.Engine) -> None:
+        """Whether the table that is there takes values for all columns. Raises `ConfigError` for
+        those that it fills itself, whatever else a trigger or rule may do."""
+        problems = []
+        for column in sa.inspect(engine).get_columns(self.table.name, schema=self.table.schema):
+            identity = column.get("identity")
+            made = "computed" in column or (identity is not None and identity["always"])
+            if made and column["name"] in {*self._names.values(), _WINDOW_ID}:
+                problems.append(
+                    f"its column {column['name']!r} is generated always, and takes no value of a "
+                    f"record; alter that, or rename the record's column in a transform"
+                )
         if problems:
             raise ConfigError(problems, subject=f"table {self.table.fullname}")
 
@@ -118,20 +140,38 @@ class RowWriter:
         """Insert all rows of a file."""
         with pq.ParquetFile(path) as file:
             for batch in _small_batches(file):
-                rows = batch.to_pylist()
+                rows = self._rows(batch)
                 for row in rows:
                     row[_WINDOW_ID] = window_id
-                    for name, convert in self._convert.items():
-                        if row[name] is not None:
-                            row[name] = convert(row[name])
+                    for key, convert in self._convert.items():
+                        if row[key] is not None:
+                            row[key] = convert(row[key])
                 if rows:
                     self._insert(connection, rows)
+
+    def _rows(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+        """Values by the keys of their columns. Raises `ConfigError` for times of other years."""
+        columns = [_in_utc(column) for column in batch.columns]
+        try:
+            return list(pa.RecordBatch.from_arrays(columns, list(self._names)).to_pylist())
+        except (OverflowError, ValueError):
+            names = zip(self._names.values(), columns, strict=True)
+            far = [name for name, column in names if not _is_sayable(column)]
+            if not far:
+                raise
+        raise ConfigError(
+            f"a record has a time in {', '.join(map(repr, far))} that is in no year from 1 to 9999 "
+            f"(is its unit right?); change it in decode or transform, or use a sink of files (a "
+            f"path, s3://…)",
+            subject=f"table {self.table.fullname}",
+        )
 
     def _insert(self, connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
         try:
             connection.execute(self.table.insert(), rows)
         except (ValueError, sa.exc.StatementError):
-            names = {name for row in rows for name, value in row.items() if _has_nul(value)}
+            keys = {key for row in rows for key, value in row.items() if _has_nul(value)}
+            names = [self._names.get(key, key) for key in keys]
             if connection.dialect.name != "postgresql" or not names:
                 raise
         else:
@@ -159,6 +199,21 @@ def _small_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
                 yield batch.slice(start, rows)
 
 
+def _in_utc(column: pa.Array) -> pa.Array:
+    """The same instants: those at the ends of the calendar have a day in UTC, and not elsewhere."""
+    kind = column.type
+    zoned = pt.is_timestamp(kind) and kind.tz is not None
+    return column.cast(pa.timestamp(kind.unit, "UTC")) if zoned else column
+
+
+def _is_sayable(column: pa.Array) -> bool:
+    try:
+        column.to_pylist()
+    except (OverflowError, ValueError):
+        return False
+    return True
+
+
 def _has_nul(value: object) -> bool:
     if isinstance(value, str):
         return "\0" in value
@@ -167,11 +222,13 @@ def _has_nul(value: object) -> bool:
     return isinstance(value, list) and any(map(_has_nul, value))
 
 
-def _refuse_taken_names(schema: pa.Schema, *, sqlite: bool) -> None:
-    """SQLite takes names that differ in case for one."""
+def _refuse_names(schema: pa.Schema, dialect: sa.Dialect) -> None:
+    """SQLite takes names that differ in case for one; see `name_problem` for PostgreSQL."""
     problems, taken = [], {_WINDOW_ID: "the column in which the sink keeps the window's id"}
     for name in schema.names:
-        key = name.lower() if sqlite else name
+        if problem := name_problem(name, dialect.name):
+            problems.append(f"column {name!r} {problem}; rename it in decode or transform")
+        key = name.lower() if dialect.name == "sqlite" else name
         if key in taken:
             problems.append(f"column {name!r} has the name of {taken[key]}; rename it")
         taken.setdefault(key, f"column {name!r}")

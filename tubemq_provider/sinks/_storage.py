@@ -131,9 +131,14 @@ class LocalStorage:
             if exc.errno != errno.EXDEV:
                 raise
             temporary = target.with_name(f".{target.name}.{uuid4().hex}")
-            shutil.copyfile(source, temporary)
-            fsync_path(temporary)
-            temporary.replace(target)
+            try:
+                shutil.copyfile(source, temporary)
+                fsync_path(temporary)
+                temporary.replace(target)
+            except BaseException:
+                # `names` passes it over, so that nobody would find it to remove it.
+                temporary.unlink(missing_ok=True)
+                raise
         fsync_path(target.parent)
 
     def settle(self, names: Iterable[str]) -> None:
@@ -156,9 +161,16 @@ class LocalStorage:
         fsync_path(target.parent)
 
     def names(self, prefix: str) -> Iterable[str]:
-        """See `Storage.names`; files at work (with a dot in front) are passed over."""
-        for path in sorted((self.root / prefix).rglob("*")):
-            if path.is_file() and not path.name.startswith("."):
+        """See `Storage.names`; files at work (with a dot in front) are passed over. A directory
+        that goes away meanwhile has none; one that this user may not read raises `OSError`."""
+        found = [
+            Path(directory, name)
+            for directory, _, names in os.walk(self.root / prefix, onerror=_raise_unless_gone)
+            for name in names
+            if not name.startswith(".")
+        ]
+        for path in sorted(found):
+            if path.is_file():
                 yield path.relative_to(self.root).as_posix()
 
     def remove(self, names: Iterable[str]) -> None:
@@ -212,6 +224,11 @@ class StorageBook:
 
     def _name(self, key: str) -> str:
         return f"{self._directory}/{key}.json"
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def scheme_of(url: str) -> str:

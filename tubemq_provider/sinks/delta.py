@@ -13,6 +13,7 @@ airflow or pyspark, and leaves the order of steps to `_table_sink`.
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,13 @@ from tubemq_provider.sinks._delta_log import (
     shape_of,
     values_of,
 )
-from tubemq_provider.sinks._delta_rules import column_misfits, misfits, rules_of, type_problems
+from tubemq_provider.sinks._delta_rules import (
+    column_misfits,
+    hidden_type_problems,
+    misfits,
+    rules_of,
+    type_problems,
+)
 from tubemq_provider.sinks._delta_stats import stats_of
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
 from tubemq_provider.sinks._storage import LocalStorage, Storage
@@ -62,6 +69,7 @@ if TYPE_CHECKING:
 __all__ = ["DeltaSink", "application_id"]
 
 _FORCED: Final = 100
+_ESCAPE: Final = re.compile(r"\\|%[0-9A-Fa-f]{2}")
 _FIRST_COMMIT: Final = f"_delta_log/{0:020}.json"
 
 
@@ -113,6 +121,13 @@ class DeltaSink(TableSink):
         self._evolution = checked_evolution(schema_evolution)
         self._options = dict(storage_options or {})
         self._storage = storage_for(str(url), self._options)
+        if isinstance(self._storage, LocalStorage) and _ESCAPE.search(self._storage.url):
+            # Else it would go by the log of another table.
+            raise ConfigError(
+                f"{self._storage.url} has a backslash or an escape such as %20 in it, which "
+                f"deltalake decodes: it would open another directory; choose another path",
+                subject="sink",
+            )
         self.identity = identity or f"delta:{self._storage.url}"
         self._local = self._staging_area(staging_root)
         remote = staging_root is None and not isinstance(self._storage, LocalStorage)
@@ -207,7 +222,8 @@ class DeltaSink(TableSink):
 
     def _refuse_columns(self, table: DeltaTable | None, schema: pa.Schema) -> None:
         there = () if table is None else [field.name for field in table.schema().fields]
-        if problems := [*case_problems(schema, there), *type_problems(schema)]:
+        problems = [*case_problems(schema, there), *type_problems(schema)]
+        if problems := problems or hidden_type_problems(table, schema):
             raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
     def _wanted(self, table: DeltaTable, now: Shape, schema: pa.Schema) -> Shape:

@@ -44,6 +44,7 @@ from tubemq_provider.sinks._table_sink import (
     CommitRefused,
     CommitUnclear,
     StagedWindow,
+    TableChanged,
     TableSink,
     TableWindow,
     data_of,
@@ -54,7 +55,7 @@ from tubemq_provider.sinks._unsigned import unsigned_problems
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import BoundaryBook
+from tubemq_provider.windows.protocols import BoundaryBook, Staging
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,6 +126,7 @@ class IcebergSink(TableSink):
         self._identifier = identifier
         self._storage_options = storage_options
         self._known_storage: tuple[Storage, FinalArea] | None = None
+        self._known_id = ""
         self._columns = columns_of(None, ())
         self._evolution = checked_evolution(schema_evolution)
         self._schema: pa.Schema | None = None
@@ -157,7 +159,27 @@ class IcebergSink(TableSink):
                     options["allow_http"] = "true"
             storage = storage_for(table.location(), options)
             self._known_storage = storage, FinalArea(storage.url, options)
+            self._known_id = str(table.metadata.table_uuid)
         return self._known_storage
+
+    def _refuse_another(self, table: Table | None) -> None:
+        """Raises `TableChanged` if files and markers are where another table is, or was: entries of
+        files that are elsewhere make a table that nobody can read."""
+        found = None if table is None else str(table.metadata.table_uuid)
+        if self._known_id and found != self._known_id:
+            raise TableChanged(
+                f"Iceberg table {self._identifier} was dropped, renamed or made anew while a "
+                f"window was written; nothing of the window is in it, a retry goes by what is "
+                f"there then"
+            )
+
+    def begin(self, plan: WindowPlan, attempt: str) -> Staging:
+        """See `Sink.begin`. What was known of a table that was here before is forgotten."""
+        with suppress(TableChanged):
+            self._refuse_another(self._table())
+            return super().begin(plan, attempt)
+        self._known_storage, self._known_marker_store, self._known_id = None, None, ""
+        return super().begin(plan, attempt)
 
     def _final_area(self) -> FinalArea | None:
         if self._stages_locally:
@@ -194,6 +216,7 @@ class IcebergSink(TableSink):
 
     def _prepare(self, staged: StagedWindow | None) -> None:
         table = self._table()
+        self._refuse_another(table)
         if staged is not None:
             self._refuse_columns(table, staged.schema)
         if table is None:
@@ -251,6 +274,7 @@ class IcebergSink(TableSink):
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
         table = self._existing_table()
+        self._refuse_another(table)
         if _snapshot_of(table, window.plan.window_id) is not None:
             raise CommitRefused(f"window {window.plan.window_id} is in the table")
         if problems := self._misfits(table, window):

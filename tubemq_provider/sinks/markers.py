@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from tubemq_provider.files.durable import missing_root
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
-from tubemq_provider.sinks._storage import StorageBook
+from tubemq_provider.sinks._storage import LocalStorage, StorageBook
 from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
@@ -29,7 +30,8 @@ __all__ = ["MarkerSink"]
 
 
 class MarkerSink:
-    """Markers of windows in `book`; boundaries of time windows in `boundaries`, if there are any.
+    """Markers of windows in `book`; boundaries of time windows in `boundaries`, if there are any;
+    `root` is the directory of both, if it is one.
 
     `identity` is part of every window id. `exactly_once` says what this sink proves: a window is
     done once. See `Sink` for what each method promises; nothing is staged.
@@ -39,9 +41,15 @@ class MarkerSink:
     exactly_once = True
 
     def __init__(
-        self, book: BoundaryBook, *, identity: str, boundaries: BoundaryBook | None = None
+        self,
+        book: BoundaryBook,
+        *,
+        identity: str,
+        boundaries: BoundaryBook | None = None,
+        root: Path | None = None,
     ) -> None:
         self._book = book
+        self._root = root
         self._boundaries = boundaries
         self.identity = identity
 
@@ -55,6 +63,7 @@ class MarkerSink:
             StorageBook(storage, "windows"),
             identity=f"markers:{storage.url}",
             boundaries=StorageBook(storage, "_boundaries"),
+            root=storage.root if isinstance(storage, LocalStorage) else None,
         )
 
     def __repr__(self) -> str:
@@ -75,6 +84,10 @@ class MarkerSink:
     def window_ids(self) -> Iterable[str]:
         """Ids of windows that are done."""
         return self._book.listing()
+
+    def missing(self) -> str | None:
+        """See `PlacedSink`."""
+        return None if self._root is None else missing_root(self._root)
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """Nothing is staged here."""

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.durable import missing_root
 from tubemq_provider.files.staging import StagingArea, verified_files
 from tubemq_provider.sinks._database_address import overruling
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
-from tubemq_provider.sinks._sql_address import normal_address, parse_address
+from tubemq_provider.sinks._sql_address import name_problem, normal_address, parse_address
 from tubemq_provider.sinks._sql_errors import plain_errors
 from tubemq_provider.sinks._storage import as_document
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
@@ -90,6 +91,7 @@ class SqlSink:
         schema, _, self._name = table.rpartition(".")
         self._schema = schema or None
         self._target = table
+        self._refuse_names(schema)
         self._given_identity = identity
         typed = identity or self._typed_identity
         self._staging = (
@@ -99,6 +101,13 @@ class SqlSink:
 
     def __repr__(self) -> str:
         return f"SqlSink({self._address!r}, {self._target!r})"
+
+    def _refuse_names(self, schema: str) -> None:
+        backend = self._url.get_backend_name()
+        parts = [("schema", schema)] * bool(schema) + [("table", self._name)]
+        found = [(what, name, name_problem(name, backend)) for what, name in parts]
+        if problems := [f"{what} {name!r} {why}" for what, name, why in found if why]:
+            raise ConfigError(problems, subject="sink")
 
     @property
     def address(self) -> str:
@@ -181,6 +190,12 @@ class SqlSink:
                 connection.scalars(table.select().with_only_columns(table.c.id).where(mine))
             )
 
+    def missing(self) -> str | None:
+        """See `PlacedSink`. SQLite makes a file that is not there; a server answers for itself."""
+        if self._url.get_backend_name() != "sqlite":
+            return None
+        return missing_root(Path(str(self._url.database)), make="touch")
+
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A fresh local directory."""
         return self._staging.begin(plan, attempt)
@@ -193,6 +208,7 @@ class SqlSink:
         writer = RowWriter(self._name, self._schema, columns, self._engine.dialect)
         if writer.is_there(self._engine):
             writer.check(self._engine)
+            writer.check_given(self._engine)
 
     @plain_errors
     def publish(
@@ -320,7 +336,7 @@ class SqlSink:
         from sqlalchemy.pool import NullPool
 
         options: dict[str, Any] = {}
-        if self._url.get_backend_name() == "sqlite":
+        if self._url.get_backend_name() == "sqlite" and "timeout" not in self._url.query:
             options["connect_args"] = {"timeout": LOCK_WAIT_S}
         try:
             # Tasks fork, and a run needs few connections: none is kept.
@@ -408,6 +424,8 @@ class SqlSink:
     def _exists(self, name: str) -> bool:
         import sqlalchemy as sa
 
+        if self.missing() is not None:  # SQLite makes the file for whoever only looks
+            return False
         if name not in self._known_tables and sa.inspect(self._engine).has_table(
             name, schema=self._schema
         ):

@@ -70,3 +70,48 @@ def test_a_number_of_a_function_does_not_become_infinite(schema: str) -> None:
         decode(spec, [b"small", b"big"])
     rows, _ = decode({**spec, "schema": schema.replace("float", "double")}, [b"big"])
     assert "1e+39" in str(rows)
+
+
+def times(records: Any) -> Any:
+    """A function whose columns are instants."""
+    late = any(body == b"late" for body in records["value"].to_pylist())
+    begin = 1_763_942_400_000_000 + (1 if late else 0)
+    rows = [begin, None][: records.num_rows]
+    plain = pa.array(rows, pa.timestamp("us"))
+    berlin = pa.array([row and row - 3_600_000_000 for row in rows], pa.timestamp("us"))
+    berlin = berlin.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us", "Europe/Berlin"))
+    nested = pa.array([[row] for row in rows], pa.list_(pa.timestamp("us")))
+    return pa.RecordBatch.from_arrays([plain, berlin, nested], ["plain", "berlin", "nested"])
+
+
+@pytest.mark.parametrize("schema", ["plain date", "berlin date", "nested array<date>"])
+def test_an_instant_of_a_function_does_not_become_a_day_without_its_time(schema: str) -> None:
+    spec = {"format": "function", "function": f"{__name__}.times", "schema": schema}
+    rows, _ = decode(spec, [b"x", b"x"])
+    assert "datetime.date(2025, 11, 24)" in str(rows[0])
+    assert "date(" not in str(rows[1])
+    with pytest.raises(pa.ArrowInvalid, match="has a time of day, which a date32"):
+        decode(spec, [b"late"])
+
+
+@pytest.mark.parametrize(
+    ("schema", "body"),
+    [
+        ("at timestamp_ntz", '{"at": "%s"}'),
+        ("s struct<at: timestamp_ntz>", '{"s": {"at": "%s"}}'),
+        ("l array<timestamp_ntz>", '{"l": [null, "%s"]}'),
+    ],
+)
+def test_an_instant_without_a_zone_is_not_moved_to_another_one(schema: str, body: str) -> None:
+    """As in CSV, one with a zone makes the record bad; it was moved to UTC without a word."""
+    texts = ["2026-11-21 08:15:00", "2026-11-21T08:15:00.000001", "2026-11-21T08:15:00+02:00"]
+    bodies = [(body % text).encode() for text in [*texts, "2026-11-21T08:15:00Z", "soon"]]
+    bodies.append((body % "x").replace('"x"', "null").encode())
+    rows, bad = decode({"format": "json", "schema": schema}, bodies)
+    assert [entry.position for entry in bad] == [2, 3, 4]
+    assert "datetime.datetime(2026, 11, 21, 8, 15)" in str(rows[0])
+    assert "datetime.datetime(2026, 11, 21, 8, 15, 0, 1)" in str(rows[1])
+    assert len(rows) == 3
+    zoned = schema.replace("_ntz", "")
+    rows, bad = decode({"format": "json", "schema": zoned}, bodies[:4])
+    assert len(rows) == 4

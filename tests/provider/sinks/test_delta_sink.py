@@ -364,3 +364,13 @@ def test_the_reference_names_the_table_without_secrets(
     assert marker is not None
     assert marker.ref == "s3://delta/named"
     assert "hush" not in f"{remote!r} {remote.identity} {marker!r}"
+
+
+def test_a_path_that_deltalake_takes_for_another_one_is_refused(tmp_path: Path) -> None:
+    """It went by the log of `a b`, and without one it failed at every try."""
+    for name in ("a%20b", "a\\b"):
+        with pytest.raises(ConfigError, match="it would open another directory"):
+            DeltaSink(tmp_path / name)
+    sink = DeltaSink(tmp_path / "100% a b")
+    assert publish(sink, plan_of(sink)).won
+    assert rows_of(sink.storage.url) == written_by("a")

@@ -25,7 +25,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import OffsetRange
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.writer import StagedWriter
-from tubemq_provider.sinks._table_sink import CommitUnclear
+from tubemq_provider.sinks._table_sink import CommitUnclear, TableChanged
 from tubemq_provider.sinks.iceberg import IcebergSink
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.errors import SinkDamaged
@@ -297,6 +297,28 @@ def test_a_table_dropped_under_an_open_sink_is_an_error(sink: IcebergSink, root:
 
     with pytest.raises(SinkDamaged, match="gone"):
         sink.publish(staging, plan_of(sink, 2), COUNTS, drop)
+
+
+@pytest.mark.parametrize("open_table", [iceberg, iceberg_in_place])
+@pytest.mark.parametrize("place", ["elsewhere", None])
+def test_a_table_made_anew_while_a_window_is_written_gets_no_entries_of_other_files(
+    place: str | None, open_table: Callable[[Path], IcebergSink], root: Path
+) -> None:
+    """The files are where the table was, and the marker is that one's: readers of the new one
+    stopped at files that are not there."""
+    sink = open_table(root)
+    publish(sink, plan_of(sink), "one")
+    staging = sink.begin(plan_of(sink, 2), "two")
+    stage(staging, "two")
+    catalog, schema = iceberg_catalog(root), table_at(root).schema()
+    catalog.drop_table(NAME)
+    catalog.create_table(NAME, schema, location=place and f"file://{root}/{place}")
+    with pytest.raises(TableChanged, match="made anew while a window was written"):
+        sink.publish(staging, plan_of(sink, 2), COUNTS, ignore)
+    assert rows_at(root) == Counter()
+    assert publish(sink, plan_of(sink, 2), "again").won
+    assert rows_at(root) == written_by("again")
+    assert open_table(root).marker(plan_of(sink, 2).window_id) is not None
 
 
 def test_columns_that_do_not_fit_are_refused_and_leave_nothing(

@@ -83,3 +83,11 @@ def test_a_marker_that_was_edited_is_refused_with_its_place(tmp_path: Path) -> N
     path.write_text(path.read_text().replace('"1:0"', '"1:7"'))
     with pytest.raises(SinkDamaged, match=plan.window_id):
         MarkerSink.at(tmp_path / "done").marker(plan.window_id)
+
+
+def test_markers_of_a_directory_that_is_not_mounted_are_missed(tmp_path: Path) -> None:
+    sink = MarkerSink.at(tmp_path / "done")
+    assert "not mounted" in str(sink.missing())
+    publish(sink, plan_of(sink), "a")
+    assert MarkerSink.at(tmp_path / "done").missing() is None
+    assert MarkerSink.at("s3://lake/done", storage_options={"region": "x"}).missing() is None

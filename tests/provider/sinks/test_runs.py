@@ -90,7 +90,7 @@ SINKS: dict[str, tuple[Callable[[Path], Sink], Callable[[Sink, Path], Values], l
 }
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", ["parquet", "delta", "object_store", "jdbc"])
 def test_a_lake_that_is_not_mounted_gets_no_window_on_the_disk_below(
     kind: str, tmp_path: Path
 ) -> None:
@@ -129,7 +129,7 @@ class ByHour:
         return dict.fromkeys(KEYS, 28 * entries)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", ["parquet", "delta", "object_store", "jdbc"])
 def test_hours_of_a_lake_that_is_not_mounted_are_not_written_to_the_disk_below(
     kind: str, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, TableFeatures
 
 from tests.provider.sinks.object_server import object_server
 from tests.provider.sinks.openers import iceberg_catalog
@@ -337,6 +337,38 @@ def test_a_column_that_delta_must_be_told_of_is_refused(tmp_path: Path) -> None:
     sink = DeltaSink(tmp_path / "t", schema_evolution="add_columns")
     with pytest.raises(ConfigError, match="has not the feature timestampNtz; cast it"):
         publish(sink, 2, {**OLD, "at": pa.array([1, 2, 3], pa.timestamp("us"))})
+
+
+@pytest.mark.parametrize("first", ["records", "none"])
+def test_instants_without_a_zone_in_a_map_leave_the_table_as_it_is(
+    first: str, tmp_path: Path
+) -> None:
+    """deltalake added the columns to the table of an empty window, and told readers nothing of
+    their type: nobody could open the table again."""
+    sink, kind = DeltaSink(tmp_path / "t"), pa.map_(pa.string(), pa.timestamp("us"))
+    if first == "none":
+        empty = IngestCounts({"1:0": 0, "1:1": 0})
+        sink.publish(sink.begin(plan_of(sink), "a"), plan_of(sink), empty, ignore)
+    for inside in (kind, pa.struct([("x", pa.list_(kind))])):
+        columns = {**OLD, "at": pa.array([None] * 3, inside)}
+        with pytest.raises(ConfigError, match="column 'at' has instants without a zone in a map"):
+            sink.check_columns(schema_of(columns))
+        with pytest.raises(ConfigError, match="column 'at' has instants without a zone in a map"):
+            publish(sink, 2, columns)
+    zoned = pa.map_(pa.string(), pa.timestamp("us", tz="UTC"))
+    publish(sink, 2, {**OLD, "at": pa.array([None] * 3, zoned)})
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table().num_rows == 3
+
+
+def test_a_map_of_instants_without_a_zone_goes_where_readers_know_them(tmp_path: Path) -> None:
+    publish(DeltaSink(tmp_path / "t"), 1, OLD)
+    feature = TableFeatures.TimestampWithoutTimezone
+    table = DeltaTable(tmp_path / "t")
+    table.alter.add_feature(feature, allow_protocol_versions_increase=True)
+    sink = DeltaSink(tmp_path / "t", schema_evolution="add_columns")
+    kind = pa.map_(pa.string(), pa.timestamp("us"))
+    publish(sink, 2, {**OLD, "at": pa.array([[("a", 1)]] * 3, kind)})
+    assert DeltaTable(tmp_path / "t").to_pyarrow_table()["at"].null_count == 3
 
 
 def test_a_new_column_may_not_become_a_rule(tmp_path: Path) -> None:

@@ -461,3 +461,11 @@ def test_an_address_that_leads_elsewhere_needs_a_name_of_its_own(url: str) -> No
     with pytest.raises(ConfigError, match="give identity="):
         SqlSink(url, "orders")
     assert SqlSink(url, "orders", identity="elsewhere").identity == "elsewhere"
+
+
+def test_an_address_says_how_long_sqlite_waits(tmp_path: Path) -> None:
+    """`timeout` is one of the parameters that an address may have."""
+    for parameter, waits_ms in (("", LOCK_WAIT_S * 1000), ("?timeout=0.5", 500)):
+        sink = jdbc(f"sqlite:///{tmp_path}/lake.db{parameter}", "orders", tmp_path / "staging")
+        with sink._engine.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == waits_ms

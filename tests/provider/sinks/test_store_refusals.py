@@ -18,6 +18,7 @@ import pytest
 
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.locations import Location, location_at
 from tubemq_provider.sinks._delta_errors import gist
 from tubemq_provider.sinks._object_storage import ObjectStorage
 from tubemq_provider.sinks.delta import DeltaSink
@@ -101,7 +102,15 @@ def told_of_storage(options: dict[str, str], source: Path) -> Opened:
         "rename": lambda: storage.rename("x", "y"),
         "names": lambda: list(storage.names("data")),
         "remove": lambda: storage.remove(["x"]),
+        "upload": lambda: uploaded(location_at("s3://lake/orders", options)),
     }
+
+
+def uploaded(location: Location) -> None:
+    """A small file, which is one request when it is finished."""
+    output = location.create("x")
+    output.stream.write(b"PAR1")
+    output.finish()
 
 
 @pytest.mark.parametrize("status", [400, 401, 403])
@@ -127,8 +136,23 @@ def test_a_file_that_is_missing_is_missing_still(tmp_path: Path) -> None:
         storage = ObjectStorage("s3://lake/orders", options)
         assert storage.read("x.json") is None
         storage.remove(["x"])
-        with pytest.raises(FileNotFoundError):
-            storage.swap("x.json", {}, {})
+        for ask in (
+            lambda: storage.swap("x.json", {}, {}),
+            lambda: uploaded(location_at("s3://lake/orders", options)),
+        ):
+            with pytest.raises(FileNotFoundError, match="404 Not Found") as caught:
+                ask()
+            assert "HUSH" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("name", ["new#1", "new?1", "#"])
+def test_an_address_that_means_another_prefix_is_refused(name: str) -> None:
+    """obstore leaves out what is behind these signs, so that a try of `s3://lake/new#1` that was
+    discarded took away all that is under `s3://lake/new`."""
+    url = f"s3://lake/{name}"
+    for open_place in (ObjectStoreSink, DeltaSink, lambda place: location_at(place, {}).stored()):
+        with pytest.raises(ConfigError, match=r"question mark|without the characters @ \? #"):
+            open_place(url)
 
 
 @pytest.mark.parametrize(

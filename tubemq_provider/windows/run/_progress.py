@@ -207,14 +207,23 @@ def _begin_alike(one: WindowPlan, other: WindowPlan) -> bool:
     ) and all(mine[key] == yours[key] for key in mine.keys() & yours.keys())
 
 
-def history_lost(plan: WindowPlan, seq: int) -> SinkHistoryLost:
-    """The refusal to write a window that counts as published."""
+def history_lost(plan: WindowPlan, seq: int, sink: str) -> SinkHistoryLost:
+    """The refusal to write a window that counts as published; `sink` is the sink's identity."""
+    start, end = (
+        json.dumps({plan.topic: {key: pair[side] for key, pair in plan.ranges.items()}})
+        for side in (0, 1)
+    )
     return SinkHistoryLost(
-        f"window {plan.window_id} counts as published (all windows up to {seq} are), but the sink "
-        f"has no marker of it; compaction or the sink's own retention may have taken it, and "
-        f"writing it again could store its records twice. Run a new window instead of repeating "
-        f"this one, or write these offsets as an explicit window with on_other_scope='start_anew': "
-        f"{ {key: list(value) for key, value in plan.ranges.items()} }"
+        f"window {plan.window_id} counts as published (all windows up to {seq} are), but {sink} "
+        f"has no marker of it, and writing it again could store its records twice.\n"
+        f"  - If the table or directory was moved, renamed, made anew or restored from an older "
+        f"copy: bring back the one that has the window, and clear this task again.\n"
+        f"  - If the window was removed on purpose (retention, a table made anew): leave this "
+        f"task as it is. New runs go on behind window {seq}.\n"
+        f"  - If its records are missing and are to be there (look for them first): write these "
+        f"offsets again as an explicit window, with the same connection, group and sink: "
+        f"TubeMQWindowIngestOperator(starting_offsets={start}, ending_offsets={end}, "
+        f"policies=IngestPolicies(on_other_scope='start_anew'))"
     )
 
 

@@ -321,7 +321,7 @@ class ClaimedRun(CursorRun):
         now = self._now
         written = now.marker or now.replacing
         if now.plan is not None and written is None and self._known().published(now.plan):
-            raise history_lost(now.plan, now.plan.seq or 0)
+            raise history_lost(now.plan, now.plan.seq or 0, self._sink.identity)
 
     def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
         """A try that slept for long may find its window published and its marker gone again."""
@@ -335,7 +335,7 @@ class ClaimedRun(CursorRun):
         marker = self._sink.marker(plan.window_id)
         yield "marker read again"
         if marker is None:
-            raise history_lost(plan, plan.seq or 0)
+            raise history_lost(plan, plan.seq or 0, self._sink.identity)
 
     def _refuse_reset_within(self, plan: WindowPlan) -> None:
         """A log that was cut and grew again has records that a reset gave to a later window."""

@@ -262,7 +262,7 @@ class CursorRun(WindowRun):
 
     def _refuse_unmarked(self, plan: WindowPlan) -> None:
         if (plan.seq or 0) <= self._position().seq:
-            raise history_lost(plan, self._position().seq)
+            raise history_lost(plan, self._position().seq, self._sink.identity)
 
     def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
         """A try that slept for long may find its window published and its marker gone again."""
@@ -276,7 +276,7 @@ class CursorRun(WindowRun):
         marker = self._sink.marker(plan.window_id)
         yield "marker read again"
         if marker is None:
-            raise history_lost(plan, cursor.seq)
+            raise history_lost(plan, cursor.seq, self._sink.identity)
 
     def _arrive(self, plan: WindowPlan) -> Iterator[str]:
         """The position moves on if the window is the next one."""

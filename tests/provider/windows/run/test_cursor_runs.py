@@ -217,8 +217,12 @@ def test_a_window_whose_marker_was_taken_away_is_not_written_again(world: World)
     world.log.append("1:0")
     world.run(task="b").run()
     del world.sink.windows[world.id(1)]
-    with pytest.raises(SinkHistoryLost, match="explicit window"):
+    with pytest.raises(SinkHistoryLost, match="explicit window") as caught:
         world.run(task="a").run()
+    said = str(caught.value)
+    assert f"{world.sink.identity} has no marker of it" in said
+    assert "bring back the one that has the window" in said
+    assert 'starting_offsets={"orders": {"1:0": ' in said
 
 
 def test_a_sleeping_try_does_not_write_a_window_that_came_and_went(world: World) -> None:
