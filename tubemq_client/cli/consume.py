@@ -244,10 +244,27 @@ def _follow(
             word = {"earliest": bounds.min_offset, "latest": bounds.max_offset}
             consumer.assign(partition, from_.offsets.get(partition, word.get(from_.word or "")))
         told: dict[Partition, str] = {}
+        followed, look_at = sorted(ends), 0.0
         while not sink.full:
-            moved = [_pull_on(consumer, partition, sink, told) for partition in sorted(ends)]
+            if not keys and time.monotonic() >= look_at:
+                followed = _grown(consumer, followed)
+                look_at = time.monotonic() + config.metadata_period_ms / 1000
+            moved = [_pull_on(consumer, partition, sink, told) for partition in followed]
             if not any(moved) and not sink.full:
                 time.sleep(_IDLE_S)
+
+
+def _grown(consumer: AssignedConsumer, followed: list[Partition]) -> list[Partition]:
+    """What is followed, and what the topic has got since. A master that is away is asked later."""
+    try:
+        new = consumer.partitions().keys() - set(followed)
+    except errors.TubeMQError as error:
+        if not error.retriable:
+            raise
+        return followed
+    if new:
+        note(f"new: {_keys(list(new))}")
+    return sorted([*followed, *new])
 
 
 def _assigned(config: ConsumerConfig) -> AssignedConsumer:
@@ -276,7 +293,7 @@ def _pull_on(
     held = False
     try:
         if partition not in consumer.assignment:
-            consumer.assign(partition)
+            consumer.assign(partition, position="earliest")  # a new one has nothing old
         held = True
         moved = _pull(consumer, partition, sink)
     except errors.TubeMQError as error:

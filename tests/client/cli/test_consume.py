@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -237,3 +238,24 @@ def test_following_goes_on_where_something_passes(
     assert set(found.out.split()) == {f"n{n}" for n in range(20)}
     assert "it is tried again" in found.err
     assert "its records will be delivered again" in found.err
+
+
+def test_following_reads_partitions_that_the_topic_gets(
+    run: Run,
+    mq: EmbeddedTubeMQ,
+    filled: str,
+    settings: ClientSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def grow() -> None:
+        mq.add_topic(TopicSpec(filled, stores=2, partitions=3))
+        with Producer(settings) as producer:
+            producer.send(filled, b"in a new one", partition=Partition(1, filled, 2))
+
+    monkeypatch.setenv("TUBEMQ_METADATA_PERIOD_MS", "0")
+    options = ("consume", filled, "--follow", "--group", "cli_grown", "-o", "raw")
+    later = threading.Timer(0.2, grow)
+    later.start()
+    found = run(*options, "--from", "latest", "--limit", 1, "--seconds", 10)
+    later.join()
+    assert found.out == "in a new one\n"
