@@ -222,7 +222,8 @@ class RocketMQLagSensor(_RocketMQSensor):
         """One look at the ends and the group's offsets."""
         arguments = parse(LagArguments, self._given())
         hook = RocketMQHook(self.rocketmq_conn_id)
-        ends, committed = self._ends(), hook.group_offsets(self.topic, self.group)
+        # Ends last: what a live group commits meanwhile would else be taken for a shorter log.
+        committed, ends = hook.group_offsets(self.topic, self.group), self._ends()
         lag, shorter = lag_between(ends, committed, SPACE).total, regressed(ends, committed)
         report = {"topic": self.topic, "group": self.group, "end": self.end, "lag": lag}
         report["regressed"] = shorter

@@ -84,11 +84,15 @@ class RocketMQOffsetTrigger(WaitingTrigger):
         """One look at queues, ends and, if asked for, the brokers' clocks and a group's offsets."""
         if self.instant is not None and not await self._is_over(client, self.instant):
             return False
+        committed = None
+        if self.group is not None:
+            # Before the ends: what is committed meanwhile would else seem to lie beyond them.
+            committed = await client.group_offsets(self.topic, self.group)
         ends = await client.ends(self.topic, stable=self.stable)
         at = {queue.key: found.max_offset for queue, found in ends.items()}
         if not at or any(at.get(key, -1) < offset for key, offset in self.until.items()):
             return False
-        return self.group is None or await self._is_behind(client, self.group, ends)
+        return committed is None or self._is_behind(ends, committed)
 
     async def _is_over(self, client: Metadata, instant: str) -> bool:
         milliseconds = milliseconds_of(datetime.fromisoformat(instant))
@@ -98,10 +102,9 @@ class RocketMQOffsetTrigger(WaitingTrigger):
             return False
         return True
 
-    async def _is_behind(
-        self, client: Metadata, group: str, ends: Mapping[Queue, QueueEnds]
+    def _is_behind(
+        self, ends: Mapping[Queue, QueueEnds], committed: Mapping[Queue, int | None]
     ) -> bool:
-        committed = await client.group_offsets(self.topic, group)
         return (
             bool(regressed(ends, committed))
             or lag_between(ends, committed, SPACE).total >= self.min_lag
