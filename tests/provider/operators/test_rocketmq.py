@@ -297,3 +297,26 @@ def test_what_a_live_group_commits_while_a_sensor_looks_is_no_shorter_queue(
         )
 
     assert (found.is_done, found.xcom_value["regressed"]) == (False, {})
+
+
+def test_an_instant_is_over_once_what_was_stored_before_it_is_on_disk(
+    rocketmq, monkeypatch
+) -> None:
+    """A window that ends there would not be ready before."""
+    hour = timedelta(hours=1)
+    with monkeypatch.context() as patched:  # the brokers' clock, an hour ago
+        clock = SimpleNamespace(
+            time_ns=lambda: time.time_ns() - hour // timedelta(microseconds=1) * 1000
+        )
+        patched.setattr("rocketmq_client.embedded.storage.time", clock)
+        rocketmq.hold_flush()
+        produce(rocketmq, 3)
+    sensor = RocketMQPartitionReadySensor(
+        task_id="wait", topic="orders", until=datetime.now(UTC) - hour / 2
+    )
+    assert not sensor.poke({}).is_done
+    sensor.end = "latest"
+    assert sensor.poke({}).is_done
+    sensor.end = "stable"
+    rocketmq.hold_flush(held=False)
+    assert sensor.poke({}).is_done

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -160,6 +162,22 @@ def test_a_deferred_sensor_waits_until_an_instant_is_over_at_the_brokers(
     assert not looked(trigger)
     over = RocketMQOffsetTrigger(topic="orders", instant=before.isoformat())
     assert fired(over) == {"status": "ready"}
+
+
+def test_an_instant_is_over_once_what_was_stored_before_it_is_on_disk(
+    rocketmq: EmbeddedRocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time_ns()
+    with monkeypatch.context() as patched:  # the brokers' clock, an hour ago
+        clock = SimpleNamespace(time_ns=lambda: now - 3_600 * 10**9)
+        patched.setattr("rocketmq_client.embedded.storage.time", clock)
+        rocketmq.hold_flush()
+        produce(rocketmq, 3)
+    instant = (datetime.now(UTC) - timedelta(minutes=30)).isoformat()
+    assert not looked(RocketMQOffsetTrigger(topic="orders", instant=instant))
+    assert looked(RocketMQOffsetTrigger(topic="orders", instant=instant, stable=False))
+    rocketmq.hold_flush(held=False)
+    assert looked(RocketMQOffsetTrigger(topic="orders", instant=instant))
 
 
 def test_what_no_waiting_cures_is_said(
