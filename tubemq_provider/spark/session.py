@@ -54,6 +54,7 @@ _LEFT_OUT = (
     *("_core/flow_control.py", "_core/group.py", "_core/group_options.py"),
     "_core/last_errors.py",
     *("_io/member_face.py", "sync/_member.py", "sync/assigned_consumer.py", "sync/consumer.py"),
+    *("_core/outgoing.py", "sync/admin.py", "sync/pulling.py"),
 )
 """What a task never imports: how windows are planned, run and published, asyncio, metrics, members
 of groups."""
