@@ -88,7 +88,7 @@ class EmbeddedBroker:
     def end(self) -> None:
         """Its process is gone."""
         self.running = False
-        self.groups = Groups()
+        self.groups = Groups(self.groups.known)
 
     async def handle(self, request: Command, channel: Channel) -> Command:
         """The answer to one request; a pull may take its time."""
@@ -96,6 +96,7 @@ class EmbeddedBroker:
             self._check(request)
             if request.code == 11:
                 self._queue(request, right=4)
+                self.groups.known.add(request.fields.get("consumerGroup", ""))
                 found: Awaitable[Command] = self.pulls.pull(request, channel)
                 return await found
             handler = self._handlers.get(request.code)
@@ -276,9 +277,12 @@ class EmbeddedBroker:
 
     def _update_offset(self, request: Command, _channel: Channel) -> Command:
         fields = request.fields
+        group = fields.get("consumerGroup", "")
+        if group not in self.groups.known:
+            raise Refused(26, f"Group {group} not exist!")
         self._topic(fields.get("topic", ""))
         key = (
-            fields.get("consumerGroup", ""),
+            group,
             fields.get("topic", ""),
             int_field(request, "queueId"),
         )
