@@ -241,3 +241,14 @@ def test_a_broker_waits_for_its_port_when_it_is_started_again(rocketmq) -> None:
     rocketmq.start_broker()
 
     assert rocketmq.do(lambda broker: broker.address)[1] == port
+
+
+def test_a_name_server_that_has_just_started_is_not_the_only_one_that_is_asked(rocketmq) -> None:
+    fill(rocketmq)
+    with EmbeddedRocketMQ() as young:
+        settings = ClientSettings((young.name_server, rocketmq.name_server))
+        with Metadata(settings) as metadata, RangeReader(settings, group="g") as reader:
+            (queue,) = metadata.topic("orders").readable()
+            assert sum(map(len, reader.read(QueueRange(queue, 0, 300)))) == 300
+            with pytest.raises(errors.UnknownTopic, match="oders"):
+                metadata.topic("oders")
