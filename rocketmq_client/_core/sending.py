@@ -100,11 +100,10 @@ class Sending:
 
     def _single(self, topic: str, message: OutgoingMessage) -> _Outgoing:
         check_record(message)
-        if not message.body and not held_back_by(
-            message
-        ):  # 5.x brokers fail on a request without a body
+        body = bytes(message.body)  # of a view of numbers, `len` is not the bytes
+        if not body and not held_back_by(message):  # 5.x brokers fail on a request without a body
             return self._batch(topic, [message])
-        body, sys_flag = self._packed(message.body)
+        body, sys_flag = self._packed(body)
         message_id = self.next_id()
         properties = property_text(message, message_id)
         return _Outgoing(
@@ -117,7 +116,7 @@ class Sending:
         for message, message_id in zip(messages, ids, strict=True):
             check_in_batch(message)
             properties = property_text(message, message_id, MOST_IN_A_BATCH).encode()
-            elements.append(BatchElement(message.flag, message.body, properties))
+            elements.append(BatchElement(message.flag, bytes(message.body), properties))
         body = encode_batch(elements)
         self._check_size(body)
         wait = encode_properties({WAIT: "true"})

@@ -6,6 +6,7 @@ import gc
 import socket
 import threading
 import time
+from array import array
 
 import pytest
 
@@ -252,3 +253,12 @@ def test_a_name_server_that_has_just_started_is_not_the_only_one_that_is_asked(r
             assert sum(map(len, reader.read(QueueRange(queue, 0, 300)))) == 300
             with pytest.raises(errors.UnknownTopic, match="oders"):
                 metadata.topic("oders")
+
+
+def test_a_view_of_numbers_is_sent_whole(rocketmq) -> None:
+    body = memoryview(array("I", [1, 2, 3]))
+    with Producer(rocketmq.settings) as producer:
+        queue = producer.send("orders", body).queue
+        producer.send_batch("orders", [OutgoingMessage(body), OutgoingMessage(bytearray(b"x"))])
+
+    assert bodies(rocketmq, queue, 0, 3)[0] == [bytes(body), bytes(body), b"x"]
