@@ -202,7 +202,7 @@ def message_of(queue: Queue, record: StoredRecord, body: bytes) -> Message:
         body,
         properties,
         properties.get(TAGS),
-        tuple(properties.get(KEYS, "").split()),
+        tuple(filter(None, properties.get(KEYS, "").split(" "))),
         properties.get(UNIQ_KEY),
         offset_id(record.store_host, record.physical_offset),
         record.store_ms,

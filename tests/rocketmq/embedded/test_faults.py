@@ -24,6 +24,7 @@ from rocketmq_client import (
     errors,
 )
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.embedded.storage import NewRecord
 from rocketmq_client.model import ClientSettings, TlsSettings
 from tests.kit.certificates import make_certificates
 from tests.kit.servers import embedded_rocketmq
@@ -262,3 +263,13 @@ def test_a_view_of_numbers_is_sent_whole(rocketmq) -> None:
         producer.send_batch("orders", [OutgoingMessage(body), OutgoingMessage(bytearray(b"x"))])
 
     assert bodies(rocketmq, queue, 0, 3)[0] == [bytes(body), bytes(body), b"x"]
+
+
+def test_keys_are_what_blanks_separate_and_no_other_spaces(rocketmq) -> None:
+    """As other producers may have sent them."""
+    key = "order\u00a04711\u3000x"
+    record = NewRecord(b"x", f"KEYS\x01{key}  b\x02".encode(), 0, 0, 0, ("127.0.0.1", 1))
+    rocketmq.do(lambda broker: broker.storage.append("orders", 0, record))
+    with PullConsumer(rocketmq.settings, group="g") as consumer:
+        (message,) = consumer.pull(consumer.queues("orders")[0], 0).messages
+    assert message.keys == (key, "b")
