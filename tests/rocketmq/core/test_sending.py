@@ -138,6 +138,8 @@ def test_a_body_that_no_reader_would_unpack_is_not_sent() -> None:
         (OutgoingMessage(b"x", properties={1: "n"}), "name of a property: 1"),
         (OutgoingMessage(b"x", properties={"n": "\ud800"}), "property 'n'"),
         (OutgoingMessage(b"x", properties={"n": "a\x01"}), "separator"),
+        (OutgoingMessage(b"x", properties={"n": ""}), "property 'n': '' is left out by brokers"),
+        (OutgoingMessage(b"x", properties={"": "n"}), "property '': 'n' is left out by brokers"),
         (OutgoingMessage(b"x", properties={"KEYS": "n"}), "KEYS have arguments of their own"),
         (OutgoingMessage(b"x", properties={"n": "y" * 32_768}), "a record can have 32767"),
         (OutgoingMessage(b"x", properties={"n": "\u00e9" * 16_384}), "a record can have 32767"),
