@@ -20,6 +20,7 @@ from rocketmq_client._wire.properties import UNIQ_KEY, find_property
 from rocketmq_client._wire.records import offset_id
 from rocketmq_client._wire.signature import is_signed_by
 from rocketmq_client.embedded.groups import Groups
+from rocketmq_client.embedded.later import Later, held_back
 from rocketmq_client.embedded.pulling import Channel, Pulls
 from rocketmq_client.embedded.replies import Refused, answer, int_field
 from rocketmq_client.embedded.storage import NewRecord, QueueIndex, Storage
@@ -53,6 +54,7 @@ class EmbeddedBroker:
         self.storage = Storage(self.address)
         self.groups = Groups()
         self.pulls = Pulls(self.storage)
+        self._later = Later(self.storage, self.pulls)
         self.busy = False
         self.version = "V5_5_0"
         self.dispatch_behind_bytes = 0
@@ -84,10 +86,12 @@ class EmbeddedBroker:
         self.address = self.storage.host = address
         self.running = True
         self._booted_ms = _now_ms()
+        self._later.begin(self._booted_ms)
 
     def end(self) -> None:
         """Its process is gone."""
         self.running = False
+        self._later.end()
         self.groups = Groups(self.groups.known)
 
     async def handle(self, request: Command, channel: Channel) -> Command:
@@ -180,9 +184,13 @@ class EmbeddedBroker:
     def _send(self, request: Command, channel: Channel) -> Command:
         name, queue_id = self._queue(request, right=2)
         records = self._records(request, channel)
-        first, ids = -1, []
+        now, first, ids = _now_ms(), -1, []
+        held = None if request.code == 320 else held_back(records[0].properties, now)
         for record in records:
-            offset, at = self.storage.append(name, queue_id, record)
+            if held is None:
+                offset, at = self.storage.append(name, queue_id, record)
+            else:
+                offset, at = self._later.hold(name, queue_id, record, held, now)
             first = offset if first < 0 else first
             ids.append(offset_id(self.address, at))
         self.pulls.wake(name, queue_id)
