@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from rocketmq_client import errors
 from rocketmq_client._core.batch import DecodePolicy, RecordBatch
-from rocketmq_client._core.pulling import PullAnswer, pull_request
+from rocketmq_client._core.pulling import PullAnswer, by_tags, pull_request
 from rocketmq_client._core.read_policy import (
     BREAKS,
     Patience,
@@ -24,7 +24,6 @@ from rocketmq_client._core.read_policy import (
 )
 from rocketmq_client._core.refusals import REMOVING, Refusals, Unexplained
 from rocketmq_client._wire import codes
-from rocketmq_client._wire.bodies import Subscription
 from rocketmq_client._wire.records import RecordColumns, scan
 from tubemq_client._core.effects import Call, Deliver
 
@@ -67,7 +66,7 @@ class FilteredRead:
         self._patience = Patience(range_, policy.deadline_ms)
         self._refusals = Refusals(range_, cluster)
         tags = sorted(tag.decode() for tag in decode.tags)
-        self._subscription = Subscription(range_.queue.topic, " || ".join(tags))
+        self._subscription = by_tags(range_.queue.topic, tags)
 
     def conversation(self) -> Conversation[None]:
         """Delivers `RecordBatch` values in offset order."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PullAnswer",
+    "by_tags",
     "message_of",
     "messages_of",
     "number",
@@ -141,6 +142,20 @@ def subscription_of(topic: str, tags: str | Sequence[str], sql: str | None) -> S
         raise errors.ConfigError("tags, sql: give one of them", subject="pull")
     if sql is not None:
         return Subscription(topic, sql, "SQL92")
+    return by_tags(topic, tags)
+
+
+def by_tags(topic: str, tags: Sequence[str]) -> Subscription:
+    """What asks a broker for records with one of these tags, or for all. Raises
+    `errors.ConfigError` for tags of which it would cut something off: no record has what is left.
+    """
+    if cut := [tag for tag in tags if tag[0] <= " " or tag[-1] <= " "]:
+        named = ", ".join(map(repr, cut))
+        raise errors.ConfigError(
+            f"{named}: a broker cuts control characters off both ends of a tag and finds nothing; "
+            "read all records, and compare tags here",
+            subject="tags",
+        )
     return Subscription(topic, " || ".join(tags) or "*")
 
 

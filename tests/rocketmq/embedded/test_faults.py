@@ -273,3 +273,17 @@ def test_keys_are_what_blanks_separate_and_no_other_spaces(rocketmq) -> None:
     with PullConsumer(rocketmq.settings, group="g") as consumer:
         (message,) = consumer.pull(consumer.queues("orders")[0], 0).messages
     assert message.keys == (key, "b")
+
+
+def test_tags_of_which_a_broker_would_cut_something_off_are_compared_here_only(rocketmq) -> None:
+    tag = "\x00a\x08"
+    with Producer(rocketmq.settings) as producer:
+        queue = producer.send("orders", b"x", tags=tag).queue
+    assert bodies(rocketmq, queue, 0, 1, tags=[tag])[0] == [b"x"]
+    with pytest.raises(errors.ConfigError, match="compare tags here"):
+        bodies(rocketmq, queue, 0, 1, tags=[tag], tag_filter="broker")
+    with (
+        PullConsumer(rocketmq.settings, group="g") as consumer,
+        pytest.raises(errors.ConfigError, match="cuts control characters"),
+    ):
+        consumer.pull(queue, 0, tags=[tag])
