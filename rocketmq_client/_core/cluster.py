@@ -74,15 +74,18 @@ class Cluster:
     def ask_name_server(
         self, method: Method, fields: dict[str, str], body: bytes = b""
     ) -> Conversation[Command]:
-        """One request to the first name server that answers. Raises the last one's failure."""
+        """One request to the first name server that answers; one that has just started knows no
+        topics yet, so the others are asked as well. Raises the last one's failure, or that all who
+        answered know no such topic."""
         servers = self.settings.name_servers
         failure: errors.RocketMQError | None = None
         for _ in servers:
             address = servers[self._turn % len(servers)]
             try:
                 return (yield from self.call(address, method, fields, body))
-            except errors.NetworkError as error:
-                failure = error
+            except (errors.NetworkError, errors.UnknownTopic) as error:
+                if not isinstance(failure, errors.UnknownTopic):
+                    failure = error
                 self._turn += 1
         raise failure or errors.ConfigError("name_servers: none is given")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from rocketmq_client import errors
 from rocketmq_client._core.batch import DecodePolicy, RecordBatch
-from rocketmq_client._core.pulling import PullAnswer, pull_request
+from rocketmq_client._core.pulling import PullAnswer, by_tags, pull_request
 from rocketmq_client._core.read_policy import (
     BREAKS,
     Patience,
@@ -24,7 +24,6 @@ from rocketmq_client._core.read_policy import (
 )
 from rocketmq_client._core.refusals import REMOVING, Refusals, Unexplained
 from rocketmq_client._wire import codes
-from rocketmq_client._wire.bodies import Subscription
 from rocketmq_client._wire.records import RecordColumns, scan
 from tubemq_client._core.effects import Call, Deliver
 
@@ -67,7 +66,7 @@ class FilteredRead:
         self._patience = Patience(range_, policy.deadline_ms)
         self._refusals = Refusals(range_, cluster)
         tags = sorted(tag.decode() for tag in decode.tags)
-        self._subscription = Subscription(range_.queue.topic, " || ".join(tags))
+        self._subscription = by_tags(range_.queue.topic, tags)
 
     def conversation(self) -> Conversation[None]:
         """Delivers `RecordBatch` values in offset order."""
@@ -103,10 +102,12 @@ class FilteredRead:
 
     def _take(self, address: Address, answer: PullAnswer) -> Conversation[None]:
         if self._at < answer.min_offset:
-            self._at = lost(self._range, self._policy, self._stats, self._at, answer.min_offset)
+            self._lose(answer.min_offset)
             return
         if answer.code == codes.SUCCESS:
-            yield from self._deliver(answer)
+            columns = yield from self._scanned(address, answer)
+            if columns is not None:
+                yield from self._deliver(answer, columns)
             return
         self._stats.empty_fetches += 1
         if self._nothing_matched(answer):
@@ -114,8 +115,24 @@ class FilteredRead:
             self._refusals.forget()
             yield from self._patience.renew()
             return
-        left = yield from self._refusals.judge(address, self._at, answer)
-        self._at = lost(self._range, self._policy, self._stats, self._at, left)
+        self._lose((yield from self._refusals.judge(address, self._at, answer)))
+
+    def _lose(self, available: int) -> None:
+        self._at = lost(self._range, self._policy, self._stats, self._at, available)
+
+    def _scanned(self, address: Address, answer: PullAnswer) -> Conversation[RecordColumns | None]:
+        """The records of an answer, or None where they are the work of retention."""
+        queue = self._range.queue
+        try:
+            columns = scan(answer.body, queue.topic, queue.queue_id)
+        except errors.ProtocolViolation as error:
+            self._lose((yield from self._refusals.stranger(address, self._at, answer, error)))
+            return None
+        first = columns.offsets[0] if columns.offsets else self._at
+        if first > self._at and columns.offsets[-1] >= answer.next_offset:
+            self._lose((yield from self._refusals.hole(self._at, answer, first)))
+            return None
+        return columns
 
     def _nothing_matched(self, answer: PullAnswer) -> bool:
         """Whether the broker has looked at records and found none with the tags: all other answers
@@ -123,9 +140,8 @@ class FilteredRead:
         looked = answer.code == codes.PULL_RETRY and answer.remark != REMOVING
         return looked and self._at < answer.next_offset <= answer.max_offset
 
-    def _deliver(self, answer: PullAnswer) -> Conversation[None]:
+    def _deliver(self, answer: PullAnswer, columns: RecordColumns) -> Conversation[None]:
         queue = self._range.queue
-        columns = scan(answer.body, queue.topic, queue.queue_id)
         following = max(answer.next_offset, self._at)
         self._check(columns, following)
         if following == self._at:

@@ -2,7 +2,7 @@
 
 Progress of windows lives elsewhere; committing here is for groups that other tools watch. A broker
 takes any offset, also backwards and beyond the end; 4.x takes it for groups and topics that do not
-exist, too.
+exist, too, and 5.x for no others.
 
 Source: `docs/rocketmq-protocol/wire.md#codes`.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rocketmq_client import errors
 from rocketmq_client._core.ends import require_address
-from rocketmq_client._core.pulling import number
+from rocketmq_client._core.pulling import number, pull_request
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.bodies import heartbeat_body, parse_members
 from tubemq_client._core.effects import WallNow
@@ -49,7 +49,8 @@ def committed_offset(
 def commit_offset(
     cluster: Cluster, route: TopicRoute, queue: Queue, group: str, offset: int
 ) -> Conversation[None]:
-    """Tell the broker that the group goes on at `offset`."""
+    """Tell the broker that the group goes on at `offset`. One of 5.x refuses that for a group which
+    it does not know, and gets to know it by a pull."""
     fields = {
         "consumerGroup": group,
         "topic": queue.topic,
@@ -58,7 +59,12 @@ def commit_offset(
         "bname": queue.broker,
     }
     address = require_address(route, queue.broker)
-    yield from cluster.call(address, codes.UPDATE_CONSUMER_OFFSET, fields)
+    try:
+        yield from cluster.call(address, codes.UPDATE_CONSUMER_OFFSET, fields)
+    except errors.UnknownGroup:
+        pull = pull_request(cluster, queue, group, offset, 1)
+        yield from cluster.ask(address, codes.PULL_MESSAGE, pull)
+        yield from cluster.call(address, codes.UPDATE_CONSUMER_OFFSET, fields)
 
 
 def heartbeat(

@@ -96,6 +96,9 @@ def _of_texts(message: OutgoingMessage) -> Iterator[str]:
     for what, text in given:
         if not _is_text(text):
             yield f"{what}: {text!r:.40} is no text"
+    for name, value in (message.properties or {}).items():
+        if "" in (name, value):  # a broker reads and writes properties anew, those of a batch not
+            yield f"property {name!r}: {value!r:.40} is left out by brokers; none can be empty"
 
 
 def _of_keys(message: OutgoingMessage) -> Iterator[str]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PullAnswer",
+    "by_tags",
     "message_of",
     "messages_of",
     "number",
@@ -141,6 +142,20 @@ def subscription_of(topic: str, tags: str | Sequence[str], sql: str | None) -> S
         raise errors.ConfigError("tags, sql: give one of them", subject="pull")
     if sql is not None:
         return Subscription(topic, sql, "SQL92")
+    return by_tags(topic, tags)
+
+
+def by_tags(topic: str, tags: Sequence[str]) -> Subscription:
+    """What asks a broker for records with one of these tags, or for all. Raises
+    `errors.ConfigError` for tags of which it would cut something off: no record has what is left.
+    """
+    if cut := [tag for tag in tags if tag[0] <= " " or tag[-1] <= " "]:
+        named = ", ".join(map(repr, cut))
+        raise errors.ConfigError(
+            f"{named}: a broker cuts control characters off both ends of a tag and finds nothing; "
+            "read all records, and compare tags here",
+            subject="tags",
+        )
     return Subscription(topic, " || ".join(tags) or "*")
 
 
@@ -202,7 +217,7 @@ def message_of(queue: Queue, record: StoredRecord, body: bytes) -> Message:
         body,
         properties,
         properties.get(TAGS),
-        tuple(properties.get(KEYS, "").split()),
+        tuple(filter(None, properties.get(KEYS, "").split(" "))),
         properties.get(UNIQ_KEY),
         offset_id(record.store_host, record.physical_offset),
         record.store_ms,

@@ -59,10 +59,11 @@ class Refusals:
         self._cluster = cluster
         self._eroding_since: int | None = None
         self._end_asked_at: int | None = None
+        self._log_end: int | None = None
 
     def forget(self) -> None:
         """There was a record, or something else went wrong: what is odd next is new."""
-        self._eroding_since = self._end_asked_at = None
+        self._eroding_since = self._end_asked_at = self._log_end = None
 
     def judge(self, address: Address, at: int, answer: PullAnswer) -> Conversation[int]:
         """Of an answer without records: the first offset behind what retention has removed at `at`.
@@ -121,9 +122,12 @@ class Refusals:
         """The queue ends before the range. A broker that has just started may still be building its
         index; one look later, with nothing left to build, the log is too short."""
         info = yield from self._cluster.runtime_info(address, self._range.queue.broker)
-        if info.dispatch_behind_bytes == 0 and self._end_asked_at == at:
-            raise truncated(self._range, at, answer.max_offset)
-        self._end_asked_at = at if info.dispatch_behind_bytes == 0 else None
+        # What others have sent since is still to be indexed at any moment.
+        upto = self._log_end = info.log_end if self._log_end is None else self._log_end
+        if info.indexed_bytes >= upto:
+            if self._end_asked_at == at:
+                raise truncated(self._range, at, answer.max_offset)
+            self._end_asked_at = at
         raise Unexplained(
             f"the queue ends at {answer.max_offset}, with {info.dispatch_behind_bytes} bytes to "
             f"be indexed: {answer.remark}"

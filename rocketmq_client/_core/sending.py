@@ -43,6 +43,8 @@ __all__ = ["Sending"]
 
 _NOT_STORED = (errors.ConnectError, errors.Busy, errors.NotLeader)
 _UNKNOWN = (errors.ConnectionLost, errors.RpcTimeout, errors.BrokerFailure)
+_ELSEWHERE = (errors.UnknownTopic, errors.NoPermission)
+"""Not stored, either: the broker does not have the queue, or takes nothing for it, any more."""
 _NOWHERE = (errors.UnknownTopic, errors.ConfigError, errors.NetworkError, *_NOT_STORED, *_UNKNOWN)
 """How a look for a queue fails while the topic's brokers, or the name servers, are away."""
 
@@ -100,11 +102,10 @@ class Sending:
 
     def _single(self, topic: str, message: OutgoingMessage) -> _Outgoing:
         check_record(message)
-        if not message.body and not held_back_by(
-            message
-        ):  # 5.x brokers fail on a request without a body
+        body = bytes(message.body)  # of a view of numbers, `len` is not the bytes
+        if not body and not held_back_by(message):  # 5.x brokers fail on a request without a body
             return self._batch(topic, [message])
-        body, sys_flag = self._packed(message.body)
+        body, sys_flag = self._packed(body)
         message_id = self.next_id()
         properties = property_text(message, message_id)
         return _Outgoing(
@@ -117,7 +118,7 @@ class Sending:
         for message, message_id in zip(messages, ids, strict=True):
             check_in_batch(message)
             properties = property_text(message, message_id, MOST_IN_A_BATCH).encode()
-            elements.append(BatchElement(message.flag, message.body, properties))
+            elements.append(BatchElement(message.flag, bytes(message.body), properties))
         body = encode_batch(elements)
         self._check_size(body)
         wait = encode_properties({WAIT: "true"})
@@ -160,6 +161,10 @@ class Sending:
             else:
                 try:
                     return (yield from self._send_to(route, chosen, outgoing))
+                except _ELSEWHERE as error:
+                    if not (yield from self._has_moved(route)):
+                        raise
+                    failure = error
                 except (*_NOT_STORED, *_UNKNOWN) as error:
                     if not (isinstance(error, _NOT_STORED) or self.settings.retry_unknown):
                         raise
@@ -169,6 +174,14 @@ class Sending:
                 yield Sleep(self.settings.retry_pause_ms)
         assert failure is not None, "the last try returns, or has failed"
         raise failure
+
+    def _has_moved(self, route: TopicRoute) -> Conversation[bool]:
+        """Whether the topic has other queues to write to by now than a route says that was kept."""
+        try:
+            now = yield from self.cluster.route(route.topic, fresh=True)
+        except errors.RocketMQError:
+            return False
+        return now.writable() != route.writable()
 
     def _send_to(
         self, route: TopicRoute, queue: Queue, outgoing: _Outgoing

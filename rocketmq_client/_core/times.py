@@ -14,7 +14,7 @@ Source: `docs/rocketmq-protocol/exact-ranges.md#time`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_client import errors
 from rocketmq_client._core.ends import queue_ends, require_address
@@ -22,16 +22,20 @@ from rocketmq_client._core.one_record import pull_one
 from rocketmq_client._core.pulling import number
 from rocketmq_client._wire import codes
 from rocketmq_client.model import TimeBoundary
+from tubemq_client._core.effects import Sleep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocketmq_client._core.cluster import Cluster
-    from rocketmq_client._wire.bodies import TopicRoute
+    from rocketmq_client._wire.bodies import RuntimeInfo, TopicRoute
     from rocketmq_client.model import Address, Queue, QueueEnds
     from tubemq_client._core.effects import Conversation
 
 __all__ = ["boundaries_at", "boundary_at", "check_final", "search_offset"]
+
+_PAUSES_MS: Final = (10, 20, 50, 100, 200, 400)
+"""Between looks at a broker whose indexes are behind, mostly by some milliseconds."""
 
 
 def check_final(
@@ -40,17 +44,31 @@ def check_final(
     """Raises `errors.TimeNotFinal` while a record before `instant_ms` may still be appended or
     become readable at this broker. Idle queues need no later record for it."""
     info = yield from cluster.runtime_info(address, broker)
-    why = ""
     if info.clock_ms < instant_ms + grace_ms:
         why = f"its clock is {instant_ms + grace_ms - info.clock_ms} ms before that"
-    elif info.dispatch_behind_bytes:
-        why = f"its indexes lack {info.dispatch_behind_bytes} bytes"
     elif info.append_lock_ms > grace_ms:
         why = f"an append has taken {info.append_lock_ms} ms"
+    else:
+        why = yield from _unindexed(cluster, address, broker, info)
     if why:
         raise errors.TimeNotFinal(
             f"{instant_ms} ms and {grace_ms} ms of grace are not over at the broker: {why}"
         )
+
+
+def _unindexed(
+    cluster: Cluster, address: Address, broker: str, info: RuntimeInfo
+) -> Conversation[str]:
+    """What indexes lack of the log as `info` has it, empty for nothing. A broker that is written to
+    all the time has always something to index, and what came since does not matter."""
+    upto = info.log_end
+    for pause_ms in _PAUSES_MS:
+        if info.indexed_bytes >= upto:
+            break
+        yield Sleep(pause_ms)
+        info = yield from cluster.runtime_info(address, broker)
+    lacking = upto - info.indexed_bytes
+    return f"its indexes lack {lacking} bytes" if lacking > 0 else ""
 
 
 def boundaries_at(

@@ -128,6 +128,16 @@ class RuntimeInfo:
     log_start: int = 0
 
     @property
+    def log_end(self) -> int:
+        """Where the log ends, bytes."""
+        return int(self.table["commitLogMaxOffset"])
+
+    @property
+    def indexed_bytes(self) -> int:
+        """A lower bound of the position in the log up to which the queues' indexes have it."""
+        return self.log_end - self.dispatch_behind_bytes
+
+    @property
     def keeps_minima(self) -> bool:
         """Whether queues may be told with a minimum whose record retention has removed: 4.x brokers
         keep that of a queue of which nothing is left, until it has a record again."""

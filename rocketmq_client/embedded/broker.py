@@ -20,6 +20,7 @@ from rocketmq_client._wire.properties import UNIQ_KEY, find_property
 from rocketmq_client._wire.records import offset_id
 from rocketmq_client._wire.signature import is_signed_by
 from rocketmq_client.embedded.groups import Groups
+from rocketmq_client.embedded.later import Later, held_back
 from rocketmq_client.embedded.pulling import Channel, Pulls
 from rocketmq_client.embedded.replies import Refused, answer, int_field
 from rocketmq_client.embedded.storage import NewRecord, QueueIndex, Storage
@@ -53,6 +54,7 @@ class EmbeddedBroker:
         self.storage = Storage(self.address)
         self.groups = Groups()
         self.pulls = Pulls(self.storage)
+        self._later = Later(self.storage, self.pulls)
         self.busy = False
         self.version = "V5_5_0"
         self.dispatch_behind_bytes = 0
@@ -84,11 +86,13 @@ class EmbeddedBroker:
         self.address = self.storage.host = address
         self.running = True
         self._booted_ms = _now_ms()
+        self._later.begin(self._booted_ms)
 
     def end(self) -> None:
         """Its process is gone."""
         self.running = False
-        self.groups = Groups()
+        self._later.end()
+        self.groups = Groups(self.groups.known)
 
     async def handle(self, request: Command, channel: Channel) -> Command:
         """The answer to one request; a pull may take its time."""
@@ -96,6 +100,7 @@ class EmbeddedBroker:
             self._check(request)
             if request.code == 11:
                 self._queue(request, right=4)
+                self.groups.known.add(request.fields.get("consumerGroup", ""))
                 found: Awaitable[Command] = self.pulls.pull(request, channel)
                 return await found
             handler = self._handlers.get(request.code)
@@ -179,9 +184,13 @@ class EmbeddedBroker:
     def _send(self, request: Command, channel: Channel) -> Command:
         name, queue_id = self._queue(request, right=2)
         records = self._records(request, channel)
-        first, ids = -1, []
+        now, first, ids = _now_ms(), -1, []
+        held = None if request.code == 320 else held_back(records[0].properties, now)
         for record in records:
-            offset, at = self.storage.append(name, queue_id, record)
+            if held is None:
+                offset, at = self.storage.append(name, queue_id, record)
+            else:
+                offset, at = self._later.hold(name, queue_id, record, held, now)
             first = offset if first < 0 else first
             ids.append(offset_id(self.address, at))
         self.pulls.wake(name, queue_id)
@@ -276,9 +285,12 @@ class EmbeddedBroker:
 
     def _update_offset(self, request: Command, _channel: Channel) -> Command:
         fields = request.fields
+        group = fields.get("consumerGroup", "")
+        if group not in self.groups.known:
+            raise Refused(26, f"Group {group} not exist!")
         self._topic(fields.get("topic", ""))
         key = (
-            fields.get("consumerGroup", ""),
+            group,
             fields.get("topic", ""),
             int_field(request, "queueId"),
         )

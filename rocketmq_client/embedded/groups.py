@@ -7,7 +7,7 @@ the member says so. Others of the group get a notice (request 40) then. In memor
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rocketmq_client._wire import codes
@@ -19,9 +19,11 @@ Notify = Callable[[Command], None]
 
 
 class Groups:
-    """Belongs to the server's loop. A channel is any object that stands for a connection."""
+    """Belongs to the server's loop. A channel is any object that stands for a connection. `known`
+    are groups of which there was a pull or a heartbeat: offsets are taken of no others."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self.known = set(known)
         self.offsets: dict[tuple[str, str, int], int] = {}
         self._members: dict[str, dict[object, tuple[str, Notify]]] = {}
         self._numbers = itertools.count(1)
@@ -35,6 +37,7 @@ class Groups:
         client = str(body.get("clientID", ""))
         for item in body.get("consumerDataSet") or ():
             group = str(item.get("groupName", ""))
+            self.known.add(group)
             known = self._members.setdefault(group, {})
             joined = channel not in known
             known[channel] = (client, notify)

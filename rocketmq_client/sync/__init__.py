@@ -1,14 +1,25 @@
 """The blocking shell: metadata, exact ranges, producers, pull consumers, administration.
 
 Works in the caller's thread and starts none. `aio` has the same names for event loops; what either
-decides is in `_core`.
+decides is in `_core`. What Spark's executors are not sent is imported when it is asked for.
 """
 
-from rocketmq_client.sync.admin import Admin
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from rocketmq_client.sync.metadata import Metadata
-from rocketmq_client.sync.producer import Producer
-from rocketmq_client.sync.pulling import PullConsumer
 from rocketmq_client.sync.ranges import RangeReader
 from rocketmq_client.sync.session import Session
+from tubemq_client._lazy import homes
+
+if TYPE_CHECKING:
+    from rocketmq_client.sync.admin import Admin
+    from rocketmq_client.sync.producer import Producer
+    from rocketmq_client.sync.pulling import PullConsumer
 
 __all__ = ["Admin", "Metadata", "Producer", "PullConsumer", "RangeReader", "Session"]
+__getattr__ = homes(
+    __name__,
+    {".admin": ("Admin",), ".producer": ("Producer",), ".pulling": ("PullConsumer",)},
+)

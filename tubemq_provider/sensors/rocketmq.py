@@ -125,7 +125,8 @@ class RocketMQPartitionReadySensor(_RocketMQSensor):
     :param until_offsets: ``{"broker-a:0": 2800}`` or ``{"<topic>": {"broker-a:0": 2800}}``, also as
         JSON: the queue's end must be at or beyond it.
     :param until: an instant, RFC 3339 or datetime: succeed when nothing stored before it can come
-        any more, by every broker's own clock. What a window of time with ``store_time`` waits for.
+        any more, by every broker's own clock, and ends reach what was. What a window of time with
+        ``store_time`` waits for.
     :param end: ``stable`` (on the brokers' disks) or ``latest``.
     :param rocketmq_conn_id: the connection.
     :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
@@ -156,17 +157,21 @@ class RocketMQPartitionReadySensor(_RocketMQSensor):
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
         """One look at the queues and their ends."""
         arguments = parse(ReadyArguments, self._given())
+        wanted = arguments.offsets()
         if arguments.until is not None:
+            hook = RocketMQHook(self.rocketmq_conn_id)
             try:
-                RocketMQHook(self.rocketmq_conn_id).offset_at(self.topic, arguments.until)
+                before = hook.offset_at(self.topic, arguments.until)
             except WindowNotReady as error:
                 self.log.info("not yet: %s", error)
                 return PokeReturnValue(is_done=False)
+            # A window that ends at the instant takes what is on disk, as ends say it.
+            wanted = {key: max(at, wanted.get(key, 0)) for key, at in {**wanted, **before}.items()}
         ends = self._ends()
         reached = ends_document(ends)
         short = [
             f"{key} ends at {reached.get(key, 'nothing')}, {offset} is wanted"
-            for key, offset in arguments.offsets().items()
+            for key, offset in wanted.items()
             if reached.get(key, -1) < offset
         ]
         if short:
@@ -222,7 +227,8 @@ class RocketMQLagSensor(_RocketMQSensor):
         """One look at the ends and the group's offsets."""
         arguments = parse(LagArguments, self._given())
         hook = RocketMQHook(self.rocketmq_conn_id)
-        ends, committed = self._ends(), hook.group_offsets(self.topic, self.group)
+        # Ends last: what a live group commits meanwhile would else be taken for a shorter log.
+        committed, ends = hook.group_offsets(self.topic, self.group), self._ends()
         lag, shorter = lag_between(ends, committed, SPACE).total, regressed(ends, committed)
         report = {"topic": self.topic, "group": self.group, "end": self.end, "lag": lag}
         report["regressed"] = shorter

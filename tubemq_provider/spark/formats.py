@@ -1,8 +1,8 @@
 """The Spark half of each kind of source: found by the kind's name, imported when it is needed.
 
-The package of a kind says in `SPARK` which module that is, and in `ON_EXECUTORS` which rooms of
-which packages its tasks import. Nothing here imports pyspark before a format is asked for. This
-module must not name a kind.
+The package of a kind says in `SPARK` which module that is, in `ON_EXECUTORS` which rooms of which
+packages its tasks import, and may say in `NOT_ON_EXECUTORS` what of these they do not. Nothing here
+imports pyspark before a format is asked for. This module must not name a kind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tubemq_provider.spark.reading import BatchReader
     from tubemq_provider.windows.plan import WindowPlan
 
-__all__ = ["SparkFormat", "executor_rooms", "format_module", "format_of"]
+__all__ = ["SparkFormat", "executor_rooms", "format_module", "format_of", "not_on_executors"]
 
 
 class SparkFormat(Protocol):
@@ -57,4 +57,10 @@ def executor_rooms(kind: str) -> Mapping[str, tuple[str, ...]]:
     found: Mapping[str, tuple[str, ...]] = getattr(
         import_module(source_package(kind)), "ON_EXECUTORS", {}
     )
+    return found
+
+
+def not_on_executors(kind: str) -> tuple[str, ...]:
+    """Paths in those packages, and beginnings of such, that tasks of a kind never import."""
+    found: tuple[str, ...] = getattr(import_module(source_package(kind)), "NOT_ON_EXECUTORS", ())
     return found

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, require_extra
-from tubemq_provider.spark.formats import executor_rooms, format_module
+from tubemq_provider.spark.formats import executor_rooms, format_module, not_on_executors
 from tubemq_provider.spark.options import parse_options
 from tubemq_provider.spark.plan_options import spark_options
 from tubemq_provider.windows.spaces import FIRST_SOURCE, SOURCES
@@ -150,7 +150,7 @@ def _put(target: Path, content: bytes) -> None:
 
 
 def _sources(kind: str) -> Iterator[tuple[str, bytes]]:
-    left_out = (*_LEFT_OUT, *_of_others(kind))
+    left_out, of_kind = (*_LEFT_OUT, *_of_others(kind)), not_on_executors(kind)
     for package, rooms in {**_ROOMS, **executor_rooms(kind)}.items():
         spec = find_spec(package)
         places = spec.submodule_search_locations if spec is not None else None
@@ -160,8 +160,11 @@ def _sources(kind: str) -> Iterator[tuple[str, bytes]]:
         modules = [*root.glob("*.py")]
         modules += [path for room in rooms for path in (root / room).rglob("*.py")]
         for path in sorted(modules):
-            if not path.relative_to(root).as_posix().startswith(left_out):
-                yield str(path.relative_to(root.parent)), path.read_bytes()
+            name = path.relative_to(root.parent)
+            if not path.relative_to(root).as_posix().startswith(left_out) and not (
+                name.as_posix().startswith(of_kind)
+            ):
+                yield str(name), path.read_bytes()
 
 
 def _of_others(kind: str) -> Iterator[str]:

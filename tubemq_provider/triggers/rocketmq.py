@@ -29,7 +29,8 @@ class RocketMQOffsetTrigger(WaitingTrigger):
 
     :param topic: topic to look at.
     :param until: offsets by queue key that ends must reach.
-    :param instant: RFC 3339: nothing stored before it may come any more, by every broker's clock.
+    :param instant: RFC 3339: nothing stored before it may come any more, by every broker's clock,
+        and ends must reach what was.
     :param group: whose offsets at the brokers `min_lag` counts from.
     :param min_lag: records that ends must be ahead of them; an end below them fires as well.
     :param stable: look at ends on the brokers' disks, or at what can be read.
@@ -82,26 +83,34 @@ class RocketMQOffsetTrigger(WaitingTrigger):
 
     async def is_ready(self, client: Metadata) -> bool:
         """One look at queues, ends and, if asked for, the brokers' clocks and a group's offsets."""
-        if self.instant is not None and not await self._is_over(client, self.instant):
-            return False
+        wanted = dict(self.until)
+        if self.instant is not None:
+            before = await self._stored_before(client, self.instant)
+            if before is None:
+                return False
+            wanted = {key: max(at, wanted.get(key, 0)) for key, at in {**wanted, **before}.items()}
+        committed = None
+        if self.group is not None:
+            # Before the ends: what is committed meanwhile would else seem to lie beyond them.
+            committed = await client.group_offsets(self.topic, self.group)
         ends = await client.ends(self.topic, stable=self.stable)
         at = {queue.key: found.max_offset for queue, found in ends.items()}
-        if not at or any(at.get(key, -1) < offset for key, offset in self.until.items()):
+        if not at or any(at.get(key, -1) < offset for key, offset in wanted.items()):
             return False
-        return self.group is None or await self._is_behind(client, self.group, ends)
+        return committed is None or self._is_behind(ends, committed)
 
-    async def _is_over(self, client: Metadata, instant: str) -> bool:
+    async def _stored_before(self, client: Metadata, instant: str) -> dict[str, int] | None:
+        """Up to which offsets of the queues; None while something may still come."""
         milliseconds = milliseconds_of(datetime.fromisoformat(instant))
         try:
-            await client.offset_at(self.topic, milliseconds)
+            found = await client.offset_at(self.topic, milliseconds)
         except errors.TimeNotFinal:
-            return False
-        return True
+            return None
+        return {queue.key: offset for queue, offset in found.items()}
 
-    async def _is_behind(
-        self, client: Metadata, group: str, ends: Mapping[Queue, QueueEnds]
+    def _is_behind(
+        self, ends: Mapping[Queue, QueueEnds], committed: Mapping[Queue, int | None]
     ) -> bool:
-        committed = await client.group_offsets(self.topic, group)
         return (
             bool(regressed(ends, committed))
             or lag_between(ends, committed, SPACE).total >= self.min_lag

@@ -14,7 +14,7 @@ import pendulum
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from rocketmq_client import Admin, Producer, PullConsumer
+from rocketmq_client import Admin, Producer, PullConsumer, Queue
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.errors import NoPermission
 from tests.kit.servers import embedded_rocketmq
@@ -271,3 +271,52 @@ def test_sensors_wait_for_offsets_instants_and_lag(rocketmq) -> None:
     assert over.poke({}).is_done
     with pytest.raises(ConfigError, match="broker name"):
         RocketMQPartitionReadySensor(until_offsets={"1": 3}, **named)
+
+
+def test_what_a_live_group_commits_while_a_sensor_looks_is_no_shorter_queue(
+    rocketmq, monkeypatch
+) -> None:
+    """Between the sensor's two questions two records come, and the group has them."""
+    with PullConsumer(rocketmq.settings, group="lake") as consumer:
+        queue = Queue("broker-a", "orders", 0)
+
+        def then_more(ask):
+            def asked(*args: Any, **options: Any) -> Any:
+                found = ask(*args, **options)
+                with Producer(rocketmq.settings) as producer:
+                    last = [producer.send("orders", b"x", queue=queue) for _ in "ab"][-1]
+                consumer.commit(queue, last.offset + 1)
+                return found
+
+            return asked
+
+        for name in ("ends", "group_offsets"):
+            monkeypatch.setattr(RocketMQHook, name, then_more(getattr(RocketMQHook, name)))
+        found = RocketMQLagSensor(task_id="lag", topic="orders", group="lake", min_records=5).poke(
+            {}
+        )
+
+    assert (found.is_done, found.xcom_value["regressed"]) == (False, {})
+
+
+def test_an_instant_is_over_once_what_was_stored_before_it_is_on_disk(
+    rocketmq, monkeypatch
+) -> None:
+    """A window that ends there would not be ready before."""
+    hour = timedelta(hours=1)
+    with monkeypatch.context() as patched:  # the brokers' clock, an hour ago
+        clock = SimpleNamespace(
+            time_ns=lambda: time.time_ns() - hour // timedelta(microseconds=1) * 1000
+        )
+        patched.setattr("rocketmq_client.embedded.storage.time", clock)
+        rocketmq.hold_flush()
+        produce(rocketmq, 3)
+    sensor = RocketMQPartitionReadySensor(
+        task_id="wait", topic="orders", until=datetime.now(UTC) - hour / 2
+    )
+    assert not sensor.poke({}).is_done
+    sensor.end = "latest"
+    assert sensor.poke({}).is_done
+    sensor.end = "stable"
+    rocketmq.hold_flush(held=False)
+    assert sensor.poke({}).is_done

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
 from rocketmq_client import Producer, PullConsumer
+from rocketmq_client.aio import Metadata
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from tests.kit.servers import embedded_rocketmq
 from tubemq_client.errors import ConfigError
@@ -113,6 +116,34 @@ def test_a_queue_that_is_shorter_than_the_groups_offset_is_nothing_to_wait_for(
     assert (found["lag"], found["regressed"]) == (0, {"broker-a:0": [1000, 4]})
 
 
+def looked(trigger: RocketMQOffsetTrigger) -> bool:
+    async def look() -> bool:
+        async with trigger.connected() as client:
+            return await trigger.is_ready(client)
+
+    return asyncio.run(look())
+
+
+def test_what_a_live_group_commits_during_a_look_is_no_shorter_queue(
+    rocketmq: EmbeddedRocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PullConsumer(rocketmq.settings, group="lake") as consumer:
+        (queue,) = consumer.queues("orders")
+
+        def then_more(ask: Any) -> Any:
+            async def asked(*args: Any, **options: Any) -> Any:
+                found = await ask(*args, **options)
+                produce(rocketmq, 2)
+                consumer.commit(queue, (consumer.committed(queue) or 0) + 2)
+                return found
+
+            return asked
+
+        for name in ("ends", "group_offsets"):
+            monkeypatch.setattr(Metadata, name, then_more(getattr(Metadata, name)))
+        assert not looked(RocketMQOffsetTrigger(topic="orders", group="lake", min_lag=5))
+
+
 def test_a_topic_that_is_deleted_while_a_sensor_waits_ends_the_wait(
     rocketmq: EmbeddedRocketMQ,
 ) -> None:
@@ -127,14 +158,26 @@ def test_a_deferred_sensor_waits_until_an_instant_is_over_at_the_brokers(
     later, before = (datetime.now(UTC) + timedelta(hours=hours) for hours in (1, -1))
     trigger = deferred(RocketMQPartitionReadySensor(until=later, **NAMED))
 
-    async def look() -> bool:
-        async with trigger.connected() as client:
-            return await trigger.is_ready(client)
-
     assert trigger.instant == later.isoformat()
-    assert not asyncio.run(look())
+    assert not looked(trigger)
     over = RocketMQOffsetTrigger(topic="orders", instant=before.isoformat())
     assert fired(over) == {"status": "ready"}
+
+
+def test_an_instant_is_over_once_what_was_stored_before_it_is_on_disk(
+    rocketmq: EmbeddedRocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time_ns()
+    with monkeypatch.context() as patched:  # the brokers' clock, an hour ago
+        clock = SimpleNamespace(time_ns=lambda: now - 3_600 * 10**9)
+        patched.setattr("rocketmq_client.embedded.storage.time", clock)
+        rocketmq.hold_flush()
+        produce(rocketmq, 3)
+    instant = (datetime.now(UTC) - timedelta(minutes=30)).isoformat()
+    assert not looked(RocketMQOffsetTrigger(topic="orders", instant=instant))
+    assert looked(RocketMQOffsetTrigger(topic="orders", instant=instant, stable=False))
+    rocketmq.hold_flush(held=False)
+    assert looked(RocketMQOffsetTrigger(topic="orders", instant=instant))
 
 
 def test_what_no_waiting_cures_is_said(

@@ -165,8 +165,7 @@ def test_offsets_of_a_group(shell: Shell, site: Site) -> None:
         shell.Metadata(site.settings) as metadata,
     ):
         before = consumer.committed(queue)
-        consumer.pull(queue, 0)
-        consumer.commit(queue, 2)
+        consumer.commit(queue, 2)  # of a group that no broker knows yet
 
         assert before in {None, 0}
         assert consumer.committed(queue) == 2

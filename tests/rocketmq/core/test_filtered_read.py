@@ -31,6 +31,7 @@ class Reading:
     ) -> None:
         self.odd = list(odd)
         self.behind = behind
+        self.log_start = 0
         self.stats = ReadStats()
         self.read = FilteredRead(
             QueueRange(QUEUE, 0, 12),
@@ -49,7 +50,8 @@ class Reading:
     def broker(self, method: object, request: object) -> Command:
         if method is codes.GET_BROKER_RUNTIME_INFO:
             self.behind = max(0, self.behind - 1)
-            return runtime(dispatchBehindBytes=str(self.behind))
+            start = str(self.log_start)
+            return runtime(dispatchBehindBytes=str(self.behind), commitLogMinOffset=start)
         at, _ = asked(request)
         if self.odd and at == 4:
             return self.odd.pop(0)
@@ -102,3 +104,27 @@ def test_what_a_quarantine_raises_ends_the_read() -> None:
     policy = DecodePolicy("quarantine", aside, frozenset([b"a"]))
     with pytest.raises(errors.RpcTimeout, match="copy"):
         Reading(pulled(0, "FOUND", 8, (0, 12), b"".join(bad)), decode=policy).offsets()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pulled(0, "FOUND", 6, (0, 12), record(9, properties=b"TAGS\x01a\x02")),
+        pulled(0, "FOUND", 5, (0, 12), record(8, topic="other")),
+    ],
+    ids=["far ahead", "another queue's"],
+)
+def test_what_stands_in_the_place_of_a_removed_record_is_asked_again(odd) -> None:
+    reading = Reading(odd, odd)
+    reading.log_start = 100
+    assert reading.offsets() == list(range(12))
+
+    gone = pulled(21, "OFFSET_TOO_SMALL", 6, (6, 12))
+    reading = Reading(odd, gone, gap_policy="skip")
+    reading.log_start = 100
+    assert reading.offsets() == [0, 1, 2, 3, *range(6, 12)]
+
+
+def test_another_queues_record_in_a_whole_log_breaks_the_protocol() -> None:
+    with pytest.raises(errors.ProtocolViolation, match="light queues"):
+        Reading(pulled(0, "FOUND", 5, (0, 12), record(8, topic="other"))).offsets()

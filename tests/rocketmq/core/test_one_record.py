@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -134,3 +135,17 @@ def test_a_stable_end_is_not_beyond_the_disk_after_a_reset() -> None:
     cluster = Cluster(ClientSettings((ADDRESS,)))
     ends = play(queue_ends(cluster, ROUTE, [QUEUE], "g", stable=True), broker)
     assert ends[QUEUE].max_offset == 5
+
+
+def test_a_queue_that_ends_before_is_shorter_though_its_broker_is_written_to() -> None:
+    """It has something to index at every look; what was there at the first one has to be."""
+    looks = itertools.count(1)
+
+    def broker(method: object, request: object) -> Command:
+        if method is codes.GET_BROKER_RUNTIME_INFO:
+            written = str(next(looks) * 1_000)
+            return runtime(commitLogMaxOffset=written, dispatchBehindBytes="700")
+        return SHORT
+
+    with pytest.raises(errors.LogTruncated):
+        play(pull_one(Cluster(ClientSettings((ADDRESS,))), ADDRESS, QUEUE, "g", 5), broker)

@@ -138,6 +138,8 @@ def test_a_body_that_no_reader_would_unpack_is_not_sent() -> None:
         (OutgoingMessage(b"x", properties={1: "n"}), "name of a property: 1"),
         (OutgoingMessage(b"x", properties={"n": "\ud800"}), "property 'n'"),
         (OutgoingMessage(b"x", properties={"n": "a\x01"}), "separator"),
+        (OutgoingMessage(b"x", properties={"n": ""}), "property 'n': '' is left out by brokers"),
+        (OutgoingMessage(b"x", properties={"": "n"}), "property '': 'n' is left out by brokers"),
         (OutgoingMessage(b"x", properties={"KEYS": "n"}), "KEYS have arguments of their own"),
         (OutgoingMessage(b"x", properties={"n": "y" * 32_768}), "a record can have 32767"),
         (OutgoingMessage(b"x", properties={"n": "\u00e9" * 16_384}), "a record can have 32767"),
@@ -206,3 +208,25 @@ def test_a_record_whose_fate_is_unknown_is_sent_again_only_if_asked() -> None:
 
     world = World([route("broker-a"), GONE, route("broker-a")], [lost, stored()])
     assert send(sending(retries=3, retry_unknown=True), world).offset == 7
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        errors.UnknownTopic(29, "queueId[1] is illegal, topic:[orders]"),
+        errors.NoPermission(16, "the broker[a] sending message is forbidden"),
+    ],
+    ids=["a queue that was taken away", "a broker that is not written to any more"],
+)
+def test_a_route_that_has_changed_since_it_was_kept_is_followed(refusal) -> None:
+    both = route("broker-a", "broker-b")
+    world = World([both, route("broker-b")], [refusal, stored()])
+
+    assert send(sending(), world).queue == B
+    assert world.tried == ["broker-a", "broker-b"]
+
+    for unchanged in (both, GONE, REFUSED):
+        world = World([both, unchanged], [refusal, stored()])
+        with pytest.raises(type(refusal)):
+            send(sending(), world)
+        assert world.tried == ["broker-a"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,3 +96,22 @@ def test_an_instant_is_final_when_nothing_before_it_can_come(info, why) -> None:
     else:
         with pytest.raises(errors.TimeNotFinal, match=why):
             play(judged, broker)
+
+
+@pytest.mark.parametrize("indexes", [True, False])
+def test_a_broker_that_is_written_to_all_the_time_is_behind_at_every_look(*, indexes: bool) -> None:
+    """What was there at the first look counts, not what came since."""
+    looks = itertools.count(1)
+
+    def broker(*_: object) -> Command:
+        written = next(looks) * 1_000
+        behind = 700 if indexes else written
+        return runtime(commitLogMaxOffset=str(written), dispatchBehindBytes=str(behind))
+
+    judged = check_final(Cluster(ClientSettings((ADDRESS,))), ADDRESS, "broker-a", 10_000, 2_000)
+    if indexes:
+        play(judged, broker)
+    else:
+        with pytest.raises(errors.TimeNotFinal, match="its indexes lack 1000 bytes"):
+            play(judged, broker)
+    assert next(looks) < 10

@@ -6,6 +6,7 @@ import gc
 import socket
 import threading
 import time
+from array import array
 
 import pytest
 
@@ -23,6 +24,7 @@ from rocketmq_client import (
     errors,
 )
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.embedded.storage import NewRecord
 from rocketmq_client.model import ClientSettings, TlsSettings
 from tests.kit.certificates import make_certificates
 from tests.kit.servers import embedded_rocketmq
@@ -241,3 +243,47 @@ def test_a_broker_waits_for_its_port_when_it_is_started_again(rocketmq) -> None:
     rocketmq.start_broker()
 
     assert rocketmq.do(lambda broker: broker.address)[1] == port
+
+
+def test_a_name_server_that_has_just_started_is_not_the_only_one_that_is_asked(rocketmq) -> None:
+    fill(rocketmq)
+    with EmbeddedRocketMQ() as young:
+        settings = ClientSettings((young.name_server, rocketmq.name_server))
+        with Metadata(settings) as metadata, RangeReader(settings, group="g") as reader:
+            (queue,) = metadata.topic("orders").readable()
+            assert sum(map(len, reader.read(QueueRange(queue, 0, 300)))) == 300
+            with pytest.raises(errors.UnknownTopic, match="oders"):
+                metadata.topic("oders")
+
+
+def test_a_view_of_numbers_is_sent_whole(rocketmq) -> None:
+    body = memoryview(array("I", [1, 2, 3]))
+    with Producer(rocketmq.settings) as producer:
+        queue = producer.send("orders", body).queue
+        producer.send_batch("orders", [OutgoingMessage(body), OutgoingMessage(bytearray(b"x"))])
+
+    assert bodies(rocketmq, queue, 0, 3)[0] == [bytes(body), bytes(body), b"x"]
+
+
+def test_keys_are_what_blanks_separate_and_no_other_spaces(rocketmq) -> None:
+    """As other producers may have sent them."""
+    key = "order\u00a04711\u3000x"
+    record = NewRecord(b"x", f"KEYS\x01{key}  b\x02".encode(), 0, 0, 0, ("127.0.0.1", 1))
+    rocketmq.do(lambda broker: broker.storage.append("orders", 0, record))
+    with PullConsumer(rocketmq.settings, group="g") as consumer:
+        (message,) = consumer.pull(consumer.queues("orders")[0], 0).messages
+    assert message.keys == (key, "b")
+
+
+def test_tags_of_which_a_broker_would_cut_something_off_are_compared_here_only(rocketmq) -> None:
+    tag = "\x00a\x08"
+    with Producer(rocketmq.settings) as producer:
+        queue = producer.send("orders", b"x", tags=tag).queue
+    assert bodies(rocketmq, queue, 0, 1, tags=[tag])[0] == [b"x"]
+    with pytest.raises(errors.ConfigError, match="compare tags here"):
+        bodies(rocketmq, queue, 0, 1, tags=[tag], tag_filter="broker")
+    with (
+        PullConsumer(rocketmq.settings, group="g") as consumer,
+        pytest.raises(errors.ConfigError, match="cuts control characters"),
+    ):
+        consumer.pull(queue, 0, tags=[tag])

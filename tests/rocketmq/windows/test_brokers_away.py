@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rocketmq_client import PullConsumer, Queue, errors
+from rocketmq_client import Admin, PullConsumer, Queue, errors
 from tests.rocketmq.windows.child import GROUP
 from tests.rocketmq.windows.topics import ALL
 from tubemq_provider.sources.rocketmq.reading import QueueReader
@@ -127,6 +127,17 @@ def test_a_range_whose_brokers_restart_is_tried_again(rocketmq) -> None:
         list(reader.read(SPACE.range(queue, 0, 1)))
     assert caught.value.retriable
     assert not caught.value.fatal
+
+
+def test_a_queue_that_is_taken_from_its_topic_is_no_broker_that_is_away(rocketmq, topic) -> None:
+    topic.produce(4)
+    queue = SPACE.partition("orders", "broker-a:1")
+    with Admin(rocketmq.settings) as admin, QueueReader(rocketmq.settings, "g") as reader:
+        admin.create_topic("orders", queues=1)
+        with pytest.raises(errors.ConnectError, match=r"fewer queues .*queueId.1. is illegal"):
+            list(reader.read(SPACE.range(queue, 0, 1)))
+        admin.create_topic("orders", queues=2)
+        assert sum(map(len, reader.read(SPACE.range(queue, 0, 1)))) == 1
 
 
 def test_a_window_of_time_beside_another_waits_for_brokers_that_restart(rocketmq, topic) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -179,6 +180,33 @@ def test_a_window_ends_at_what_is_on_disk_and_a_dead_host_costs_nothing(rocketmq
     topic.produce(12)  # takes the lost records' offsets
     topic.catch_up()
     topic.check()
+
+
+def test_a_boundary_is_not_fixed_behind_what_a_dead_host_takes_back(
+    rocketmq, topic, monkeypatch
+) -> None:
+    """Offsets that are given out again are of records stored after it."""
+
+    def produce(hours: int, count: int) -> None:
+        with monkeypatch.context() as patched:  # so long ago, by the brokers' clocks
+            clock = SimpleNamespace(time_ns=lambda: time.time_ns() - hours * 3600 * 10**9)
+            patched.setattr("rocketmq_client.embedded.storage.time", clock)
+            topic.produce(count)
+
+    now = datetime.now(UTC)
+    first, second = ((now - timedelta(hours=h + 2), now - timedelta(hours=h)) for h in (4, 2))
+    for broker in rocketmq.broker_names:
+        rocketmq.hold_flush(broker=broker)
+    produce(5, 12)
+    with pytest.raises(WindowNotReady, match=r"on disk:\s+- partition broker-a:0: it is at 3"):
+        topic.run("first", between=first)
+    for broker in rocketmq.broker_names:
+        rocketmq.lose_unflushed(broker)
+        rocketmq.hold_flush(held=False, broker=broker)
+    topic.receipts.clear()
+    produce(3, 20)
+    assert [topic.run("first", between=first).total, topic.run(between=second).total] == [0, 20]
+    assert topic.rows() == topic.receipts
 
 
 def test_a_stable_end_that_falls_back_a_little_is_no_loss(rocketmq, topic, monkeypatch) -> None:

@@ -7,7 +7,7 @@ name this kind; its own hook, operators, sensors, Spark format and Dagster asset
 
 from typing import Final
 
-__all__ = ["ON_EXECUTORS", "SPARK"]
+__all__ = ["NOT_ON_EXECUTORS", "ON_EXECUTORS", "SPARK"]
 
 SPARK: Final = "tubemq_provider.spark.rocketmq"
 """Its half in Spark; see `spark.formats`."""
@@ -17,3 +17,10 @@ ON_EXECUTORS: Final = {
     "pyspark_rocketmq": (),
 }
 """What tasks import beside what tasks of every kind do."""
+
+NOT_ON_EXECUTORS: Final = (
+    *("rocketmq_client/_core/outgoing.py", "rocketmq_client/_core/sending.py"),
+    *("rocketmq_client/sync/admin.py", "rocketmq_client/sync/producer.py"),
+    "rocketmq_client/sync/pulling.py",
+)
+"""Modules of these rooms that they leave alone: what sends, pulls and administers."""

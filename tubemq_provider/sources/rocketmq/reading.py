@@ -22,6 +22,7 @@ from tubemq_provider.sources.base import Keep, MissingRange, RecordBatches
 __all__ = ["QueueReader", "Witness", "anchor_of", "reader_group"]
 
 _STORE_TIME: Final = struct.Struct(">q")
+_NO_TOPIC: Final = 17
 
 
 def reader_group(group: str) -> str:
@@ -111,11 +112,17 @@ class QueueReader(AbstractContextManager["QueueReader"]):
 @contextmanager
 def _registered() -> Iterator[None]:
     """What a plan or a position names has been there: a topic that name servers do not know has no
-    broker that is registered now, and has one again after a restart."""
+    broker that is registered now, and has one again after a restart. So may a queue that its broker
+    has no more, and windows that are planned anew leave it out."""
     try:
         yield
     except errors.UnknownTopic as error:
-        raise errors.ConnectError(f"no broker of the topic is registered now: {error}") from error
+        told = (
+            "no broker of the topic is registered now"
+            if error.code == _NO_TOPIC
+            else "the topic has been given fewer queues (readQueueNums)"
+        )
+        raise errors.ConnectError(f"{told}: {error}") from error
 
 
 def _aside(keep: Keep | None) -> Callable[[Any], None] | None:

@@ -207,11 +207,28 @@ class StoreTime:
     def resolve(self, instant: datetime) -> Resolved:
         """Offset by queue key. Raises `WindowNotReady`."""
         found = self.source._boundaries_at(instant, self.grace)  # noqa: SLF001 - one thing in two names
+        self._refuse_unflushed(instant, found)
         return Resolved(
             {queue.key: boundary.offset for queue, boundary in found.items()},
             unknown={queue.key: reason for queue, reason in found.away.items()},
             eroded={queue.key: 0 for queue, boundary in found.items() if boundary.eroded},
         )
+
+    def _refuse_unflushed(self, instant: datetime, found: Mapping[Queue, TimeBoundary]) -> None:
+        """A host that dies takes back what is not on its disk, and gives out its offsets again: a
+        boundary behind it would have records that are stored after the instant before it."""
+        ends = self.source.ends("stable")
+        lines = [
+            f"\n  - partition {queue.key}: it is at {boundary.offset}, the stable end is at "
+            f"{ends[queue].max_offset}"
+            for queue, boundary in found.items()
+            if queue in ends and ends[queue].max_offset < boundary.offset
+        ]
+        if lines:
+            raise WindowNotReady(
+                f"the boundary {instant.isoformat()} of topic {self.source.topic!r} is not final "
+                f"yet, as brokers have not all before it on disk:{''.join(lines)}"
+            )
 
 
 def open_source(

@@ -1,0 +1,74 @@
+"""Delays, timers, halves of transactions at an embedded broker: nothing comes before its time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rocketmq_client import Metadata, Producer, PullConsumer, Queue, errors
+from tests.kit.servers import embedded_rocketmq
+
+rocketmq = embedded_rocketmq(1)
+
+QUEUE = Queue("broker-a", "orders", 0)
+
+
+def send(rocketmq, *given: dict[str, str]) -> list[int]:
+    """Offsets of the receipts of records with these properties."""
+    with Producer(rocketmq.settings) as producer:
+        return [producer.send("orders", b"x", properties=one).offset for one in given]
+
+
+def end(rocketmq) -> int:
+    with Metadata(rocketmq.settings) as metadata:
+        return metadata.ends("orders")[QUEUE].max_offset
+
+
+def first(rocketmq) -> dict[str, str]:
+    """Properties of the first record, waited for by a pull that the broker holds."""
+    with PullConsumer(rocketmq.settings, group="g") as consumer:
+        (message,) = consumer.pull(QUEUE, 0, wait_ms=10_000).messages
+    return message.properties
+
+
+def soon(ms: int = 200) -> str:
+    return str(time.time_ns() // 1_000_000 + ms)
+
+
+def test_receipts_of_what_is_held_back_are_of_other_topics(rocketmq) -> None:
+    given = [{"DELAY": "1"}, {"DELAY": "1"}, {"DELAY": "99"}, {"TIMER_DELAY_SEC": "60"}]
+    offsets = send(rocketmq, *given, {"TIMER_DELAY_MS": "60000"}, {"TRAN_MSG": "true"})
+    assert (offsets, end(rocketmq)) == ([0, 1, 0, 0, 1, 0], 0)
+    with Metadata(rocketmq.settings) as metadata, pytest.raises(errors.UnknownTopic):
+        metadata.topic("SCHEDULE_TOPIC_XXXX")
+
+
+def test_a_record_comes_when_it_is_due_and_says_where_it_was_sent(rocketmq) -> None:
+    at = soon()
+    send(rocketmq, {"TIMER_DELIVER_MS": at})
+    assert end(rocketmq) == 0
+
+    found = first(rocketmq)
+
+    assert time.time_ns() // 1_000_000 >= int(at)
+    assert (found["REAL_TOPIC"], found["REAL_QID"]) == ("orders", "0")
+
+
+def test_what_is_due_while_the_broker_is_down_comes_when_it_is_back(rocketmq) -> None:
+    send(rocketmq, {"TIMER_DELIVER_MS": soon(150)})
+    rocketmq.kill_broker()
+    rocketmq.start_broker()
+    assert "TIMER_DELIVER_MS" in first(rocketmq)
+
+
+def test_what_holds_nothing_back_comes_at_once(rocketmq) -> None:
+    given = [{"DELAY": "0"}, {"TIMER_DELIVER_MS": soon(-10)}, {"TRAN_MSG": "false"}]
+    assert send(rocketmq, *given) == [0, 1, 2]
+
+
+def test_what_is_no_time_is_refused(rocketmq) -> None:
+    with pytest.raises(errors.BrokerFailure, match="NumberFormat"):
+        send(rocketmq, {"DELAY": "x"})
+    with pytest.raises(errors.IllegalRequest, match="max delay"):
+        send(rocketmq, {"TIMER_DELAY_SEC": "9999999"})
