@@ -42,6 +42,14 @@ def test_accepted(arguments: dict[str, Any]) -> None:
     assert parse(IngestArguments, {**BASE, **arguments}).topic == "orders"
 
 
+@pytest.mark.parametrize("name", ["filters", "partition_by"])
+def test_what_can_be_read_only_once_is_refused(name: str) -> None:
+    """The Dag's parsing had read it: the task took a topic without its filters."""
+    given = {**BASE, name: (text for text in ["partition"])}
+    with pytest.raises(ConfigError, match=f"{name}: a generator can be read only once"):
+        check_literals(IngestArguments, given, static={})
+
+
 def test_the_resolver_follows_from_what_is_given() -> None:
     by_time = parse(IngestArguments, {**BASE, "mode": "time", "boundaries": BOUNDARIES})
     given = {"mode": "time", "starting_offsets": {"1:0": 0}, "ending_offsets": {"1:0": 28}}
