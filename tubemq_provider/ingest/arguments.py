@@ -106,6 +106,8 @@ def _a_length(value: object) -> object:
     value = _blank_is_none(value)
     if isinstance(value, str) and re.search(r"\d\s*[a-z]{2,}", value):
         raise ValueError(f"{value!r} is no length; give a timedelta, seconds, or PT10M")
+    if isinstance(value, str) and re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", value):
+        return float(value)  # seconds, as a template gives them
     return value
 
 
@@ -225,7 +227,7 @@ class IngestArguments(TaskArguments):
     sink: str | None = None
     sink_conn_id: str | None = None
     exactly_once: bool = True
-    staging_root: str | None = None
+    staging_root: Directory = None
     verify: Literal["facts", "footers"] = "facts"
     partition_by: Columns = ()
     max_partitions: Count = Field(None, ge=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -40,6 +41,23 @@ def problems(**arguments: Any) -> str:
 )
 def test_accepted(arguments: dict[str, Any]) -> None:
     assert parse(IngestArguments, {**BASE, **arguments}).topic == "orders"
+
+
+def test_what_templates_give_is_text() -> None:
+    """A template inside of a mapping, a number of seconds, and None."""
+    found = parse(
+        IngestArguments,
+        {
+            **BASE,
+            "initial_position": {"1:0": "2800", "1:1": "earliest"},
+            "max_duration": "600",
+            "staging_root": "None",
+        },
+    )
+    assert found.offsets("initial_position") == {"1:0": 2800, "1:1": "earliest"}
+    assert found.max_duration == timedelta(minutes=10)
+    assert found.staging_root is None
+    assert "staging_root: 'tries' is relative" in problems(staging_root="tries")
 
 
 @pytest.mark.parametrize("name", ["filters", "partition_by"])
