@@ -318,13 +318,13 @@ class IngestOperator(BaseOperator):
         """What is told about the run's steps; a subclass may add its own."""
         return narrator
 
-    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
+    def _do_render_template_fields(self, parent: Any, *args: Any, **kwargs: Any) -> None:
         """As Airflow's; values are rendered in place, and so copied first: the author's are those
-        of all runs."""
-        for name, value in vars(self).copy().items():
+        of all runs, and of all tasks that are mapped, for which Airflow calls this method only."""
+        for name, value in vars(self).copy().items() if parent is self else ():
             if isinstance(value, Value):
                 setattr(self, name, copy(value))
-        super().render_template_fields(context, jinja_env)
+        super()._do_render_template_fields(parent, *args, **kwargs)
 
     def _settle(self, given: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
         """Judge the arguments and name the assets; `given` are the operator's own, which become

@@ -200,6 +200,26 @@ def test_templates_inside_of_values_are_filled_in_for_one_run_only() -> None:
     assert spark.conf == {"spark.master": "local[{{ params.cores }}]"}
 
 
+def test_templates_inside_of_values_are_filled_in_for_one_mapped_task_only() -> None:
+    """With `dag.test()` all tasks are of one process: each had the values of the first."""
+    given = {name: value for name, value in NAMES.items() if name != "path"}
+    spark = Spark(conf={"spark.app.name": "{{ run }}"})
+    with DAG("mapped", schedule=None):
+        task = TubeMQWindowIngestOperator.partial(
+            **given, boundaries="/b.json", engine=spark
+        ).expand(path=["/lake"])
+    names = []
+    for run in ("first", "second"):
+        made = task.unmap({"path": "/lake"})
+        # As Airflow's mapped operator does it.
+        environment = task.get_template_env()
+        made._do_render_template_fields(
+            made, task.template_fields, {"run": run}, environment, set()
+        )
+        names.append(checked(made).spark_conf["spark.app.name"])
+    assert names == ["first", "second"]
+
+
 def test_they_can_be_mapped() -> None:
     given = {name: value for name, value in NAMES.items() if name != "path"}
     with DAG("mapped", schedule=None):
