@@ -204,6 +204,18 @@ def test_a_notification_is_a_record(mq: EmbeddedTubeMQ, hook: TubeMQHook) -> Non
     assert found == [("alert", b'{"dag": "orders_to_lake"}')] * 2
 
 
+def test_a_notification_of_each_run_names_its_own(mq: EmbeddedTubeMQ, hook: TubeMQHook) -> None:
+    """The Dag processor calls one notifier for all runs that have failed since its last look: each
+    record named the first of them."""
+    notifier = TubeMQNotifier(topic="orders", message="{{ run_id }} failed")
+    for run_id in ("r1", "r2"):
+        notifier({"dag": DAG("d", schedule=None), "run_id": run_id})
+    ends = hook.ends("orders", "lake", stable=False)
+    ranges = [OffsetRange(partition, 0, found.max_offset) for partition, found in ends.items()]
+    found = [m.body for r in ranges for m in hook.read_range(r, group="lake")]
+    assert sorted(found) == [b"r1 failed", b"r2 failed"]
+
+
 @pytest.mark.parametrize(
     ("context", "said"),
     [
