@@ -274,3 +274,29 @@ def test_landing_is_the_older_name_of_direct_write() -> None:
 
     assert checked(older).direct_write == "off"
     assert checked(TubeMQSparkIngestOperator(**NAMES, engine=value)).direct_write == "off"
+
+
+def test_a_task_that_is_cleared_without_its_run_rewrites_its_window(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Path
+) -> None:
+    """A REST request with ``"reset_dag_runs": false``, which the run does not count."""
+    list(hook.produce(TOPIC, [Record(b"a", partition=Partition(1, TOPIC, 0))]))
+    mq.broker(1).store(TOPIC, 0).flush()
+    sink = f"sqlite:///{tmp_path}/lake.db?table=orders"
+    names = {name: value for name, value in NAMES.items() if name != "path"}
+    kept: dict[Any, Any] = {}
+
+    def run(most_tries: int) -> Any:
+        task = TubeMQCursorIngestOperator(
+            **names,
+            sink=sink,
+            engine="inline",
+            initial_position="earliest",
+            policies=IngestPolicies(on_clear="rewrite"),
+            retries=2,
+        )
+        context = fake_context(task, kept)
+        context["ti"].max_tries = most_tries
+        return execute(task, context)["replayed"]
+
+    assert [run(2), run(2), run(3)] == [False, True, False]
