@@ -27,6 +27,7 @@ from tubemq_provider.ingest.validation import (
     SourceGroup,
     SourceTopic,
     TaskArguments,
+    blank_is_none,
     from_json,
     is_template,
     offsets_for_topic,
@@ -88,22 +89,17 @@ _WITH_ENDS = (
 """Arguments in which the stable end has a word."""
 
 
-def _blank_is_none(value: object) -> object:
-    """Templates render to text; an empty one means "not given"."""
-    return None if isinstance(value, str) and value.strip() in ("", "None") else value
-
-
 def _with_zone(value: object) -> object:
     """Text without a zone is the commonest mistake: say what to write."""
     if isinstance(value, str) and re.fullmatch(r"[\d-]{8,10}([T ][\d:.]+)?", value.strip()):
         day = value.strip() if ":" in value else f"{value.strip()}T00:00:00"
         raise ValueError(f"{value!r} has no time zone; write {day.replace(' ', 'T')}Z for UTC")
-    return _blank_is_none(value)
+    return blank_is_none(value)
 
 
 def _a_length(value: object) -> object:
     """What no reader of lengths takes: say what they take."""
-    value = _blank_is_none(value)
+    value = blank_is_none(value)
     if isinstance(value, str) and re.search(r"\d\s*[a-z]{2,}", value):
         raise ValueError(f"{value!r} is no length; give a timedelta, seconds, or PT10M")
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", value):
@@ -164,11 +160,11 @@ def _rooted(path: str | None) -> str | None:
     return path
 
 
-Directory = Annotated[str | None, BeforeValidator(_blank_is_none), AfterValidator(_rooted)]
+Directory = Annotated[str | None, BeforeValidator(blank_is_none), AfterValidator(_rooted)]
 
 
 def _decode(value: object) -> object:
-    value = _blank_is_none(value)
+    value = blank_is_none(value)
     if isinstance(value, (str, dict)) and (problems := DecodeSpec.judge(value)):
         raise ValueError("; ".join(problems))
     return value
@@ -187,7 +183,7 @@ def _dotted(path: str | None) -> str | None:
     return path
 
 
-Count = Annotated[int | None, BeforeValidator(_blank_is_none)]
+Count = Annotated[int | None, BeforeValidator(blank_is_none)]
 
 GivenBoundaries = Annotated[dict[str, Any] | str, BeforeValidator(from_json)]
 """A mapping (or its JSON), or where to find one: `windows.boundaries` judges it."""
@@ -204,7 +200,7 @@ InitialPosition = Annotated[str | dict[str, Any] | None, BeforeValidator(_positi
 
 
 def _one_or_more(value: object) -> object:
-    value = from_json(_blank_is_none(value))
+    value = from_json(blank_is_none(value))
     return (value,) if isinstance(value, str) else value or ()
 
 
@@ -236,7 +232,7 @@ class IngestArguments(TaskArguments):
     mode: Mode = "cursor"
     engine: Literal["session", "inline", "auto", "submit", "connect"] = "session"
     spark_conf: SparkConf = Field(default_factory=dict, repr=False)
-    spark_conn_id: Annotated[str | None, BeforeValidator(_blank_is_none)] = None
+    spark_conn_id: Annotated[str | None, BeforeValidator(blank_is_none)] = None
     spark_work_dir: Directory = None
     ship_package: bool = False
     direct_write: Literal["auto", "on", "off"] = "auto"
@@ -244,7 +240,7 @@ class IngestArguments(TaskArguments):
     compression: Literal["snappy", "zstd", "gzip", "lz4", "none"] | None = None
     decode: Decode = None
     transform: Annotated[str | None, AfterValidator(_dotted)] = None
-    sql: Annotated[str | None, BeforeValidator(_blank_is_none)] = None
+    sql: Annotated[str | None, BeforeValidator(blank_is_none)] = None
     filters: Filters = ()
     epoch: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$")] | None = None
     epoch_seen: Annotated[str, Field(pattern=r"^c-[0-9]+-[0-9a-f]{10}$")] | None = None

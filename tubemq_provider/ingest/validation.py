@@ -40,6 +40,7 @@ __all__ = [
     "SourceGroup",
     "SourceTopic",
     "TaskArguments",
+    "blank_is_none",
     "from_json",
     "is_template",
     "offsets_for_topic",
@@ -75,6 +76,11 @@ class TaskArguments(BaseModel):
 
 
 Model = TypeVar("Model", bound=TaskArguments)
+
+
+def blank_is_none(value: object) -> object:
+    """Templates render to text; an empty one means "not given"."""
+    return None if isinstance(value, str) and value.strip() in ("", "None") else value
 
 
 def from_json(value: object) -> object:
