@@ -22,6 +22,7 @@ from tubemq_provider.dagster import (
     build_tubemq_asset,
     build_tubemq_ends_asset,
 )
+from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.sources.tubemq.source import TubeMQSource
 
@@ -242,6 +243,26 @@ def test_a_secret_that_is_a_number_is_refused_without_repeating_it(kind, fields)
     with pytest.raises(ValidationError, match="valid string") as caught:
         kind(offsets_dir="/progress", **fields)
     assert "20261123777" not in str(caught.value)
+
+
+def test_names_with_foreign_characters_have_progress_of_their_own(tmp_path: Path) -> None:
+    """Topics ``a%b``, ``a|b`` and ``a_b`` had one cursor. What an earlier release has kept stays
+    where it is."""
+    resource = RocketMQResource(name_servers="ns", offsets_dir=str(tmp_path), cluster="c1")
+    assert resource.directory("a_b", "lake") == tmp_path / "c1" / "a_b" / "lake"
+    before = tmp_path / "c1" / "a_b" / "lake"
+    FileOffsetStore(before, task="t").emit({"cluster": "c1", "topic": "a|b", "group": "lake"})
+    assert resource.directory("a|b", "lake") == before
+    assert resource.directory("a%b", "lake") == tmp_path / "c1" / "a%25b" / "lake"
+    topics = ("a|b", "a%b", "a%25b", "a%7Cb", "ab")
+    assert len({resource.directory(topic, "lake") for topic in topics}) == len(topics)
+
+
+@pytest.mark.parametrize("alias", ["a b", "a/b", "..", ""])
+def test_a_cluster_has_an_alias_as_airflow_takes_it(alias: str) -> None:
+    for kind, servers in ((TubeMQResource, "masters"), (RocketMQResource, "name_servers")):
+        with pytest.raises(ValidationError, match="cluster"):
+            kind(offsets_dir="/progress", cluster=alias, **{servers: "m1"})
 
 
 def test_options_that_do_not_go_together_are_refused_when_the_asset_is_made(lake: Path) -> None:
