@@ -111,6 +111,28 @@ def test_hours_in_any_order_make_complete_coverage(
     assert stored(lake) == [b"a", b"b", b"c"]
 
 
+def test_a_check_looks_into_the_sink_that_the_asset_names(
+    mq: EmbeddedTubeMQ, resource: TubeMQResource, tmp_path: Path
+) -> None:
+    """``delta:/data/orders`` was taken for a directory of that name: the check passed, whatever
+    was in the table."""
+    sink = f"delta:{tmp_path}/table"
+    check = build_coverage_check("orders", sink)
+    assert not check().passed
+    send(mq, b"a", b"b", b"c")
+    for start, passes in ((0, True), (56, False)):
+        asset = build_tubemq_asset(
+            "orders",
+            topic=TOPIC,
+            group="lake",
+            sink=sink,
+            starting_offsets={"1:0": start},
+            ending_offsets={"1:0": start + 28},
+        )
+        assert materialize(asset, resource)["records"] == 1
+        assert check().passed is passes
+
+
 def test_a_backfill_in_a_single_run_is_one_window_per_partition(
     hourly: dg.AssetsDefinition, resource: TubeMQResource, lake: Path
 ) -> None:
