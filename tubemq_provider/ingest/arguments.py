@@ -221,7 +221,7 @@ class IngestArguments(TaskArguments):
     group: SourceGroup
     path: Annotated[str | None, AfterValidator(_of_path)] = None
     sink: str | None = None
-    sink_conn_id: str | None = None
+    sink_conn_id: Annotated[str | None, BeforeValidator(blank_is_none)] = None
     exactly_once: bool = True
     staging_root: Directory = None
     verify: Literal["facts", "footers"] = "facts"
@@ -251,8 +251,10 @@ class IngestArguments(TaskArguments):
     resolver: Resolver | None = None
     boundaries: GivenBoundaries | None = None
     late_allowance: Duration = None
-    history_group: GroupName | None = None
-    message_zone: Annotated[str | None, AfterValidator(_known_zone)] = None
+    history_group: Annotated[GroupName | None, BeforeValidator(blank_is_none)] = None
+    message_zone: Annotated[
+        str | None, BeforeValidator(blank_is_none), AfterValidator(_known_zone)
+    ] = None
     starting_offsets: GivenOffsets | None = None
     ending_offsets: GivenOffsets | None = None
 

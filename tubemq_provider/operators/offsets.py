@@ -82,6 +82,8 @@ class OffsetsArguments(TaskArguments):
             return [f"action={self.action!r} {needs}'earliest', 'stable' or offsets"]
         if self.dry_run and self.action == "show":
             return ["dry_run has no effect with action='show'"]
+        if (self.action, self.offset_store) == ("set", "events") and self.fail_above is not None:
+            return ["fail_above: with offset_store='events' a task that fails has moved nothing"]
         return []
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from tubemq_client import errors
 from tubemq_provider.hooks.failures import explained, fatal_errors_fail_the_task, is_final
@@ -20,7 +20,13 @@ from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sinks.factory import needless_connection, spec_problems
 from tubemq_provider.sinks.read import published_windows
-from tubemq_provider.task_arguments import TaskArguments, check_literals, is_template, parse
+from tubemq_provider.task_arguments import (
+    TaskArguments,
+    blank_is_none,
+    check_literals,
+    is_template,
+    parse,
+)
 from tubemq_provider.windows.canonical import in_utc, rfc3339
 from tubemq_provider.windows.coverage import Coverage, Interval, coverage, pieces_of
 
@@ -30,15 +36,22 @@ if TYPE_CHECKING:
 __all__ = ["TubeMQCoverageSensor"]
 
 
+_Name = Annotated[
+    Annotated[str, Field(min_length=1)] | None,
+    BeforeValidator(blank_is_none),
+]
+"""One that a template gives as None is none: nothing would ever have it."""
+
+
 class CoverageArguments(TaskArguments):
     """Arguments of `TubeMQCoverageSensor`."""
 
     sink: Annotated[str, Field(min_length=1)]
-    sink_conn_id: str | None = None
+    sink_conn_id: _Name = None
     start: Annotated[AwareDatetime, AfterValidator(in_utc)]
     end: Annotated[AwareDatetime, AfterValidator(in_utc)]
-    topic: Annotated[str, Field(min_length=1)] | None = None
-    group: Annotated[str, Field(min_length=1)] | None = None
+    topic: _Name = None
+    group: _Name = None
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """The interval, and the place."""

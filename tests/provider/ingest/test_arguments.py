@@ -52,8 +52,10 @@ def test_what_templates_give_is_text() -> None:
             "initial_position": {"1:0": "2800", "1:1": "earliest"},
             "max_duration": "600",
             "staging_root": "None",
+            "sink_conn_id": "None",
         },
     )
+    assert found.sink_conn_id is None
     assert found.offsets("initial_position") == {"1:0": 2800, "1:1": "earliest"}
     assert found.max_duration == timedelta(minutes=10)
     assert found.staging_root is None

@@ -349,3 +349,5 @@ def test_offsets_that_are_none_are_refused(state: dict[str, Any]) -> None:
         offsets(to="earliest")
     with pytest.raises(ConfigError, match="dry_run has no effect"):
         offsets(dry_run=True)
+    with pytest.raises(ConfigError, match="a task that fails has moved nothing"):
+        offsets(action="set", to="earliest", offset_store="events", fail_above=5)
