@@ -12,6 +12,7 @@ from urllib.parse import quote
 from airflow.sdk import BaseOperatorLink
 
 from tubemq_provider._airflow import conf
+from tubemq_provider.assets import declared, sink_asset
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, BaseOperator
@@ -63,10 +64,10 @@ class TubeMQSinkLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
         """The asset's page."""
-        offsets: Any = getattr(operator, "offsets_asset", None)
-        others = [asset for asset in operator.outlets if asset != offsets]
-        sink: Any = others[-1] if others else None
-        return _assets_page(sink) if getattr(sink, "uri", None) else ""
+        spec = getattr(operator, "sink", None) or getattr(operator, "path", None)
+        sink = sink_asset(spec) if isinstance(spec, str) else None
+        # An empty run, and a template in the address, leave it out; others are the author's own.
+        return _assets_page(sink) if sink and declared(sink, operator.outlets) else ""
 
 
 class TubeMQTopicLink(BaseOperatorLink):

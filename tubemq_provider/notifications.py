@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseNotifier
@@ -58,6 +59,11 @@ class TubeMQNotifier(BaseNotifier):
         self.message = message
         self.stream_id = stream_id
         self.tubemq_conn_id = tubemq_conn_id
+
+    def __call__(self, *args: Any) -> None:
+        """One callback. Airflow fills templates in in place, and may call one notifier for several
+        runs or tasks: so a copy of it is filled in."""
+        BaseNotifier.__call__(copy(self), *args)
 
     def notify(self, context: Context) -> None:  # noqa: ARG002 - templates are filled in by now
         """Send it and wait for the receipt."""

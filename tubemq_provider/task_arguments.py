@@ -25,6 +25,7 @@ from tubemq_provider.ingest.validation import (
     SourceGroup,
     SourceTopic,
     TaskArguments,
+    blank_is_none,
     from_json,
     is_template,
     offsets_for_topic,
@@ -43,6 +44,7 @@ __all__ = [
     "SourceGroup",
     "SourceTopic",
     "TaskArguments",
+    "blank_is_none",
     "check_literals",
     "from_json",
     "is_mapped",
@@ -86,7 +88,8 @@ def check_literals(
     """Check what is already known. Raises `errors.ConfigError` with every problem.
 
     `static` names arguments that may not be templates, each with the reason; `problems` are those
-    that the caller has found; the text names `task`.
+    that the caller has found; the text names `task`. What can be read only once is refused: it
+    would be empty in the run.
     """
     templates = {name for name, value in arguments.items() if is_template(value)}
     problems = [
@@ -95,6 +98,12 @@ def check_literals(
             f"{name}: cannot be a template, {reason}"
             for name, reason in static.items()
             if name in templates
+        ),
+        *(
+            f"{name}: a {type(value).__name__} can be read only once, and a run reads it again; "
+            f"give a list"
+            for name, value in arguments.items()
+            if isinstance(value, Iterator)
         ),
     ]
     found = validated(model, arguments)

@@ -17,7 +17,7 @@ from tubemq_provider.cli._ends import known_ends
 from tubemq_provider.cli._show import changed, command, confirm, people, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.offsets.metadata_db import groups, open_group
-from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets, stamp
+from tubemq_provider.offsets.moving import moved, named_offsets, stamp, standing
 from tubemq_provider.overview.ends import with_ends
 from tubemq_provider.overview.standing import Standing, row_of, standing_of
 from tubemq_provider.sinks.read import published_windows
@@ -38,6 +38,10 @@ from tubemq_provider.windows.spaces import OffsetSpace, space_of
 __all__ = ["adopt", "list_groups", "rebuild", "set_position", "show"]
 
 _BY = "airflow tubemq"
+_UNSEEN = (
+    "note: runs of this group may keep no cursor; tasks with offset_store='events' do not look at "
+    "the one that it gets, and are moved by TubeMQOffsetsOperator(action='set')"
+)
 
 
 @command
@@ -78,13 +82,14 @@ def show(args: Any) -> None:
 def set_position(args: Any) -> None:
     """Set where every partition goes on; the number of the last accepted window stays."""
     with open_group(args.asset) as group:
-        store, cursor = group.cursor()
-        space = space_of(group.source)
-        if cursor is None:
-            cursor = cursor_of_event(group.newest_position(), group.asset, space)
+        store, kept = group.cursor()
+        space, event = space_of(group.source), group.newest_position()
+        cursor = standing(kept, event, group.asset, space)
         offsets = _offsets(args.offsets, cursor.get("next", {}), space)
-        after = moved(cursor, group.newest_position(), offsets, by=_BY, now=datetime.now(UTC))
+        after = moved(cursor, event, offsets, by=_BY, now=datetime.now(UTC))
         changed(args, cursor["next"], offsets)
+        if cursor is not kept and people(args):
+            print(_UNSEEN)
         confirm(args)
         group.store_cursor(store, after)
 

@@ -10,6 +10,7 @@ import dagster as dg
 
 from tubemq_provider.dagster.resource import SourceResource
 from tubemq_provider.offsets.file_timeline import FileTimeline
+from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.canonical import rfc3339, sha256_hex
 from tubemq_provider.windows.coverage import Coverage, coverage, report
@@ -56,15 +57,17 @@ def build_tubemq_ends_asset(
 def build_coverage_check(
     asset: dg.AssetKey | str, sink: str | PathLike[str] | Sink
 ) -> dg.AssetChecksDefinition:
-    """A check that fails while windows are missing or overlap in `sink`, or there is none at all,
-    judged by its markers."""
+    """A check that fails while windows are missing or overlap in `sink`, judged by its markers, and
+    while there are none. `sink` is the asset's."""
+    place = sink_for(sink)
 
     @dg.asset_check(asset=asset, name="coverage")
     def check() -> dg.AssetCheckResult:
-        found = coverage(published_windows(sink))
+        found = coverage(published_windows(place))
+        blocks = list(map(_block, found)) or [f"no window is published in `{place.identity}`"]
         return dg.AssetCheckResult(
             passed=bool(found) and all(scope.complete for scope in found),
-            metadata={"report": dg.MetadataValue.md("\n\n".join(map(_block, found)) or "empty")},
+            metadata={"report": dg.MetadataValue.md("\n\n".join(blocks))},
         )
 
     return check

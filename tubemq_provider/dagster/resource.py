@@ -9,7 +9,8 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.parse import quote
 
 import dagster as dg
 from pydantic import ConfigDict, Field
@@ -18,11 +19,17 @@ from tubemq_client import ClientSettings
 from tubemq_client.config import ClientConfig, from_file
 from tubemq_client.model import Partition
 from tubemq_client.sync import Metadata
+from tubemq_provider.files.durable import read_document
+from tubemq_provider.ingest.validation import ClusterAlias
+from tubemq_provider.offsets.file import CLAIMS_FILE, CURSOR_FILE, FileOffsetStore
 from tubemq_provider.sources.base import Source
 from tubemq_provider.sources.tubemq.source import TubeMQSource
 from tubemq_provider.windows.spaces import Ends
 
 __all__ = ["SourceResource", "TubeMQResource"]
+
+
+_FOREIGN: Final = re.compile(r"[^\w.-]")
 
 
 class SourceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -36,7 +43,7 @@ class SourceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     model_config = ConfigDict(hide_input_in_errors=True)
 
     offsets_dir: str = Field(description="absolute path of the directory with the progress")
-    cluster: str = Field(
+    cluster: ClusterAlias = Field(
         description="alias of the cluster in window ids; never change it for a group"
     )
 
@@ -46,8 +53,11 @@ class SourceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def directory(self, topic: str, group: str) -> Path:
         """Where the progress of a group on a topic is kept."""
-        names = (re.sub(r"[^\w.-]", "_", name) for name in (self.cluster, topic, group))
-        return Path(self.offsets_dir).joinpath(*names)
+        names = (self.cluster, topic, group)
+        found = Path(self.offsets_dir).joinpath(*map(_folder, names))
+        before = Path(self.offsets_dir).joinpath(*(_FOREIGN.sub("_", name) for name in names))
+        # Earlier releases wrote an underscore for each foreign character.
+        return before if before != found and _is_of(before, names) else found
 
     def reachable_ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Any, Ends]:
         """Minimum and end offsets of the partitions whose brokers answer."""
@@ -59,7 +69,7 @@ class TubeMQResource(SourceResource):
     """A TubeMQ cluster, and the directory with the progress of its groups."""
 
     masters: str = Field(description="host:port[,host:port…] of the masters")
-    cluster: str = Field(
+    cluster: ClusterAlias = Field(
         "tubemq", description="alias of the cluster in window ids; never change it for a group"
     )
     options: dict[str, str] = Field(
@@ -98,3 +108,20 @@ class TubeMQResource(SourceResource):
         """The partitions of `topic` now."""
         with Metadata(self.settings()) as metadata:
             return sorted(metadata.topic(topic, group).partitions)
+
+
+def _folder(name: str) -> str:
+    """A name of its own for each name; most are as they are."""
+    return quote(name, safe="") if _FOREIGN.search(name) else name
+
+
+def _is_of(directory: Path, names: tuple[str, str, str]) -> bool:
+    """Whether the progress in `directory` is that of these cluster, topic and group."""
+    store = FileOffsetStore(directory, task="")
+    documents = (
+        read_document(directory / CURSOR_FILE),
+        read_document(directory / CLAIMS_FILE),
+        *store.recent_events(),
+    )
+    keys = ("cluster", "topic", "group")
+    return any(found and tuple(found.get(key) for key in keys) == names for found in documents)

@@ -18,6 +18,7 @@ from rocketmq_client.model import ClientSettings
 from tubemq_client.config import from_file
 from tubemq_provider.dagster.ingest import build_tubemq_asset
 from tubemq_provider.dagster.resource import SourceResource
+from tubemq_provider.ingest.validation import ClusterAlias
 from tubemq_provider.sources.rocketmq.source import RocketMQSource
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.windows.protocols import Sink
@@ -29,7 +30,7 @@ class RocketMQResource(SourceResource):
     """A RocketMQ cluster, and the directory with the progress of its groups."""
 
     name_servers: str = Field(description="host:port[;host:port…] of the name servers")
-    cluster: str = Field(
+    cluster: ClusterAlias = Field(
         "rocketmq", description="alias of the cluster in window ids; never change it for a group"
     )
     options: dict[str, str] = Field(

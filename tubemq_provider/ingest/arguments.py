@@ -27,6 +27,7 @@ from tubemq_provider.ingest.validation import (
     SourceGroup,
     SourceTopic,
     TaskArguments,
+    blank_is_none,
     from_json,
     is_template,
     offsets_for_topic,
@@ -89,16 +90,13 @@ _WITH_ENDS = (
 """Arguments in which the stable end has a word."""
 
 
-def _blank_is_none(value: object) -> object:
-    """Templates render to text; an empty one means "not given"."""
-    return None if isinstance(value, str) and value.strip() in ("", "None") else value
-
-
 def _a_length(value: object) -> object:
     """What no reader of lengths takes: say what they take."""
-    value = _blank_is_none(value)
+    value = blank_is_none(value)
     if isinstance(value, str) and re.search(r"\d\s*[a-z]{2,}", value):
         raise ValueError(f"{value!r} is no length; give a timedelta, seconds, or PT10M")
+    if isinstance(value, str) and re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", value):
+        return float(value)  # seconds, as a template gives them
     return value
 
 
@@ -109,7 +107,7 @@ def _utc(value: datetime | None) -> datetime | None:
 Instant = Annotated[
     AwareDatetime | None,
     BeforeValidator(with_zone),
-    BeforeValidator(_blank_is_none),
+    BeforeValidator(blank_is_none),
     AfterValidator(_utc),
 ]
 """An instant with a zone; kept in UTC, whatever type of datetime it is given as."""
@@ -160,11 +158,11 @@ def _rooted(path: str | None) -> str | None:
     return path
 
 
-Directory = Annotated[str | None, BeforeValidator(_blank_is_none), AfterValidator(_rooted)]
+Directory = Annotated[str | None, BeforeValidator(blank_is_none), AfterValidator(_rooted)]
 
 
 def _decode(value: object) -> object:
-    value = _blank_is_none(value)
+    value = blank_is_none(value)
     if isinstance(value, (str, dict)) and (problems := DecodeSpec.judge(value)):
         raise ValueError("; ".join(problems))
     return value
@@ -183,7 +181,7 @@ def _dotted(path: str | None) -> str | None:
     return path
 
 
-Count = Annotated[int | None, BeforeValidator(_blank_is_none)]
+Count = Annotated[int | None, BeforeValidator(blank_is_none)]
 
 GivenBoundaries = Annotated[dict[str, Any] | str, BeforeValidator(from_json)]
 """A mapping (or its JSON), or where to find one: `windows.boundaries` judges it."""
@@ -200,7 +198,7 @@ InitialPosition = Annotated[str | dict[str, Any] | None, BeforeValidator(_positi
 
 
 def _one_or_more(value: object) -> object:
-    value = from_json(_blank_is_none(value))
+    value = from_json(blank_is_none(value))
     return (value,) if isinstance(value, str) else value or ()
 
 
@@ -221,9 +219,9 @@ class IngestArguments(TaskArguments):
     group: SourceGroup
     path: Annotated[str | None, AfterValidator(_of_path)] = None
     sink: str | None = None
-    sink_conn_id: str | None = None
+    sink_conn_id: Annotated[str | None, BeforeValidator(blank_is_none)] = None
     exactly_once: bool = True
-    staging_root: str | None = None
+    staging_root: Directory = None
     verify: Literal["facts", "footers"] = "facts"
     partition_by: Columns = ()
     max_partitions: Count = Field(None, ge=1)
@@ -232,7 +230,7 @@ class IngestArguments(TaskArguments):
     mode: Mode = "cursor"
     engine: Literal["session", "inline", "auto", "submit", "connect"] = "session"
     spark_conf: SparkConf = Field(default_factory=dict, repr=False)
-    spark_conn_id: Annotated[str | None, BeforeValidator(_blank_is_none)] = None
+    spark_conn_id: Annotated[str | None, BeforeValidator(blank_is_none)] = None
     spark_work_dir: Directory = None
     ship_package: bool = False
     direct_write: Literal["auto", "on", "off"] = "auto"
@@ -240,7 +238,7 @@ class IngestArguments(TaskArguments):
     compression: Literal["snappy", "zstd", "gzip", "lz4", "none"] | None = None
     decode: Decode = None
     transform: Annotated[str | None, AfterValidator(_dotted)] = None
-    sql: Annotated[str | None, BeforeValidator(_blank_is_none)] = None
+    sql: Annotated[str | None, BeforeValidator(blank_is_none)] = None
     filters: Filters = ()
     epoch: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$")] | None = None
     epoch_seen: Annotated[str, Field(pattern=r"^c-[0-9]+-[0-9a-f]{10}$")] | None = None
@@ -251,8 +249,10 @@ class IngestArguments(TaskArguments):
     resolver: Resolver | None = None
     boundaries: GivenBoundaries | None = None
     late_allowance: Duration = None
-    history_group: GroupName | None = None
-    message_zone: Annotated[str | None, AfterValidator(_known_zone)] = None
+    history_group: Annotated[GroupName | None, BeforeValidator(blank_is_none)] = None
+    message_zone: Annotated[
+        str | None, BeforeValidator(blank_is_none), AfterValidator(_known_zone)
+    ] = None
     starting_offsets: GivenOffsets | None = None
     ending_offsets: GivenOffsets | None = None
 

@@ -41,6 +41,7 @@ __all__ = [
     "SourceGroup",
     "SourceTopic",
     "TaskArguments",
+    "blank_is_none",
     "from_json",
     "is_template",
     "offsets_for_topic",
@@ -77,6 +78,11 @@ class TaskArguments(BaseModel):
 
 
 Model = TypeVar("Model", bound=TaskArguments)
+
+
+def blank_is_none(value: object) -> object:
+    """Templates render to text; an empty one means "not given"."""
+    return None if isinstance(value, str) and value.strip() in ("", "None") else value
 
 
 def from_json(value: object) -> object:
@@ -152,19 +158,30 @@ def offsets_for_topic(
     source: str = FIRST_SOURCE,
 ) -> dict[str, int | str]:
     """`GivenOffsets` by partition key of the kind `source`; `words` allows ``earliest`` and
-    ``latest`` for an offset.
+    ``latest`` for an offset. An offset may be its digits, as templates inside of mappings can give
+    nothing but text.
 
     Raises `ValueError` with every problem, each beginning with the argument's `name`.
     """
     nested = any(isinstance(item, Mapping) for item in given.values())
     try:
         space = space_of(source)
-        offsets = given if nested else {topic: given}
+        offsets = {
+            name: {key: _number(offset) for key, offset in item.items()}
+            if isinstance(item, Mapping)
+            else item
+            for name, item in (given if nested else {topic: given}).items()
+        }
         return parse_offsets(
             offsets, topic, subject=name, space=space, allow_keywords=allow_keywords
         )
     except errors.ConfigError as exc:
         raise ValueError("\n".join(f"{name}: {problem}" for problem in exc.problems)) from None
+
+
+def _number(offset: object) -> object:
+    text = isinstance(offset, str) and offset.isascii() and offset.isdecimal()
+    return int(str(offset)) if text else offset
 
 
 def is_template(value: object) -> bool:

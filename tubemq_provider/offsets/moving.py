@@ -11,12 +11,33 @@ from datetime import datetime
 
 from tubemq_client import errors
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.cursor import CURSOR_VERSION, Position, epoch_of, past_epochs
+from tubemq_provider.windows.cursor import (
+    CURSOR_VERSION,
+    Position,
+    epoch_of,
+    newer_position,
+    past_epochs,
+)
 from tubemq_provider.windows.errors import DocumentError
+from tubemq_provider.windows.plan import WindowKind
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.spaces import OffsetSpace
+from tubemq_provider.windows.versions import VERSIONS
 
-__all__ = ["cursor_of_event", "moved", "named_offsets", "stamp"]
+__all__ = ["cursor_of_event", "moved", "moved_event", "named_offsets", "stamp", "standing"]
+
+
+def standing(
+    cursor: Document | None, event: Document | None, group: str, space: OffsetSpace
+) -> Document:
+    """Where a group stands, as a cursor: its own unless the newest event is ahead of it, as it is
+    where runs keep no cursor any more; always its own where windows are claimed. Raises
+    `errors.ConfigError` for a group without progress."""
+    claimed = cursor is not None and (cursor.get("pending") or cursor.get("done"))
+    if cursor is not None and (claimed or newer_position(cursor, event) is cursor):
+        return cursor
+    rev = {"rev": cursor["rev"]} if cursor and "rev" in cursor else {}
+    return {**cursor_of_event(event, group, space), **rev}
 
 
 def moved(
@@ -43,6 +64,28 @@ def moved(
     kept = {name: value for name, value in cursor.items() if name != "last"}
     seq = max(cursor["seq"], accepted)
     return {**kept, "seq": seq, "next": dict(offsets), **stamp(cursor, by=by, now=now)}
+
+
+def moved_event(cursor: Document, event: Document | None) -> Document | None:
+    """The commit event of a task that has moved a group to `cursor`: that of a run without a
+    window. Runs that keep no cursor go by it, others once their cursor is lost.
+
+    None where `event`, the newest before it, does not tell of the last window: the next run's event
+    has to, and would not behind this one.
+    """
+    position: Document = (event or {}).get("position") or {}
+    if event is None or any(position.get(name) != cursor.get(name) for name in ("h", "seq")):
+        return None
+    document: Document = {
+        "v": VERSIONS["event"],
+        **{name: str(cursor.get(name, "")) for name in ("cluster", "topic", "group")},
+        "kind": WindowKind.CURSOR.value,
+    }
+    if (past := past_epochs(cursor)) or epoch_of(cursor):
+        document |= {"epoch": epoch_of(cursor), "past": list(past)}
+    document["position"] = {name: cursor[name] for name in ("h", "seq", "next")}
+    document["recovered"] = []
+    return document | ({"pace": event["pace"]} if "pace" in event else {})
 
 
 def stamp(cursor: Document, *, by: str, now: datetime) -> Document:

@@ -16,7 +16,7 @@ from tubemq_provider.offsets.asset_state import AssetProgress, AssetStateOffsetS
 from tubemq_provider.offsets.commit_events import CommitEventStore
 from tubemq_provider.offsets.ledger.envelope import CURSOR
 from tubemq_provider.offsets.ledger.store import LedgerStore, VersionedState
-from tubemq_provider.windows.cursor import cursor_in_use
+from tubemq_provider.windows.cursor import cursor_in_use, newer_position
 from tubemq_provider.windows.protocols import Document, OffsetStore
 
 __all__ = ["STORES", "StoreName", "TaskStore", "refuse_other_store", "store_for"]
@@ -53,10 +53,14 @@ def store_for(name: str, context: Mapping[str, Any], asset: Any) -> TaskStore:
 def refuse_other_store(name: str, context: Mapping[str, Any], asset: Any) -> None:
     """Raise `errors.ConfigError` if runs go by the cursor of another store than `name`: a change of
     this one would have no effect. The running task has `asset` as inlet."""
-    kept = AssetProgress.of_inlet(context, asset).load_cursor()
-    claimed = VersionedState(context["asset_state_store"][asset]).load(CURSOR)
+    progress = AssetProgress.of_inlet(context, asset)
+    kept = progress.load_cursor()
+    states = context.get("asset_state_store")
+    claimed = None if states is None else VersionedState(states[asset]).load(CURSOR)
     used = cursor_in_use(kept, claimed.document if claimed else None)
     found = "asset_state" if used is kept else "ledger"
+    if name == "events" and newer_position(used, progress.newest_position()) is not used:
+        return  # a cursor that was left behind
     if used is not None and found != name:
         raise errors.ConfigError(
             f"the progress of {asset.name} is kept in {found}, and a change in {name} would have "

@@ -57,6 +57,7 @@ from tubemq_provider.links import (
 from tubemq_provider.offsets.asset_state import PROGRESS
 from tubemq_provider.offsets.registry import TaskStore, store_for
 from tubemq_provider.operators.announce import announce, bounded
+from tubemq_provider.operators.clears import is_cleared, run_clears
 from tubemq_provider.operators.deferring import Attendance
 from tubemq_provider.operators.intervals import refuse_interval, run_interval
 from tubemq_provider.operators.job import SourceHook, open_job
@@ -225,7 +226,7 @@ class IngestOperator(BaseOperator):
                 attempt=str(context["ti"].id),
                 serialised=self._serialised,
                 observer=self.observer(context, narrator),
-                cleared=getattr(context.get("dag_run"), "clear_number", 0) > 0,
+                cleared=is_cleared(context, self.retries),
             )
         narrator.done(result)
         self.result = result
@@ -318,13 +319,13 @@ class IngestOperator(BaseOperator):
         """What is told about the run's steps; a subclass may add its own."""
         return narrator
 
-    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
+    def _do_render_template_fields(self, parent: Any, *args: Any, **kwargs: Any) -> None:
         """As Airflow's; values are rendered in place, and so copied first: the author's are those
-        of all runs."""
-        for name, value in vars(self).copy().items():
+        of all runs, and of all tasks that are mapped, for which Airflow calls this method only."""
+        for name, value in vars(self).copy().items() if parent is self else ():
             if isinstance(value, Value):
                 setattr(self, name, copy(value))
-        super().render_template_fields(context, jinja_env)
+        super()._do_render_template_fields(parent, *args, **kwargs)
 
     def _settle(self, given: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
         """Judge the arguments and name the assets; `given` are the operator's own, which become
@@ -419,7 +420,6 @@ class IngestOperator(BaseOperator):
 
     def _report(self, result: WindowResult, context: Context) -> None:
         """One structured line, for logs that are searched later."""
-        run = context["dag_run"]
         line = {
             "records": result.total,
             "window_id": result.window_id,
@@ -427,7 +427,7 @@ class IngestOperator(BaseOperator):
             "replayed": result.replayed,
             "recovered": list(result.recovered),
             "try_number": context["ti"].try_number,
-            "clear_number": getattr(run, "clear_number", 0),
+            "clear_number": run_clears(context),
             "store": self.offset_store,
             "engine": result.engine,
             "hash": result.hash,

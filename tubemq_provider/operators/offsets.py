@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from airflow.sdk import BaseOperator
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.errors import ConfigError
@@ -24,17 +24,19 @@ from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import InitialPosition
 from tubemq_provider.links import TubeMQOffsetsLink, TubeMQTopicLink
-from tubemq_provider.offsets.moving import cursor_of_event, moved, named_offsets
+from tubemq_provider.offsets.moving import moved, moved_event, named_offsets, standing
 from tubemq_provider.offsets.registry import (
     StoreName,
     TaskStore,
     refuse_other_store,
     store_for,
 )
+from tubemq_provider.operators.clears import most_tries, run_clears
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.task_arguments import (
     ClusterAlias,
     TaskArguments,
+    blank_is_none,
     check_literals,
     is_mapped,
     offsets_for_topic,
@@ -67,7 +69,7 @@ class OffsetsArguments(TaskArguments):
     cluster: ClusterAlias
     action: Action = "show"
     to: InitialPosition = None
-    fail_above: Annotated[int | None, Field(ge=0)] = None
+    fail_above: Annotated[int | None, BeforeValidator(blank_is_none)] = Field(None, ge=0)
     dry_run: bool = False
     offset_store: StoreName = "asset_state"
 
@@ -78,10 +80,10 @@ class OffsetsArguments(TaskArguments):
         if (self.action == "set") != (self.to is not None):
             needs = "needs to=" if self.action == "set" else "takes no to="
             return [f"action={self.action!r} {needs}'earliest', 'stable' or offsets"]
-        if self.action == "set" and self.offset_store == "events":
-            return ["action='set' has no effect with offset_store='events', which keeps no cursor"]
         if self.dry_run and self.action == "show":
             return ["dry_run has no effect with action='show'"]
+        if (self.action, self.offset_store) == ("set", "events") and self.fail_above is not None:
+            return ["fail_above: with offset_store='events' a task that fails has moved nothing"]
         return []
 
 
@@ -102,7 +104,8 @@ class TubeMQOffsetsOperator(BaseOperator):
         entries: an alert that Airflow's callbacks and notifiers tell on.
     :param dry_run: only say what would be.
     :param offset_store: where the ingest tasks keep progress, as they say it; ``set`` refuses
-        another one, where nothing would come of it.
+        another one, where nothing would come of it. With ``events`` the event of this task moves
+        the group, and so only when it has succeeded.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
 
@@ -172,11 +175,11 @@ class TubeMQOffsetsOperator(BaseOperator):
             look = hook.ends if arguments.action == "set" else hook.reachable_ends
             ends = look(arguments.topic, arguments.group, stable=True)
             away = dict(away_of(ends))
-            before = _position(store)
-            after = before
             if arguments.action == "set":
                 before, after = self._set(context, arguments, store, ends)
-            elif arguments.action == "mirror" and not arguments.dry_run and before:
+            else:
+                before = after = _position(store)
+            if arguments.action == "mirror" and not arguments.dry_run and before:
                 left_out = hook.mirror_group_offsets(
                     arguments.topic,
                     arguments.group,
@@ -235,42 +238,71 @@ class TubeMQOffsetsOperator(BaseOperator):
     ) -> tuple[dict[str, int], dict[str, int]]:
         """The position before and after."""
         refuse_other_store(arguments.offset_store, context, self.offsets_asset)
-        before, event = _position(store), store.newest_position()
-        cursor = store.load_cursor() or self._new_cursor(event)
-        known = cursor.get("next", {})
-        state: Any = None if arguments.dry_run else context["task_state_store"]
-        cleared = getattr(context.get("dag_run"), "clear_number", 0)
-        note = state.get(_MOVED) if state is not None else None
-        if note and note["cleared"] == cleared and _is_made(note, cursor, store.writer):
+        kept, event = store.load_cursor(), store.newest_position()
+        cursor = standing(kept, event, self.offsets_asset.name, SPACE)
+        before = dict(cursor.get("next", {}))
+        note = _Note.of(context, wanted=not arguments.dry_run)
+        if note.tells_of(cursor, store.writer):
             self.log.info("an earlier try has moved the group already")
-            return dict(note["before"]), dict(known)
-        offsets = named_offsets(_resolved(arguments, ends, known), known, SPACE, subject="to")
+            self._tell(store, cursor, event)
+            return dict(note.before), before
+        offsets = named_offsets(_resolved(arguments, ends, before), before, SPACE, subject="to")
 
         def change(there: Document | None) -> Document:
             base, now = there or cursor, datetime.now(UTC)
             document = moved(base, event, offsets, by=store.writer, now=now)
-            if state is not None:
-                about = {"rev": document["rev"], "updated": document["updated"]}
-                state.set(_MOVED, {**about, "cleared": cleared, "before": _shown(before)})
+            note.keep(document, _shown(before))
             return document
 
-        document = change(cursor)
+        document = change(None)
         if not arguments.dry_run:
             if isinstance(store, ClaimStore):
-                store.change_cursor(change)
+                document = store.change_cursor(change) or document
             else:
                 store.store_cursor(document)
+            self._tell(store, document, event)
         return before, dict(document["next"])
 
-    def _new_cursor(self, event: Document | None) -> Document:
-        """The cursor of a group that has none, as its newest event says."""
-        found = cursor_of_event(event, self.offsets_asset.name, SPACE)
-        self.log.warning(
-            "%s has no cursor, only commit events: it gets one, which tasks with "
-            "offset_store='events' do not look at",
-            self.offsets_asset.name,
-        )
+    @staticmethod
+    def _tell(store: TaskStore, cursor: Document, event: Document | None) -> None:
+        if (told := moved_event(cursor, event)) is not None:
+            store.emit(told)
+
+
+class _Note:
+    """The change that a try is about to make, as task state: by it a retry finds it made. A cleared
+    task makes it again."""
+
+    def __init__(self, state: Any, clears: Mapping[str, int | None]) -> None:
+        self._state = state
+        self._clears = clears
+        found: Mapping[str, Any] = (state.get(_MOVED) if state is not None else None) or {}
+        # Earlier releases have kept no number of tries.
+        same = all(found.get(name, n) == n for name, n in clears.items())
+        self._found = found if same else {}
+
+    @classmethod
+    def of(cls, context: Context, *, wanted: bool) -> _Note:
+        """As an earlier try of the task has left it; without effect unless `wanted`, and where
+        Airflow keeps no state of tasks."""
+        clears = {"cleared": run_clears(context), "tries": most_tries(context)}
+        return cls(context.get("task_state_store") if wanted else None, clears)
+
+    @property
+    def before(self) -> Mapping[str, int]:
+        """The position before the change."""
+        found: Mapping[str, int] = self._found["before"]
         return found
+
+    def tells_of(self, cursor: Document, writer: str) -> bool:
+        """Whether it has led to `cursor`. Raises `ConfigError` as `_is_made` does."""
+        return bool(self._found) and _is_made(self._found, cursor, writer)
+
+    def keep(self, document: Document, before: Mapping[str, int]) -> None:
+        """Note that `document` is about to be stored."""
+        if self._state is not None:
+            about = {"rev": document["rev"], "updated": document["updated"]}
+            self._state.set(_MOVED, {**about, **self._clears, "before": dict(before)})
 
 
 def _is_made(note: Mapping[str, Any], cursor: Document, writer: str) -> bool:

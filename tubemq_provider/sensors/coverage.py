@@ -22,6 +22,7 @@ from tubemq_provider.sinks.factory import needless_connection, spec_problems
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.task_arguments import (
     TaskArguments,
+    blank_is_none,
     check_literals,
     is_template,
     parse,
@@ -36,15 +37,22 @@ if TYPE_CHECKING:
 __all__ = ["TubeMQCoverageSensor"]
 
 
+_Name = Annotated[
+    Annotated[str, Field(min_length=1)] | None,
+    BeforeValidator(blank_is_none),
+]
+"""One that a template gives as None is none: nothing would ever have it."""
+
+
 class CoverageArguments(TaskArguments):
     """Arguments of `TubeMQCoverageSensor`."""
 
     sink: Annotated[str, Field(min_length=1)]
-    sink_conn_id: str | None = None
+    sink_conn_id: _Name = None
     start: Annotated[AwareDatetime, BeforeValidator(with_zone), AfterValidator(in_utc)]
     end: Annotated[AwareDatetime, BeforeValidator(with_zone), AfterValidator(in_utc)]
-    topic: Annotated[str, Field(min_length=1)] | None = None
-    group: Annotated[str, Field(min_length=1)] | None = None
+    topic: _Name = None
+    group: _Name = None
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """The interval, and the place."""

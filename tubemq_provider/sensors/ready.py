@@ -21,6 +21,7 @@ from tubemq_provider.task_arguments import (
     PartitionKeys,
     TaskArguments,
     check_literals,
+    is_template,
     offsets_for_topic,
     parse,
 )
@@ -50,7 +51,7 @@ class ReadyArguments(TaskArguments):
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """Offsets are judged with their topic."""
-        if "topic" in unknown:
+        if "topic" in unknown or is_template(self.until_offsets):
             return []
         try:
             self.until()

@@ -21,6 +21,7 @@ from tubemq_provider.task_arguments import (
     GivenOffsets,
     TaskArguments,
     check_literals,
+    is_template,
     offsets_for_topic,
     parse,
 )
@@ -59,7 +60,7 @@ class ReadyArguments(TaskArguments):
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """Offsets are judged with their topic."""
-        if unknown & {"topic", "until_offsets"}:
+        if unknown & {"topic", "until_offsets"} or is_template([self.topic, self.until_offsets]):
             return []
         try:
             self.offsets()

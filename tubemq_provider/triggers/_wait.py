@@ -7,10 +7,13 @@ fired as an error. A trigger says how it connects and when it is content. Privat
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
+import zlib
 from abc import abstractmethod
-from collections.abc import AsyncIterator
+from base64 import b85decode, b85encode
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
@@ -19,9 +22,13 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from tubemq_client import errors
 from tubemq_provider.triggers._watch import Backoff, jittered
 
-__all__ = ["WaitingTrigger"]
+__all__ = ["WaitingTrigger", "unpacked"]
 
 _READY: Final = {"status": "ready"}
+
+_PACKED: Final = "zlib"
+_PLAIN: Final = 200
+"""Offsets of more partitions are packed: MySQL has 64 KiB for a trigger's arguments, encrypted."""
 
 
 class WaitingTrigger(BaseTrigger):
@@ -69,8 +76,9 @@ class WaitingTrigger(BaseTrigger):
         """What makes another trigger like this one; no secrets."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class and its arguments."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", self.arguments()
+        """The class and its arguments; offsets of very many partitions are packed."""
+        arguments = {name: _packed(value) for name, value in self.arguments().items()}
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until there is something to say."""
@@ -102,3 +110,19 @@ class WaitingTrigger(BaseTrigger):
                 yield TriggerEvent(verdict)  # type: ignore[no-untyped-call]
                 return
             await asyncio.sleep(pause)
+
+
+def unpacked(offsets: Mapping[str, Any] | None) -> dict[str, int]:
+    """Offsets by partition key as a trigger is given them: by a task, or packed by `serialize`."""
+    found = dict(offsets or {})
+    if found.keys() != {_PACKED}:
+        return found
+    whole: dict[str, int] = json.loads(zlib.decompress(b85decode(found[_PACKED])))
+    return whole
+
+
+def _packed(value: Any) -> Any:
+    if not isinstance(value, dict) or len(value) <= _PLAIN:
+        return value
+    text = json.dumps(value, separators=(",", ":"), sort_keys=True)
+    return {_PACKED: b85encode(zlib.compress(text.encode(), 9)).decode()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tubemq_client.model import Partition
 from tubemq_provider.hooks.aio import TubeMQAsyncHook
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.triggers._wait import WaitingTrigger
+from tubemq_provider.triggers._wait import WaitingTrigger, unpacked
 from tubemq_provider.windows.lag import lag_between
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ class TubeMQOffsetTrigger(WaitingTrigger):
             wait_for_topic=wait_for_topic,
         )
         self.group = group
-        self.until = dict(until or {})
+        self.until = unpacked(until)
         self.partitions = list(partitions or ())
         self.min_lag = min_lag
-        self.positions = dict(positions or {})
+        self.positions = unpacked(positions)
         self.stable = stable
         self.tubemq_conn_id = tubemq_conn_id
 

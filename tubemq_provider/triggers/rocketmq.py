@@ -14,7 +14,7 @@ from rocketmq_client import errors
 from tubemq_provider.hooks.rocketmq import RocketMQAsyncHook
 from tubemq_provider.sources.rocketmq.source import milliseconds_of
 from tubemq_provider.sources.rocketmq.space import SPACE
-from tubemq_provider.triggers._wait import WaitingTrigger
+from tubemq_provider.triggers._wait import WaitingTrigger, unpacked
 from tubemq_provider.windows.lag import lag_between, regressed
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class RocketMQOffsetTrigger(WaitingTrigger):
         rocketmq_conn_id: str = "rocketmq_default",
     ) -> None:
         super().__init__(topic=topic, poll_interval=poll_interval, wait_for_topic=wait_for_topic)
-        self.until = dict(until or {})
+        self.until = unpacked(until)
         self.instant = instant
         self.group = group
         self.min_lag = min_lag

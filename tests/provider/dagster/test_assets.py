@@ -22,6 +22,7 @@ from tubemq_provider.dagster import (
     build_tubemq_asset,
     build_tubemq_ends_asset,
 )
+from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.sources.tubemq.source import TubeMQSource
 
@@ -109,6 +110,28 @@ def test_hours_in_any_order_make_complete_coverage(
     materialize(hourly, resource, KEYS[1])
     assert check().passed
     assert stored(lake) == [b"a", b"b", b"c"]
+
+
+def test_a_check_looks_into_the_sink_that_the_asset_names(
+    mq: EmbeddedTubeMQ, resource: TubeMQResource, tmp_path: Path
+) -> None:
+    """``delta:/data/orders`` was taken for a directory of that name: the check passed, whatever
+    was in the table."""
+    sink = f"delta:{tmp_path}/table"
+    check = build_coverage_check("orders", sink)
+    assert not check().passed
+    send(mq, b"a", b"b", b"c")
+    for start, passes in ((0, True), (56, False)):
+        asset = build_tubemq_asset(
+            "orders",
+            topic=TOPIC,
+            group="lake",
+            sink=sink,
+            starting_offsets={"1:0": start},
+            ending_offsets={"1:0": start + 28},
+        )
+        assert materialize(asset, resource)["records"] == 1
+        assert check().passed is passes
 
 
 def test_a_backfill_in_a_single_run_is_one_window_per_partition(
@@ -243,6 +266,26 @@ def test_a_secret_that_is_a_number_is_refused_without_repeating_it(kind, fields)
     with pytest.raises(ValidationError, match="valid string") as caught:
         kind(offsets_dir="/progress", **fields)
     assert "20261123777" not in str(caught.value)
+
+
+def test_names_with_foreign_characters_have_progress_of_their_own(tmp_path: Path) -> None:
+    """Topics ``a%b``, ``a|b`` and ``a_b`` had one cursor. What an earlier release has kept stays
+    where it is."""
+    resource = RocketMQResource(name_servers="ns", offsets_dir=str(tmp_path), cluster="c1")
+    assert resource.directory("a_b", "lake") == tmp_path / "c1" / "a_b" / "lake"
+    before = tmp_path / "c1" / "a_b" / "lake"
+    FileOffsetStore(before, task="t").emit({"cluster": "c1", "topic": "a|b", "group": "lake"})
+    assert resource.directory("a|b", "lake") == before
+    assert resource.directory("a%b", "lake") == tmp_path / "c1" / "a%25b" / "lake"
+    topics = ("a|b", "a%b", "a%25b", "a%7Cb", "ab")
+    assert len({resource.directory(topic, "lake") for topic in topics}) == len(topics)
+
+
+@pytest.mark.parametrize("alias", ["a b", "a/b", "..", ""])
+def test_a_cluster_has_an_alias_as_airflow_takes_it(alias: str) -> None:
+    for kind, servers in ((TubeMQResource, "masters"), (RocketMQResource, "name_servers")):
+        with pytest.raises(ValidationError, match="cluster"):
+            kind(offsets_dir="/progress", cluster=alias, **{servers: "m1"})
 
 
 def test_options_that_do_not_go_together_are_refused_when_the_asset_is_made(lake: Path) -> None:

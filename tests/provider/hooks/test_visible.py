@@ -16,10 +16,11 @@ from airflow.sdk.observability.stats import Stats
 from tubemq_client import OffsetRange, Partition
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_provider import links
-from tubemq_provider.assets import create_asset, offsets_asset, sink_asset
+from tubemq_provider.assets import create_asset, offsets_asset, sink_asset, without
 from tubemq_provider.hooks import lineage, metrics
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.notifications import TubeMQNotifier
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 from tubemq_provider.operators.offsets import TubeMQOffsetsOperator
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.planning.read_limits import Throughput
@@ -139,9 +140,24 @@ def test_links_lead_to_assets_and_the_master_and_say_no_secret() -> None:
     assert links.TubeMQTopicLink().get_link(task, ti_key=key) == (
         "http://m1:8080/webapi.htm?method=admin_query_topic_info&topicName=orders"
     )
-    task.outlets = [*task.outlets, sink_asset("/lake/orders")]
+    assert links.TubeMQSinkLink().get_link(task, ti_key=key) == ""
+
+
+def test_the_link_to_the_sink_leads_to_no_other_asset() -> None:
+    """A run without records takes the sink's asset off its outlets; the author's own was the last
+    one then."""
+    task = TubeMQCursorIngestOperator(
+        task_id="t",
+        topic="orders",
+        group="lake",
+        path="/lake/orders",
+        outlets=[Asset(name="mine", uri="file:///mine")],
+    )
+    key: Any = None
     found = links.TubeMQSinkLink().get_link(task, ti_key=key)
     assert found.endswith("name_pattern=file%3A%2F%2F%2Flake%2Forders")
+    task.outlets = without(task.outlets, sink_asset("/lake/orders"))
+    assert links.TubeMQSinkLink().get_link(task, ti_key=key) == ""
 
 
 def test_the_link_to_the_page_is_of_the_tasks_dag_and_gone_with_the_page(
@@ -202,6 +218,18 @@ def test_a_notification_is_a_record(mq: EmbeddedTubeMQ, hook: TubeMQHook) -> Non
     ranges = [OffsetRange(partition, 0, found.max_offset) for partition, found in ends.items()]
     found = [(m.stream_id, m.body) for r in ranges for m in hook.read_range(r, group="lake")]
     assert found == [("alert", b'{"dag": "orders_to_lake"}')] * 2
+
+
+def test_a_notification_of_each_run_names_its_own(mq: EmbeddedTubeMQ, hook: TubeMQHook) -> None:
+    """The Dag processor calls one notifier for all runs that have failed since its last look: each
+    record named the first of them."""
+    notifier = TubeMQNotifier(topic="orders", message="{{ run_id }} failed")
+    for run_id in ("r1", "r2"):
+        notifier({"dag": DAG("d", schedule=None), "run_id": run_id})
+    ends = hook.ends("orders", "lake", stable=False)
+    ranges = [OffsetRange(partition, 0, found.max_offset) for partition, found in ends.items()]
+    found = [m.body for r in ranges for m in hook.read_range(r, group="lake")]
+    assert sorted(found) == [b"r1 failed", b"r2 failed"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -41,6 +41,33 @@ def problems(**arguments: Any) -> str:
 )
 def test_accepted(arguments: dict[str, Any]) -> None:
     assert parse(IngestArguments, {**BASE, **arguments}).topic == "orders"
+
+
+def test_what_templates_give_is_text() -> None:
+    """A template inside of a mapping, a number of seconds, and None."""
+    found = parse(
+        IngestArguments,
+        {
+            **BASE,
+            "initial_position": {"1:0": "2800", "1:1": "earliest"},
+            "max_duration": "600",
+            "staging_root": "None",
+            "sink_conn_id": "None",
+        },
+    )
+    assert found.sink_conn_id is None
+    assert found.offsets("initial_position") == {"1:0": 2800, "1:1": "earliest"}
+    assert found.max_duration == timedelta(minutes=10)
+    assert found.staging_root is None
+    assert "staging_root: 'tries' is relative" in problems(staging_root="tries")
+
+
+@pytest.mark.parametrize("name", ["filters", "partition_by"])
+def test_what_can_be_read_only_once_is_refused(name: str) -> None:
+    """The Dag's parsing had read it: the task took a topic without its filters."""
+    given = {**BASE, name: (text for text in ["partition"])}
+    with pytest.raises(ConfigError, match=f"{name}: a generator can be read only once"):
+        check_literals(IngestArguments, given, static={})
 
 
 def test_the_resolver_follows_from_what_is_given() -> None:

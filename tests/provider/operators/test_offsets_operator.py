@@ -150,6 +150,103 @@ def test_a_retry_does_not_take_back_what_others_have_read_since(
     assert execute(task, context)["after"]["1:0"] == 0
 
 
+def test_a_task_that_is_cleared_without_its_run_moves_the_group_again(
+    state: dict[str, Any],
+) -> None:
+    """A REST request with ``"reset_dag_runs": false``: the task was green, or failed with the
+    advice to clear it."""
+    task = offsets(action="set", to="earliest", retries=2)
+    context = fake_context(task, state)
+    context["ti"].max_tries = 2
+    assert execute(task, context)["changed"]
+    cursor = state[ASSET].get("cursor")
+    beyond = {**cursor, "rev": 3, "next": {**cursor["next"], "1:0": 168}, "by": "d|r2|ingest|-1"}
+    state[ASSET].set("cursor", beyond)
+    again = fake_context(task, state)
+    again["ti"].max_tries = 3
+    shown = execute(task, again)
+    assert (shown["before"]["1:0"], shown["after"]["1:0"]) == (168, 0)
+
+
+@pytest.mark.parametrize("named", ["events", "asset_state"])
+def test_a_group_that_keeps_no_cursor_is_moved_by_the_tasks_event(
+    named: str, hook: TubeMQHook, mq: EmbeddedTubeMQ, tmp_path: Path
+) -> None:
+    """The task made a cursor that no run looked at."""
+    kept: dict[Any, Any] = {}
+
+    def run(task: Any, name: str) -> Any:
+        context = fake_context(task, kept, run=name)
+        found = execute(task, context)
+        accept(context, kept)
+        return found
+
+    produce(hook, mq, 5)
+    assert run(ingest(tmp_path, offset_store="events"), "r1")["total"] == 5
+    task = offsets(action="set", to="earliest", offset_store=named)
+    shown = run(task, "r2")
+    assert (shown["before"]["1:0"], shown["after"]["1:0"], shown["changed"]) == (140, 0, True)
+    assert run(offsets(), "r3")["lag"] == 5
+    again = run(ingest(tmp_path, offset_store="events", filters=()), "r4")
+    assert (again["total"], again["window_id"][:4]) == (5, "c-2-")
+
+
+def test_a_cursor_that_was_left_behind_is_not_what_is_moved(
+    state: dict[str, Any], hook: TubeMQHook, mq: EmbeddedTubeMQ, tmp_path: Path
+) -> None:
+    """Of a partition that only events knew nothing was left: it was new, and read once more."""
+    cursor = state[ASSET].get("cursor")
+    behind = {**cursor, "seq": 0, "next": {"1:0": 0}}
+    event = {
+        **{name: cursor[name] for name in ("cluster", "topic", "group")},
+        "v": 1,
+        "position": {name: cursor[name] for name in ("h", "seq", "next")},
+    }
+    state[ASSET].set("cursor", behind)
+    state["events"] = {ASSET: [{"tubemq": event}]}
+    task = offsets(action="set", to={"1:0": 28})
+    with pytest.raises(AirflowFailException, match="name every partition of the group; missing"):
+        execute(task, fake_context(task, state))
+    for store in ("events", "asset_state"):
+        task = offsets(action="set", to="earliest", offset_store=store)
+        shown = execute(task, fake_context(task, state, run=store))
+        assert shown["before"] == cursor["next"]
+    moved = state[ASSET].get("cursor")
+    assert (moved["seq"], moved["rev"]) == (cursor["seq"], cursor["rev"] + 1)
+    assert moved["next"].keys() == cursor["next"].keys()
+
+
+def test_a_position_that_was_set_outlives_a_wipe_of_asset_state(
+    state: dict[str, Any], tmp_path: Path
+) -> None:
+    cursor = state[ASSET].get("cursor")
+    position = {name: cursor[name] for name in ("h", "seq", "next")}
+    names = {name: cursor[name] for name in ("cluster", "topic", "group")}
+    before = {"v": 1, **names, "kind": "cursor", "position": position, "pace": [5, 7]}
+    state["events"] = {ASSET: [{"tubemq": before}]}
+    task = offsets(action="set", to="earliest")
+    context = fake_context(task, state)
+    execute(task, context)
+    accept(context, state)
+    told = state["events"][ASSET][-1]["tubemq"]
+    assert (told["position"]["seq"], told["position"]["next"]["1:0"]) == (1, 0)
+    assert told["pace"] == [5, 7]
+    state[ASSET].clear()
+    task = ingest(tmp_path)
+    assert execute(task, fake_context(task, state, run="r3"))["total"] == 5
+
+
+def test_windows_that_no_event_has_told_of_are_left_to_the_next_run(
+    state: dict[str, Any],
+) -> None:
+    """The run died behind its window; an event of this task would hide that from the sink."""
+    task = offsets(action="set", to="earliest")
+    context = fake_context(task, state)
+    assert execute(task, context)["changed"]
+    accept(context, state)
+    assert state["events"][ASSET] == [{}]
+
+
 @pytest.mark.parametrize(("used", "named"), [("ledger", "asset_state"), ("asset_state", "ledger")])
 def test_a_position_is_not_set_where_no_run_looks(
     used: str, named: str, hook: TubeMQHook, mq: EmbeddedTubeMQ, tmp_path: Path
@@ -252,3 +349,5 @@ def test_offsets_that_are_none_are_refused(state: dict[str, Any]) -> None:
         offsets(to="earliest")
     with pytest.raises(ConfigError, match="dry_run has no effect"):
         offsets(dry_run=True)
+    with pytest.raises(ConfigError, match="a task that fails has moved nothing"):
+        offsets(action="set", to="earliest", offset_store="events", fail_above=5)

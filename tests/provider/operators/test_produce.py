@@ -209,6 +209,7 @@ def test_a_topic_that_is_not_there_fails_the_task() -> None:
         ({"records": ["a"], "file": "/a.csv"}, "give one of"),
         ({"file": "/a.parquet"}, "neither .csv nor .jsonl nor .txt"),
         ({"records": ["a"], "on_retry": "maybe"}, "on_retry"),
+        ({"records": (text for text in "ab")}, "records: a generator can be read only once"),
         ({"records": ["a"], "topic": "{{ ds }}"}, "topic: cannot be a template"),
     ],
 )

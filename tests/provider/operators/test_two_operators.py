@@ -200,6 +200,26 @@ def test_templates_inside_of_values_are_filled_in_for_one_run_only() -> None:
     assert spark.conf == {"spark.master": "local[{{ params.cores }}]"}
 
 
+def test_templates_inside_of_values_are_filled_in_for_one_mapped_task_only() -> None:
+    """With `dag.test()` all tasks are of one process: each had the values of the first."""
+    given = {name: value for name, value in NAMES.items() if name != "path"}
+    spark = Spark(conf={"spark.app.name": "{{ run }}"})
+    with DAG("mapped", schedule=None):
+        task = TubeMQWindowIngestOperator.partial(
+            **given, boundaries="/b.json", engine=spark
+        ).expand(path=["/lake"])
+    names = []
+    for run in ("first", "second"):
+        made = task.unmap({"path": "/lake"})
+        # As Airflow's mapped operator does it.
+        environment = task.get_template_env()
+        made._do_render_template_fields(
+            made, task.template_fields, {"run": run}, environment, set()
+        )
+        names.append(checked(made).spark_conf["spark.app.name"])
+    assert names == ["first", "second"]
+
+
 def test_they_can_be_mapped() -> None:
     given = {name: value for name, value in NAMES.items() if name != "path"}
     with DAG("mapped", schedule=None):
@@ -254,3 +274,29 @@ def test_landing_is_the_older_name_of_direct_write() -> None:
 
     assert checked(older).direct_write == "off"
     assert checked(TubeMQSparkIngestOperator(**NAMES, engine=value)).direct_write == "off"
+
+
+def test_a_task_that_is_cleared_without_its_run_rewrites_its_window(
+    mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Path
+) -> None:
+    """A REST request with ``"reset_dag_runs": false``, which the run does not count."""
+    list(hook.produce(TOPIC, [Record(b"a", partition=Partition(1, TOPIC, 0))]))
+    mq.broker(1).store(TOPIC, 0).flush()
+    sink = f"sqlite:///{tmp_path}/lake.db?table=orders"
+    names = {name: value for name, value in NAMES.items() if name != "path"}
+    kept: dict[Any, Any] = {}
+
+    def run(most_tries: int) -> Any:
+        task = TubeMQCursorIngestOperator(
+            **names,
+            sink=sink,
+            engine="inline",
+            initial_position="earliest",
+            policies=IngestPolicies(on_clear="rewrite"),
+            retries=2,
+        )
+        context = fake_context(task, kept)
+        context["ti"].max_tries = most_tries
+        return execute(task, context)["replayed"]
+
+    assert [run(2), run(2), run(3)] == [False, True, False]

@@ -55,6 +55,15 @@ def test_it_waits_for_every_hour_whoever_writes_it(tmp_path: Path) -> None:
     assert sensor(place, **airflows).poke({}).is_done  # type: ignore[arg-type]
 
 
+def test_what_a_template_gives_as_none_is_none(tmp_path: Path) -> None:
+    """A topic of that name was waited for."""
+    place = f"markers:{tmp_path}/done"
+    write(sink_for(place), 0, hours=3)
+    task = sensor(place, topic="{{ params.topic }}", group="{{ params.group }}")
+    task.render_template_fields({"params": {"topic": None, "group": "lake"}})  # type: ignore[typeddict-item]
+    assert task.poke({}).is_done  # type: ignore[arg-type]
+
+
 def test_a_database_that_does_not_answer_is_waited_for(tmp_path: Path) -> None:
     away = sensor(f"sqlite:///{tmp_path}/mount/lake.db?table=orders")
     assert not away.poke({}).is_done  # type: ignore[arg-type]

@@ -23,7 +23,8 @@ from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import EVENT_KEY
 from tubemq_provider.sensors.lag import TubeMQLagSensor
-from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
+from tubemq_provider.sensors.ready import ReadyArguments, TubeMQPartitionReadySensor
+from tubemq_provider.task_arguments import parse
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtures("hook")]
 
@@ -182,6 +183,9 @@ class TestReady:
         assert found == ["end", "partitions", "until_offsets"]
 
     def test_templates_are_checked_once_rendered(self) -> None:
+        sensor = ready(until_offsets={"1:0": "{{ params.until }}"})
+        sensor.render_template_fields({"params": {"until": 56}})
+        assert parse(ReadyArguments, sensor._arguments()).until() == {"1:0": 56}
         sensor = ready(until_offsets="{{ params.until }}")
         sensor.until_offsets = '{"1:0": 29}'
         with pytest.raises(AirflowFailException, match=r"until_offsets: 1:0: .*29"):

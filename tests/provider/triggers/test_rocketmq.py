@@ -191,7 +191,8 @@ def test_what_no_waiting_cures_is_said(
 
 
 def test_templates_are_judged_when_they_are_known(rocketmq: EmbeddedRocketMQ) -> None:
-    sensor = RocketMQPartitionReadySensor(until_offsets="{{ params.ends }}", **NAMED)
+    for given in ("{{ params.ends }}", {"broker-a:0": "{{ params.end }}"}):
+        sensor = RocketMQPartitionReadySensor(until_offsets=given, **NAMED)
     sensor.until_offsets = '{"1": 3}'
     with pytest.raises(ConfigError, match="broker name"):
         sensor.look({})

@@ -6,13 +6,17 @@ import asyncio
 import json
 import logging
 import os
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from airflow.models import crypto
+from airflow.models.trigger import Trigger
 from airflow.sdk import BaseHook
 from airflow.triggers.base import BaseEventTrigger
+from cryptography.fernet import Fernet
 
 from tests.kit.look_ups import look_up_under_way
 from tests.system.behaviour.sites import eventually
@@ -24,6 +28,7 @@ from tubemq_provider.offsets.chunking import split
 from tubemq_provider.queues.tubemq import TubeMQMessageQueueProvider
 from tubemq_provider.triggers.lag import TubeMQLagTrigger
 from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
+from tubemq_provider.triggers.rocketmq import RocketMQOffsetTrigger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
@@ -309,6 +314,29 @@ class TestLag:
 
 
 class TestOffsets:
+    def test_offsets_of_thousands_of_partitions_fit_mysqls_64_kib(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The task could not be deferred beyond some 1900 partitions. Rows of before are read."""
+        monkeypatch.setattr(crypto, "get_fernet", lambda: Fernet(Fernet.generate_key()))
+        draw = random.Random(1)
+        offsets = {
+            f"{number // 4}:{number % 4}": draw.randrange(10**11) * 28 for number in range(3_000)
+        }
+        of_queues = {f"broker-a:{key.replace(':', '')}": at for key, at in offsets.items()}
+        named = {"topic": TOPIC, "group": "lake"}
+        for made, name, given in (
+            (TubeMQOffsetTrigger(**named, positions=offsets), "positions", offsets),
+            (TubeMQOffsetTrigger(**named, until=offsets), "until", offsets),
+            (RocketMQOffsetTrigger(**named, until=of_queues), "until", of_queues),
+        ):
+            path, arguments = made.serialize()
+            assert len(Trigger(path, arguments).encrypted_kwargs) < 2**16
+            for kept in (arguments, {**arguments, name: given}):
+                again = type(made)(**json.loads(json.dumps(kept)))
+                assert getattr(again, name) == given
+                assert again.serialize() == (path, arguments)
+
     def test_fires_when_ends_reach_their_offsets(self, hook: TubeMQHook) -> None:
         produce(hook, 2)
 
