@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 from tubemq_client.errors import require_extra
 from tubemq_provider.files.locations import Location, Stored
+from tubemq_provider.files.objects import StoreFailed
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.facts import FileFact, LeafFact
 
@@ -259,7 +260,7 @@ def count_rows(
     """Rows by partition in the files `names` in `location`, from footers, or else the `partition`
     column. Where a file has neither that column nor a folder for it, the rows of all are compared
     with those of `said`, which then hold. Raises `SinkDamaged` if they differ, or a file of the
-    window `window` is missing or no Parquet."""
+    window `window` is missing or no Parquet, and `StoreFailed` if nobody can say so now."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -275,6 +276,8 @@ def count_rows(
             with source, pq.ParquetFile(source) as file:
                 found = _partitions(file, PurePosixPath(name))
                 total += file.metadata.num_rows
+        except StoreFailed:
+            raise
         except (OSError, pa.ArrowInvalid) as exc:
             raise SinkDamaged(f"{where} cannot be read: {exc}") from exc
         counted.update(found or {})

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMES",
+    "StoreFailed",
     "answer_in",
     "is_refusal",
     "is_remote",
@@ -39,6 +40,11 @@ _NO_ANSWER: Final = re.compile(r"HTTP error: ([a-z ]{1,64})")
 _FLAGS: Final = ("allow_http", "allow_invalid_certificates")
 _REQUEST: Final = "Error performing"
 """What obstore writes before the reply of a store."""
+
+
+class StoreFailed(OSError):
+    """An object store failed or did not answer: what it holds is as it was, and may be asked
+    for again."""
 
 
 def is_remote(path: str) -> bool:
@@ -84,7 +90,8 @@ def split_options(options: Mapping[str, str]) -> tuple[Any, Any]:
 @contextmanager
 def refusals_told(url: str) -> Iterator[None]:
     """Turns what the store at `url` raises in the body into an error of ours: a refusal into
-    `ConfigError`, which no retry cures, and the rest into `OSError`. `FileNotFoundError` stays."""
+    `ConfigError`, which no retry cures, and the rest into `StoreFailed`. `FileNotFoundError`
+    stays."""
     try:
         from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
     except ImportError:  # A local path, and no store to answer.
@@ -98,7 +105,7 @@ def refusals_told(url: str) -> Iterator[None]:
         if isinstance(exc, PermissionDeniedError | UnauthenticatedError) or is_refusal(answer):
             raise refusal(url, kind) from None
         said = f" ({answer})" if answer else ""
-        raise OSError(f"{url}: {kind} of the object store{said}") from None
+        raise StoreFailed(f"{url}: {kind} of the object store{said}") from None
     except OSError as exc:
         # A file that is being written raises none of obstore's own errors, with the whole reply.
         if _REQUEST not in str(exc):
@@ -107,7 +114,7 @@ def refusals_told(url: str) -> Iterator[None]:
         if is_refusal(answer):
             raise refusal(url, answer) from None
         missing = isinstance(exc, FileNotFoundError)
-        told = FileNotFoundError if missing else OSError
+        told = FileNotFoundError if missing else StoreFailed
         raise told(f"{url}: error of the object store ({answer or 'no answer'})") from None
 
 

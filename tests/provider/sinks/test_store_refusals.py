@@ -14,11 +14,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of
 from tubemq_client.errors import ConfigError
-from tubemq_provider.files.locations import Location, location_at
+from tubemq_provider.files.footers import count_rows
+from tubemq_provider.files.locations import Location, ObjectLocation, _Download, location_at
+from tubemq_provider.files.objects import StoreFailed
 from tubemq_provider.sinks._delta_errors import gist
 from tubemq_provider.sinks._object_storage import ObjectStorage
 from tubemq_provider.sinks.delta import DeltaSink
@@ -143,6 +146,25 @@ def test_a_file_that_is_missing_is_missing_still(tmp_path: Path) -> None:
             with pytest.raises(FileNotFoundError, match="404 Not Found") as caught:
                 ask()
             assert "HUSH" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_store_that_fails_while_a_window_is_counted_damages_none() -> None:
+    """A footer takes several requests. `SinkDamaged` ends the task for good."""
+    with refusing(400) as options, pytest.raises(StoreFailed, match="400 Bad Request"):
+        count_rows(_HalfThere(options), ["data/x.parquet"], "w", {})
+
+
+class _HalfThere(ObjectLocation):
+    """A prefix whose objects answer for their size, and for no more."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__("s3://lake/orders", options)
+
+    def open(self, name: str) -> Any:
+        download = object.__new__(_Download)
+        download._store, download._name, download._url = self._store, name, self.url
+        download._size, download._at, download.closed = 1000, 0, False
+        return pa.PythonFile(download, mode="r")
 
 
 @pytest.mark.parametrize("name", ["new#1", "new?1", "#"])
