@@ -169,6 +169,26 @@ def test_a_run_whose_event_alone_knows_the_logs_is_not_skipped(living: Living) -
     assert not living.next_window().begun
 
 
+def test_a_partition_that_is_missing_when_its_log_begins_anew_is_read_from_the_beginning_later(
+    living: Living,
+) -> None:
+    """A topic that was made anew with fewer partitions, which got the others back: they went on in
+    the new log where they had been in the old one."""
+    living.log.partitions.append("1:1")
+    for key in ("1:0", "1:1"):
+        living.log.append(key, 5)
+    living.next_window()
+    living.begin_anew()
+    living.log.partitions.remove("1:1")
+    living.append(3, 3)
+    living.next_window(policies={"on_offset_regression": "reset_to_start"})
+    living.log.append("1:1", 4)
+    living.append(1)
+    assert living.next_window().records["1:1"] == 4
+    held = living.world.sink.records()
+    assert all(held[record] == 1 for record in living.log.all_records())
+
+
 def test_claims_learn_the_logs_before_the_first_window(living: Living) -> None:
     living.append(10, 10)
     world = living.world

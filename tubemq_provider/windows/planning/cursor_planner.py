@@ -301,6 +301,13 @@ class CursorPlanner:
     def _known(self) -> dict[str, Ends]:
         return by_key(self.scope.topic, self.scope.space, self._looked)
 
+    def _logs_of(self, keys: Collection[str]) -> dict[str, Ends]:
+        """The ends of their logs, by key in key order; without those that nothing tells of now."""
+        log_of = self.scope.space.log_of
+        logs = {log_of(key): known for key, known in self._known.items()}
+        ordered = self.scope.space.ordered(keys)
+        return {key: logs[log_of(key)] for key in ordered if log_of(key) in logs}
+
     @cached_property
     def _looked(self) -> Mapping[Any, Ends]:
         return self.ends()
@@ -359,18 +366,18 @@ class CursorPlanner:
         resets: dict[str, int] = {}
         regressed = self._regressed(position)
         joined = tuple(key for key in self._known if key not in position.next)
-        for key, known in self._known.items():
-            if key in joined:
-                starts[key] = self._resolve(key, self.policies.new_partition_position)
-            elif key in regressed:
-                to_end = self.policies.on_offset_regression is RegressionPolicy.RESET_TO_END
-                starts[key] = known.max_offset if to_end else known.min_offset
-                resets[key] = position.next[key]
+        for key in joined:
+            starts[key] = self._resolve(key, self.policies.new_partition_position)
+        to_end = self.policies.on_offset_regression is RegressionPolicy.RESET_TO_END
+        for key, log in self._logs_of(regressed).items():
+            starts[key] = log.max_offset if to_end else log.min_offset
+            resets[key] = position.next[key]
         return starts, resets, joined
 
     def _regressed(self, position: Position) -> set[str]:
-        """Partitions whose log is not the one of the position. Raises `LogRegression` if that is
-        an error."""
+        """Partitions whose log is not the one of the position; also those that nobody offers now,
+        where others tell of their log: its offsets mean nothing to them when they are back. Raises
+        `LogRegression` if that is an error."""
         fails = self.policies.on_offset_regression is RegressionPolicy.FAIL
         seen = cursor_window_id(position.seq, self.scope.scope_hash)
         error = truncated(self.scope, position.next, self._known, seen=seen)
@@ -380,10 +387,8 @@ class CursorPlanner:
         replaced = self._life.replaced(position.next, position.last, self._known)
         if fails:
             self._life.refuse(replaced, position.last, seen=seen)
-        shorter = {
-            key for key, known in self._known.items() if reach_of(known) < position.next.get(key, 0)
-        }
-        return shorter | set(replaced) & self._known.keys()
+        logs = self._logs_of(position.next)
+        return {key for key in logs if reach_of(logs[key]) < position.next[key]} | set(replaced)
 
 
 def _capped(
