@@ -13,7 +13,8 @@ import pytest
 from tests.provider.windows.new_lives import LivingEngine, LivingLog
 from tests.provider.windows.planning.test_claims import MemoryClaims
 from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, Record, World
-from tubemq_client.errors import ConfigError, LogReplaced
+from tubemq_client.errors import ConfigError, DataLoss, LogReplaced
+from tubemq_client.model import Anchor, OffsetRange
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.offsets.moving import moved
 from tubemq_provider.windows.errors import WindowNotReady
@@ -187,6 +188,27 @@ def test_a_partition_that_is_missing_when_its_log_begins_anew_is_read_from_the_b
     assert living.next_window().records["1:1"] == 4
     held = living.world.sink.records()
     assert all(held[record] == 1 for record in living.log.all_records())
+
+
+class Overtaken:
+    """Retention passes what is looked for after the ends were looked up, in one partition."""
+
+    def __init__(self, log: LivingLog, key: str) -> None:
+        self.log, self.key, self.holds = log, key, log.holds
+
+    def first_record(self, range_: OffsetRange) -> Anchor | None:
+        if range_.partition.key == self.key:
+            raise DataLoss("gone", start=range_.start, available=range_.end)
+        return self.log.first_record(range_)
+
+
+def test_retention_between_two_looks_ends_no_run(living: Living) -> None:
+    """The task failed for good, and was told to set the policy that it had."""
+    living.append(4, 2)
+    policies = {"gap_policy": "skip"}
+    run = living.world.run(witness=Overtaken(living.log, "1:0"), policies=policies)
+    assert run.run().total == 6
+    assert living.next_window().empty
 
 
 def test_claims_learn_the_logs_before_the_first_window(living: Living) -> None:
