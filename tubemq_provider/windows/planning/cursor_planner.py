@@ -7,6 +7,7 @@ must not do I/O of its own and never touches stores or sinks.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -14,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows.cursor import EarlierLife, Position
+from tubemq_provider.windows.cursor import EarlierLife, Position, epoch_command
 from tubemq_provider.windows.errors import NoInitialPosition, WindowNotReady
 from tubemq_provider.windows.plan import (
     WindowKind,
@@ -350,8 +351,16 @@ class CursorPlanner:
                 problems.append(
                     f"partition {key}: {offset} is beyond the end {self._known[key].max_offset}"
                 )
-        if problems:
+        if not problems:
+            return
+        if self._begin is None:
             raise ConfigError(problems, subject="initial_position")
+        begin = json.dumps({key: offsets.get(key, EARLIEST) for key in self._known})
+        problems.append(
+            f"begin another one that names those there are: {epoch_command(self.scope)} --begin "
+            f"'{begin}'"
+        )
+        raise ConfigError(problems, subject=f"beginning of epoch {self.scope.epoch!r}")
 
     def _resolve(self, key: str, offset: int | str) -> int:
         if offset == EARLIEST:
