@@ -218,12 +218,13 @@ class CursorPlanner:
         )
 
     def claimable(self, claim: WindowPlan) -> bool:
-        """Whether a claim may be read now; False where its log has regressed and a policy lets the
-        next window begin anew there: that one comes first, and says what the claim has to leave.
-
-        Raises `LogRegression` where no policy does. Partitions whose broker is away are not judged.
+        """Whether a claim may be read now; False where a broker that it needs is away, and where
+        its log has regressed and a policy lets the next window begin anew there: that one comes
+        first, and says what the claim has to leave. Raises `LogRegression` where no policy does.
         """
         ends = claim.read_upto
+        if self.waits_for(claim):
+            return False
         if truncated(self.scope, ends, self._known):
             self.forget_ends()  # another run may have planned with later ones
         error = truncated(self.scope, ends, self._known, seen=claim.known_before)
@@ -233,6 +234,18 @@ class CursorPlanner:
             raise error
         self.recognise(claim)
         return True
+
+    def waits_for(self, claim: WindowPlan) -> list[str]:
+        """The partitions of a claim that no broker offers now, and that have to be read."""
+        return self.scope.space.ordered(claim.read_upto.keys() - self._known.keys())
+
+    def given_up(self, claim: WindowPlan, begun_anew: Collection[str]) -> set[str]:
+        """The partitions of a claim that nobody will read: their broker is retired, or their log is
+        another one by now and `begun_anew` has them, as windows behind it took that from where it
+        began or ended."""
+        foreign = self._life.foreign(claim, self._known) if begun_anew else ()
+        gone = {key for key in foreign if key in begun_anew and key in claim.read_upto}
+        return gone | self._retired(self.waits_for(claim))
 
     def stranded(self, claim: WindowPlan, behind: Position) -> list[str]:
         """The partitions of a claim that is not `claimable` where no window would begin anew: its
