@@ -252,6 +252,7 @@ class ClaimedRun(CursorRun):
             if marker is not None:
                 plan = marker.plan
                 self._change(lambda book, plan=plan: book.complete(plan))  # type: ignore[misc]
+                self._now.noted.append(plan.window_id)
                 yield "claim completed"
                 continue
             plan = self._left_of(claim.plan)

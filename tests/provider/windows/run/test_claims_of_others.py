@@ -116,3 +116,16 @@ def test_a_broker_that_dies_under_a_claim_fails_its_run_only(group: Group) -> No
     result = group.run("next")
     assert result is not None
     assert result.window_id == world.id(3)
+
+
+def test_windows_of_runs_that_died_after_they_had_published_are_told(group: Group) -> None:
+    """A run that had a window of its own told of no other one, and nobody did later."""
+    group.topic.away.clear()
+    group.run("next", dies_at="tidied")
+    group.append(1)
+    result = group.run("last")
+    assert result is not None
+    assert (result.window_id, result.recovered) == (group.world.id(3), (group.world.id(2),))
+    again = group.run("empty")
+    assert again is not None
+    assert again.recovered == ()
