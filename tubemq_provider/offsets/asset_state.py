@@ -191,7 +191,6 @@ class AssetStateOffsetStore(AssetProgress):
         self._task_documents = DocumentState(task_state)
         self._outlet_event = outlet_event
         self._writer = writer
-        self._alone = False
 
     @classmethod
     def from_context(cls, context: Mapping[str, Any], asset: Any) -> Self:
@@ -215,10 +214,9 @@ class AssetStateOffsetStore(AssetProgress):
 
     def load_cursor(self) -> Document | None:
         """The cursor, or None. Raises `DocumentError` if something else is stored, and
-        `errors.ConfigError` if the group has windows under way in the ledger."""
-        if not self._alone:
-            refuse_claims(self._asset_state)
-            self._alone = True
+        `errors.ConfigError` if the group has windows under way in the ledger: also before a run
+        publishes, as the group may have moved there since it began."""
+        refuse_claims(self._asset_state)
         return super().load_cursor()
 
     def store_cursor(self, document: Document) -> None:

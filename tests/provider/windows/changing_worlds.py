@@ -1,11 +1,11 @@
 """Random histories in a world that changes: partitions, brokers, late records, other schedules.
 
-`Shaken` is a `History` of cursor windows whose brokers come and go. `TimeHistory` plays windows of
-time: any interval, in any order and several at once, over a resolver whose answers change with
-every late record, while partitions are added, unannounced or taken away and brokers die, come back
-or are decommissioned for good. At the end each follows the advice that errors give, and goes on
-until every record is in the sink once. What a decommissioned broker took with it is lost; nothing
-of it may be there twice.
+`Shaken` is a `History` of cursor windows whose brokers come and go, `ShakenClaims` one of claims.
+`TimeHistory` plays windows of time: any interval, in any order and several at once, over a resolver
+whose answers change with every late record, while partitions are added, unannounced or taken away
+and brokers die, come back or are decommissioned for good. At the end each follows the advice that
+errors give, and goes on until every record is in the sink once. What a decommissioned broker took
+with it is lost; nothing of it may be there twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
-from tests.provider.windows.exploration import History, MakeRun, Task, Try, ViolationError
+from tests.provider.windows.exploration import (
+    Claimed,
+    History,
+    MakeRun,
+    Task,
+    Try,
+    ViolationError,
+)
 from tests.provider.windows.world import (
     ENTRY,
     TOPIC,
@@ -180,6 +187,11 @@ class Shaken(History):
             for index, owner in enumerate(owners):
                 if owner == key and index * ENTRY not in kept:
                     owners[index] = "lost"
+
+
+@dataclass
+class ShakenClaims(Claimed, Shaken):
+    """The same with claims: what a run has left waits for its brokers, and holds up no other."""
 
 
 # Windows of time --------------------------------------------------------------------------------

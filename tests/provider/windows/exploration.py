@@ -156,7 +156,8 @@ class History:
             while task.current is not None:
                 self._step(task, task.current)
                 self.check()
-            if json.loads(self.world.journal.events[-1]).get("window_id") is None:
+            newest = self.world.journal.events[-1:]
+            if newest and json.loads(newest[0]).get("window_id") is None:
                 break
         else:
             raise ViolationError("the group never reached the end of the log")

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from tests.provider.windows.changing_worlds import Shaken, TimeHistory
+from tests.provider.windows.changing_worlds import Shaken, ShakenClaims, TimeHistory
 from tests.provider.windows.claimed_lives import ClaimedLives
 from tests.provider.windows.exploration import WIDTH, Claimed, History
 from tests.provider.windows.lives_of_time import OrderedLives, TimeLives
@@ -43,6 +43,9 @@ KINDS: dict[str, Callable[[int], None]] = {
     "lives": lambda seed: Lives(fenced=seed % 2 == 0).play(choices(seed, 80)),
     "lives of claims": lambda seed: ClaimedLives(fenced=seed % 2 == 0).play(choices(seed, 80)),
     "brokers": lambda seed: Shaken(fenced=seed % 2 == 0, purges=seed % 3 == 0).play(
+        choices(seed, 120)
+    ),
+    "brokers of claims": lambda seed: ShakenClaims(fenced=seed % 2 == 0, purges=False).play(
         choices(seed, 120)
     ),
     "time": lambda seed: TimeHistory(seed).play(),

@@ -6,12 +6,12 @@ change at least.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 
 import pytest
 
-from tests.provider.windows.changing_worlds import OfHours, Shaken, TimeHistory
+from tests.provider.windows.changing_worlds import OfHours, Shaken, ShakenClaims, TimeHistory
 from tests.provider.windows.exploration import ViolationError
 from tests.provider.windows.test_exploration import random_choices
 from tubemq_client.model import PartitionEnds
@@ -35,12 +35,18 @@ def test_no_history_with_brokers_that_come_and_go_loses_or_repeats_a_record(fenc
         Shaken(fenced=fenced, purges=seed % 3 == 0).play(random_choices(seed, 120))
 
 
+def test_no_history_of_claims_with_brokers_that_come_and_go_loses_or_repeats_a_record() -> None:
+    for seed in range(25):
+        ShakenClaims(fenced=seed % 2 == 0, purges=False).play(random_choices(seed, 120))
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(36_000)
 def test_many_histories_of_changing_worlds() -> None:
     for seed in range(25_000):
         TimeHistory(seed).play()
         Shaken(fenced=seed % 2 == 0, purges=seed % 3 == 0).play(random_choices(seed, 120))
+        ShakenClaims(fenced=seed % 2 == 0, purges=False).play(random_choices(seed, 120))
 
 
 # -- seeded mistakes ------------------------------------------------------------------------------
@@ -188,6 +194,20 @@ class TakesAwayForRead(CursorPlanner):
         return WindowPlan.cursor(self.scope, found.seq or 0, ranges, resets=position.next)
 
 
+class TakesUpWhatIsAway(CursorPlanner):
+    """Broker dead, or gone for good: its claims are taken over by each run, which fails."""
+
+    def waits_for(self, claim: WindowPlan) -> list[str]:
+        return []
+
+
+class GivesUpTheWholeClaim(CursorPlanner):
+    """Broker gone for good: its claims are gaps as a whole."""
+
+    def given_up(self, claim: WindowPlan, begun_anew: Collection[str]) -> set[str]:
+        return set(claim.ranges) if super().given_up(claim, begun_anew) else set()
+
+
 @pytest.mark.parametrize(
     "play",
     [
@@ -217,6 +237,18 @@ class TakesAwayForRead(CursorPlanner):
         pytest.param(
             lambda seed: Shaken(planner_type=TakesAwayForRead).play(random_choices(seed, 120)),
             id="dead: taken for read",
+        ),
+        pytest.param(
+            lambda seed: ShakenClaims(planner_type=TakesUpWhatIsAway, purges=False).play(
+                random_choices(seed, 120)
+            ),
+            id="dead: claims taken up",
+        ),
+        pytest.param(
+            lambda seed: ShakenClaims(planner_type=GivesUpTheWholeClaim, purges=False).play(
+                random_choices(seed, 120)
+            ),
+            id="gone: claims given up whole",
         ),
     ],
 )

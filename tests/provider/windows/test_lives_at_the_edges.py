@@ -13,7 +13,8 @@ import pytest
 from tests.provider.windows.new_lives import LivingEngine, LivingLog
 from tests.provider.windows.planning.test_claims import MemoryClaims
 from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, Record, World
-from tubemq_client.errors import ConfigError, LogReplaced
+from tubemq_client.errors import ConfigError, DataLoss, LogReplaced
+from tubemq_client.model import Anchor, OffsetRange
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.offsets.moving import moved
 from tubemq_provider.windows.errors import WindowNotReady
@@ -167,6 +168,47 @@ def test_a_run_whose_event_alone_knows_the_logs_is_not_skipped(living: Living) -
     journal.events[-1] = json.dumps(event)
     assert living.next_window().begun
     assert not living.next_window().begun
+
+
+def test_a_partition_that_is_missing_when_its_log_begins_anew_is_read_from_the_beginning_later(
+    living: Living,
+) -> None:
+    """A topic that was made anew with fewer partitions, which got the others back: they went on in
+    the new log where they had been in the old one."""
+    living.log.partitions.append("1:1")
+    for key in ("1:0", "1:1"):
+        living.log.append(key, 5)
+    living.next_window()
+    living.begin_anew()
+    living.log.partitions.remove("1:1")
+    living.append(3, 3)
+    living.next_window(policies={"on_offset_regression": "reset_to_start"})
+    living.log.append("1:1", 4)
+    living.append(1)
+    assert living.next_window().records["1:1"] == 4
+    held = living.world.sink.records()
+    assert all(held[record] == 1 for record in living.log.all_records())
+
+
+class Overtaken:
+    """Retention passes what is looked for after the ends were looked up, in one partition."""
+
+    def __init__(self, log: LivingLog, key: str) -> None:
+        self.log, self.key, self.holds = log, key, log.holds
+
+    def first_record(self, range_: OffsetRange) -> Anchor | None:
+        if range_.partition.key == self.key:
+            raise DataLoss("gone", start=range_.start, available=range_.end)
+        return self.log.first_record(range_)
+
+
+def test_retention_between_two_looks_ends_no_run(living: Living) -> None:
+    """The task failed for good, and was told to set the policy that it had."""
+    living.append(4, 2)
+    policies = {"gap_policy": "skip"}
+    run = living.world.run(witness=Overtaken(living.log, "1:0"), policies=policies)
+    assert run.run().total == 6
+    assert living.next_window().empty
 
 
 def test_claims_learn_the_logs_before_the_first_window(living: Living) -> None:

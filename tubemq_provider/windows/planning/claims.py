@@ -20,7 +20,7 @@ from tubemq_provider.windows.cursor import Cursor, Position, epoch_command
 from tubemq_provider.windows.errors import DocumentError, MarkerConflict, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, cursor_window_id
 
-__all__ = ["Claim", "ClaimBook", "rebuilt", "windows_beyond"]
+__all__ = ["Claim", "ClaimBook", "rebuilt", "windows_beyond", "without"]
 
 _NO_NOTES: dict[str, Any] = {
     "gaps": {},
@@ -205,6 +205,11 @@ class ClaimBook:
             for key, value in done.items()
         }
         return cls(cursor.position, claims, published, cursor.rev)
+
+
+def without(claim: WindowPlan, given_up: Iterable[str]) -> WindowPlan:
+    """A claim of which some partitions are not read at all: gaps of it. Its ends stay."""
+    return replace(claim, gaps={**claim.gaps, **{key: (claim.ranges[key],) for key in given_up}})
 
 
 def windows_beyond(document: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ must not do I/O of its own and never touches stores or sinks.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -14,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows.cursor import EarlierLife, Position
+from tubemq_provider.windows.cursor import EarlierLife, Position, epoch_command
 from tubemq_provider.windows.errors import NoInitialPosition, WindowNotReady
 from tubemq_provider.windows.plan import (
     WindowKind,
@@ -217,12 +218,13 @@ class CursorPlanner:
         )
 
     def claimable(self, claim: WindowPlan) -> bool:
-        """Whether a claim may be read now; False where its log has regressed and a policy lets the
-        next window begin anew there: that one comes first, and says what the claim has to leave.
-
-        Raises `LogRegression` where no policy does. Partitions whose broker is away are not judged.
+        """Whether a claim may be read now; False where a broker that it needs is away, and where
+        its log has regressed and a policy lets the next window begin anew there: that one comes
+        first, and says what the claim has to leave. Raises `LogRegression` where no policy does.
         """
         ends = claim.read_upto
+        if self.waits_for(claim):
+            return False
         if truncated(self.scope, ends, self._known):
             self.forget_ends()  # another run may have planned with later ones
         error = truncated(self.scope, ends, self._known, seen=claim.known_before)
@@ -232,6 +234,18 @@ class CursorPlanner:
             raise error
         self.recognise(claim)
         return True
+
+    def waits_for(self, claim: WindowPlan) -> list[str]:
+        """The partitions of a claim that no broker offers now, and that have to be read."""
+        return self.scope.space.ordered(claim.read_upto.keys() - self._known.keys())
+
+    def given_up(self, claim: WindowPlan, begun_anew: Collection[str]) -> set[str]:
+        """The partitions of a claim that nobody will read: their broker is retired, or their log is
+        another one by now and `begun_anew` has them, as windows behind it took that from where it
+        began or ended."""
+        foreign = self._life.foreign(claim, self._known) if begun_anew else ()
+        gone = {key for key in foreign if key in begun_anew and key in claim.read_upto}
+        return gone | self._retired(self.waits_for(claim))
 
     def stranded(self, claim: WindowPlan, behind: Position) -> list[str]:
         """The partitions of a claim that is not `claimable` where no window would begin anew: its
@@ -301,6 +315,13 @@ class CursorPlanner:
     def _known(self) -> dict[str, Ends]:
         return by_key(self.scope.topic, self.scope.space, self._looked)
 
+    def _logs_of(self, keys: Collection[str]) -> dict[str, Ends]:
+        """The ends of their logs, by key in key order; without those that nothing tells of now."""
+        log_of = self.scope.space.log_of
+        logs = {log_of(key): known for key, known in self._known.items()}
+        ordered = self.scope.space.ordered(keys)
+        return {key: logs[log_of(key)] for key in ordered if log_of(key) in logs}
+
     @cached_property
     def _looked(self) -> Mapping[Any, Ends]:
         return self.ends()
@@ -343,8 +364,16 @@ class CursorPlanner:
                 problems.append(
                     f"partition {key}: {offset} is beyond the end {self._known[key].max_offset}"
                 )
-        if problems:
+        if not problems:
+            return
+        if self._begin is None:
             raise ConfigError(problems, subject="initial_position")
+        begin = json.dumps({key: offsets.get(key, EARLIEST) for key in self._known})
+        problems.append(
+            f"begin another one that names those there are: {epoch_command(self.scope)} --begin "
+            f"'{begin}'"
+        )
+        raise ConfigError(problems, subject=f"beginning of epoch {self.scope.epoch!r}")
 
     def _resolve(self, key: str, offset: int | str) -> int:
         if offset == EARLIEST:
@@ -359,18 +388,18 @@ class CursorPlanner:
         resets: dict[str, int] = {}
         regressed = self._regressed(position)
         joined = tuple(key for key in self._known if key not in position.next)
-        for key, known in self._known.items():
-            if key in joined:
-                starts[key] = self._resolve(key, self.policies.new_partition_position)
-            elif key in regressed:
-                to_end = self.policies.on_offset_regression is RegressionPolicy.RESET_TO_END
-                starts[key] = known.max_offset if to_end else known.min_offset
-                resets[key] = position.next[key]
+        for key in joined:
+            starts[key] = self._resolve(key, self.policies.new_partition_position)
+        to_end = self.policies.on_offset_regression is RegressionPolicy.RESET_TO_END
+        for key, log in self._logs_of(regressed).items():
+            starts[key] = log.max_offset if to_end else log.min_offset
+            resets[key] = position.next[key]
         return starts, resets, joined
 
     def _regressed(self, position: Position) -> set[str]:
-        """Partitions whose log is not the one of the position. Raises `LogRegression` if that is
-        an error."""
+        """Partitions whose log is not the one of the position; also those that nobody offers now,
+        where others tell of their log: its offsets mean nothing to them when they are back. Raises
+        `LogRegression` if that is an error."""
         fails = self.policies.on_offset_regression is RegressionPolicy.FAIL
         seen = cursor_window_id(position.seq, self.scope.scope_hash)
         error = truncated(self.scope, position.next, self._known, seen=seen)
@@ -380,10 +409,8 @@ class CursorPlanner:
         replaced = self._life.replaced(position.next, position.last, self._known)
         if fails:
             self._life.refuse(replaced, position.last, seen=seen)
-        shorter = {
-            key for key, known in self._known.items() if reach_of(known) < position.next.get(key, 0)
-        }
-        return shorter | set(replaced) & self._known.keys()
+        logs = self._logs_of(position.next)
+        return {key for key in logs if reach_of(logs[key]) < position.next[key]} | set(replaced)
 
 
 def _capped(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tubemq_client.errors import LogReplaced
+from tubemq_client.errors import DataLoss, LogReplaced
 from tubemq_client.model import Anchor
 from tubemq_provider.windows.anchors import Anchors
 from tubemq_provider.windows.cursor import epoch_command
@@ -120,7 +120,11 @@ class LogLife:
             ):
                 continue
             for range_ in self._places({key: ranges[key] for key in here}, known):
-                if (anchor := self.witness.first_record(range_)) is not None:
+                try:
+                    anchor = self.witness.first_record(range_)
+                except DataLoss:
+                    continue  # retention has been there since the ends were looked up
+                if anchor is not None:
                     found[range_.partition.key] = anchor
                     self._answers[(range_.partition.key, anchor)] = True
                     break

@@ -480,6 +480,12 @@ class ExplicitPlanner(_Standalone):
             key: (_offset(self.starting[key], known[key]), _offset(self.ending[key], known[key]))
             for key in self.starting
         }
+        if beyond := [
+            f"partition {key}: {self.starting[key]!r} is {start} now, beyond its end {end}"
+            for key, (start, end) in ranges.items()
+            if start > end
+        ]:
+            raise ConfigError(beyond, subject="offsets")
         check_reachable(self.scope.topic, ranges, known)
         gaps = lost_starts(self.scope.topic, ranges, known, self.policies.gap_policy)
         before = self._life.taken(ranges, {}, known)

@@ -56,6 +56,7 @@ class RunProgress:
     - `begun`: this run resolved where the group begins, or by which records its logs are known;
       nothing but its event says it so far.
     - `marker`: what the sink has for `plan`; set once the window is known to be written.
+    - `noted`: claimed windows of runs that have ended, found published by this one.
     """
 
     position: Position | None = None
@@ -74,6 +75,7 @@ class RunProgress:
     absent: Mapping[str, str] = field(default_factory=dict)
     unannounced: bool = False
     begun: bool = False
+    noted: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def miss(self, absent: Mapping[str, str]) -> None:
@@ -174,7 +176,7 @@ class RunProgress:
         own = self.plan.window_id if self.plan else None
         first = max(self.announced, position.seq - RECOVERED_LIMIT)
         ids = (cursor_window_id(seq, scope_hash) for seq in range(first + 1, position.seq + 1))
-        return tuple(window_id for window_id in ids if window_id != own)
+        return tuple(window_id for window_id in (*self.noted, *ids) if window_id != own)
 
 
 def same_window(mine: WindowPlan, marker: Marker) -> WindowPlan:

@@ -22,7 +22,7 @@ from tubemq_provider.windows.cursor import (
 )
 from tubemq_provider.windows.errors import SinkHistoryLost, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
-from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
+from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt, without
 from tubemq_provider.windows.protocols import ClaimStore, CountedEngine, Document
 from tubemq_provider.windows.run._progress import claim_stranded, cursor_numbers, history_lost
 from tubemq_provider.windows.run.cursor_run import CursorRun
@@ -67,8 +67,8 @@ class ClaimedRun(CursorRun):
                 )
             )
             yield "claims created"
-        self._now.reach(self._keep(document).position)
-        self._now.announced = self._position().seq
+        self._keep(document)
+        self._reach()
         # The book is there before the group's first window is.
         self._now.unannounced = accepted is None and self._position().seq == 0
         self._refuse_to_go_back(accepted.seq if accepted else 0)
@@ -224,12 +224,12 @@ class ClaimedRun(CursorRun):
 
     def _go_on(self, claim: WindowPlan) -> Iterator[str]:
         """Take a claim of this task, unless a reset has to be planned before it."""
-        plan = self._known().remaining(claim)
+        plan = self._left_of(claim)
         try:
             if self._planner.claimable(plan):
                 self._now.plan = plan
             else:
-                self._passed.append(plan)
+                self._pass(plan)
         except LogRegression:
             marker = self._sink.marker(plan.window_id)
             yield "marker of own claim read"
@@ -252,16 +252,37 @@ class ClaimedRun(CursorRun):
             if marker is not None:
                 plan = marker.plan
                 self._change(lambda book, plan=plan: book.complete(plan))  # type: ignore[misc]
+                self._now.noted.append(plan.window_id)
                 yield "claim completed"
                 continue
-            plan = self._known().remaining(claim.plan)
+            plan = self._left_of(claim.plan)
             if not self._planner.claimable(plan):
-                self._passed.append(plan)
+                self._pass(plan)
             elif self._adopt_claim(claim):
                 self._now.plan = plan
                 yield "claim adopted"
                 return
+        self._reach()
+
+    def _left_of(self, claim: WindowPlan) -> WindowPlan:
+        """A claim without what is lost for good, which is a gap of it."""
+        book = self._known()
+        plan = book.remaining(claim)
+        return without(plan, self._planner.given_up(plan, book.begun_anew_behind(claim)))
+
+    def _pass(self, plan: WindowPlan) -> None:
+        """Leave a claim to a later run; this one goes on behind it."""
+        self._passed.append(plan)
+        if waiting := self._planner.waits_for(plan):
+            self._now.warnings.append(
+                f"window {plan.window_id} stays claimed until its brokers are back (partitions "
+                f"{', '.join(waiting)})"
+            )
+
+    def _reach(self) -> None:
+        """The position is the book's. Who has written a window tells of it, or who notes it."""
         self._now.reach(self._known().position)
+        self._now.announced = self._position().seq
 
     def _adopt_claim(self, claim: Claim) -> bool:
         def change(book: ClaimBook) -> ClaimBook | None:
@@ -343,7 +364,8 @@ class ClaimedRun(CursorRun):
             return
         for key, gaps in self._known().remaining(plan).gaps.items():
             low, high = max(gaps)
-            if plan.ranges[key][0] < low and (low, high) not in plan.gaps.get(key, ()):
+            known = any(a <= low and high <= b for a, b in plan.gaps.get(key, ()))
+            if plan.ranges[key][0] < low and not known:
                 raise StoreConflict(
                     f"on_offset_regression let a later window read partition {key} from {low} on, "
                     f"within window {plan.window_id}, while that was written; run the task again, "
@@ -358,13 +380,12 @@ class ClaimedRun(CursorRun):
 
     def _advance(self) -> Iterator[str]:
         """The window is done, and the position moves over all that follow on."""
-        now, plan = self._now, self._now.plan
+        plan = self._now.plan
         if plan is None:
             return
-        book = self._change(lambda book: book.complete(plan))
+        self._change(lambda book: book.complete(plan))
         yield "claim completed"
-        now.reach(book.position)
-        now.announced = book.position.seq
+        self._reach()
 
     # -- small helpers ------------------------------------------------------------------------
 

@@ -81,6 +81,24 @@ def test_a_claim_over_a_lost_disk_leaves_what_is_gone_and_brings_the_rest() -> N
     assert marker.plan.gaps == dict.fromkeys(("1:0", "1:1"), ((0, 112),))
 
 
+@pytest.mark.parametrize("length", [2, 9], ids=["shorter", "longer"])
+def test_a_claim_over_a_lost_disk_is_left_behind_by_a_reset_to_the_end(length: int) -> None:
+    """No run could take it, and none said so: its other log was read by nobody."""
+    group = Group()
+    group.dies("first")
+    group.log.begin_anew((1, 0))
+    group.log.append("1:0", length)
+    assert group.run("second", **AT_END).total == 0
+    group.log.append("1:0", 3)
+    results = [group.run(task) for task in ("third", "fourth")]
+    assert [(done.window_id, done.total) for done in results] == [
+        (group.world.id(1), 2),
+        (group.world.id(3), 3),
+    ]
+    assert results[0].gaps["1:0"] == [[0, 112]]
+    assert group.run("fifth").empty
+
+
 def test_a_claim_over_a_shorter_log_says_how_to_go_on() -> None:
     """The engine said so, of offsets; and again with each policy that was advised."""
     group = Group()

@@ -62,6 +62,20 @@ def test_an_epoch_that_was_ordered_is_the_present_one_and_begins_where_it_was_to
     assert stored_epoch(MemoryOffsetStore(world.journal, task="t")) == "2"
 
 
+def test_an_epoch_whose_offsets_miss_a_partition_says_how_to_begin(world: World) -> None:
+    """It spoke of initial_position, which had nothing to do with it."""
+    order(world, begin={"1:0": ENTRY * 5, "1:1": 0, "1:7": 0})
+    world.begin("2")
+    with pytest.raises(
+        ConfigError, match=r"beginning of epoch '2':[^']*2:0 is not named"
+    ) as caught:
+        world.run().run()
+    (begin,) = re.findall(r"offsets epoch c1/orders/g1 <name> --begin '(.*)'", str(caught.value))
+    assert json.loads(begin) == {"1:0": ENTRY * 5, "1:1": 0, "2:0": "earliest"}
+    order(world, begin=json.loads(begin))
+    assert world.run().run().total == 1
+
+
 @pytest.mark.parametrize("lost", ["cursor", "events", "nothing"])
 def test_an_epoch_that_has_ended_is_refused(world: World, lost: str) -> None:
     world.begin("2")

@@ -365,3 +365,15 @@ def test_policies_list_all_their_problems() -> None:
     with pytest.raises(ConfigError) as caught:
         Policies.of(gap_policy="ignore", on_clear="rewrite", colour="red")
     assert len(caught.value.problems) == 2
+
+
+@pytest.mark.parametrize("ends", [("earliest", 2 * ENTRY), (9 * ENTRY, "stable")])
+def test_a_word_that_is_beyond_the_other_side_by_now_is_told(
+    world: World, ends: tuple[int | str, int | str]
+) -> None:
+    """It was an invalid window plan, as if somebody had edited one."""
+    world.log.append("1:0", 1)
+    world.log.lost[1, 0] = 3
+    planner = ExplicitPlanner(world.scope, {"1:0": ends[0]}, {"1:0": ends[1]}, world.log.ends)
+    with pytest.raises(ConfigError, match=r"offsets:\s+.*1:0: .* now, beyond its end"):
+        run(world, planner)
