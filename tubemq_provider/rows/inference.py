@@ -11,7 +11,6 @@ import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,9 +37,9 @@ def settle(spec: DecodeSpec, sample: Callable[[], pa.BinaryArray]) -> DecodeSpec
     if not path.exists():
         bodies = sample()
         if not len(bodies):
-            return replace(spec, schema=NOTHING)
+            return spec.with_schema(NOTHING)
         _keep(path, _found(path, bodies))
-    return replace(spec, schema=schema_of(path, path.read_text(encoding="utf-8").strip()))
+    return spec.with_schema(schema_of(path, path.read_text(encoding="utf-8").strip()))
 
 
 def _found(path: Path, bodies: pa.BinaryArray) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tubemq_client.errors import ConfigError
@@ -133,7 +133,7 @@ class ReadOptions:
     pool_size: int
     report_dir: str | None
     config_file: str | None = None
-    rpc_timeout_given: bool = True
+    rpc_timeout_given: bool = field(default=True, compare=False)
 
     @property
     def topic(self) -> str:
@@ -167,16 +167,12 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
     """Check everything, then answer; raises `ConfigError` with all problems, one line each. A
     stream has no end and, as with Kafka, begins at the present one by default."""
     values = OptionParser(OPTIONS, given, refused=_REFUSED, refused_prefix=(_KAFKA, _KAFKAS))
-    config_file = values.text("configFile")
-    masters: tuple[Address, ...] = ()  # the file names them
-    if config_file is None or values.text("masters") is not None:
-        masters = values.addresses("masters", default_port=8715)
     plan = _window(values)
     topics, group, filters = _subject(values, plan)
     start, end = (_from if streaming else _bounds)(values, topics.known, windowed=plan is not None)
     columns = _columns(values)
     parsed = ReadOptions(
-        masters=masters,
+        masters=_masters(values),
         topics=topics,
         group=group,
         filters=filters,
@@ -200,12 +196,19 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         connections=_connections(values),
         pool_size=values.number("poolSize", low=1, high=1000),
         report_dir=values.text("reportDir"),
-        config_file=config_file,
+        config_file=values.text("configFile"),
         rpc_timeout_given=values.text("rpcTimeoutMs") is not None,
     )
     if values.problems:
         raise ConfigError(values.problems, subject=SUBJECT)
     return parsed
+
+
+def _masters(values: OptionParser) -> tuple[Address, ...]:
+    """None where the file names them."""
+    if values.text("configFile") is not None and values.text("masters") is None:
+        return ()
+    return values.addresses("masters", default_port=8715)
 
 
 def _connections(values: OptionParser) -> int:

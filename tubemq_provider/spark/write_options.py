@@ -6,7 +6,7 @@ Contacts nobody. This module runs on the driver and must not import pyspark, pya
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tubemq_client.errors import ConfigError
@@ -43,7 +43,7 @@ class WriteOptions:
     in_flight: int
     rpc_timeout_ms: int
     config_file: str | None
-    rpc_timeout_given: bool = True
+    rpc_timeout_given: bool = field(default=True, compare=False)
 
     def settings(self) -> ClientSettings:
         """What tasks run on. Reads `configFile`, so ask on the driver only."""
