@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
+import shlex
 import sys
 import tempfile
 import threading
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.spark.credentials_file import secret_file
 from tubemq_provider.spark.mends import mend_of
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ __all__ = [
     "job_group",
     "launch_environment",
     "open_session",
+    "properties_text",
     "session_conf",
     "spark_submit",
     "temporary_conf",
@@ -45,6 +49,10 @@ TaskObserver = Callable[[int, int], None]
 
 _LOOPBACK = "127.0.0.1"
 _FOLLOW_S = 1.0
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_PROPERTIES = "--properties-file"
+_SIGN = re.compile(r"[ \t\f:=#!\\]")
+"""What ends a key of Java's properties, or makes a comment of it."""
 
 
 class SparkRuntime(Protocol):
@@ -178,10 +186,38 @@ def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bo
     _require_jars(pyspark.__file__)
     settings = session_conf(master, conf)
     with environment(launch_environment(settings)):
+        _launch(settings)
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
         return builder.getOrCreate(), True
+
+
+def _launch(settings: Mapping[str, str]) -> None:
+    """Start the JVM of this process, if it has none, with a file of `settings`: pyspark would write
+    them into a command line, which every user of the machine can read. It still does where
+    PYSPARK_SUBMIT_ARGS names a file of its own, since there can be one only."""
+    from pyspark import SparkContext
+
+    given = os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")
+    if _PROPERTIES in given:
+        return
+    with secret_file("spark.conf", properties_text(settings)) as path:
+        arguments = f"{_PROPERTIES} {shlex.quote(path)} --load-spark-defaults {given}"
+        with environment({_SUBMIT_ARGUMENTS: arguments}):
+            SparkContext._ensure_initialized()  # noqa: SLF001 - no other word starts just the JVM
+
+
+def properties_text(conf: Mapping[str, str]) -> str:
+    """`conf` as Java reads properties: values whole, whatever they begin with."""
+    lines = []
+    for key, value in conf.items():
+        name = _SIGN.sub(lambda sign: f"\\{sign[0]}", key)
+        text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+        # Behind the blank, one such sign would count as what parts key and value.
+        text = f"\\{text}" if text.startswith((":", "=")) else text
+        lines.append(f"{name} {text}\n")
+    return "".join(lines)
 
 
 @cache

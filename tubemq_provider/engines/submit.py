@@ -33,7 +33,12 @@ from tubemq_provider.engines.cluster_mode import (
 )
 from tubemq_provider.engines.exchange import Exchange
 from tubemq_provider.engines.outcome import counts_from, error_from
-from tubemq_provider.engines.spark_runtime import launch_environment, session_conf, spark_submit
+from tubemq_provider.engines.spark_runtime import (
+    launch_environment,
+    properties_text,
+    session_conf,
+    spark_submit,
+)
 from tubemq_provider.engines.submit_main import secrets_text, session_engine
 from tubemq_provider.engines.supervisor import end_driver
 from tubemq_provider.engines.yarn import Yarn
@@ -265,7 +270,7 @@ class SubmitEngine:
         if cluster is not None:
             tag, order = cluster["tag"], application.order_file
             settings = cluster_conf(settings, tag, order, hidden)
-        properties = stack.enter_context(secret_file("spark.conf", _properties(settings)))
+        properties = stack.enter_context(secret_file("spark.conf", properties_text(settings)))
         command = self._command(application, properties, in_cluster=cluster is not None)
         if cluster is not None:
             command = supervising(application.folder, hidden, command)
@@ -403,15 +408,6 @@ def _refuse(
         problems.append("transform: give the dotted path of the function, for another process")
     if problems:
         raise ConfigError(problems, subject="submit engine")
-
-
-def _properties(conf: Mapping[str, str]) -> str:
-    """`conf` as Java reads properties."""
-    lines = []
-    for key, value in conf.items():
-        escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-        lines.append(f"{key} {escaped}\n")
-    return "".join(lines)
 
 
 def _staging_of(application: Application, fresh: Staging) -> Staging | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.provider.spark.world import World
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_provider.engines.session import SessionEngine
-from tubemq_provider.engines.spark_runtime import temporary_conf
+from tubemq_provider.engines.spark_runtime import properties_text, temporary_conf
 from tubemq_provider.sinks.parquet import MARKER_NAME, ParquetSink
 from tubemq_provider.windows.errors import CountMismatch, WindowError
 from tubemq_provider.windows.protocols import Engine, Staging
@@ -241,3 +242,17 @@ def test_a_session_of_our_own_stays_on_loopback_and_uses_this_python(spark: Spar
         lambda _: __import__("sys").executable
     )
     assert interpreters.collect() == [sys.executable]
+
+
+def test_settings_in_a_file_are_what_was_given(spark: SparkSession) -> None:
+    given = {
+        "spark.driver.extraClassPath": ":/opt/jars/*",
+        "spark.of=one:two": "=#=",
+        "spark.text": 'back\\slash, "ü"\nand a line: !',
+        "spark.none": "",
+    }
+    jvm: Any = spark._jvm
+    found = jvm.java.util.Properties()
+    found.load(jvm.java.io.StringReader(properties_text(given)))
+    assert {key: found.getProperty(key) for key in given} == given
+    assert found.size() == len(given)
