@@ -170,19 +170,23 @@ def session_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bool]:
-    """The active session of this thread and False, or a new one and True.
+    """The active session of this thread, or that of another one, and False; or a new one and True.
 
-    An active session keeps its master and settings. Blocks for some seconds when a JVM starts.
+    A session that is there keeps its master and settings. Blocks for some seconds when a JVM
+    starts.
     Raises `MissingExtraError` without PySpark, `engines.java.JavaUnavailable` without Java.
     """
     try:
         import pyspark
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise require_extra("spark", error) from error
     active = SparkSession.getActiveSession()
     if active is not None:
         return active, False
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark has no other word
+        return SparkSession.builder.getOrCreate(), False
     _require_jars(pyspark.__file__)
     settings = session_conf(master, conf)
     with environment(launch_environment(settings)):

@@ -12,7 +12,7 @@ import pytest
 from tests.provider.spark.world import World
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_provider.engines.session import SessionEngine
-from tubemq_provider.engines.spark_runtime import properties_text, temporary_conf
+from tubemq_provider.engines.spark_runtime import open_session, properties_text, temporary_conf
 from tubemq_provider.sinks.parquet import MARKER_NAME, ParquetSink
 from tubemq_provider.windows.errors import CountMismatch, WindowError
 from tubemq_provider.windows.protocols import Engine, Staging
@@ -256,3 +256,13 @@ def test_settings_in_a_file_are_what_was_given(spark: SparkSession) -> None:
     found.load(jvm.java.io.StringReader(properties_text(given)))
     assert {key: found.getProperty(key) for key in given} == given
     assert found.size() == len(given)
+
+
+def test_a_session_of_another_thread_is_not_ours_to_stop(spark: SparkSession) -> None:
+    found: list[tuple[SparkSession, bool]] = []
+    conf = {"spark.sql.shuffle.partitions": "7"}
+    other = threading.Thread(target=lambda: found.append(open_session("local[1]", conf)))
+    other.start()
+    other.join(60)
+    assert found == [(spark, False)]
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
