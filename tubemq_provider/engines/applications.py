@@ -67,8 +67,8 @@ class Application:
 
     @property
     def window_id(self) -> str:
-        """The window that it is for."""
-        return self.folder.name.partition(".")[0]
+        """The window that it is for, whose name has dots where instants have fractions."""
+        return self.folder.name.rpartition(".")[0]
 
     @property
     def order(self) -> Document | None:

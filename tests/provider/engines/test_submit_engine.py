@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,18 @@ def test_an_application_with_other_arguments_is_ended_and_not_taken_up(
     assert engine(work, **changed).place(PLAN, later(staging)) == later(staging)
 
     assert not application.running
+    assert not folders(work)
+
+
+def test_an_application_of_a_window_between_fractions_of_seconds_is_found(work: Path) -> None:
+    scope = WindowScope("local", "orders", "etl", "parquet:/lake")
+    start = datetime(2026, 1, 1, 0, 0, 0, 500_000, tzinfo=UTC)
+    plan = WindowPlan.for_time(scope, start, start + timedelta(hours=1), {"1:0": (0, 280)})
+    Applications(work).make(
+        plan.window_id, {"plan": plan.to_document(), "engine": {}, "fingerprint": ""}
+    ).release()
+    assert engine(work).abandoned(plan) == (plan.window_id,)
+    engine(work).end_abandoned(plan.window_id)
     assert not folders(work)
 
 
