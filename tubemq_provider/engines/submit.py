@@ -60,6 +60,7 @@ log = logging.getLogger(__name__)
 _POLL_S: Final = 0.5
 _END_S: Final = 20.0
 _PROGRAM: Final = "program.py"
+_PY_FILES: Final = "spark.submit.pyFiles"
 _HERE: Final = Path(__file__).resolve().parents[2]
 _MAIN: Final = """import sys
 sys.path.insert(0, {root!r})  # before what nodes are sent, which is not the whole package
@@ -296,7 +297,10 @@ class SubmitEngine:
             from tubemq_provider.spark.session import spark_artifacts
 
             kind = self._shape.get("kind", FIRST_SOURCE)
-            command += ["--py-files", str(spark_artifacts(application.folder, kind=kind))]
+            package = str(spark_artifacts(application.folder, kind=kind))
+            # The word of the command line replaces the setting.
+            others = self._conf.get(_PY_FILES)
+            command += ["--py-files", ",".join(filter(None, [package, others]))]
         return [*command, str(program)]
 
     def _spawn(

@@ -363,6 +363,15 @@ def test_a_place_of_spark_without_the_program_is_named(
         mine.ingest(PLAN, staging, silent)
 
 
+def test_files_of_python_that_a_user_names_go_along_with_the_package(work: Path) -> None:
+    application = Applications(work).make(PLAN.window_id, {})
+    mine = engine(work, conf={"spark.submit.pyFiles": "/opt/mine.zip"}, ship_package=True)
+    command = mine._command(application, "spark.conf", in_cluster=False)
+    package, *others = command[command.index("--py-files") + 1].split(",")
+    assert Path(package).is_file()
+    assert others == ["/opt/mine.zip"]
+
+
 def test_a_kill_ends_the_process_and_the_ingest(
     work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
