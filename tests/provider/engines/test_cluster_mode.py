@@ -265,6 +265,22 @@ def test_a_store_that_refuses_keeps_nobody_from_asking_the_manager(
     assert manager.states[TAG] == "KILLED"
 
 
+@pytest.mark.timeout(30)
+def test_what_a_store_cannot_tell_any_more_is_not_waited_for(
+    application: Application, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ConfigError("the token has expired", subject="s3://lake")
+
+    manager.states[TAG] = "FINISHED"
+    monkeypatch.setattr("tubemq_provider.engines.exchange.document_in", refuse)
+    supervisor(application, manager).run()
+    result = application.result
+    assert result is not None
+    assert "result cannot be read: invalid s3://lake" in str(error_from(result["error"]))
+    assert manager.asked.count("GET /ws/v1/cluster/apps") > 10  # it may have been for a moment
+
+
 def test_a_kill_waits_for_a_manager_that_is_slow(
     application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
