@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -59,7 +60,7 @@ def _of_server(connection: Connection) -> dict[str, str]:
     for name, value in extras_of(connection).items():
         if name == "use_ssl" and isinstance(value, bool | str):
             parameters[name] = _text(value).lower()
-        elif name.startswith("spark.") and isinstance(value, str | int):
+        elif name.startswith("spark.") and isinstance(value, str | int | float):
             settings[name] = _text(value)
         else:
             problems.append(
@@ -74,7 +75,7 @@ def _of_server(connection: Connection) -> dict[str, str]:
 
 
 def _remote(connection: Connection, parameters: Mapping[str, str]) -> str:
-    host = str(connection.host).removeprefix("sc://")
+    host = _bracketed(str(connection.host).removeprefix("sc://"))
     address = f"sc://{host}:{connection.port}" if connection.port else f"sc://{host}"
     told = ";".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items())
     return f"{address}/;{told}" if told else address
@@ -90,7 +91,7 @@ def _of_cluster(connection: Connection) -> dict[str, str]:
     settings = {}
     for name, value in extras_of(connection).items():
         key = _SETTINGS.get(name.replace("_", "-"), name)
-        if key.startswith("spark.") and isinstance(value, str | int):
+        if key.startswith("spark.") and isinstance(value, str | int | float):
             settings[key] = _text(value)
         elif _NO_MATTER.get(name.replace("_", "-")) != value:
             problems.append(
@@ -105,11 +106,20 @@ def _of_cluster(connection: Connection) -> dict[str, str]:
 
 
 def _master(connection: Connection) -> str:
-    host = str(connection.host)
+    host = _bracketed(str(connection.host))
     plain = "://" in host or _WORD.fullmatch(host)
     address = host if plain else f"spark://{host}"
     return f"{address}:{connection.port}" if connection.port else address
 
 
-def _text(value: str | int) -> str:
+def _bracketed(host: str) -> str:
+    """As a port can follow it: Airflow takes the brackets off an address of IPv6."""
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return host
+    return f"[{host}]"
+
+
+def _text(value: str | float) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
