@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
 __all__ = [
+    "ELSEWHERE",
     "ClassicRuntime",
     "SparkRuntime",
     "TaskObserver",
@@ -50,6 +51,8 @@ TaskObserver = Callable[[int, int], None]
 _LOOPBACK = "127.0.0.1"
 _FOLLOW_S = 1.0
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+ELSEWHERE = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_API_MODE")
+"""What leads a new session to a server of Spark Connect, whatever its master."""
 _PROPERTIES = "--properties-file"
 _SIGN = re.compile(r"[ \t\f:=#!\\]")
 """What ends a key of Java's properties, or makes a comment of it."""
@@ -164,6 +167,8 @@ def session_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
         "spark.master": master,
         "spark.app.name": "tubemq",
         "spark.ui.enabled": "false",
+        # Said, or spark-defaults.conf might say otherwise.
+        "spark.submit.deployMode": "client",
         **(local if _is_local(master) else {}),
         **conf,
     }
@@ -189,7 +194,7 @@ def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bo
         return SparkSession.builder.getOrCreate(), False
     _require_jars(pyspark.__file__)
     settings = session_conf(master, conf)
-    with environment(launch_environment(settings)):
+    with environment({**launch_environment(settings), **dict.fromkeys(ELSEWHERE)}):
         _launch(settings)
         builder = SparkSession.builder
         for key, value in settings.items():
@@ -375,18 +380,23 @@ def launch_environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def environment(overrides: Mapping[str, str]) -> Iterator[None]:
-    """This process's environment while the body runs; restored, since tasks may rely on it."""
+def environment(overrides: Mapping[str, str | None]) -> Iterator[None]:
+    """This process's environment while the body runs, without what is None; restored, since tasks
+    may rely on it."""
     before = {name: os.environ.get(name) for name in overrides}
-    os.environ.update(overrides)
+    _set(overrides)
     try:
         yield
     finally:
-        for name, former in before.items():
-            if former is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = former
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _require_jars(package: str | None) -> None:

@@ -34,6 +34,7 @@ from tubemq_provider.engines.cluster_mode import (
 from tubemq_provider.engines.exchange import Exchange
 from tubemq_provider.engines.outcome import counts_from, error_from
 from tubemq_provider.engines.spark_runtime import (
+    ELSEWHERE,
     launch_environment,
     properties_text,
     session_conf,
@@ -67,8 +68,11 @@ sys.path.insert(0, {root!r})  # before what nodes are sent, which is not the who
 from tubemq_provider.engines.submit_main import main
 main({folder!r})
 """
-_ABOVE: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_PIN_THREAD")
-"""What a process inside of another Spark application must not inherit."""
+_ABOVE: Final = (
+    *("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_PIN_THREAD"),
+    *("SPARK_CONNECT_MODE_ENABLED", *ELSEWHERE),
+)
+"""What a process inside of another Spark application, or beside one, must not inherit."""
 
 
 class SubmitEngine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -43,6 +44,7 @@ def test_settings_of_a_session_stand_in_no_command_line(
     program.chmod(0o755)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://connect1")  # which is for tasks of others
     # As in a process that has no JVM yet.
     monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
@@ -52,4 +54,7 @@ def test_settings_of_a_session_stand_in_no_command_line(
     told = (program.parent / "spark-submit.told").read_text()
     assert "hush-hush" not in told
     assert told.endswith("--load-spark-defaults pyspark-shell\n")
-    assert "fs.s3a.secret.key hush-hush" in (program.parent / "spark-submit.conf").read_text()
+    conf = (program.parent / "spark-submit.conf").read_text()
+    assert "fs.s3a.secret.key hush-hush" in conf
+    assert "spark.submit.deployMode client\n" in conf  # whatever spark-defaults.conf says
+    assert os.environ["SPARK_REMOTE"] == "sc://connect1"

@@ -183,14 +183,18 @@ def test_what_a_task_that_died_while_it_published_has_moved_is_read_anew(
     assert not folders(work)
 
 
-def test_a_number_that_is_another_process_s_by_now_is_forgotten_before_the_next_start(
-    work: Path, staging: Staging
+def test_a_process_starts_without_a_number_and_an_address_that_are_of_others(
+    work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     application = Applications(work).make(PLAN.window_id, {})
     application.process = 4_194_304  # whoever bears it
     mine = engine(work)
     held = application.folder / "process.json"
-    look = "import os, sys; sys.exit(os.path.exists('{0}') and '4194304' in open('{0}').read())"
+    monkeypatch.setenv("SPARK_REMOTE", "sc://connect1")  # for tasks of others
+    look = (
+        "import os, sys; sys.exit('SPARK_REMOTE' in os.environ"
+        " or os.path.exists('{0}') and '4194304' in open('{0}').read())"
+    )
     mine._spawn(application, [sys.executable, "-c", look.format(held)], {"spark.master": "local"})
     assert mine._child is not None
     assert mine._child.wait(30) == 0
