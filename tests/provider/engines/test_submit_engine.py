@@ -219,10 +219,21 @@ def test_an_application_with_other_arguments_is_ended_and_not_taken_up(
     assert not folders(work)
 
 
-def test_an_application_of_a_window_between_fractions_of_seconds_is_found(work: Path) -> None:
-    scope = WindowScope("local", "orders", "etl", "parquet:/lake")
-    start = datetime(2026, 1, 1, 0, 0, 0, 500_000, tzinfo=UTC)
-    plan = WindowPlan.for_time(scope, start, start + timedelta(hours=1), {"1:0": (0, 280)})
+SCOPE = WindowScope("local", "orders", "etl", "parquet:/lake")
+START = datetime(2026, 1, 1, 0, 0, 0, 500_000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        WindowPlan.for_time(SCOPE, START, START + timedelta(hours=1), {"1:0": (0, 280)}),
+        WindowPlan.explicit(SCOPE, {"1:0": (0, 280)}),
+    ],
+    ids=["fractions-of-seconds", "explicit-offsets"],
+)
+def test_an_application_is_found_by_its_scope_whatever_its_window_is_called(
+    work: Path, plan: WindowPlan
+) -> None:
     Applications(work).make(
         plan.window_id, {"plan": plan.to_document(), "engine": {}, "fingerprint": ""}
     ).release()
