@@ -33,6 +33,8 @@ _SETTINGS: Final = {
 _NO_MATTER: Final = {"spark-binary": "spark-submit"}
 """Extras that say what holds anyway."""
 
+_MASTER: Final = "spark.master"
+_REMOTE: Final = "spark.remote"
 _AUTHENTICATE: Final = "spark.connect.authenticate.token"
 _WORD: Final = re.compile(r"yarn|local(-cluster)?(\[.+\])?")
 """Masters without an address. A host may be called ``localhost``, or ``yarn1``."""
@@ -58,7 +60,9 @@ def _of_server(connection: Connection) -> dict[str, str]:
     if connection.login:
         parameters["user_id"] = connection.login
     for name, value in extras_of(connection).items():
-        if name == "use_ssl" and isinstance(value, bool | str):
+        if name == _REMOTE:
+            problems.append(_beside_host(name))
+        elif name == "use_ssl" and isinstance(value, bool | str):
             parameters[name] = _text(value).lower()
         elif name.startswith("spark.") and isinstance(value, str | int | float):
             settings[name] = _text(value)
@@ -71,7 +75,7 @@ def _of_server(connection: Connection) -> dict[str, str]:
         raise ConfigError(problems, subject=f"connection {connection.conn_id!r}")
     if connection.password:
         settings[_AUTHENTICATE] = connection.password
-    return {"spark.remote": _remote(connection, parameters), **settings}
+    return {_REMOTE: _remote(connection, parameters), **settings}
 
 
 def _remote(connection: Connection, parameters: Mapping[str, str]) -> str:
@@ -91,7 +95,9 @@ def _of_cluster(connection: Connection) -> dict[str, str]:
     settings = {}
     for name, value in extras_of(connection).items():
         key = _SETTINGS.get(name.replace("_", "-"), name)
-        if key.startswith("spark.") and isinstance(value, str | int | float):
+        if key == _MASTER:
+            problems.append(_beside_host(name))
+        elif key.startswith("spark.") and isinstance(value, str | int | float):
             settings[key] = _text(value)
         elif _NO_MATTER.get(name.replace("_", "-")) != value:
             problems.append(
@@ -102,7 +108,7 @@ def _of_cluster(connection: Connection) -> dict[str, str]:
             )
     if problems:
         raise ConfigError(problems, subject=f"connection {connection.conn_id!r}")
-    return {"spark.master": _master(connection), **settings}
+    return {_MASTER: _master(connection), **settings}
 
 
 def _master(connection: Connection) -> str:
@@ -110,6 +116,10 @@ def _master(connection: Connection) -> str:
     plain = "://" in host or _WORD.fullmatch(host)
     address = host if plain else f"spark://{host}"
     return f"{address}:{connection.port}" if connection.port else address
+
+
+def _beside_host(name: str) -> str:
+    return f"extra {name!r} is what host and port say; give it there"
 
 
 def _bracketed(host: str) -> str:
