@@ -183,16 +183,18 @@ def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bo
     """
     try:
         import pyspark
-        from pyspark import SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise require_extra("spark", error) from error
     active = SparkSession.getActiveSession()
     if active is not None:
         return active, False
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark has no other word
-        return SparkSession.builder.getOrCreate(), False
     _require_jars(pyspark.__file__)
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark has no other word
+        with environment(dict.fromkeys(ELSEWHERE)):
+            return SparkSession.builder.getOrCreate(), False
     settings = session_conf(master, conf)
     with environment({**launch_environment(settings), **dict.fromkeys(ELSEWHERE)}):
         _launch(settings)

@@ -258,7 +258,10 @@ def test_settings_in_a_file_are_what_was_given(spark: SparkSession) -> None:
     assert found.size() == len(given)
 
 
-def test_a_session_of_another_thread_is_not_ours_to_stop(spark: SparkSession) -> None:
+def test_a_session_of_another_thread_is_not_ours_to_stop(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://connect1")  # which is for tasks of others
     found: list[tuple[SparkSession, bool]] = []
     conf = {"spark.sql.shuffle.partitions": "7"}
     other = threading.Thread(target=lambda: found.append(open_session("local[1]", conf)))
