@@ -39,6 +39,7 @@ from tubemq_provider.engines.spark_runtime import (
     properties_text,
     session_conf,
     spark_submit,
+    unread_settings,
 )
 from tubemq_provider.engines.submit_main import secrets_text, session_engine
 from tubemq_provider.engines.supervisor import end_driver
@@ -411,7 +412,7 @@ class SubmitEngine:
 def _refuse(
     master: str, conf: Mapping[str, str], shape: Mapping[str, Any], *, ship_package: bool
 ) -> None:
-    problems = deploy_problems(master, conf, ship_package=ship_package)
+    problems = [*deploy_problems(master, conf, ship_package=ship_package), *unread_settings(conf)]
     if callable(shape.get("transform")):
         problems.append("transform: give the dotted path of the function, for another process")
     if problems:

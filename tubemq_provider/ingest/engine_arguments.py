@@ -128,11 +128,13 @@ def _of_connect(arguments: EngineArguments) -> Iterator[str]:
 
 def _of_deploying(arguments: EngineArguments) -> list[str]:
     from tubemq_provider.engines.cluster_mode import deploy_problems
+    from tubemq_provider.engines.spark_runtime import unread_settings
 
     conf = arguments.spark_conf
+    unread = unread_settings({key: "" for key in conf if not is_template(key)})
     if is_template(conf.get(_DEPLOY)):
-        return []
+        return unread
     master: str | None = conf.get(_MASTER, "local")
     if arguments.spark_conn_id or is_template(master):
         master = None
-    return deploy_problems(master, conf, ship_package=arguments.ship_package)
+    return [*unread, *deploy_problems(master, conf, ship_package=arguments.ship_package)]

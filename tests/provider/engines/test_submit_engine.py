@@ -411,9 +411,10 @@ def test_a_directory_that_others_may_enter_is_refused(work: Path, staging: Stagi
 
 
 def test_what_cannot_be_done_is_listed_at_once(work: Path) -> None:
+    conf = {"spark.submit.deployMode": "cluster", "hive.metastore.uris": "thrift://m"}
     with pytest.raises(ConfigError) as caught:
-        engine(work, conf={"spark.submit.deployMode": "cluster"}, shape={"transform": lambda f: f})
-    assert len(caught.value.problems) == 2
+        engine(work, conf=conf, shape={"transform": lambda f: f})
+    assert len(caught.value.problems) == 3
     with pytest.raises(ConfigError, match="direct_write 'maybe'"):
         engine(work, shape={"direct_write": "maybe"})
 

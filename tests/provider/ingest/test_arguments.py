@@ -122,6 +122,10 @@ def test_the_resolver_follows_from_what_is_given() -> None:
             "engine='submit' has cluster mode, on YARN",
         ),
         (
+            {"engine": "submit", "spark_conf": {"lake.currency": "EUR"}},
+            "spark_conf: lake.currency: spark-submit leaves out what does not begin with spark.",
+        ),
+        (
             {"engine": "submit", "spark_conf": {"spark.submit.deployMode": "cluster"}},
             "a local master has no cluster; use YARN, or leave spark.submit.deployMode at client",
         ),
