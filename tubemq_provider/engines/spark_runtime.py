@@ -42,7 +42,6 @@ __all__ = [
     "session_conf",
     "spark_submit",
     "temporary_conf",
-    "unread_settings",
     "whole_reads",
 ]
 
@@ -218,16 +217,6 @@ def _launch(settings: Mapping[str, str]) -> None:
         arguments = f"{_PROPERTIES} {shlex.quote(path)} --load-spark-defaults {given}"
         with environment({_SUBMIT_ARGUMENTS: arguments}):
             SparkContext._ensure_initialized()  # noqa: SLF001 - no other word starts just the JVM
-
-
-def unread_settings(conf: Mapping[str, str]) -> list[str]:
-    """Why some of `conf` would not come to a driver that `spark-submit` starts."""
-    return [
-        f"{key}: spark-submit leaves out what does not begin with spark.; call it spark.{key}, or "
-        f"spark.hadoop.{key} if it is Hadoop's"
-        for key in conf
-        if not key.startswith("spark.")
-    ]
 
 
 def properties_text(conf: Mapping[str, str]) -> str:

@@ -30,6 +30,7 @@ from tubemq_provider.engines.cluster_mode import (
     deploy_problems,
     is_cluster,
     supervising,
+    unread_settings,
 )
 from tubemq_provider.engines.exchange import Exchange
 from tubemq_provider.engines.outcome import counts_from, error_from
@@ -39,7 +40,6 @@ from tubemq_provider.engines.spark_runtime import (
     properties_text,
     session_conf,
     spark_submit,
-    unread_settings,
 )
 from tubemq_provider.engines.submit_main import secrets_text, session_engine
 from tubemq_provider.engines.supervisor import end_driver

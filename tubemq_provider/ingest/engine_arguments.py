@@ -127,8 +127,7 @@ def _of_connect(arguments: EngineArguments) -> Iterator[str]:
 
 
 def _of_deploying(arguments: EngineArguments) -> list[str]:
-    from tubemq_provider.engines.cluster_mode import deploy_problems
-    from tubemq_provider.engines.spark_runtime import unread_settings
+    from tubemq_provider.engines.cluster_mode import deploy_problems, unread_settings
 
     conf = arguments.spark_conf
     unread = unread_settings({key: "" for key in conf if not is_template(key)})
