@@ -67,8 +67,8 @@ class Application:
 
     @property
     def window_id(self) -> str:
-        """The window that it is for."""
-        return self.folder.name.partition(".")[0]
+        """The window that it is for, whose name has dots where instants have fractions."""
+        return self.folder.name.rpartition(".")[0]
 
     @property
     def order(self) -> Document | None:
@@ -297,9 +297,10 @@ class Applications:
             yield Application(path)
 
     def of_scope(self, scope_hash: str) -> Iterator[Application]:
-        """Those of all windows of a scope."""
-        for path in self._root.glob(f"*-{scope_hash}.*"):
-            if _is_application(path):
+        """Those of all windows of a scope. Ids of windows of explicit offsets do not name it."""
+        for path in self._root.iterdir():
+            order = _order_in(path)
+            if order is not None and order["plan"].get("h") == scope_hash:
                 yield Application(path)
 
     def forget_old(self, now: float | None = None) -> None:
@@ -309,7 +310,7 @@ class Applications:
         for path in self._root.iterdir():
             application = Application(path)
             old = -_age(path) < limit
-            if old and _is_application(path) and not application.running:
+            if old and _order_in(path) is not None and not application.running:
                 application.remove()
 
 
@@ -322,11 +323,13 @@ def _end_of(path: Path) -> bytes:
         return b""
 
 
-def _is_application(path: Path) -> bool:
+def _order_in(path: Path) -> Document | None:
+    """The order of an application in `path`; None if that is none."""
     with suppress(DocumentError, OSError):
         order = read_document(path / _ORDER)
-        return order is not None and {"plan", "engine", "fingerprint"} <= order.keys()
-    return False
+        if order is not None and {"plan", "engine", "fingerprint"} <= order.keys():
+            return order
+    return None
 
 
 def _process_space() -> str:

@@ -28,6 +28,7 @@ __all__ = [
     "deploy_problems",
     "is_cluster",
     "supervising",
+    "unread_settings",
 ]
 
 DEPLOY_MODE: Final = "spark.submit.deployMode"
@@ -71,6 +72,16 @@ def deploy_problems(
             f"package on every node, and name its Python (spark.pyspark.python)"
         )
     return problems
+
+
+def unread_settings(conf: Mapping[str, str]) -> list[str]:
+    """Why some of `conf` would not come to a driver that `spark-submit` starts."""
+    return [
+        f"{key}: spark-submit leaves out what does not begin with spark.; call it spark.{key}, or "
+        f"spark.hadoop.{key} if it is Hadoop's"
+        for key in conf
+        if not key.startswith("spark.")
+    ]
 
 
 def _no_cluster(master: str) -> str:

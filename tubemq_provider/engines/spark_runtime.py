@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
+import shlex
 import sys
 import tempfile
 import threading
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.spark.credentials_file import secret_file
 from tubemq_provider.spark.mends import mend_of
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
 __all__ = [
+    "ELSEWHERE",
     "ClassicRuntime",
     "SparkRuntime",
     "TaskObserver",
@@ -34,6 +38,7 @@ __all__ = [
     "job_group",
     "launch_environment",
     "open_session",
+    "properties_text",
     "session_conf",
     "spark_submit",
     "temporary_conf",
@@ -45,6 +50,12 @@ TaskObserver = Callable[[int, int], None]
 
 _LOOPBACK = "127.0.0.1"
 _FOLLOW_S = 1.0
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+ELSEWHERE = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_API_MODE")
+"""What leads a new session to a server of Spark Connect, whatever its master."""
+_PROPERTIES = "--properties-file"
+_SIGN = re.compile(r"[ \t\f:=#!\\]")
+"""What ends a key of Java's properties, or makes a comment of it."""
 
 
 class SparkRuntime(Protocol):
@@ -156,15 +167,18 @@ def session_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
         "spark.master": master,
         "spark.app.name": "tubemq",
         "spark.ui.enabled": "false",
+        # Said, or spark-defaults.conf might say otherwise.
+        "spark.submit.deployMode": "client",
         **(local if _is_local(master) else {}),
         **conf,
     }
 
 
 def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bool]:
-    """The active session of this thread and False, or a new one and True.
+    """The active session of this thread, or that of another one, and False; or a new one and True.
 
-    An active session keeps its master and settings. Blocks for some seconds when a JVM starts.
+    A session that is there keeps its master and settings. Blocks for some seconds when a JVM
+    starts.
     Raises `MissingExtraError` without PySpark, `engines.java.JavaUnavailable` without Java.
     """
     try:
@@ -176,12 +190,45 @@ def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bo
     if active is not None:
         return active, False
     _require_jars(pyspark.__file__)
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark has no other word
+        with environment(dict.fromkeys(ELSEWHERE)):
+            return SparkSession.builder.getOrCreate(), False
     settings = session_conf(master, conf)
-    with environment(launch_environment(settings)):
+    with environment({**launch_environment(settings), **dict.fromkeys(ELSEWHERE)}):
+        _launch(settings)
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
         return builder.getOrCreate(), True
+
+
+def _launch(settings: Mapping[str, str]) -> None:
+    """Start the JVM of this process, if it has none, with a file of `settings`: pyspark would write
+    them into a command line, which every user of the machine can read. It still does where
+    PYSPARK_SUBMIT_ARGS names a file of its own, since there can be one only."""
+    from pyspark import SparkContext
+
+    given = os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")
+    if _PROPERTIES in given:
+        return
+    with secret_file("spark.conf", properties_text(settings)) as path:
+        arguments = f"{_PROPERTIES} {shlex.quote(path)} --load-spark-defaults {given}"
+        with environment({_SUBMIT_ARGUMENTS: arguments}):
+            SparkContext._ensure_initialized()  # noqa: SLF001 - no other word starts just the JVM
+
+
+def properties_text(conf: Mapping[str, str]) -> str:
+    """`conf` as Java reads properties: values whole, whatever they begin with."""
+    lines = []
+    for key, value in conf.items():
+        name = _SIGN.sub(lambda sign: f"\\{sign[0]}", key)
+        text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+        # Behind the blank, one such sign would count as what parts key and value.
+        text = f"\\{text}" if text.startswith((":", "=")) else text
+        lines.append(f"{name} {text}\n")
+    return "".join(lines)
 
 
 @cache
@@ -335,18 +382,23 @@ def launch_environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def environment(overrides: Mapping[str, str]) -> Iterator[None]:
-    """This process's environment while the body runs; restored, since tasks may rely on it."""
+def environment(overrides: Mapping[str, str | None]) -> Iterator[None]:
+    """This process's environment while the body runs, without what is None; restored, since tasks
+    may rely on it."""
     before = {name: os.environ.get(name) for name in overrides}
-    os.environ.update(overrides)
+    _set(overrides)
     try:
         yield
     finally:
-        for name, former in before.items():
-            if former is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = former
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _require_jars(package: str | None) -> None:

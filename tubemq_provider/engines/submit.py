@@ -30,10 +30,17 @@ from tubemq_provider.engines.cluster_mode import (
     deploy_problems,
     is_cluster,
     supervising,
+    unread_settings,
 )
 from tubemq_provider.engines.exchange import Exchange
 from tubemq_provider.engines.outcome import counts_from, error_from
-from tubemq_provider.engines.spark_runtime import launch_environment, session_conf, spark_submit
+from tubemq_provider.engines.spark_runtime import (
+    ELSEWHERE,
+    launch_environment,
+    properties_text,
+    session_conf,
+    spark_submit,
+)
 from tubemq_provider.engines.submit_main import secrets_text, session_engine
 from tubemq_provider.engines.supervisor import end_driver
 from tubemq_provider.engines.yarn import Yarn
@@ -55,14 +62,18 @@ log = logging.getLogger(__name__)
 _POLL_S: Final = 0.5
 _END_S: Final = 20.0
 _PROGRAM: Final = "program.py"
+_PY_FILES: Final = "spark.submit.pyFiles"
 _HERE: Final = Path(__file__).resolve().parents[2]
 _MAIN: Final = """import sys
 sys.path.insert(0, {root!r})  # before what nodes are sent, which is not the whole package
 from tubemq_provider.engines.submit_main import main
 main({folder!r})
 """
-_ABOVE: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_PIN_THREAD")
-"""What a process inside of another Spark application must not inherit."""
+_ABOVE: Final = (
+    *("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_PIN_THREAD"),
+    *("SPARK_CONNECT_MODE_ENABLED", *ELSEWHERE),
+)
+"""What a process inside of another Spark application, or beside one, must not inherit."""
 
 
 class SubmitEngine:
@@ -265,7 +276,7 @@ class SubmitEngine:
         if cluster is not None:
             tag, order = cluster["tag"], application.order_file
             settings = cluster_conf(settings, tag, order, hidden)
-        properties = stack.enter_context(secret_file("spark.conf", _properties(settings)))
+        properties = stack.enter_context(secret_file("spark.conf", properties_text(settings)))
         command = self._command(application, properties, in_cluster=cluster is not None)
         if cluster is not None:
             command = supervising(application.folder, hidden, command)
@@ -291,7 +302,10 @@ class SubmitEngine:
             from tubemq_provider.spark.session import spark_artifacts
 
             kind = self._shape.get("kind", FIRST_SOURCE)
-            command += ["--py-files", str(spark_artifacts(application.folder, kind=kind))]
+            package = str(spark_artifacts(application.folder, kind=kind))
+            # The word of the command line replaces the setting.
+            others = self._conf.get(_PY_FILES)
+            command += ["--py-files", ",".join(filter(None, [package, others]))]
         return [*command, str(program)]
 
     def _spawn(
@@ -398,20 +412,11 @@ class SubmitEngine:
 def _refuse(
     master: str, conf: Mapping[str, str], shape: Mapping[str, Any], *, ship_package: bool
 ) -> None:
-    problems = deploy_problems(master, conf, ship_package=ship_package)
+    problems = [*deploy_problems(master, conf, ship_package=ship_package), *unread_settings(conf)]
     if callable(shape.get("transform")):
         problems.append("transform: give the dotted path of the function, for another process")
     if problems:
         raise ConfigError(problems, subject="submit engine")
-
-
-def _properties(conf: Mapping[str, str]) -> str:
-    """`conf` as Java reads properties."""
-    lines = []
-    for key, value in conf.items():
-        escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-        lines.append(f"{key} {escaped}\n")
-    return "".join(lines)
 
 
 def _staging_of(application: Application, fresh: Staging) -> Staging | None:

@@ -76,21 +76,32 @@ def _work(employer: Employer, order: Document, secrets: Mapping[str, Any]) -> No
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     # The submitting task may take the secrets away now.
     teller = _Teller(employer)
-    engine = ordered_engine(order, secrets["settings"])
-    plan = WindowPlan.from_document(order["plan"])
-    apart = order["staging"].pop("partition_by", None)
-    by = None if apart is None else PartitionBy.from_json(apart)
-    staging = Staging(**order["staging"], options=secrets["storage"], partition_by=by)
-    outcome: dict[str, Any] = {"v": 1, "hash": plan.hash}
+    outcome: dict[str, Any] = {"v": 1, "hash": order["plan"]["hash"]}
     try:
-        with _obeying(employer, engine):
-            counts = _ingest(engine, plan, staging, teller)
+        counts = _counts(employer, order, secrets, teller)
     except Exception as error:
-        log.exception("window %s", plan.window_id)
-        _clear(staging)
+        log.exception("window %s", order["plan"]["id"])
         employer.finish({**outcome, "error": error_document(error)})
     else:
         employer.finish({**outcome, "counts": counts_document(counts)})
+
+
+def _counts(
+    employer: Employer, order: Document, secrets: Mapping[str, Any], teller: _Teller
+) -> IngestCounts:
+    """What the order is about; what has failed is removed."""
+    plan = WindowPlan.from_document(order["plan"])
+    given = dict(order["staging"])
+    apart = given.pop("partition_by", None)
+    by = None if apart is None else PartitionBy.from_json(apart)
+    staging = Staging(**given, options=secrets["storage"], partition_by=by)
+    try:
+        engine = ordered_engine(order, secrets["settings"])
+        with _obeying(employer, engine):
+            return _ingest(engine, plan, staging, teller)
+    except Exception:
+        _clear(staging)
+        raise
 
 
 def secrets_text(settings: Any, storage: Mapping[str, str]) -> str:

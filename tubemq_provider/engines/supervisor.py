@@ -60,6 +60,7 @@ class Supervisor:
         self._look_s = look_s
         self._child: subprocess.Popen[bytes] | None = None
         self._unknown = 0
+        self._unread = 0
         self._looks = 0
         self.terminated = False
 
@@ -86,17 +87,31 @@ class Supervisor:
         try:
             told, result = self._exchange.told, self._exchange.result
         except OSError as error:
-            log.warning("%s", error)
-            return False
+            return self._is_out_of_reach(error, gone=gone)
+        self._unread = 0
         if told and told != self._application.told:
             self._application.tell(told)
         if result is None and gone:
             with suppress(OSError):
                 self._exchange.ask_to_stop()  # where the manager gave no answer
-            result = self._lost()
+            result = self._lost(
+                f"its application ended in the cluster without a result, or {self._yarn} knows "
+                f"none with the tag {self._tag}"
+            )
         if result is not None:
             self._application.finish(result)
         return result is not None
+
+    def _is_out_of_reach(self, error: OSError, *, gone: bool) -> bool:
+        """The store gives no answer just now. One that gives none long after the application has
+        ended, as with a token that has expired, will not tell of a result any more."""
+        log.warning("%s", error)
+        self._unread += gone
+        if self._unread < _PATIENCE:
+            return False
+        why = f"its application ended in the cluster, and its result cannot be read: {error}"
+        self._application.finish(self._lost(why))
+        return True
 
     def _is_gone(self) -> bool:
         """Whether the application has ended: `spark-submit` waits for that. Where it does not, or
@@ -111,14 +126,13 @@ class Supervisor:
         self._unknown = 0 if found else self._unknown + 1
         return found.over if found else self._unknown >= (_PATIENCE if self._child is None else 1)
 
-    def _lost(self) -> dict[str, Any]:
+    def _lost(self, why: str) -> dict[str, Any]:
         order = self._application.order or {}
         plan = WindowPlan.from_document(order["plan"])
         text = (
-            f"window {plan.window_id}: its application ended in the cluster without a result, or "
-            f"{self._yarn} knows none with the tag {self._tag}; nothing of it is published, a "
-            f"retry reads the window again. The log of spark-submit is {self._application.log}, "
-            f"and ends:\n{self._application.log_tail()}"
+            f"window {plan.window_id}: {why}; nothing of it is published, a retry reads the window "
+            f"again. The log of spark-submit is {self._application.log}, and ends:\n"
+            f"{self._application.log_tail()}"
         )
         return {"v": 1, "hash": plan.hash, "error": error_document(WindowError(text))}
 

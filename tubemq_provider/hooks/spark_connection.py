@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -32,6 +33,8 @@ _SETTINGS: Final = {
 _NO_MATTER: Final = {"spark-binary": "spark-submit"}
 """Extras that say what holds anyway."""
 
+_MASTER: Final = "spark.master"
+_REMOTE: Final = "spark.remote"
 _AUTHENTICATE: Final = "spark.connect.authenticate.token"
 _WORD: Final = re.compile(r"yarn|local(-cluster)?(\[.+\])?")
 """Masters without an address. A host may be called ``localhost``, or ``yarn1``."""
@@ -57,9 +60,11 @@ def _of_server(connection: Connection) -> dict[str, str]:
     if connection.login:
         parameters["user_id"] = connection.login
     for name, value in extras_of(connection).items():
-        if name == "use_ssl" and isinstance(value, bool | str):
+        if name == _REMOTE:
+            problems.append(_beside_host(name))
+        elif name == "use_ssl" and isinstance(value, bool | str):
             parameters[name] = _text(value).lower()
-        elif name.startswith("spark.") and isinstance(value, str | int):
+        elif name.startswith("spark.") and isinstance(value, str | int | float):
             settings[name] = _text(value)
         else:
             problems.append(
@@ -70,11 +75,11 @@ def _of_server(connection: Connection) -> dict[str, str]:
         raise ConfigError(problems, subject=f"connection {connection.conn_id!r}")
     if connection.password:
         settings[_AUTHENTICATE] = connection.password
-    return {"spark.remote": _remote(connection, parameters), **settings}
+    return {_REMOTE: _remote(connection, parameters), **settings}
 
 
 def _remote(connection: Connection, parameters: Mapping[str, str]) -> str:
-    host = str(connection.host).removeprefix("sc://")
+    host = _bracketed(str(connection.host).removeprefix("sc://"))
     address = f"sc://{host}:{connection.port}" if connection.port else f"sc://{host}"
     told = ";".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items())
     return f"{address}/;{told}" if told else address
@@ -90,7 +95,9 @@ def _of_cluster(connection: Connection) -> dict[str, str]:
     settings = {}
     for name, value in extras_of(connection).items():
         key = _SETTINGS.get(name.replace("_", "-"), name)
-        if key.startswith("spark.") and isinstance(value, str | int):
+        if key == _MASTER:
+            problems.append(_beside_host(name))
+        elif key.startswith("spark.") and isinstance(value, str | int | float):
             settings[key] = _text(value)
         elif _NO_MATTER.get(name.replace("_", "-")) != value:
             problems.append(
@@ -101,15 +108,28 @@ def _of_cluster(connection: Connection) -> dict[str, str]:
             )
     if problems:
         raise ConfigError(problems, subject=f"connection {connection.conn_id!r}")
-    return {"spark.master": _master(connection), **settings}
+    return {_MASTER: _master(connection), **settings}
 
 
 def _master(connection: Connection) -> str:
-    host = str(connection.host)
+    host = _bracketed(str(connection.host))
     plain = "://" in host or _WORD.fullmatch(host)
     address = host if plain else f"spark://{host}"
     return f"{address}:{connection.port}" if connection.port else address
 
 
-def _text(value: str | int) -> str:
+def _beside_host(name: str) -> str:
+    return f"extra {name!r} is what host and port say; give it there"
+
+
+def _bracketed(host: str) -> str:
+    """As a port can follow it: Airflow takes the brackets off an address of IPv6."""
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return host
+    return f"[{host}]"
+
+
+def _text(value: str | float) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

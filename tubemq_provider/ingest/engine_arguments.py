@@ -1,13 +1,15 @@
 """The rules between the arguments that choose and shape an engine.
 
-What would have no effect with an engine is refused, and so is what it cannot do. This module opens
-nothing and imports no engine.
+What would have no effect with an engine is refused, and so is what it cannot do; settings that are
+templates still are judged when they are filled in. This module opens nothing and imports no engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
+
+from tubemq_provider.ingest.validation import is_template
 
 __all__ = ["DEFERRABLE_ENGINES", "SPARK_ENGINES", "EngineArguments", "engine_problems"]
 
@@ -89,6 +91,7 @@ def _of_direct_write(arguments: EngineArguments) -> list[str]:
 
 def _of_spark(arguments: EngineArguments) -> Iterator[str]:
     conf = arguments.spark_conf
+    mode = conf.get(_DEPLOY, "client")
     if arguments.engine == "connect":
         yield from _of_connect(arguments)
         return
@@ -96,9 +99,9 @@ def _of_spark(arguments: EngineArguments) -> Iterator[str]:
         yield f"spark_conf: {_REMOTE} has no effect; engine='connect' uses a server"
     if arguments.engine == "submit":
         yield from (f"spark_conf: {each}" for each in _of_deploying(arguments))
-    elif conf.get(_DEPLOY, "client") != "client" and arguments.engine != "inline":
+    elif mode != "client" and not is_template(mode) and arguments.engine != "inline":
         yield (
-            f"spark_conf: {_DEPLOY}={conf[_DEPLOY]!r}: drivers run in the task (client), executors "
+            f"spark_conf: {_DEPLOY}={mode!r}: drivers run in the task (client), executors "
             f"on the cluster; engine='submit' has cluster mode, on YARN"
         )
     if arguments.spark_conn_id and _MASTER in conf:
@@ -113,7 +116,7 @@ def _of_connect(arguments: EngineArguments) -> Iterator[str]:
             f"engine='connect' needs the address of a server: either spark_conf={{'{_REMOTE}': "
             f"'sc://host:port'}} or spark_conn_id, a connection of type spark_connect"
         )
-    if remote and not remote.startswith("sc://"):
+    if remote and not is_template(remote) and not remote.startswith("sc://"):
         yield f"spark_conf: {_REMOTE}={remote!r} does not begin with sc://"
     if _AUTHENTICATE in conf or ";token=" in remote.replace("/;", ";"):
         yield "spark_conf: a token is a secret: make it the password of spark_conn_id"
@@ -124,8 +127,13 @@ def _of_connect(arguments: EngineArguments) -> Iterator[str]:
 
 
 def _of_deploying(arguments: EngineArguments) -> list[str]:
-    from tubemq_provider.engines.cluster_mode import deploy_problems
+    from tubemq_provider.engines.cluster_mode import deploy_problems, unread_settings
 
     conf = arguments.spark_conf
-    master = None if arguments.spark_conn_id else conf.get(_MASTER, "local")
-    return deploy_problems(master, conf, ship_package=arguments.ship_package)
+    unread = unread_settings({key: "" for key in conf if not is_template(key)})
+    if is_template(conf.get(_DEPLOY)):
+        return unread
+    master: str | None = conf.get(_MASTER, "local")
+    if arguments.spark_conn_id or is_template(master):
+        master = None
+    return [*unread, *deploy_problems(master, conf, ship_package=arguments.ship_package)]

@@ -35,9 +35,12 @@ def parse_ddl(text: str) -> pa.Schema:
     return pa.schema(fields)
 
 
-def ddl_of(fields: Iterable[pa.Field]) -> str:
-    """The schema as Spark SQL writes it. Raises `ConfigError` for a type Spark does not have."""
-    return ", ".join(f"{_quoted(field.name)} {_type_text(field.type)}" for field in fields)
+def ddl_of(fields: Iterable[pa.Field], *, instants: str = "timestamp") -> str:
+    """The schema as Spark SQL writes it; `instants` is the word for those. Raises `ConfigError` for
+    a type Spark does not have."""
+    return ", ".join(
+        f"{_quoted(field.name)} {_type_text(field.type, instants)}" for field in fields
+    )
 
 
 def _quoted(name: str) -> str:
@@ -75,21 +78,22 @@ _ALIASES: Final = {
 }
 
 
-def _type_text(type_: pa.DataType) -> str:
+def _type_text(type_: pa.DataType, instants: str) -> str:
     import pyarrow.types as pt
 
     for name, simple in _simple().items():
         if type_.equals(simple):
-            return name
+            return instants if name == "timestamp" else name
     if pt.is_decimal128(type_):
         return f"decimal({type_.precision},{type_.scale})"
     if pt.is_struct(type_):
-        members = ", ".join(f"{_quoted(f.name)}: {_type_text(f.type)}" for f in type_)
+        members = ", ".join(f"{_quoted(f.name)}: {_type_text(f.type, instants)}" for f in type_)
         return f"struct<{members}>"
     if pt.is_list(type_):
-        return f"array<{_type_text(type_.value_type)}>"
+        return f"array<{_type_text(type_.value_type, instants)}>"
     if pt.is_map(type_):
-        return f"map<{_type_text(type_.key_type)}, {_type_text(type_.item_type)}>"
+        key, item = (_type_text(each, instants) for each in (type_.key_type, type_.item_type))
+        return f"map<{key}, {item}>"
     known = ", ".join((*_simple(), "decimal", "array", "map", "struct"))
     raise ConfigError(f"type {type_} is none of {known}", subject="schema")
 

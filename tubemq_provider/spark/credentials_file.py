@@ -113,7 +113,7 @@ def secret_file(name: str, text: str) -> Iterator[str]:
 
 def _in_memory(path: Path) -> IO[str] | None:
     """A file of this process's memory, and `path` a link to it; None where there is no such."""
-    if not hasattr(os, "memfd_create"):
+    if not hasattr(os, "memfd_create") or not _is_open_to_us():
         return None
     try:
         descriptor = os.memfd_create("tubemq-access")
@@ -126,6 +126,15 @@ def _in_memory(path: Path) -> IO[str] | None:
         path.unlink()
         return None
     return os.fdopen(descriptor, "w", encoding="utf-8")
+
+
+def _is_open_to_us() -> bool:
+    """Whether other processes of this user may look into this one: not if it was another user's and
+    has only changed its own, as workers of Celery do (``--uid``)."""
+    try:
+        return Path(f"/proc/{os.getpid()}/fd").stat().st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def _on_disk(path: Path) -> IO[str]:

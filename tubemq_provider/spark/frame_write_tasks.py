@@ -74,11 +74,12 @@ class ReportedReadSource(DataSource):
 
     def schema(self) -> str:
         """The columns of records, or of the rows that are decoded from them."""
+        from tubemq_provider.spark.rows import told_schema
+
         reader = format_of(self._order.kind).batch_reader(self._given, None)
         decoder = decoder_of(reader.options, reader.COLUMNS)
-        if decoder is not None:
-            return decoder.ddl
-        return reader.COLUMNS.ddl(reader.options.columns)
+        columns = reader.COLUMNS.ddl(reader.options.columns)
+        return told_schema(columns if decoder is None else decoder.ddl)
 
     def reader(self, schema: StructType) -> BatchReader[Any]:
         """The kind's reader, which is told where its tasks report and set records aside."""

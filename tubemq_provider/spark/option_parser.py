@@ -8,9 +8,11 @@ on. Used by the modules that say what the options of reads and writes are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, NamedTuple
 
 from tubemq_client.errors import ConfigError
@@ -23,6 +25,8 @@ __all__ = ["Option", "OptionParser", "decode_option"]
 
 _TRUE = ("true", "1", "yes")
 _FALSE = ("false", "0", "no")
+_ADDRESS = re.compile(r"(?:\[([\w:.%]+)\]|([\w.-]+))(?::([0-9]{0,6}))?")
+"""An address of IPv6 in brackets, or a name; and a port, which may be left out."""
 
 
 class Option(NamedTuple):
@@ -119,14 +123,14 @@ class OptionParser:
         return tuple(self._address(name, word, default_port) for word in words)
 
     def _address(self, name: str, text: str, default_port: int) -> Address:
-        host, colon, port = text.rpartition(":")
-        if not colon:
-            host, port = text, str(default_port)
-        host = host.removeprefix("[").removesuffix("]")
-        if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65_536:
+        if _is_ipv6(text):
+            return (text, default_port)
+        found = _ADDRESS.fullmatch(text)
+        port = int(found[3] or default_port) if found is not None else 0
+        if found is None or not 0 < port < 65_536:
             self.problems.append(f"{name}: {text!r} is not '<host>:<port>'")
             return ("", 0)
-        return (host, int(port))
+        return (found[1] or found[2], port)
 
     def _take(self, key: str, value: str, refused: Mapping[str, str]) -> None:
         lowered = key.lower()
@@ -162,6 +166,15 @@ def decode_option(values: OptionParser, columns: tuple[str, ...]) -> DecodeSpec 
     if spec.columns is not None:
         return spec
     return replace(spec, columns=tuple(name for name in columns if name != "value"))
+
+
+def _is_ipv6(text: str) -> bool:
+    """Whether it is an address without brackets, behind which there can be no port."""
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _listing(words: Iterable[str]) -> str:

@@ -59,9 +59,10 @@ class PlannedRead:
 
     def options(self) -> dict[str, str]:
         """Options that make another `load()` read exactly the same ranges."""
-        if len(self.topics) == 1:
+        read = sorted({range_.partition.topic for range_ in self.ranges})
+        if len(read) == 1:
             keys = ",".join(range_.partition.key for range_ in self.ranges)
-            chosen = {"topic": self.topics[0], "partitions": keys}
+            chosen = {"topic": read[0], "partitions": keys}
         else:
             chosen = {"assign": json.dumps(self._by_topic(lambda r: r.partition.key, list))}
         start = json.dumps(self._by_topic(lambda r: (r.partition.key, r.start), dict))
@@ -74,6 +75,7 @@ class PlannedRead:
         return {
             topic: kind(item(r) for r in self.ranges if r.partition.topic == topic)
             for topic in self.topics
+            if any(r.partition.topic == topic for r in self.ranges)
         }
 
 
@@ -129,27 +131,35 @@ def _reach(
     away: dict[Partition, str] = {}
     brokers: dict[int, BrokerNode] = {}
     with Metadata(settings) as metadata:
-        for topic, known in look_up_topics(metadata, options.topics, options.group).items():
+        for known in look_up_topics(metadata, options.topics, options.group).values():
             wanted = options.partitions
             asked = {p: r for p, r in known.partitions.items() if wanted is None or p in wanted}
             brokers.update(known.brokers)
             if asked:
                 part = replace(known, partitions=asked)
-                try:
-                    told = metadata.reachable_ends(topic, options.group, stable=True, metadata=part)
-                except errors.TubeMQError as error:  # no broker of the topic has answered
-                    if error.fatal:
-                        raise
-                    away |= dict.fromkeys(asked, str(error))
-                else:
-                    ends |= told
-                    away.update(told.away)
+                found, silent = _reachable(metadata, options.group, part, stable=True)
+                ends |= found
+                away |= silent
     missing = {p: why for p, why in away.items() if needed is None or p in needed}
     if missing:
         raise errors.ConnectError(f"brokers do not answer:{_listed(missing)}")
     if away:
         _LOG.warning("brokers of partitions that are not read yet do not answer:%s", _listed(away))
     return Reach(ends, brokers)
+
+
+def _reachable(
+    metadata: Metadata, group: str, topic: TopicMetadata, *, stable: bool
+) -> tuple[Mapping[Partition, KnownEnds], Mapping[Partition, str]]:
+    """Ends of the partitions of `topic` whose brokers answer, and why others have none, which may
+    be all of them. Raises what no waiting cures."""
+    try:
+        told = metadata.reachable_ends(topic.topic, group, stable=stable, metadata=topic)
+    except errors.TubeMQError as error:
+        if error.fatal:
+            raise
+        return {}, dict.fromkeys(topic.partitions, f"{type(error).__name__}: {error}")
+    return told, told.away
 
 
 def _retried(options: ReadOptions, action: Callable[[], Found]) -> Found:
@@ -245,13 +255,13 @@ def _look_up(
 
     def ends(*, stable: bool) -> dict[Partition, KnownEnds]:
         found: dict[Partition, KnownEnds] = {}
-        for topic, known in topics.items():
+        for known in topics.values():
             asked = {p: ready for p, ready in known.partitions.items() if p in chosen}
             if asked:
                 part = replace(known, partitions=asked)
-                told = metadata.reachable_ends(topic, options.group, stable=stable, metadata=part)
+                told, silent = _reachable(metadata, options.group, part, stable=stable)
                 found |= told
-                away.update(told.away)
+                away.update(silent)
         return found
 
     chosen = frozenset(partitions)
@@ -269,10 +279,13 @@ def _reached(
     options: ReadOptions, partitions: tuple[Partition, ...], ends: Ends
 ) -> tuple[Partition, ...]:
     """The partitions whose brokers answer. Raises `errors.ConnectError` that names all others: a
-    read without them would lack their records, and nobody would see it."""
+    read without them would lack their records, and nobody would see it. One without any partition
+    would read nothing."""
     if not ends.away:
         return partitions
     lines = _listed(ends.away)
+    if len(ends.away) == len(partitions):
+        raise errors.ConnectError(f"no broker of what is to be read answers:{lines}")
     if not options.skip_unreachable:
         raise errors.ConnectError(
             f"brokers do not answer:{lines}\nread again when they are back, name the partitions to "

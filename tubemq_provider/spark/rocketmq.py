@@ -126,9 +126,11 @@ class RocketMQDataSource(DataSource):
 
     def schema(self) -> str:
         """The selected columns; freezes the ranges."""
+        from tubemq_provider.spark.rows import told_schema
+
         self.planned()
         decoder = decoder_of(self._read, COLUMNS)
-        return COLUMNS.ddl(self._read.columns) if decoder is None else decoder.ddl
+        return told_schema(COLUMNS.ddl(self._read.columns) if decoder is None else decoder.ddl)
 
     def reader(self, schema: StructType) -> RocketMQBatchReader:
         """A reader of `schema`, which may be any subset of the columns in any order."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -133,7 +134,11 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         text = "\n".join(map(str, ranges))
         seed = f"s-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
         planned = PlannedRead((), seed, ranges, brokers, self._settings)
-        return TubeMQBatchReader(self._options, planned, self._schema)
+        options = self._options
+        if options.report_dir is not None:
+            # Splits are numbered from 0 on in every batch.
+            options = replace(options, report_dir=f"{options.report_dir}/{seed}")
+        return TubeMQBatchReader(options, planned, self._schema)
 
     def _look(self, needed: Collection[Partition] | None) -> Mapping[Partition, Ends]:
         """What is there now. Brokers of partitions that are `needed` (None: of all) must answer;

@@ -21,6 +21,7 @@ import pytest
 
 from tubemq_client.config import ClientConfig
 from tubemq_client.errors import ConfigError
+from tubemq_provider.engines import submit_main
 from tubemq_provider.engines.applications import Application, Applications
 from tubemq_provider.engines.cluster_mode import supervising
 from tubemq_provider.engines.exchange import ORDER_NAME, ClusterOrder, Exchange
@@ -265,6 +266,22 @@ def test_a_store_that_refuses_keeps_nobody_from_asking_the_manager(
     assert manager.states[TAG] == "KILLED"
 
 
+@pytest.mark.timeout(30)
+def test_what_a_store_cannot_tell_any_more_is_not_waited_for(
+    application: Application, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ConfigError("the token has expired", subject="s3://lake")
+
+    manager.states[TAG] = "FINISHED"
+    monkeypatch.setattr("tubemq_provider.engines.exchange.document_in", refuse)
+    supervisor(application, manager).run()
+    result = application.result
+    assert result is not None
+    assert "result cannot be read: invalid s3://lake" in str(error_from(result["error"]))
+    assert manager.asked.count("GET /ws/v1/cluster/apps") > 10  # it may have been for a moment
+
+
 def test_a_kill_waits_for_a_manager_that_is_slow(
     application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,3 +400,19 @@ def test_what_runs_in_a_cluster_for_a_window_that_others_have_published_is_ended
     engine.end_abandoned(PLAN.window_id)  # nothing stands for it on this machine
     assert manager.states[TAG] == "KILLED"
     assert not list((tmp_path / "work").iterdir())
+
+
+def test_a_driver_that_cannot_begin_says_why(application: Application, tmp_path: Path) -> None:
+    order = {
+        "plan": PLAN.to_document(),
+        "engine": {"transform": "dags_of_mine.clean"},  # a module that no node has
+        "path": [],
+        "staging": {"window_id": PLAN.window_id, "attempt": "a", "path": str(tmp_path / "staging")},
+    }
+    settings = ClientConfig.parse({"masters": "127.0.0.1:1"}).settings()
+    submit_main._work(application, order, {"settings": settings, "storage": {}})
+    result = application.result
+    assert result is not None
+    assert result["hash"] == PLAN.hash
+    with pytest.raises(ConfigError, match="No module named 'dags_of_mine'"):
+        raise error_from(result["error"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tubemq_provider.engines.java import JavaUnavailable
-from tubemq_provider.engines.spark_runtime import launch_environment
+from tubemq_provider.engines.spark_runtime import launch_environment, open_session
 
 pytestmark = pytest.mark.spark
 
@@ -31,3 +32,29 @@ def test_a_python_that_is_a_name_is_this_one_for_the_driver() -> None:
     assert shutil.which(name, path=found["PATH"]) == sys.executable
     assert "PATH" not in launched("/opt/lake/bin/python3")
     assert "PATH" not in launched("python-of-nodes")
+
+
+def test_settings_of_a_session_stand_in_no_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyspark = pytest.importorskip("pyspark")
+    program = tmp_path / "bin" / "spark-submit"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "$*" > "$0.told"\ncat "$2" > "$0.conf"\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://connect1")  # which is for tasks of others
+    # As in a process that has no JVM yet.
+    monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr("pyspark.sql.SparkSession._instantiatedSession", None)
+    with pytest.raises(Exception, match="JAVA_GATEWAY_EXITED"):
+        open_session("local[1]", {"spark.hadoop.fs.s3a.secret.key": "hush-hush"})
+    told = (program.parent / "spark-submit.told").read_text()
+    assert "hush-hush" not in told
+    assert told.endswith("--load-spark-defaults pyspark-shell\n")
+    conf = (program.parent / "spark-submit.conf").read_text()
+    assert "fs.s3a.secret.key hush-hush" in conf
+    assert "spark.submit.deployMode client\n" in conf  # whatever spark-defaults.conf says
+    assert os.environ["SPARK_REMOTE"] == "sc://connect1"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -182,14 +183,18 @@ def test_what_a_task_that_died_while_it_published_has_moved_is_read_anew(
     assert not folders(work)
 
 
-def test_a_number_that_is_another_process_s_by_now_is_forgotten_before_the_next_start(
-    work: Path, staging: Staging
+def test_a_process_starts_without_a_number_and_an_address_that_are_of_others(
+    work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     application = Applications(work).make(PLAN.window_id, {})
     application.process = 4_194_304  # whoever bears it
     mine = engine(work)
     held = application.folder / "process.json"
-    look = "import os, sys; sys.exit(os.path.exists('{0}') and '4194304' in open('{0}').read())"
+    monkeypatch.setenv("SPARK_REMOTE", "sc://connect1")  # for tasks of others
+    look = (
+        "import os, sys; sys.exit('SPARK_REMOTE' in os.environ"
+        " or os.path.exists('{0}') and '4194304' in open('{0}').read())"
+    )
     mine._spawn(application, [sys.executable, "-c", look.format(held)], {"spark.master": "local"})
     assert mine._child is not None
     assert mine._child.wait(30) == 0
@@ -211,6 +216,29 @@ def test_an_application_with_other_arguments_is_ended_and_not_taken_up(
     assert engine(work, **changed).place(PLAN, later(staging)) == later(staging)
 
     assert not application.running
+    assert not folders(work)
+
+
+SCOPE = WindowScope("local", "orders", "etl", "parquet:/lake")
+START = datetime(2026, 1, 1, 0, 0, 0, 500_000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        WindowPlan.for_time(SCOPE, START, START + timedelta(hours=1), {"1:0": (0, 280)}),
+        WindowPlan.explicit(SCOPE, {"1:0": (0, 280)}),
+    ],
+    ids=["fractions-of-seconds", "explicit-offsets"],
+)
+def test_an_application_is_found_by_its_scope_whatever_its_window_is_called(
+    work: Path, plan: WindowPlan
+) -> None:
+    Applications(work).make(
+        plan.window_id, {"plan": plan.to_document(), "engine": {}, "fingerprint": ""}
+    ).release()
+    assert engine(work).abandoned(plan) == (plan.window_id,)
+    engine(work).end_abandoned(plan.window_id)
     assert not folders(work)
 
 
@@ -350,6 +378,15 @@ def test_a_place_of_spark_without_the_program_is_named(
         mine.ingest(PLAN, staging, silent)
 
 
+def test_files_of_python_that_a_user_names_go_along_with_the_package(work: Path) -> None:
+    application = Applications(work).make(PLAN.window_id, {})
+    mine = engine(work, conf={"spark.submit.pyFiles": "/opt/mine.zip"}, ship_package=True)
+    command = mine._command(application, "spark.conf", in_cluster=False)
+    package, *others = command[command.index("--py-files") + 1].split(",")
+    assert Path(package).is_file()
+    assert others == ["/opt/mine.zip"]
+
+
 def test_a_kill_ends_the_process_and_the_ingest(
     work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,9 +411,10 @@ def test_a_directory_that_others_may_enter_is_refused(work: Path, staging: Stagi
 
 
 def test_what_cannot_be_done_is_listed_at_once(work: Path) -> None:
+    conf = {"spark.submit.deployMode": "cluster", "hive.metastore.uris": "thrift://m"}
     with pytest.raises(ConfigError) as caught:
-        engine(work, conf={"spark.submit.deployMode": "cluster"}, shape={"transform": lambda f: f})
-    assert len(caught.value.problems) == 2
+        engine(work, conf=conf, shape={"transform": lambda f: f})
+    assert len(caught.value.problems) == 3
     with pytest.raises(ConfigError, match="direct_write 'maybe'"):
         engine(work, shape={"direct_write": "maybe"})
 

@@ -28,6 +28,8 @@ def connection(extra: Any = None, **given: Any) -> Any:
         ({"host": "yarn"}, "yarn"),
         ({"host": "local[4]"}, "local[4]"),
         ({"host": "k8s://https://kube", "port": 6443}, "k8s://https://kube:6443"),
+        ({"host": "fd00::5", "port": 7077}, "spark://[fd00::5]:7077"),
+        ({"host": "spark://a:7077,b:7077"}, "spark://a:7077,b:7077"),
     ],
 )
 def test_host_and_port_are_the_master(given: dict[str, Any], master: str) -> None:
@@ -36,11 +38,13 @@ def test_host_and_port_are_the_master(given: dict[str, Any], master: str) -> Non
 
 def test_extras_become_settings() -> None:
     extra = {"queue": "night", "deploy-mode": "cluster", "spark.executor.cores": 2}
+    extra["spark.memory.fraction"] = 0.5
     assert spark_settings(connection(extra, host="yarn"), "session") == {
         "spark.master": "yarn",
         "spark.yarn.queue": "night",
         "spark.submit.deployMode": "cluster",
         "spark.executor.cores": "2",
+        "spark.memory.fraction": "0.5",
     }
 
 
@@ -49,6 +53,11 @@ def test_what_would_have_no_effect_is_refused_all_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         spark_settings(connection(extra), "session")
     assert len(caught.value.problems) == 3
+    with pytest.raises(ConfigError, match=r"extra 'spark.master' is what host and port say"):
+        spark_settings(connection({"spark.master": "local[2]"}, host="yarn"), "submit")
+    server = connection({"spark.remote": "sc://c2"}, host="c1", conn_type="spark_connect")
+    with pytest.raises(ConfigError, match=r"extra 'spark.remote' is what host and port say"):
+        spark_settings(server, "connect")
     with pytest.raises(ConfigError, match="no JSON object"):
         spark_settings(connection([1], host="yarn"), "session")
     with pytest.raises(ConfigError, match="not 'spark'"):
@@ -65,6 +74,8 @@ def test_a_server_of_spark_connect() -> None:
     }
     plain = connection(host="c1", conn_type="spark_connect")
     assert spark_settings(plain, "connect") == {"spark.remote": "sc://c1"}
+    six = connection(host="fd00::5", port=15002, conn_type="spark_connect")
+    assert spark_settings(six, "connect") == {"spark.remote": "sc://[fd00::5]:15002"}
     with pytest.raises(ConfigError) as caught:
         spark_settings(connection({"queue": "night"}, conn_type="spark_connect"), "connect")
     assert len(caught.value.problems) == 2

@@ -9,6 +9,7 @@ import pytest
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.ingest.arguments import IngestArguments
+from tubemq_provider.ingest.values import Spark, SparkConnect, SparkSubmit, Value, taken_apart
 from tubemq_provider.task_arguments import check_literals, is_template, offsets_for_topic, parse
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
@@ -147,6 +148,10 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         (
             {"engine": "session", "spark_conf": {"spark.submit.deployMode": "cluster"}},
             "engine='submit' has cluster mode, on YARN",
+        ),
+        (
+            {"engine": "submit", "spark_conf": {"lake.currency": "EUR"}},
+            "spark_conf: lake.currency: spark-submit leaves out what does not begin with spark.",
         ),
         (
             {"engine": "submit", "spark_conf": {"spark.submit.deployMode": "cluster"}},
@@ -295,6 +300,26 @@ def test_templates_are_judged_later_but_literals_beside_them_now() -> None:
     )
     with pytest.raises(ConfigError, match="engine"):
         check_literals(IngestArguments, {**arguments, "engine": "flink"}, static={})
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        SparkConnect(remote="{{ var.value.connect }}"),
+        Spark(conf={"spark.submit.deployMode": "{{ var.value.mode }}"}),
+        SparkSubmit(conf={"spark.master": "yarn", "spark.submit.deployMode": "{{ params.mode }}"}),
+        SparkSubmit(
+            conf={"spark.master": "{{ var.value.master }}", "spark.submit.deployMode": "cluster"}
+        ),
+    ],
+    ids=lambda engine: type(engine).__name__,
+)
+def test_settings_of_spark_may_be_templates(engine: Value) -> None:
+    arguments = taken_apart({**BASE, "engine": engine})
+    check_literals(IngestArguments, arguments, static={})
+    filled = dict.fromkeys(arguments["spark_conf"], "nowhere")
+    with pytest.raises(ConfigError, match="spark_conf: spark"):
+        parse(IngestArguments, {**arguments, "spark_conf": filled})
 
 
 def test_identity_may_not_be_a_template() -> None:

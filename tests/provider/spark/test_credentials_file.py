@@ -199,3 +199,24 @@ def test_without_files_in_memory_it_is_on_disk_for_as_long_as_needed(
         assert Path(path).stat().st_mode & 0o077 == 0
         assert settings_from(path, masters="m1:1").auth == SETTINGS.auth
     assert not Path(path).parent.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="files are on disk")
+def test_a_process_that_has_changed_its_user_lets_others_of_that_user_read() -> None:
+    child = """
+import ctypes, os, subprocess
+from tubemq_provider.spark.credentials_file import secret_file
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+else:
+    ctypes.CDLL(None).prctl(4, 0)  # as the kernel does then
+with secret_file("spark.conf", "hush-hush") as path:
+    print(os.stat(path).st_mode & 0o777, flush=True)
+    subprocess.run(["cat", path], check=True)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", child], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (found.stdout, found.stderr) == ("384\nhush-hush", "")

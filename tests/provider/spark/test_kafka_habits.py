@@ -10,8 +10,9 @@ import pytest
 
 from tests.provider.spark.world import World
 from tubemq_client import Partition, Producer, Record
+from tubemq_client.admin import AdminClient
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
-from tubemq_client.errors import ConfigError, UnknownTopic
+from tubemq_client.errors import ConfigError, ConnectError, UnknownTopic
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
@@ -193,3 +194,20 @@ def test_records_without_any_time_are_an_error() -> None:
 def test_attributes_are_left_out_on_request(three: World) -> None:
     given = options(three, topic="orders", includeHeaders="false")
     assert "attributes" not in TubeMQDataSource(given).schema()
+
+
+def test_a_topic_whose_brokers_are_all_away_is_left_out_where_that_may_be() -> None:
+    with EmbeddedTubeMQ(brokers=2, topics=[TopicSpec("demo", partitions=1)]) as mq:
+        world = World(mq)
+        with AdminClient(f"http://{mq.master_web}", token="abc") as admin:
+            admin.create_topic("second", broker_ids=[2])
+        world.produce(20)
+        mq.broker(2).stop()
+        given = options(world, subscribe="demo,second", planRetries="0")
+        with pytest.raises(ConnectError, match=r"(?s)2:0 of topic 'second'.*unreachable"):
+            read(given)
+        frozen = freeze({**given, "unreachablePartitions": "skip"})
+        assert set(read(frozen).column("partition").to_pylist()) == {"1:0"}
+        alone = options(world, topic="second", unreachablePartitions="skip", planRetries="0")
+        with pytest.raises(ConnectError, match="no broker of what is to be read answers"):
+            read(alone)

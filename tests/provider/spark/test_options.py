@@ -174,8 +174,22 @@ def test_a_task_has_no_more_connections_than_there_are_groups() -> None:
             parse_options({**GOOD, **given})
 
 
-def test_an_ipv6_master_is_understood() -> None:
-    assert parse_options({**GOOD, "masters": "[::1]:8000"}).masters == (("::1", 8000),)
+@pytest.mark.parametrize(
+    ("text", "master"),
+    [
+        ("[::1]:8000", ("::1", 8000)),
+        ("[::1]", ("::1", 8715)),
+        ("2001:db8::5", ("2001:db8::5", 8715)),
+    ],
+)
+def test_an_ipv6_master_is_understood(text: str, master: tuple[str, int]) -> None:
+    assert parse_options({**GOOD, "masters": text}).masters == (master,)
+
+
+@pytest.mark.parametrize("text", ["m1:8715;m2:8715", "m1 m2", "http://m1:8715", "m1:1234567"])
+def test_what_no_host_can_be_called_is_no_master(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not '<host>:<port>'"):
+        parse_options({**GOOD, "masters": text})
 
 
 def test_every_default_is_valid_when_written_out() -> None:

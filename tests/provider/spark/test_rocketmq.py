@@ -11,6 +11,7 @@ from rocketmq_client import OutgoingMessage, Producer
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from tests.kit.servers import embedded_rocketmq
 from tubemq_client.errors import ConfigError
+from tubemq_provider.engines.spark_runtime import temporary_conf
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
@@ -65,3 +66,11 @@ def test_wrong_options_are_listed_at_once(spark, rocketmq) -> None:
     text = str(caught.value)
     assert all(name in text for name in ("topik", "secretKey", "pullsInFlight", "nameServers"))
     assert "hidden" not in text
+
+
+def test_times_are_instants_whatever_a_session_takes_a_timestamp_for(spark, rocketmq) -> None:
+    receipts = produce(rocketmq, 5)
+    with temporary_conf(spark, {"spark.sql.timestampType": "TIMESTAMP_NTZ"}):
+        frame = load(spark, options(rocketmq, columns="store_time,value"))
+        assert sorted(bytes(row["value"]) for row in frame.collect()) == sorted(receipts.values())
+        assert frame.schema["store_time"].dataType.simpleString() == "timestamp"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.provider.spark.world import World
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_provider.engines.session import SessionEngine
-from tubemq_provider.engines.spark_runtime import temporary_conf
+from tubemq_provider.engines.spark_runtime import open_session, properties_text, temporary_conf
 from tubemq_provider.sinks.parquet import MARKER_NAME, ParquetSink
 from tubemq_provider.windows.errors import CountMismatch, WindowError
 from tubemq_provider.windows.protocols import Engine, Staging
@@ -241,3 +242,30 @@ def test_a_session_of_our_own_stays_on_loopback_and_uses_this_python(spark: Spar
         lambda _: __import__("sys").executable
     )
     assert interpreters.collect() == [sys.executable]
+
+
+def test_settings_in_a_file_are_what_was_given(spark: SparkSession) -> None:
+    given = {
+        "spark.driver.extraClassPath": ":/opt/jars/*",
+        "spark.of=one:two": "=#=",
+        "spark.text": 'back\\slash, "ü"\nand a line: !',
+        "spark.none": "",
+    }
+    jvm: Any = spark._jvm
+    found = jvm.java.util.Properties()
+    found.load(jvm.java.io.StringReader(properties_text(given)))
+    assert {key: found.getProperty(key) for key in given} == given
+    assert found.size() == len(given)
+
+
+def test_a_session_of_another_thread_is_not_ours_to_stop(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://connect1")  # which is for tasks of others
+    found: list[tuple[SparkSession, bool]] = []
+    conf = {"spark.sql.shuffle.partitions": "7"}
+    other = threading.Thread(target=lambda: found.append(open_session("local[1]", conf)))
+    other.start()
+    other.join(60)
+    assert found == [(spark, False)]
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"

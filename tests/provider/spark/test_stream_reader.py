@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,21 @@ def test_a_first_batch_that_is_tried_again_begins_where_it_began(world: World) -
     assert after.initialOffset() != begin
     assert ranges(after, after.initialOffset(), end) == planned
     assert after.latestOffset(kept(end), ReadAllAvailable()) == end  # nothing new: no batch
+
+
+def test_reports_of_a_batch_stay_when_the_next_one_reports(world: World, tmp_path: Path) -> None:
+    stream = reader(world, reportDir=str(tmp_path))
+    at, reported = stream.initialOffset(), 0
+    for _ in range(2):
+        world.produce(8)
+        start, at = at, stream.latestOffset(at, ReadAllAvailable())
+        splits = stream.partitions(kept(start), kept(at))
+        rows = sum(batch.num_rows for split in splits for batch in stream.read(split))
+        again = [batch for split in splits for batch in stream.read(split)]  # as Spark may
+        assert again
+        reported += rows
+    found = [json.loads(path.read_text()) for path in tmp_path.rglob("*.json")]
+    assert sum(report["records"] for report in found) == reported == 16
 
 
 def test_what_retention_takes_before_a_first_batch_is_tried_again_is_told(world: World) -> None:
