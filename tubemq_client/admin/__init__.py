@@ -1,11 +1,16 @@
 """HTTP administration of masters and brokers: topics, brokers, groups, positions, lag, history.
 
 Needs the `admin` extra (httpx), imported when a client is made. Nothing here registers a consumer;
-positions move only where a method says so, and those methods take `dry_run`.
+positions move only where a method says so, and those methods take `dry_run`. The client for asyncio
+is imported when asked for: Spark's executors are not sent it.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubemq_client._lazy import homes
 from tubemq_client.admin._web import web_urls
-from tubemq_client.admin.aio import AsyncAdminClient
 from tubemq_client.admin.client import AdminClient
 from tubemq_client.admin.model import (
     BrokerInfo,
@@ -27,6 +32,9 @@ from tubemq_client.admin.model import (
     TopicInfo,
     TopicProperties,
 )
+
+if TYPE_CHECKING:
+    from tubemq_client.admin.aio import AsyncAdminClient
 
 __all__ = [
     "AdminClient",
@@ -51,3 +59,4 @@ __all__ = [
     "TopicProperties",
     "web_urls",
 ]
+__getattr__ = homes(__name__, {".aio": ("AsyncAdminClient",)})
