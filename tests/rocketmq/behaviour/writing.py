@@ -58,7 +58,8 @@ class Writer:
         self._producer.close()
 
     def _keep_writing(self) -> None:
-        while not self._ended.wait(0.005):
+        # The more there is, the longer each window takes to read: a busy machine would never end.
+        while not self._ended.wait(0.005 + self._number / 50_000):
             self._write_some()
 
     def _write_some(self) -> None:
