@@ -65,10 +65,12 @@ class ColumnSet:
         column = self._columns.get(name)
         return None if column is None else column.spark
 
-    def ddl(self, names: Iterable[str] | None = None) -> str:
-        """The schema of `names` (all by default) as Spark SQL writes it."""
-        chosen = self.names if names is None else names
-        return ", ".join(f"{name} {self._columns[name].spark}" for name in chosen)
+    def ddl(self, names: Iterable[str] | None = None, *, instants: str = "timestamp") -> str:
+        """The schema of `names` (all by default) as Spark SQL writes it; `instants` is the word for
+        those."""
+        chosen = [self._columns[name] for name in (self.names if names is None else names)]
+        types = [instants if each.spark == "timestamp" else each.spark for each in chosen]
+        return ", ".join(f"{each.name} {type_}" for each, type_ in zip(chosen, types, strict=True))
 
     def arrow_schema(self, names: Iterable[str] | None = None) -> pa.Schema:
         """The Arrow schema of `names` (all by default). Needs the `arrow` extra."""

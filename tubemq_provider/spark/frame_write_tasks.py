@@ -24,7 +24,7 @@ from tubemq_provider.files.writer import with_pieces
 from tubemq_provider.spark.attempts import AsidePlace, attempt_name
 from tubemq_provider.spark.credentials_file import storage_from
 from tubemq_provider.spark.formats import format_of
-from tubemq_provider.spark.reading import decoder_of
+from tubemq_provider.spark.reading import schema_of
 from tubemq_provider.spark.task_metrics import ReportPlace
 from tubemq_provider.windows.partitioning import PartitionBy
 
@@ -74,12 +74,8 @@ class ReportedReadSource(DataSource):
 
     def schema(self) -> str:
         """The columns of records, or of the rows that are decoded from them."""
-        from tubemq_provider.spark.rows import told_schema
-
         reader = format_of(self._order.kind).batch_reader(self._given, None)
-        decoder = decoder_of(reader.options, reader.COLUMNS)
-        columns = reader.COLUMNS.ddl(reader.options.columns)
-        return told_schema(columns if decoder is None else decoder.ddl)
+        return schema_of(reader.options, reader.COLUMNS)
 
     def reader(self, schema: StructType) -> BatchReader[Any]:
         """The kind's reader, which is told where its tasks report and set records aside."""

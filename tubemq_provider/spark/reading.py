@@ -11,12 +11,13 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.files.quarantine import QuarantineFile
+from tubemq_provider.rows.ddl import ddl_of
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.spark.attempts import AsidePlace, aside_name, attempt_name
@@ -28,7 +29,16 @@ if TYPE_CHECKING:
 
     from tubemq_provider.spark.task_metrics import ReportPlace
 
-__all__ = ["BatchReader", "EmptyPartition", "ReadShape", "SplitPartition", "decoder_of"]
+__all__ = [
+    "BatchReader",
+    "EmptyPartition",
+    "ReadShape",
+    "SplitPartition",
+    "decoder_of",
+    "schema_of",
+]
+
+_INSTANTS: Final = "timestamp_ltz"
 
 
 class ReadShape(Protocol):
@@ -85,6 +95,15 @@ class EmptyPartition(InputPartition):
 def decoder_of(options: ReadShape, records: ColumnSet) -> RowDecoder | None:
     """What makes typed rows, if the options say so."""
     return None if options.decode is None else RowDecoder(options.decode, records)
+
+
+def schema_of(options: ReadShape, records: ColumnSet) -> str:
+    """What a format tells Spark: the columns of records that are wanted, or those of the rows that
+    are decoded from them. What a session takes ``timestamp`` for is a setting."""
+    decoder = decoder_of(options, records)
+    if decoder is None:
+        return records.ddl(options.columns, instants=_INSTANTS)
+    return ddl_of(decoder.schema, instants=_INSTANTS)
 
 
 class BatchReader(DataSourceReader, Generic[OptionsT]):

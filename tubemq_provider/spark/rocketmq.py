@@ -32,7 +32,7 @@ from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.spark.credentials_file import refuse_unknown, secret_file
 from tubemq_provider.spark.offset_options import MISUSE, unique_keys
 from tubemq_provider.spark.option_parser import Option, OptionParser, decode_option
-from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of
+from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,11 +126,8 @@ class RocketMQDataSource(DataSource):
 
     def schema(self) -> str:
         """The selected columns; freezes the ranges."""
-        from tubemq_provider.spark.rows import told_schema
-
         self.planned()
-        decoder = decoder_of(self._read, COLUMNS)
-        return told_schema(COLUMNS.ddl(self._read.columns) if decoder is None else decoder.ddl)
+        return schema_of(self._read, COLUMNS)
 
     def reader(self, schema: StructType) -> RocketMQBatchReader:
         """A reader of `schema`, which may be any subset of the columns in any order."""

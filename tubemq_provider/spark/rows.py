@@ -13,14 +13,14 @@ from inspect import signature
 from typing import TYPE_CHECKING, Protocol
 
 from tubemq_client.errors import ConfigError, require_extra
-from tubemq_provider.rows.ddl import ddl_of, parse_ddl
+from tubemq_provider.rows.ddl import parse_ddl
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["arrow_batches", "arrow_schema", "check_schema", "told_schema", "typed_batches"]
+__all__ = ["arrow_batches", "arrow_schema", "check_schema", "typed_batches"]
 
 
 class Batch(Protocol):
@@ -54,11 +54,6 @@ def check_schema(schema: StructType, known: str, name: str) -> None:
         problems.append("a column is named twice")
     if problems:
         raise ConfigError(problems, subject=f'schema of format("{name}")')
-
-
-def told_schema(ddl: str) -> str:
-    """`ddl` as a format tells it to Spark: what a session takes ``timestamp`` for is a setting."""
-    return ddl_of(parse_ddl(ddl), instants="timestamp_ltz") if "timestamp" in ddl else ddl
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -26,6 +26,7 @@ from tubemq_provider.spark.reading import (
     EmptyPartition,
     SplitPartition,
     decoder_of,
+    schema_of,
 )
 
 if TYPE_CHECKING:
@@ -72,15 +73,12 @@ class TubeMQDataSource(DataSource):
 
     def schema(self) -> str:
         """The selected columns; freezes the ranges. Spark skips it when the user gave a schema."""
-        from tubemq_provider.spark.rows import told_schema
-
         options = self._read_options
         if options is None:
             raise self._refused()
         if self._refusal is None:
             self._freeze(options)
-        decoder = decoder_of(options, RECORDS)
-        return RECORDS.ddl(options.columns) if decoder is None else told_schema(decoder.ddl)
+        return schema_of(options, RECORDS)
 
     def reader(self, schema: StructType) -> TubeMQBatchReader:
         """A reader of `schema`, which may be any subset of the columns in any order."""

@@ -11,6 +11,7 @@ import pytest
 
 from tests.provider.spark.world import World
 from tubemq_client import Partition
+from tubemq_provider.engines.spark_runtime import temporary_conf
 from tubemq_provider.spark import register, spark_artifacts, spark_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
@@ -50,6 +51,16 @@ def test_a_window_is_read_exactly_by_every_action(spark: SparkSession, world: Wo
     assert bodies(frame) == world.expected(ranges)
     counted = {row.partition: row["count"] for row in frame.groupBy("partition").count().collect()}
     assert counted == {key: len(world.expected({key: bounds})) for key, bounds in ranges.items()}
+
+
+def test_times_are_instants_whatever_a_session_takes_a_timestamp_for(
+    spark: SparkSession, world: World
+) -> None:
+    world.produce(20)
+    with temporary_conf(spark, {"spark.sql.timestampType": "TIMESTAMP_NTZ"}):
+        frame = load(spark, world.options)
+        assert bodies(frame) == world.expected(world.whole())
+        assert frame.schema["msg_time"].dataType.simpleString() == "timestamp"
 
 
 def test_the_read_is_frozen_while_records_arrive(spark: SparkSession, world: World) -> None:
