@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from tubemq_client.errors import ConfigError
+from tubemq_client.model import ClientSettings
 
 if TYPE_CHECKING:
-    from tubemq_client.model import ClientSettings
+    from tubemq_client.model import Address
 
 __all__ = [
     "access_file",
@@ -29,6 +30,7 @@ __all__ = [
     "refuse_unknown",
     "secret_file",
     "settings_from",
+    "settings_of",
     "storage_file",
     "storage_from",
 ]
@@ -37,6 +39,17 @@ __all__ = [
 def needs_access(settings: ClientSettings) -> bool:
     """Whether there is something that options must not carry."""
     return settings.auth is not None or settings.tls is not None
+
+
+def settings_of(
+    masters: tuple[Address, ...], rpc_timeout_ms: int, config_file: str | None, *, said: bool
+) -> ClientSettings:
+    """The client settings of checked options, on the driver only: a file names what these do not,
+    the masters and, unless an option has `said` it, the timeout. Raises `ConfigError`."""
+    if config_file is None:
+        return ClientSettings(masters=masters, rpc_timeout_ms=rpc_timeout_ms)
+    timeout_ms = rpc_timeout_ms if said else None
+    return settings_from(config_file, masters=masters or None, rpc_timeout_ms=timeout_ms)
 
 
 def settings_from(path: str, **overrides: Any) -> ClientSettings:

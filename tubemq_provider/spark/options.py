@@ -18,6 +18,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import Address, ClientSettings, Partition
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
+from tubemq_provider.spark.credentials_file import settings_of
 from tubemq_provider.spark.offset_options import (
     EARLIEST,
     LATEST,
@@ -34,7 +35,7 @@ from tubemq_provider.spark.topics import TopicChoice, choose_topics
 if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
 
-__all__ = ["OPTIONS", "SUBJECT", "Option", "ReadOptions", "parse_options"]
+__all__ = ["OPTIONS", "SUBJECT", "Option", "ReadOptions", "masters_of", "parse_options"]
 
 SUBJECT = 'options of format("tubemq")'
 
@@ -153,13 +154,8 @@ class ReadOptions:
     def settings(self) -> ClientSettings:
         """The client settings that planner and tasks run on. Reads `configFile`, so ask on the
         driver only. Raises `ConfigError` for what the file says."""
-        if self.config_file is None:
-            return ClientSettings(masters=self.masters, rpc_timeout_ms=self.rpc_timeout_ms)
-        from tubemq_provider.spark.credentials_file import settings_from
-
-        timeout_ms = self.rpc_timeout_ms if self.rpc_timeout_given else None
-        return settings_from(
-            self.config_file, masters=self.masters or None, rpc_timeout_ms=timeout_ms
+        return settings_of(
+            self.masters, self.rpc_timeout_ms, self.config_file, said=self.rpc_timeout_given
         )
 
 
@@ -172,7 +168,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
     start, end = (_from if streaming else _bounds)(values, topics.known, windowed=plan is not None)
     columns = _columns(values)
     parsed = ReadOptions(
-        masters=_masters(values),
+        masters=masters_of(values),
         topics=topics,
         group=group,
         filters=filters,
@@ -204,8 +200,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
     return parsed
 
 
-def _masters(values: OptionParser) -> tuple[Address, ...]:
-    """None where the file names them."""
+def masters_of(values: OptionParser) -> tuple[Address, ...]:
+    """Those that options name; empty where `configFile` does."""
     if values.text("configFile") is not None and values.text("masters") is None:
         return ()
     return values.addresses("masters", default_port=8715)

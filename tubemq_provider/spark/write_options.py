@@ -11,7 +11,9 @@ from typing import Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Address, ClientSettings
+from tubemq_provider.spark.credentials_file import settings_of
 from tubemq_provider.spark.option_parser import Option, OptionParser
+from tubemq_provider.spark.options import masters_of
 
 __all__ = ["WRITE_OPTIONS", "WriteOptions", "for_writing", "parse_write_options"]
 
@@ -47,13 +49,8 @@ class WriteOptions:
 
     def settings(self) -> ClientSettings:
         """What tasks run on. Reads `configFile`, so ask on the driver only."""
-        if self.config_file is None:
-            return ClientSettings(masters=self.masters, rpc_timeout_ms=self.rpc_timeout_ms)
-        from tubemq_provider.spark.credentials_file import settings_from
-
-        timeout_ms = self.rpc_timeout_ms if self.rpc_timeout_given else None
-        return settings_from(
-            self.config_file, masters=self.masters or None, rpc_timeout_ms=timeout_ms
+        return settings_of(
+            self.masters, self.rpc_timeout_ms, self.config_file, said=self.rpc_timeout_given
         )
 
 
@@ -66,14 +63,12 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     """Check everything, then answer; raises `ConfigError` with all problems, one line each."""
     own = {name: value for name, value in given.items() if name.lower() not in _SPARKS}
     values = OptionParser(WRITE_OPTIONS, own, refused=_REFUSED, refused_prefix=_KAFKAS)
-    config_file = values.text("configFile")
-    named = config_file is not None and values.text("masters") is None
     parsed = WriteOptions(
-        masters=() if named else values.addresses("masters", default_port=8715),
+        masters=masters_of(values),
         topic=values.text("topic"),
         in_flight=values.number("inFlight", low=1, high=100_000),
         rpc_timeout_ms=values.number("rpcTimeoutMs", low=1),
-        config_file=config_file,
+        config_file=values.text("configFile"),
         rpc_timeout_given=values.text("rpcTimeoutMs") is not None,
     )
     if values.problems:
