@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,6 +25,7 @@ __all__ = [
     "ensure_directory",
     "ensure_root",
     "fsync_path",
+    "gone_if_failed",
     "missing_root",
     "read_document",
     "replace_document",
@@ -118,11 +121,8 @@ def replace_document(path: Path, document: Document) -> None:
     """Put `document` in place of what `path` held, in one step."""
     ensure_directory(path.parent)
     temporary = _write_beside(path, _text_of(document))
-    try:
+    with gone_if_failed(temporary):
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
     fsync_path(path.parent)
 
 
@@ -150,14 +150,21 @@ def _text_of(document: Document) -> bytes:
 
 
 def _write_beside(path: Path, data: bytes) -> Path:
-    """A file on disk. Nothing of it stays where a disk is full: each retry would leave another."""
+    """A file on disk."""
     temporary = path.parent / f".{path.name}.{uuid4().hex}"
+    with gone_if_failed(temporary), temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return temporary
+
+
+@contextmanager
+def gone_if_failed(temporary: Path) -> Iterator[None]:
+    """Nothing of a file at work stays where a disk is full: listings pass over such names, and each
+    retry would leave another."""
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        yield
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    return temporary

@@ -148,6 +148,9 @@ class ObjectStorage:
             except FileNotFoundError:
                 continue
 
+    def missing(self) -> None:
+        """A prefix is there without any object in it."""
+
     def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
         """Reads go through fsspec, which pyarrow can use."""
         import pyarrow.fs

@@ -24,6 +24,8 @@ from tubemq_provider.files.durable import (
     ensure_directory,
     ensure_root,
     fsync_path,
+    gone_if_failed,
+    missing_root,
     read_document,
     replace_document,
 )
@@ -69,6 +71,9 @@ class Storage(Protocol):
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files; missing ones are passed over."""
+
+    def missing(self) -> str | None:
+        """What to say of a storage that was written to and is not there; see `PlacedSink`."""
 
     def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
         """A pyarrow file system for reading, and this storage's path on it."""
@@ -131,14 +136,10 @@ class LocalStorage:
             if exc.errno != errno.EXDEV:
                 raise
             temporary = target.with_name(f".{target.name}.{uuid4().hex}")
-            try:
+            with gone_if_failed(temporary):
                 shutil.copyfile(source, temporary)
                 fsync_path(temporary)
                 temporary.replace(target)
-            except BaseException:
-                # `names` passes it over, so that nobody would find it to remove it.
-                temporary.unlink(missing_ok=True)
-                raise
         fsync_path(target.parent)
 
     def settle(self, names: Iterable[str]) -> None:
@@ -184,6 +185,10 @@ class LocalStorage:
                 while "=" in above.name:  # folders of partitions
                     above = above.parent
                     above.rmdir()
+
+    def missing(self) -> str | None:
+        """See `Storage.missing`."""
+        return missing_root(self.root)
 
     def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
         """See `Storage.filesystem`."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.files.durable import ensure_root, missing_root
+from tubemq_provider.files.durable import ensure_root
 from tubemq_provider.files.staging import StagingArea, verified_files
 from tubemq_provider.sinks._storage import LocalStorage, StorageBook
 from tubemq_provider.sinks._storage_for import storage_for
@@ -83,7 +83,7 @@ class AppendSink:
 
     def missing(self) -> str | None:
         """See `PlacedSink`."""
-        return missing_root(self._storage.root) if isinstance(self._storage, LocalStorage) else None
+        return self._storage.missing()
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A fresh local directory."""

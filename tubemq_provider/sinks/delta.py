@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
-from tubemq_provider.files.durable import ensure_root, fsync_path, missing_root
+from tubemq_provider.files.durable import ensure_root, fsync_path
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
 from tubemq_provider.sinks._column_names import case_problems
 from tubemq_provider.sinks._delta_errors import gist, stores_told
@@ -143,7 +143,7 @@ class DeltaSink(TableSink):
 
     def missing(self) -> str | None:
         """See `PlacedSink`."""
-        return missing_root(self._storage.root) if isinstance(self._storage, LocalStorage) else None
+        return self._storage.missing()
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """See `Sink.begin`. Raises `ConfigError` for a local table whose place cannot be there."""

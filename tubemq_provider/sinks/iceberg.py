@@ -175,10 +175,11 @@ class IcebergSink(TableSink):
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """See `Sink.begin`. What was known of a table that was here before is forgotten."""
-        with suppress(TableChanged):
-            self._refuse_another(self._table())
-            return super().begin(plan, attempt)
-        self._known_storage, self._known_marker_store, self._known_id = None, None, ""
+        try:
+            if self._known_id:
+                self._refuse_another(self._table())
+        except TableChanged:
+            self._known_storage, self._known_marker_store, self._known_id = None, None, ""
         return super().begin(plan, attempt)
 
     def _final_area(self) -> FinalArea | None:

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tubemq_provider.files.durable import missing_root
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
-from tubemq_provider.sinks._storage import LocalStorage, StorageBook
+from tubemq_provider.sinks._storage import Storage, StorageBook
 from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import (
@@ -31,7 +30,7 @@ __all__ = ["MarkerSink"]
 
 class MarkerSink:
     """Markers of windows in `book`; boundaries of time windows in `boundaries`, if there are any;
-    `root` is the directory of both, if it is one.
+    `storage` has both, if they are files.
 
     `identity` is part of every window id. `exactly_once` says what this sink proves: a window is
     done once. See `Sink` for what each method promises; nothing is staged.
@@ -46,10 +45,10 @@ class MarkerSink:
         *,
         identity: str,
         boundaries: BoundaryBook | None = None,
-        root: Path | None = None,
+        storage: Storage | None = None,
     ) -> None:
         self._book = book
-        self._root = root
+        self._storage = storage
         self._boundaries = boundaries
         self.identity = identity
 
@@ -63,7 +62,7 @@ class MarkerSink:
             StorageBook(storage, "windows"),
             identity=f"markers:{storage.url}",
             boundaries=StorageBook(storage, "_boundaries"),
-            root=storage.root if isinstance(storage, LocalStorage) else None,
+            storage=storage,
         )
 
     def __repr__(self) -> str:
@@ -87,7 +86,7 @@ class MarkerSink:
 
     def missing(self) -> str | None:
         """See `PlacedSink`."""
-        return None if self._root is None else missing_root(self._root)
+        return None if self._storage is None else self._storage.missing()
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """Nothing is staged here."""

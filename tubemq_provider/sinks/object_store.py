@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from tubemq_provider.files.durable import missing_root
 from tubemq_provider.files.footers import count_rows
 from tubemq_provider.files.locations import location_at
 from tubemq_provider.files.staging import (
@@ -39,7 +38,7 @@ from tubemq_provider.files.staging import (
 )
 from tubemq_provider.sinks._column_names import refuse_folder_column, refuse_folder_columns
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
-from tubemq_provider.sinks._storage import LocalStorage, Storage, StorageBook
+from tubemq_provider.sinks._storage import Storage, StorageBook
 from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.windows.errors import (
     CountMismatch,
@@ -137,7 +136,7 @@ class ObjectStoreSink:
 
     def missing(self) -> str | None:
         """See `PlacedSink`."""
-        return missing_root(self.storage.root) if isinstance(self.storage, LocalStorage) else None
+        return self.storage.missing()
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """A prefix of the store that no other try uses, or a fresh directory of `staging_root`."""

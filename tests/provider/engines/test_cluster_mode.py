@@ -252,12 +252,13 @@ def test_a_manager_that_dies_in_mid_answer_is_one_that_gives_none() -> None:
         thread.join(10)
 
 
+def refuse(*_: object) -> None:
+    raise ConfigError("the token has expired", subject="s3://lake")
+
+
 def test_a_store_that_refuses_keeps_nobody_from_asking_the_manager(
     application: Application, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise ConfigError("the token has expired", subject="s3://lake")
-
     manager.states[TAG] = "RUNNING"
     monkeypatch.setattr("tubemq_provider.engines.exchange.keep_document", refuse)
     ended = supervisor(application, manager)
@@ -270,9 +271,6 @@ def test_a_store_that_refuses_keeps_nobody_from_asking_the_manager(
 def test_what_a_store_cannot_tell_any_more_is_not_waited_for(
     application: Application, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise ConfigError("the token has expired", subject="s3://lake")
-
     manager.states[TAG] = "FINISHED"
     monkeypatch.setattr("tubemq_provider.engines.exchange.document_in", refuse)
     supervisor(application, manager).run()
