@@ -42,6 +42,7 @@ class Cluster:
     settings: ClientSettings
     _turn: int = 0
     _routes: dict[str, tuple[int, TopicRoute]] = field(default_factory=dict)
+    _moving: set[tuple[Address, str]] = field(default_factory=set)
 
     def request(
         self,
@@ -119,4 +120,12 @@ class Cluster:
         """What a broker says of itself now. In its first second it may fail: ask again. The name is
         for a service node in between, which chooses brokers by it."""
         answer = yield from self.call(address, codes.GET_BROKER_RUNTIME_INFO, {"bname": broker})
-        return parse_runtime_info(answer.body)
+        info = parse_runtime_info(answer.body)
+        if info.moves_minima:
+            self._moving.add((address, broker))
+        return info
+
+    def moves_minima(self, address: Address, broker: str) -> bool:
+        """Whether the broker is known as one whose minima can be taken at their word (see
+        `RuntimeInfo`): asking a 5.x broker what it says of itself costs it a tenth of a second."""
+        return (address, broker) in self._moving

@@ -102,6 +102,8 @@ def queue_ends(
     ends = dict(lasts)
     for broker in sorted({queue.broker for queue in queues}):
         address = require_address(route, broker)
+        if not stable and cluster.moves_minima(address, broker):
+            continue
         try:
             info = yield from cluster.runtime_info(address, broker)
         except errors.ServerError:

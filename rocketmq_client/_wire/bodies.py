@@ -141,7 +141,16 @@ class RuntimeInfo:
     def keeps_minima(self) -> bool:
         """Whether queues may be told with a minimum whose record retention has removed: 4.x brokers
         keep that of a queue of which nothing is left, until it has a record again."""
-        return self.log_start > 0 and self.table.get("brokerVersionDesc", "").startswith("V4")
+        return self.log_start > 0 and self._version.startswith("V4")
+
+    @property
+    def moves_minima(self) -> bool:
+        """Whether this broker's release never tells such a minimum, as long as it runs: 5.x."""
+        return self._version.startswith("V") and not self._version.startswith("V4")
+
+    @property
+    def _version(self) -> str:
+        return self.table.get("brokerVersionDesc", "")
 
 
 class Subscription(NamedTuple):

@@ -101,6 +101,28 @@ def test_a_queue_of_which_nothing_is_left_begins_at_its_end(info, last, low, *, 
     assert len(pulls) == (last is not None) + (stable and low == 0)
 
 
+@pytest.mark.parametrize(
+    ("version", "stable", "looks"),
+    [("V5_5_0", False, 1), ("V5_5_0", True, 3), ("V4_9_7", False, 3), ("", False, 3)],
+)
+def test_a_broker_tells_its_release_once(version, looks, *, stable) -> None:
+    """A 5.x broker takes a tenth of a second to say what it is; a lag sensor asks at every poke."""
+    asked_for = []
+
+    def broker(method: object, request: object) -> Command:
+        if method is codes.GET_BROKER_RUNTIME_INFO:
+            asked_for.append(method)
+            return runtime(commitLogMaxOffset="9999", brokerVersionDesc=version)
+        if method in {codes.GET_MIN_OFFSET, codes.GET_MAX_OFFSET}:
+            return Command(0, 0, {"offset": "7"}, b"", 1)
+        return found([9])
+
+    cluster = Cluster(ClientSettings((ADDRESS,)))
+    for _ in range(3):
+        play(queue_ends(cluster, ROUTE, [QUEUE], "g", stable=stable), broker)
+    assert len(asked_for) == looks
+
+
 @pytest.mark.parametrize("odd", [RESET, REMOVING, NOTHING])
 def test_what_is_never_explained_is_an_error_that_may_be_tried_again(odd) -> None:
     with pytest.raises(errors.RangeStalled, match="no progress at offset 5") as caught:
