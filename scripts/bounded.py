@@ -14,18 +14,37 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 GRACE_S = 60.0
 TIMED_OUT = 124
 
 
-def run(command: Sequence[str], limit_s: float, grace_s: float = GRACE_S) -> int:
+def run(
+    command: Sequence[str],
+    limit_s: float,
+    grace_s: float = GRACE_S,
+    environment: Mapping[str, str] | None = None,
+) -> int:
     """The command's exit code, or why it was stopped (see the module)."""
     asked: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: asked.append(number))
-    process = subprocess.Popen(command, process_group=0)
+    before = {
+        number: signal.signal(number, lambda number, _: asked.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        return _code(
+            subprocess.Popen(command, env=environment, process_group=0), limit_s, grace_s, asked
+        )
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _code(
+    process: subprocess.Popen[bytes], limit_s: float, grace_s: float, asked: list[int]
+) -> int:
+    """Waits for the end, for a signal that was `asked` meanwhile, and for the limit."""
     end = time.monotonic() + limit_s
     while process.poll() is None and not asked and time.monotonic() < end:
         # A signal ends the sleep of C, and Python goes on with it: hence short ones.

@@ -6,12 +6,16 @@ place, so they play what stands in the tree. Used by `spark_matrix` and `airflow
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["ROOT", "environment", "locked"]
+from scripts import bounded
+
+__all__ = ["ROOT", "environment", "locked", "played"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -20,6 +24,15 @@ def locked() -> list[str]:
     """Every package of the lock as ``name==version``."""
     lines = (ROOT / "requirements.lock").read_text().splitlines()
     return [line.split("\\")[0].strip() for line in lines if "==" in line and line[0] != " "]
+
+
+def played(command: Sequence[str], limit_s: float, variables: Mapping[str, str]) -> int:
+    """The exit code of a command with these `variables` besides, as `bounded` says it. Ends this
+    process if it was interrupted, so that what would come next is not played either."""
+    code = bounded.run(command, limit_s, environment={**os.environ, **variables})
+    if code in {128 + signal.SIGINT, 128 + signal.SIGTERM}:
+        sys.exit(code)
+    return code
 
 
 def environment(

@@ -1,0 +1,69 @@
+"""`scripts/spark_matrix.py`, `scripts/airflow_matrix.py`: runs that break off are no success."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts import airflow_matrix, spark_matrix
+
+PASSED = '<testsuites><testsuite tests="3" skipped="1" failures="0" errors="0"/></testsuites>'
+
+
+def program(path: Path, then: str, *, report: bool = True) -> Path:
+    """In the place of an environment's Python: leaves a report without failures, and then …"""
+    write = f"echo '{PASSED}' > ${{argument#--junitxml=}}" if report else ":"
+    path.write_text(
+        "#!/bin/sh\n"
+        f'for argument; do case "$argument" in --junitxml=*) {write};; esac; done\n'
+        f"{then}\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
+def test_a_release_whose_tests_ran_to_their_end_has_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(spark_matrix, "ROOT", tmp_path)
+    assert spark_matrix._play("4.2", program(tmp_path / "python", "exit 0"), [])
+    assert capsys.readouterr().out == "PySpark 4.2: 2 passed, 0 failed, 1 skipped\n"
+
+
+@pytest.mark.parametrize(
+    ("then", "report", "said"),
+    [
+        ("exit 3", True, "2 passed, 0 failed, 1 skipped; broke off with exit code 3"),
+        ("kill -SEGV $$", False, "0 passed, 0 failed, 0 skipped; broke off with exit code 139"),
+        ("exec sleep 60", True, "2 passed, 0 failed, 1 skipped; broke off with exit code 124"),
+    ],
+)
+def test_a_release_whose_tests_broke_off_has_not(
+    then: str,
+    report: bool,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(spark_matrix, "ROOT", tmp_path)
+    monkeypatch.setattr(spark_matrix, "LIMIT_S", 2)
+    assert not spark_matrix._play("4.2", program(tmp_path / "python", then, report=report), [])
+    assert capsys.readouterr().out.splitlines()[-1] == f"PySpark 4.2: {said}"
+
+
+def test_an_airflow_that_does_not_end_lets_the_next_one_play(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs = {
+        "airflow-3.1": program(tmp_path / "slow", "exec sleep 60"),
+        "airflow-3.2": program(tmp_path / "quick", f"touch {tmp_path}/played"),
+    }
+    monkeypatch.setattr(airflow_matrix, "environment", lambda name, *_: programs[name])
+    monkeypatch.setattr(airflow_matrix, "LIMIT_S", 2)
+    monkeypatch.setattr(sys, "argv", ["airflow_matrix"])
+    assert airflow_matrix.main() == 1
+    assert "3.1: broke off with exit code 124" in capsys.readouterr().out
+    assert (tmp_path / "played").exists()
