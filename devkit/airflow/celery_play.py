@@ -80,10 +80,20 @@ def _airflow(root: Path, server: EmbeddedTubeMQ) -> Iterator[AirflowStack]:
         airflow = AirflowStack(settings, reaper)
         try:
             airflow.migrate()
+            _make_queue(f"sqla+{url}")
             airflow.start(workers=WORKERS)
             yield airflow
         finally:
             airflow.stop()
+
+
+def _make_queue(broker: str) -> None:
+    """Airflow's queue, and the tables of all queues: a process that finds them missing makes them,
+    and of two that do so at once, as workers may, one fails."""
+    from kombu import Connection  # type: ignore[import-not-found]
+
+    with Connection(broker) as connection:
+        connection.channel().queue_declare("default")
 
 
 def _side_by_side(stage: Scene) -> Iterator[str]:
