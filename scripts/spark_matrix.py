@@ -13,6 +13,7 @@ import argparse
 import os
 import re
 import sys
+from itertools import takewhile
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -30,22 +31,33 @@ TOOLS = (
     "flask-cors",
     "cryptography",
 )
+RELEASE = re.compile(r"\d+\.\d+")
 NEW = re.compile(r"^(pyspark|py4j)\b")
 LIMIT_S = 1500
 
 
 def main() -> int:
     """Make the environments that are not there yet, and play the tests in each."""
-    parser = argparse.ArgumentParser(prog="make test-spark-matrix", description=__doc__)
-    parser.add_argument("releases", nargs="*", default=RELEASES, help="4.1 4.2 4.3")
-    parser.add_argument("--only-setup", action="store_true", help="make the environments only")
-    options, more = parser.parse_known_args()
+    releases, only_setup, more = _arguments(sys.argv[1:])
     failed = False
-    for release in options.releases:
+    for release in releases:
         python = _environment(release)
-        if not options.only_setup:
+        if not only_setup:
             failed |= not _play(release, python, more)
     return int(failed)
+
+
+def _arguments(given: list[str]) -> tuple[list[str], bool, list[str]]:
+    """Releases, whether to make environments only, and what is for pytest: `-k format` as well,
+    whose second word argparse would take for a release."""
+    usage = "make test-spark-matrix ARGS='[4.1 4.2 4.3] [--only-setup] [arguments of pytest]'"
+    parser = argparse.ArgumentParser(usage=usage, description=__doc__)
+    parser.add_argument("--only-setup", action="store_true", help="make the environments only")
+    releases = list(takewhile(RELEASE.fullmatch, given))
+    options, more = parser.parse_known_args(given[len(releases) :])
+    if options.only_setup and more:
+        parser.error(f"plays nothing that {' '.join(more)} could be for; releases come first")
+    return releases or list(RELEASES), options.only_setup, more
 
 
 def _environment(release: str) -> Path:

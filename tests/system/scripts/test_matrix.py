@@ -24,6 +24,29 @@ def program(path: Path, then: str, *, report: bool = True) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("given", "releases", "more"),
+    [
+        ([], ["4.1", "4.2", "4.3"], []),
+        (["-k", "format"], ["4.1", "4.2", "4.3"], ["-k", "format"]),
+        (["4.2", "-k", "4.1"], ["4.2"], ["-k", "4.1"]),
+    ],
+)
+def test_releases_stand_in_front_of_what_is_for_pytest(
+    given: list[str],
+    releases: list[str],
+    more: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    played: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(spark_matrix, "_environment", lambda release: tmp_path)
+    monkeypatch.setattr(spark_matrix, "_play", lambda *args: played.append(args[::2]) or True)
+    monkeypatch.setattr(sys, "argv", ["spark_matrix", *given])
+    assert spark_matrix.main() == 0
+    assert played == [(release, more) for release in releases]
+
+
 def test_a_release_whose_tests_ran_to_their_end_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
