@@ -93,7 +93,10 @@ def _make_queue(broker: str) -> None:
     from kombu import Connection  # type: ignore[import-not-found]
 
     with Connection(broker) as connection:
-        connection.channel().queue_declare("default")
+        channel = connection.channel()
+        channel.queue_declare("default")
+        # Kombu leaves its transaction open, which the database would end in the middle of the play.
+        channel.session.close()
 
 
 def _side_by_side(stage: Scene) -> Iterator[str]:
