@@ -30,7 +30,10 @@ from markdown_it.token import Token
 
 ROOT = Path(__file__).resolve().parent.parent
 INDEX = ROOT / "docs" / "index.md"
-OWN_PACKAGES = ("tubemq_client", "rocketmq_client", "tubemq_provider", "pyspark_tubemq")
+OWN_PACKAGES = (
+    *("tubemq_client", "rocketmq_client", "tubemq_provider"),
+    *("pyspark_tubemq", "pyspark_rocketmq"),
+)
 _PUNCTUATION = re.compile(r"[^\w\- ]")
 _CITED = re.compile(r"\bdocs/[\w/-]+\.md(?:#[\w-]+)?")
 _TEST = re.compile(r"test_\w+|tests/[\w/.]+")
