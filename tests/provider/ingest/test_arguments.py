@@ -300,6 +300,10 @@ def test_templates_are_judged_later_but_literals_beside_them_now() -> None:
     )
     with pytest.raises(ConfigError, match="engine"):
         check_literals(IngestArguments, {**arguments, "engine": "flink"}, static={})
+    by = ["{{ 'day(msg_time)' if params.daily else 'hour(msg_time)' }}"]
+    check_literals(IngestArguments, {**BASE, "partition_by": by}, static={})
+    with pytest.raises(ConfigError, match="partition_by: 'week\\(msg_time\\)' is neither"):
+        check_literals(IngestArguments, {**BASE, "partition_by": ["week(msg_time)"]}, static={})
 
 
 @pytest.mark.parametrize(

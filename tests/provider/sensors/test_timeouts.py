@@ -9,7 +9,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    TaskDeferred,
+)
 
 from tests.provider.contexts import fake_context
 from tubemq_client import Partition, Record
@@ -45,6 +51,34 @@ def test_a_timeout_counts_over_all_deferrals() -> None:
     assert timedelta(seconds=30) < deferred.value.timeout < timedelta(seconds=41)
     with pytest.raises(AirflowSensorTimeout, match="after 100 s"):
         ready().execute_complete(context, {"status": "ready"}, time.time() - 101)
+
+
+OVER = ("__fail__", {"error": "Trigger timeout"})
+"""What Airflow calls when the time of a deferral is over."""
+
+
+def test_the_execution_timeout_counts_over_all_deferrals_and_another_try_follows() -> None:
+    """Without a `timeout` of its own a sensor waits for a week."""
+    waiting: dict[str, Any] = {"timeout": 7 * 86400, "execution_timeout": timedelta(seconds=60)}
+    task = ready(**waiting)
+    context = fake_context(task, {})
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context)
+    assert deferred.value.timeout is not None
+    assert timedelta(seconds=50) < deferred.value.timeout <= timedelta(seconds=60)
+    with pytest.raises(AirflowTaskTimeout, match="after 60 s"):
+        ready(**waiting).resume_execution(*OVER, context)
+    late = ("execute_complete", {"event": {"status": "ready"}, "started": time.time() - 61})
+    with pytest.raises(AirflowTaskTimeout, match="after 60 s"):
+        ready(**waiting).resume_execution(*late, context)
+    with pytest.raises(AirflowSkipException):
+        ready(**waiting, soft_fail=True).resume_execution(*OVER, context)
+
+
+def test_the_timeout_is_final_where_it_is_the_shorter_one() -> None:
+    task = ready(execution_timeout=timedelta(hours=1))
+    with pytest.raises(AirflowSensorTimeout):
+        task.resume_execution(*OVER, fake_context(task, {}))
 
 
 def test_a_sensor_that_finds_no_position_looks_no_more_often_for_being_deferred(
