@@ -25,9 +25,9 @@ from tubemq_provider.hooks.failures import (
     Whereabouts,
     explained,
     fatal_errors_fail_the_task,
-    is_final,
 )
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.windows.errors import is_final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

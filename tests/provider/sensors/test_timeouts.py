@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
+from tests.kit.servers import speaking_otherwise
 from tests.provider.contexts import fake_context
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -79,6 +80,27 @@ def test_the_timeout_is_final_where_it_is_the_shorter_one() -> None:
     task = ready(execution_timeout=timedelta(hours=1))
     with pytest.raises(AirflowSensorTimeout):
         task.resume_execution(*OVER, fake_context(task, {}))
+
+
+def test_a_deferred_sensor_ends_when_something_else_answers_at_the_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one does that is not deferred; it waited until `timeout`."""
+    task = ready()
+    context = fake_context(task, {})
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context)
+    _, arguments = deferred.value.trigger.serialize()
+
+    async def fired() -> Any:
+        return (await asyncio.wait_for(anext(TubeMQOffsetTrigger(**arguments).run()), 20)).payload
+
+    with speaking_otherwise() as (host, port):
+        connection = {"conn_type": "tubemq", "host": f"{host}:{port}", "extra": {"cluster": "test"}}
+        monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps(connection))
+        event = asyncio.run(fired())
+    with pytest.raises(AirflowFailException, match="frame starts with"):
+        task.execute_complete(context, event, time.time())
 
 
 def test_a_sensor_that_finds_no_position_looks_no_more_often_for_being_deferred(
