@@ -326,6 +326,16 @@ def test_settings_of_spark_may_be_templates(engine: Value) -> None:
         parse(IngestArguments, {**arguments, "spark_conf": filled})
 
 
+@pytest.mark.parametrize("name", ["filters", "initial_position"])
+def test_what_jinja_makes_of_a_list_or_mapping_is_told_how_to_be_json(name: str) -> None:
+    for text in (str(["a", "b"]), str({"1:0": "earliest"})):
+        with pytest.raises(ConfigError, match=rf"{name}: not valid JSON .*\| tojson"):
+            parse(IngestArguments, {**BASE, name: text})
+    with pytest.raises(ConfigError) as caught:
+        parse(IngestArguments, {**BASE, name: '{"1:0": '})
+    assert "tojson" not in str(caught.value)
+
+
 def test_identity_may_not_be_a_template() -> None:
     with pytest.raises(ConfigError, match="topic: cannot be a template, it names an asset"):
         check_literals(
