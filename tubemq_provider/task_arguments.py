@@ -108,7 +108,9 @@ def check_literals(
     ]
     found = validated(model, arguments)
     if not isinstance(found, model):
-        problems += [text for name, text in found if name not in templates]
+        # Rules between arguments begin with the name of the one whose value they judge.
+        about = ((name or text.partition(":")[0], text) for name, text in found)
+        problems += [text for name, text in about if name not in templates]
     if problems:
         of = f" of {type(task).__name__} {task.task_id!r}" if task is not None else ""
         raise errors.ConfigError(sorted(set(problems)), subject=f"arguments{of}")

@@ -8,7 +8,10 @@ long they live: ``mq = embedded_tubemq([TopicSpec("orders")], brokers=2)``.
 from __future__ import annotations
 
 import json
+import socketserver
+import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -19,7 +22,14 @@ from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 if TYPE_CHECKING:
     from rocketmq_client.embedded import EmbeddedRocketMQ
 
-__all__ = ["client_settings", "embedded_rocketmq", "embedded_tubemq", "memory_tubemq", "settings"]
+__all__ = [
+    "client_settings",
+    "embedded_rocketmq",
+    "embedded_tubemq",
+    "memory_tubemq",
+    "settings",
+    "speaking_otherwise",
+]
 
 Scope = Literal["function", "module", "session"]
 
@@ -96,3 +106,22 @@ def client_settings(*, scope: Scope = "function", server: str = "mq", **options:
 
 
 settings = client_settings()
+
+
+class _Other(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.recv(1024)
+        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+
+@contextmanager
+def speaking_otherwise() -> Iterator[tuple[str, int]]:
+    """The address of a server of some other protocol, on loopback."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Other) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield ("127.0.0.1", server.server_address[1])
+        finally:
+            server.shutdown()
+            thread.join(5)

@@ -26,7 +26,7 @@ from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.offsets.file_timeline import FileTimeline
 from tubemq_provider.sinks.factory import sink_for, sink_uri
 from tubemq_provider.windows.canonical import sha256_hex
-from tubemq_provider.windows.errors import WindowNotReady
+from tubemq_provider.windows.errors import WindowNotReady, is_final
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run.result import WindowResult
@@ -216,7 +216,7 @@ def _in_dagsters_terms(max_retries: int) -> Iterator[None]:
     except WindowNotReady as error:
         raise dg.RetryRequested(max_retries, _NOT_READY_WAIT_S) from error
     except errors.TubeMQError as error:
-        if error.fatal:
+        if is_final(error):
             raise dg.Failure(description=str(error), allow_retries=False) from error
         raise
 

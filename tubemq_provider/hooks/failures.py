@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from tubemq_client import errors
 from tubemq_provider._airflow import AirflowFailException, AirflowNotFoundException
+from tubemq_provider.windows.errors import is_final
 
-__all__ = ["Whereabouts", "explained", "fatal_errors_fail_the_task", "is_final"]
+__all__ = ["Whereabouts", "explained", "fatal_errors_fail_the_task"]
 
 _WIDTH = 80
 
@@ -46,8 +47,8 @@ def fatal_errors_fail_the_task(
 ) -> AbstractContextManager[None]:
     """Turn fatal errors into `AirflowFailException`, which is never retried; let others pass.
 
-    What speaks another protocol is fatal here: no retry makes a TubeMQ of it. With `log` the error
-    is told there first, in short lines above any traceback, ending with what to look at further.
+    With `log` the error is told there first, in short lines above any traceback, ending with what
+    to look at further.
     Airflow shows the end of a log: so what is raised has no frames of the client any more, which
     would push those lines off the screen. The log has them at DEBUG.
     """
@@ -70,11 +71,6 @@ class _Telling(AbstractContextManager[None]):
             raise AirflowFailException(f"{type(exc).__name__}: {exc}") from None
         # The socket's own error says the same again.
         raise exc.with_traceback(None) from None
-
-
-def is_final(error: errors.TubeMQError) -> bool:
-    """Whether no other try can succeed unless a person changes something."""
-    return error.fatal or isinstance(error, errors.ProtocolViolation)
 
 
 def _tell(log: Any, exc: Exception, about: Whereabouts | None) -> None:

@@ -91,7 +91,9 @@ def from_json(value: object) -> object:
         try:
             return json.loads(value)
         except (ValueError, RecursionError) as exc:
-            raise ValueError(f"not valid JSON ({exc})") from None
+            # What Jinja makes of a list or mapping is Python's text of it.
+            hint = "; in a template write {{ … | tojson }}" if "'" in value else ""
+            raise ValueError(f"not valid JSON ({exc}){hint}") from None
     return value
 
 

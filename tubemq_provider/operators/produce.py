@@ -30,6 +30,7 @@ from tubemq_provider.task_arguments import (
     TaskArguments,
     check_literals,
     from_json,
+    is_mapped,
     parse,
 )
 
@@ -111,7 +112,9 @@ class TubeMQProduceOperator(BaseOperator):
     :param large_records: ``refuse`` (default) or ``send`` records that groups may never get.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id. With
-        `topic` it names the asset ``tubemq:<cluster>/<topic>``, which becomes an outlet.
+        `topic` it names the asset ``tubemq:<cluster>/<topic>``, which becomes an outlet; in a
+        mapped task that is the author's, ``outlets=[topic_asset(cluster, topic)]`` in its
+        ``.partial()``, without which no Dag hears of the records.
 
     XCom: ``{"topic", "records", "bytes", "continued_after", "ends": {"1:0": 2800}}``; `ends` are
     offsets that a reader has to reach for these records, of earlier tries too (left out beyond
@@ -155,9 +158,9 @@ class TubeMQProduceOperator(BaseOperator):
         self.tubemq_conn_id = tubemq_conn_id
         static = dict.fromkeys(("topic", "cluster"), "it names the topic's asset")
         check_literals(ProduceArguments, self._arguments(), static=static, task=self)
-        asset = topic_asset(self.cluster, topic)
-        if not declared(asset, self.outlets):
-            self.outlets = [*self.outlets, asset]
+        self._asset = topic_asset(self.cluster, topic)
+        if not is_mapped(self) and not declared(self._asset, self.outlets):
+            self.outlets = [*self.outlets, self._asset]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Send what has no receipt yet, and wait for all receipts."""
@@ -180,6 +183,14 @@ class TubeMQProduceOperator(BaseOperator):
         # A cleared task sends again, as it says.
         noted.forget()
         self.log.info("%s -> %s: all delivered", tally["records"], arguments.topic)
+        if not declared(self._asset, self.outlets):
+            self.log.info(
+                "no event on asset %s: for one, a mapped task needs "
+                "outlets=[tubemq_provider.assets.topic_asset(%r, %r)] in its .partial()",
+                self._asset.name,
+                self.cluster,
+                self.topic,
+            )
         return {"topic": arguments.topic, **tally, "continued_after": noted.done}
 
     def _arguments(self) -> dict[str, Any]:

@@ -10,19 +10,24 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from tubemq_client import errors
-from tubemq_provider._airflow import AirflowFailException, AirflowSensorTimeout, conf
+from tubemq_provider._airflow import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowTaskTimeout,
+    conf,
+)
 from tubemq_provider.hooks.failures import (
     Whereabouts,
     explained,
     fatal_errors_fail_the_task,
-    is_final,
 )
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.windows.errors import is_final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,14 +41,17 @@ __all__ = ["End", "TubeMQSensor", "ends_document"]
 
 End = Literal["stable", "latest"]
 
+_FAIL: Final = "__fail__"
+"""What Airflow calls in the place of a method when the time of a deferral is over."""
+
 
 class TubeMQSensor(BaseSensorOperator):
     """Base of the sensors: `look` says whether to go on, errors say whether to wait.
 
     A deferrable sensor looks once in a worker and then waits in the triggerer; when its trigger
-    fires, a worker looks again with the position of that moment. `timeout` counts from the first
-    look of a try, however often it is deferred. A topic that does not exist is waited for, with a
-    warning each time, unless `wait_for_topic` is False.
+    fires, a worker looks again with the position of that moment. `timeout`, and `execution_timeout`
+    of a deferrable one, count from the first look of a try, however often it is deferred. A topic
+    that does not exist is waited for, with a warning each time, unless `wait_for_topic` is False.
     """
 
     def __init__(
@@ -93,6 +101,18 @@ class TubeMQSensor(BaseSensorOperator):
         self._started = started
         return super().execute(context)
 
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
+    ) -> Any:
+        """As Airflow's, which takes the end of a deferral for that of `timeout`, after which no try
+        follows; behind `execution_timeout` one does."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except AirflowSensorTimeout as exc:
+            if next_method != _FAIL or self._limit == self.timeout:
+                raise
+            raise self._out_of_time() from exc
+
     def poke(self, context: Context) -> PokeReturnValue:
         """One look; trouble that may pass counts as "not yet" and is logged."""
         found = self._poke(context)
@@ -102,15 +122,25 @@ class TubeMQSensor(BaseSensorOperator):
 
     def _defer(self) -> NoReturn:
         started = time.time() if self._started is None else self._started
-        left = self.timeout - (time.time() - started)
+        left = self._limit - (time.time() - started)
         if left <= 0:
-            raise AirflowSensorTimeout(f"nothing to go on with after {self.timeout:.0f} s")
+            raise self._out_of_time()
         self.defer(
             trigger=self.trigger(),
             method_name="execute_complete",
             kwargs={"started": started},
             timeout=timedelta(seconds=left),
         )
+
+    @property
+    def _limit(self) -> float:
+        """Seconds that a try may wait in all. Airflow holds no deferred task to the second one."""
+        limit = self.execution_timeout
+        return self.timeout if limit is None else min(self.timeout, limit.total_seconds())
+
+    def _out_of_time(self) -> BaseException:
+        kind = AirflowSensorTimeout if self._limit == self.timeout else AirflowTaskTimeout
+        return kind(f"nothing to go on with after {self._limit:.0f} s")
 
     def _poke(self, context: Context) -> PokeReturnValue:
         about = self.whereabouts()

@@ -15,7 +15,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from tubemq_client import errors
-from tubemq_provider.hooks.failures import explained, fatal_errors_fail_the_task, is_final
+from tubemq_provider.hooks.failures import explained, fatal_errors_fail_the_task
 from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sinks.factory import needless_connection, spec_problems
@@ -30,6 +30,7 @@ from tubemq_provider.task_arguments import (
 )
 from tubemq_provider.windows.canonical import in_utc, rfc3339
 from tubemq_provider.windows.coverage import Coverage, Interval, coverage, pieces_of
+from tubemq_provider.windows.errors import is_final
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -21,6 +21,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tubemq_client import errors
 from tubemq_provider.triggers._watch import Backoff, jittered
+from tubemq_provider.windows.errors import is_final
 
 __all__ = ["WaitingTrigger", "unpacked"]
 
@@ -99,7 +100,7 @@ class WaitingTrigger(BaseTrigger):
                 self.log.warning("not yet: %s", exc)
                 verdict = None if self.wait_for_topic else _READY
             except Exception as exc:  # noqa: BLE001 - also the API server, which has the connection
-                if isinstance(exc, errors.TubeMQError) and exc.fatal:
+                if isinstance(exc, errors.TubeMQError) and is_final(exc):
                     verdict = {"status": "error", "message": f"{type(exc).__name__}: {exc}"}
                 else:
                     self._hook = None  # the connection may be edited meanwhile

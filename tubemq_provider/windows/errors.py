@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubemq_client.errors import TubeMQError
+from tubemq_client.errors import ProtocolViolation, TubeMQError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,7 @@ __all__ = [
     "StoreConflict",
     "WindowError",
     "WindowNotReady",
+    "is_final",
 ]
 
 
@@ -131,3 +132,11 @@ class WindowNotReady(WindowError):
     """The window's end lies beyond what the brokers have on disk; try again later."""
 
     retriable = True
+
+
+def is_final(error: TubeMQError) -> bool:
+    """Whether no other try of a window can succeed unless a person changes something.
+
+    What speaks another protocol is final here: no retry makes a TubeMQ of it.
+    """
+    return error.fatal or isinstance(error, ProtocolViolation)

@@ -12,7 +12,7 @@ import dagster as dg
 import pytest
 from pydantic import ValidationError
 
-from tests.kit.servers import embedded_tubemq
+from tests.kit.servers import embedded_tubemq, speaking_otherwise
 from tubemq_client import ClientSettings, Partition, Producer, Record, errors
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_provider.dagster import (
@@ -213,6 +213,29 @@ def test_a_retry_of_a_rewrite_reads_what_the_first_try_was_asked_to_read(
     assert (again["records"], again["replayed"]) == (2, False)
     with sqlite3.connect(tmp_path / "lake.db") as lake:
         assert sorted(lake.execute("SELECT value FROM orders")) == [(b"a",), (b"b",)]
+
+
+def test_what_speaks_another_protocol_is_not_tried_again(lake: Path, tmp_path: Path) -> None:
+    with speaking_otherwise() as (host, port):
+        result = dg.materialize(
+            [
+                build_tubemq_asset(
+                    "orders",
+                    topic=TOPIC,
+                    group="lake",
+                    sink=lake,
+                    initial_position="earliest",
+                    retry_policy=dg.RetryPolicy(max_retries=2),
+                )
+            ],
+            resources={
+                "tubemq": TubeMQResource(masters=f"{host}:{port}", offsets_dir=str(tmp_path / "o"))
+            },
+            raise_on_error=False,
+        )
+    (failed,) = result.get_step_failure_events()
+    assert "frame starts" in str(failed.event_specific_data)
+    assert not [event for event in result.all_events if event.is_step_up_for_retry]
 
 
 def test_sampled_ends_are_the_clock_of_windows(

@@ -300,6 +300,10 @@ def test_templates_are_judged_later_but_literals_beside_them_now() -> None:
     )
     with pytest.raises(ConfigError, match="engine"):
         check_literals(IngestArguments, {**arguments, "engine": "flink"}, static={})
+    by = ["{{ 'day(msg_time)' if params.daily else 'hour(msg_time)' }}"]
+    check_literals(IngestArguments, {**BASE, "partition_by": by}, static={})
+    with pytest.raises(ConfigError, match="partition_by: 'week\\(msg_time\\)' is neither"):
+        check_literals(IngestArguments, {**BASE, "partition_by": ["week(msg_time)"]}, static={})
 
 
 @pytest.mark.parametrize(
@@ -320,6 +324,16 @@ def test_settings_of_spark_may_be_templates(engine: Value) -> None:
     filled = dict.fromkeys(arguments["spark_conf"], "nowhere")
     with pytest.raises(ConfigError, match="spark_conf: spark"):
         parse(IngestArguments, {**arguments, "spark_conf": filled})
+
+
+@pytest.mark.parametrize("name", ["filters", "initial_position"])
+def test_what_jinja_makes_of_a_list_or_mapping_is_told_how_to_be_json(name: str) -> None:
+    for text in (str(["a", "b"]), str({"1:0": "earliest"})):
+        with pytest.raises(ConfigError, match=rf"{name}: not valid JSON .*\| tojson"):
+            parse(IngestArguments, {**BASE, name: text})
+    with pytest.raises(ConfigError) as caught:
+        parse(IngestArguments, {**BASE, name: '{"1:0": '})
+    assert "tojson" not in str(caught.value)
 
 
 def test_identity_may_not_be_a_template() -> None:

@@ -8,8 +8,9 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
-from tubemq_provider.assets import offsets_asset
+from tubemq_provider.assets import offsets_asset, topic_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.operators.produce import TubeMQProduceOperator
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
 
@@ -53,3 +54,17 @@ def test_what_partial_declares_counts(make: Any) -> None:
 
 def test_positions_of_brokers_need_no_inlet() -> None:
     assert lag(of="broker").inlets == []
+
+
+@pytest.mark.parametrize("outlets", [[], [topic_asset("test", TOPIC)]])
+def test_a_mapped_task_that_sends_says_why_no_dag_hears_of_it(
+    hook: TubeMQHook, capsys: pytest.CaptureFixture[str], outlets: list[Any]
+) -> None:
+    given = {"topic": TOPIC, "cluster": "test", "on_retry": "send_again", "outlets": outlets}
+    with DAG("mapped", schedule=None):
+        task = TubeMQProduceOperator.partial(task_id="make", **given).expand(records=[["x"]])
+    sending = task.unmap({"records": ["x"]})
+    assert sending.outlets == outlets
+    assert type(sending).execute.__wrapped__(sending, {})["records"] == 1
+    said = "no event on asset tubemq:test/orders" in (text := capsys.readouterr().out)
+    assert said == ("topic_asset('test', 'orders')" in text) == (not outlets)

@@ -218,6 +218,16 @@ def test_mistakes_show_when_the_dag_is_parsed(wrong: dict[str, Any], said: str) 
         produce(**wrong)
 
 
+def test_a_template_may_give_the_whole_name_of_a_file(tmp_path: Path) -> None:
+    task = produce(file="{{ params.file }}")
+    (tmp_path / "rows.txt").write_text("a\nb\n")
+    task.file = str(tmp_path / "rows.txt")
+    assert execute(task)["records"] == 2
+    task.file = str(tmp_path / "rows.parquet")
+    with pytest.raises(AirflowFailException, match=r"neither \.csv nor \.jsonl nor \.txt"):
+        execute(task)
+
+
 def test_a_field_can_name_the_stream(mq: EmbeddedTubeMQ, hook: TubeMQHook) -> None:
     execute(produce(records=[{"kind": "a"}, {"kind": "b"}], stream_field="kind"))
     stored(mq, hook)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import socketserver
-import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,6 +12,7 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowFailException
 
 from tests.kit.look_ups import look_up_under_way
+from tests.kit.servers import speaking_otherwise
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
@@ -71,27 +68,6 @@ def context(cursor: Any = None, *events: dict[str, Any]) -> Any:
         "asset_state_store": {ASSET: state},
         "inlet_events": {ASSET: Events(map(Event, events))},
     }
-
-
-class Other(socketserver.BaseRequestHandler):
-    """A server of some other protocol."""
-
-    def handle(self) -> None:
-        self.request.recv(1024)
-        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
-
-
-@contextmanager
-def running(handler: type[socketserver.BaseRequestHandler]) -> Iterator[int]:
-    """The port of a server on loopback that answers with `handler`."""
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
-            thread.join(5)
 
 
 class TestReady:
@@ -153,8 +129,8 @@ class TestReady:
     def test_a_port_that_is_no_tubemq_fails_it_at_once(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with running(Other) as port:
-            connection = {"conn_type": "tubemq", "host": f"127.0.0.1:{port}"}
+        with speaking_otherwise() as (host, port):
+            connection = {"conn_type": "tubemq", "host": f"{host}:{port}"}
             monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps(connection))
             with pytest.raises(AirflowFailException, match="ProtocolViolation"):
                 ready().poke({})

@@ -9,8 +9,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    TaskDeferred,
+)
 
+from tests.kit.servers import speaking_otherwise
 from tests.provider.contexts import fake_context
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -45,6 +52,55 @@ def test_a_timeout_counts_over_all_deferrals() -> None:
     assert timedelta(seconds=30) < deferred.value.timeout < timedelta(seconds=41)
     with pytest.raises(AirflowSensorTimeout, match="after 100 s"):
         ready().execute_complete(context, {"status": "ready"}, time.time() - 101)
+
+
+OVER = ("__fail__", {"error": "Trigger timeout"})
+"""What Airflow calls when the time of a deferral is over."""
+
+
+def test_the_execution_timeout_counts_over_all_deferrals_and_another_try_follows() -> None:
+    """Without a `timeout` of its own a sensor waits for a week."""
+    waiting: dict[str, Any] = {"timeout": 7 * 86400, "execution_timeout": timedelta(seconds=60)}
+    task = ready(**waiting)
+    context = fake_context(task, {})
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context)
+    assert deferred.value.timeout is not None
+    assert timedelta(seconds=50) < deferred.value.timeout <= timedelta(seconds=60)
+    with pytest.raises(AirflowTaskTimeout, match="after 60 s"):
+        ready(**waiting).resume_execution(*OVER, context)
+    late = ("execute_complete", {"event": {"status": "ready"}, "started": time.time() - 61})
+    with pytest.raises(AirflowTaskTimeout, match="after 60 s"):
+        ready(**waiting).resume_execution(*late, context)
+    with pytest.raises(AirflowSkipException):
+        ready(**waiting, soft_fail=True).resume_execution(*OVER, context)
+
+
+def test_the_timeout_is_final_where_it_is_the_shorter_one() -> None:
+    task = ready(execution_timeout=timedelta(hours=1))
+    with pytest.raises(AirflowSensorTimeout):
+        task.resume_execution(*OVER, fake_context(task, {}))
+
+
+def test_a_deferred_sensor_ends_when_something_else_answers_at_the_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one does that is not deferred; it waited until `timeout`."""
+    task = ready()
+    context = fake_context(task, {})
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context)
+    _, arguments = deferred.value.trigger.serialize()
+
+    async def fired() -> Any:
+        return (await asyncio.wait_for(anext(TubeMQOffsetTrigger(**arguments).run()), 20)).payload
+
+    with speaking_otherwise() as (host, port):
+        connection = {"conn_type": "tubemq", "host": f"{host}:{port}", "extra": {"cluster": "test"}}
+        monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps(connection))
+        event = asyncio.run(fired())
+    with pytest.raises(AirflowFailException, match="frame starts with"):
+        task.execute_complete(context, event, time.time())
 
 
 def test_a_sensor_that_finds_no_position_looks_no_more_often_for_being_deferred(
