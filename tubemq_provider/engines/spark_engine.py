@@ -47,7 +47,7 @@ from tubemq_provider.engines.spark_runtime import (
     temporary_conf,
     whole_reads,
 )
-from tubemq_provider.engines.transforms import Transform, transform_of
+from tubemq_provider.engines.transforms import Transform, check_result, transform_of
 from tubemq_provider.rows.inference import NOTHING, settle
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.registry import open_source
@@ -342,16 +342,7 @@ class SparkEngine:
             running.ended.set()
 
     def _transformed(self, frame: DataFrame) -> DataFrame:
-        if self._transform is None:
-            return frame
-        frame = self._transform(frame)
-        if "partition" not in frame.columns:
-            raise ConfigError(
-                f"its result has the columns {', '.join(frame.columns)}; keep "
-                "'partition', by which windows are counted",
-                subject="transform",
-            )
-        return frame
+        return frame if self._transform is None else check_result(self._transform(frame))
 
     def _stop_if_cancelled(self, plan: WindowPlan, cause: Exception | None = None) -> None:
         if self._cancelled.is_set():

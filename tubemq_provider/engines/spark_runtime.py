@@ -105,6 +105,7 @@ class ClassicRuntime:
         self._conf = dict(conf)
         self._shipped = shipped
         self._own: SparkSession | None = None
+        self._found = False
 
     @property
     def name(self) -> str:
@@ -114,6 +115,8 @@ class ClassicRuntime:
     def open(self, plan_hash: str) -> SparkSession:  # noqa: ARG002 - any window's
         """See `open_session`."""
         spark, own = open_session(self._master, self._conf)
+        # One of our own that an ingest before has started is not found.
+        self._found = not own and self._own is None
         if own:
             self._own = spark
         if self._shipped is not None:
@@ -150,8 +153,10 @@ class ClassicRuntime:
         spark.dataSource.register(source)
 
     def mend(self, text: str) -> ConfigError | None:
-        """By what is known of this process's environment."""
-        return mend_of(text, os.environ)
+        """By the interpreter that the session was started with."""
+        if self._found:
+            return mend_of(text, os.environ)
+        return mend_of(text, {"PYSPARK_PYTHON": _python(self._conf)})
 
     def stop(self) -> None:
         """One that was found active goes on."""
@@ -362,11 +367,16 @@ def _is_local(master: str) -> bool:
     return master.startswith("local")
 
 
+def _python(settings: Mapping[str, str]) -> str:
+    """The program that workers run in a session of our own."""
+    return settings.get("spark.pyspark.python", sys.executable)
+
+
 def launch_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """What the JVM and the Python workers it starts must find in their environment."""
     from tubemq_provider.engines.java import find_java
 
-    python = settings.get("spark.pyspark.python", sys.executable)
+    python = _python(settings)
     environment = {
         **{key: value for key, value in find_java().environment().items() if key == "JAVA_HOME"},
         "PYSPARK_PYTHON": python,

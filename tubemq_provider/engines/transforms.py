@@ -1,7 +1,7 @@
 """What is done to a window's frame before it is written: a function, its dotted path, or SQL.
 
-The result must keep the column `partition` as it is, by which windows are verified. This module
-must not read or write a frame.
+The result must be a frame that keeps the column `partition` as it is, by which windows are
+verified, and whose columns every reader can tell apart. This module must not read or write a frame.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
@@ -17,7 +17,7 @@ from tubemq_client.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["VIEW", "Transform", "sql_transform", "transform_of"]
+__all__ = ["VIEW", "Transform", "check_result", "sql_transform", "transform_of"]
 
 Transform = Callable[["DataFrame"], "DataFrame"]
 
@@ -52,6 +52,52 @@ def transform_of(given: Transform | str) -> Transform:
     if not callable(function):
         raise ConfigError(f"{given!r} cannot be called", subject="transform")
     return function
+
+
+def check_result(made: Any) -> DataFrame:
+    """What a transform has `made`. Raises `ConfigError` for what cannot be a window.
+
+    Names are compared as the session does. Its own writer refuses what it could not read again; the
+    direct write would write it.
+    """
+    columns = getattr(made, "columns", None)
+    if not isinstance(columns, list) or not hasattr(made, "isStreaming"):
+        hint = "; does it lack a 'return'?" if made is None else ""
+        raise ConfigError(
+            f"its result is {type(made).__name__}, and must be a frame of Spark{hint}",
+            subject="transform",
+        )
+    frame: DataFrame = made
+    problems = []
+    if frame.isStreaming:
+        problems.append("its result is a stream; make it of the frame that it is given")
+    if "partition" not in columns:
+        problems.append(
+            f"its result has the columns {', '.join(columns)}; keep "
+            "'partition', by which windows are counted"
+        )
+    problems += _names_alike(frame, columns)
+    if problems:
+        raise ConfigError(problems, subject="transform")
+    return frame
+
+
+def _names_alike(frame: DataFrame, columns: list[str]) -> list[str]:
+    exact = (frame.sparkSession.conf.get("spark.sql.caseSensitive") or "").lower() == "true"
+    seen: dict[str, str] = {}
+    problems = []
+    for name in columns:
+        key = name if exact else name.lower()
+        if key not in seen:
+            seen[key] = name
+        elif seen[key] == name:
+            problems.append(f"its result has two columns {name!r}; rename one")
+        else:
+            problems.append(
+                f"its result has the columns {seen[key]!r} and {name!r}, which differ in case "
+                "alone, and most readers take them for one; rename one"
+            )
+    return problems
 
 
 def sql_transform(query: str) -> Transform:

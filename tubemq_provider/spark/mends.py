@@ -34,7 +34,8 @@ _NOT_FOUND: Final = "DATA_SOURCE_NOT_FOUND"
 def mend_of(text: str, environment: Mapping[str, str]) -> ConfigError | None:
     """What to change so that the failure `text` goes away; None for a failure of another kind.
 
-    `environment` is that of the driver, where PYSPARK_PYTHON is looked for.
+    `environment` is that of the driver, or what an engine has made of it: PYSPARK_PYTHON there is
+    the workers' interpreter.
     """
     return _mend(_sentence(text, environment.get("PYSPARK_PYTHON")))
 
@@ -50,7 +51,7 @@ def _mend(sentence: str | None) -> ConfigError | None:
 
 def _sentence(text: str, chosen: str | None) -> str | None:
     python = chosen or "the python3 of PATH, as PYSPARK_PYTHON is not set"
-    choose = f"set PYSPARK_PYTHON={sys.executable} before the session starts"
+    choose = _choice(chosen)
     missing = _MISSING.findall(text)
     if missing:
         return _missing(missing[-1].partition(".")[0], python, choose)
@@ -61,7 +62,10 @@ def _sentence(text: str, chosen: str | None) -> str | None:
             f"python3, which each finds on its own PATH"
         )
     if _SKEW.search(text):
-        return f"driver and workers run different versions of Python: {choose}, on every node"
+        return (
+            f"driver and workers ({python}) run different versions of Python: {choose}, and have "
+            "it on every node"
+        )
     if _NOT_FOUND in text and "tubemq" in text:
         return (
             f"format tubemq was not found by the driver's worker ({python}): {choose}, call "
@@ -75,6 +79,15 @@ def _sentence(text: str, chosen: str | None) -> str | None:
             "less"
         )
     return None
+
+
+def _choice(chosen: str | None) -> str:
+    """How to choose the workers' interpreter. Engines obey their setting alone."""
+    other = "another" if chosen == sys.executable else sys.executable
+    return (
+        f"let PYSPARK_PYTHON, or for a session that an engine starts the setting "
+        f"spark.pyspark.python, name {other} before the session starts"
+    )
 
 
 def _of_server(text: str) -> str | None:

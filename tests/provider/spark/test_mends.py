@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tubemq_provider.engines.spark_runtime import ClassicRuntime
 from tubemq_provider.spark.mends import mend_of, mend_on_server
 
 CRASH = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
@@ -51,6 +52,16 @@ def test_a_server_of_spark_connect_is_mended_there(text: str, words: str) -> Non
 
 def test_without_a_choice_the_one_of_the_path_is_named() -> None:
     assert "python3 of PATH" in str(mend_of(CRASH, {}))
+
+
+def test_an_engine_names_the_interpreter_and_the_setting_that_it_obeys() -> None:
+    text = f"{CRASH}: ModuleNotFoundError: No module named 'pyarrow'"
+    chosen = str(ClassicRuntime("local[2]", {"spark.pyspark.python": "/lake/python"}).mend(text))
+    assert "(/lake/python) has no package pyarrow" in chosen
+    assert f"spark.pyspark.python, name {sys.executable}" in chosen
+    by_default = str(ClassicRuntime("spark://master1:7077", {}).mend(text))
+    assert f"({sys.executable}) has no package pyarrow" in by_default
+    assert "spark.pyspark.python, name another" in by_default
 
 
 def test_an_interpreter_that_nodes_do_not_have_is_named_with_the_setting() -> None:

@@ -167,6 +167,39 @@ def test_a_transform_must_leave_the_partition_column_alone(
         renamed.ingest(plan, staging, silent)
 
 
+@pytest.mark.parametrize(
+    ("transform", "sentence"),
+    [
+        (lambda frame: None, r"is NoneType, .* does it lack a 'return'\?"),
+        (lambda frame: [frame], "is list, and must be a frame of Spark"),
+        (
+            lambda frame: frame.selectExpr("partition", "value", "value AS Value"),
+            "the columns 'value' and 'Value', which differ in case alone",
+        ),
+        (
+            lambda frame: frame.selectExpr("partition", "value", "value"),
+            "two columns 'value'; rename one",
+        ),
+        (
+            lambda frame: (
+                frame.sparkSession.readStream.format("rate")
+                .load()
+                .withColumn("partition", sf.lit("1:0"))
+            ),
+            "is a stream",
+        ),
+    ],
+)
+def test_a_transform_that_makes_no_frame_for_a_window_is_told_why(
+    spark: SparkSession, world: World, staging: Staging, transform: Any, sentence: str
+) -> None:
+    world.produce(4)
+    engine = SessionEngine(world.settings, transform=transform)
+    with pytest.raises(ConfigError, match=sentence):
+        engine.ingest(world.plan(world.whole()), staging, silent)
+    assert not list(Path(staging.path).glob("*.parquet"))
+
+
 def test_a_gap_is_counted_when_skipping_is_allowed(
     spark: SparkSession, world: World, staging: Staging
 ) -> None:
