@@ -157,7 +157,8 @@ def hidden_type_problems(table: DeltaTable | None, schema: pa.Schema) -> list[st
 def _has_in_map(found: Any, kind: str, *, inside: bool = False) -> bool:
     if isinstance(found, dict):
         inside = inside or found.get("type") == "map"
-        return any(_has_in_map(value, kind, inside=inside) for value in found.values())
+        types = (value for key, value in found.items() if key != "name")
+        return any(_has_in_map(value, kind, inside=inside) for value in types)
     if isinstance(found, list):
         return any(_has_in_map(item, kind, inside=inside) for item in found)
     return inside and found == kind
