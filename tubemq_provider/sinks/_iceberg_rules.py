@@ -73,8 +73,8 @@ def type_problems(table: Table | None, schema: pa.Schema) -> list[str]:
     problems = []
     for field in schema:
         try:
-            # Whether nanoseconds may be cut is a matter of pyiceberg's configuration.
-            _pyarrow_to_schema_without_ids(pa.schema([field]), True, version)  # noqa: FBT003
+            # Nanoseconds are not cut, whatever pyiceberg is told: files would keep them.
+            _pyarrow_to_schema_without_ids(pa.schema([field]), False, version)  # noqa: FBT003
         except (ValueError, TypeError, UnsupportedPyArrowTypeException):
             problems.append(
                 f"column {field.name!r} is {field.type}, for which the table can have no type; "
