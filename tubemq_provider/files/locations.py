@@ -60,10 +60,11 @@ class Output(Protocol):
 
 
 def give_up(writer: Any, output: Output) -> None:
-    """Leave a Parquet file of pyarrow's `writer` unfinished."""
+    """Leave a Parquet file of pyarrow's `writer` unfinished; None: it could not even begin."""
     output.abandon()
-    # Else pyarrow writes a footer when it is collected.
-    writer.is_open = False
+    if writer is not None:
+        # Else pyarrow writes a footer when it is collected.
+        writer.is_open = False
 
 
 class Location(Protocol):

@@ -18,6 +18,9 @@ __all__ = ["check_kept", "check_texts", "wide_decimal"]
 _DIGITS: Final = 76
 """Of Arrow's widest decimal."""
 
+_LEAST_BITS: Final = {16: 2**-8, 32: 2**-21, 64: 2**-49}
+"""What the last bits of floating-point numbers say, by their width: the noise of a few sums."""
+
 
 def wide_decimal(type_: pa.Decimal128Type) -> pa.Decimal256Type:
     """What a decimal is read as: a type in which each number that it takes has room for all digits
@@ -42,10 +45,9 @@ def check_texts(column: pa.Array, texts: pa.Array) -> None:
 
 
 def check_kept(before: pa.Array, after: pa.Array) -> None:
-    """Raises `pyarrow.ArrowInvalid` if a number of `before` became infinite in `after`, which is
-    cast from it, or an instant a day without its time."""
+    """Raises `pyarrow.ArrowInvalid` if a number of `before` became infinite, rounded or true in
+    `after`, which is cast from it, or an instant a day without its time."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     kind = after.type
     if pa.types.is_struct(kind):
@@ -58,7 +60,16 @@ def check_kept(before: pa.Array, after: pa.Array) -> None:
         check_kept(before.items, after.items)
     elif pa.types.is_list(kind):
         check_kept(before.flatten(), after.flatten())
-    elif pa.types.is_date(kind) and pa.types.is_timestamp(before.type):
+    else:
+        _check_flat(before, after)
+
+
+def _check_flat(before: pa.Array, after: pa.Array) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = after.type
+    if pa.types.is_date(kind) and pa.types.is_timestamp(before.type):
         local = before if before.type.tz is None else pc.local_timestamp(before)
         if pc.any(pc.not_equal(local, after.cast(local.type))).as_py():
             raise pa.ArrowInvalid(
@@ -69,6 +80,38 @@ def check_kept(before: pa.Array, after: pa.Array) -> None:
         infinite = pc.and_(pc.is_inf(after), pc.is_finite(before))
         if pc.any(infinite).as_py():
             raise _too_big(kind)
+    elif pa.types.is_decimal(kind) and pa.types.is_floating(before.type):
+        _check_digits(before, after)
+    elif pa.types.is_boolean(kind) and not pa.types.is_boolean(before.type):
+        _check_truth(before, after)
+
+
+def _check_digits(before: pa.Array, after: pa.Array) -> None:
+    """A decimal is as near to the number as numbers of that type are to each other: 0.1 + 0.2 is
+    0.30, and 0.125 is not 0.12."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    real = before.cast(pa.float64())
+    off = pc.abs(pc.subtract(after.cast(pa.float64()), real))
+    least = _LEAST_BITS.get(before.type.bit_width, 1)
+    if pc.any(pc.greater(off, pc.multiply(pc.abs(real), least))).as_py():
+        raise pa.ArrowInvalid(
+            f"a {before.type} has more digits after the point than a {after.type}; round it in the "
+            f"function, or make the column wider"
+        )
+
+
+def _check_truth(before: pa.Array, after: pa.Array) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_integer(before.type) or pa.types.is_floating(before.type)):
+        return  # of texts Arrow takes those that say it
+    if pc.any(pc.not_equal(after.cast(pa.int8()).cast(before.type), before)).as_py():
+        raise pa.ArrowInvalid(
+            f"a {before.type} is neither 0 nor 1, and no {after.type}; compare it in the function"
+        )
 
 
 def _too_big(kind: pa.DataType) -> pa.ArrowInvalid:

@@ -10,6 +10,7 @@ This module makes bytes; it must not store anything.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ __all__ = [
     "commit_of",
     "grown",
     "log_name",
+    "says_type",
     "shape_of",
     "unknown_types",
     "values_of",
@@ -77,8 +79,14 @@ def unknown_types(table: DeltaTable, shape: Shape) -> list[str]:
         for field in shape.fields
         if field.name not in old
         for word, feature in _FEATURES.items()
-        if f'"{word}"' in field.to_json() and feature not in known
+        if says_type(field, word) and feature not in known
     ]
+
+
+def says_type(said: Any, word: str) -> bool:
+    """Whether a field or a schema of deltalake has a type that begins with `word`, also inside of
+    another; a column may be called so."""
+    return re.search(f'[tT]ype":"{word}', said.to_json()) is not None
 
 
 def log_name(version: int) -> str:
@@ -149,7 +157,7 @@ def _missing_features(table: DeltaTable, shape: Shape) -> set[str]:
         feature
         for field in shape.fields
         for word, feature in _FEATURES.items()
-        if f'"{word}"' in field.to_json() and feature not in known
+        if says_type(field, word) and feature not in known
     }
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_provider.files.locations import Location
-from tubemq_provider.sinks._delta_log import Shape, unknown_types
+from tubemq_provider.sinks._delta_log import Shape, says_type, unknown_types
 from tubemq_provider.sinks._unsigned import unsigned_problems
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.partitioning import PartitionBy
@@ -53,6 +53,7 @@ _KNOWN: Final = frozenset(
 """Table features that ask nothing of a writer who only adds files, or whose use `misfits` sees."""
 
 _NTZ_FEATURE: Final = "timestampNtz"
+_NANOSECONDS: Final = "timestamp_nanos"
 _TABLE_OF_OUR_OWN: Final = "or write windows into a table of their own and copy from there"
 _MAPS_NAMES: Final = (
     "it maps column names (delta.columnMapping.mode), so files under their plain names would read "
@@ -121,19 +122,28 @@ def column_misfits(
 
 
 def type_problems(schema: pa.Schema) -> list[str]:
-    """Columns of types that Delta does not have."""
+    """Columns of types that Delta does not have, or that its readers cannot give back."""
     import pyarrow as pa
 
-    problems = []
-    for field in schema:
-        try:
-            _delta_fields(pa.schema([field]))
-        except Exception:  # noqa: BLE001 - deltalake raises no class of its own, with a trace of Rust
-            problems.append(
-                f"column {field.name!r} is {field.type}, for which Delta has no type; cast it in a "
-                f"transform"
-            )
-    return problems
+    return [
+        f"column {field.name!r} is {field.type}, for which Delta has no type; cast it in a "
+        f"transform"
+        for field in schema
+        if not _has_type(pa.schema([field]))
+    ]
+
+
+def _has_type(schema: pa.Schema) -> bool:
+    import pyarrow as pa
+    from deltalake import Schema
+
+    try:
+        found = Schema.from_arrow(schema)
+        pa.schema(found.to_arrow())  # as a reader opens it: not extension types of fixed size
+    except Exception:  # noqa: BLE001 - deltalake raises no class of its own, with a trace of Rust
+        return False
+    # deltalake makes tables with nanoseconds, by a feature that no protocol of Delta has.
+    return not says_type(found, _NANOSECONDS)
 
 
 def hidden_type_problems(table: DeltaTable | None, schema: pa.Schema) -> list[str]:
@@ -157,7 +167,8 @@ def hidden_type_problems(table: DeltaTable | None, schema: pa.Schema) -> list[st
 def _has_in_map(found: Any, kind: str, *, inside: bool = False) -> bool:
     if isinstance(found, dict):
         inside = inside or found.get("type") == "map"
-        return any(_has_in_map(value, kind, inside=inside) for value in found.values())
+        types = (value for key, value in found.items() if key != "name")
+        return any(_has_in_map(value, kind, inside=inside) for value in types)
     if isinstance(found, list):
         return any(_has_in_map(item, kind, inside=inside) for item in found)
     return inside and found == kind

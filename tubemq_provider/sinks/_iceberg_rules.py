@@ -29,7 +29,7 @@ __all__ = [
     "column_misfits",
     "columns_of",
     "misfits",
-    "missing_columns",
+    "new_column_problems",
     "type_problems",
 ]
 
@@ -73,8 +73,8 @@ def type_problems(table: Table | None, schema: pa.Schema) -> list[str]:
     problems = []
     for field in schema:
         try:
-            # Whether nanoseconds may be cut is a matter of pyiceberg's configuration.
-            _pyarrow_to_schema_without_ids(pa.schema([field]), True, version)  # noqa: FBT003
+            # Nanoseconds are not cut, whatever pyiceberg is told: files would keep them.
+            _pyarrow_to_schema_without_ids(pa.schema([field]), False, version)  # noqa: FBT003
         except (ValueError, TypeError, UnsupportedPyArrowTypeException):
             problems.append(
                 f"column {field.name!r} is {field.type}, for which the table can have no type; "
@@ -101,8 +101,7 @@ def column_misfits(
     """Why files with these columns could not be added, as far as values do not decide."""
     problems = [] if by is None else [*_spec_problems(table, by)]
     problems += _mapping_problems(table, schema.names)
-    if evolution == "refuse":
-        problems += missing_columns(table, schema)
+    problems += new_column_problems(table, schema, evolution)
     if not problems:
         problems += _type_problems(table, schema)
     return problems
@@ -123,15 +122,40 @@ def _type_problems(table: Table, schema: pa.Schema) -> Iterator[str]:
         yield str(exc)
 
 
-def missing_columns(table: Table, schema: pa.Schema) -> list[str]:
-    """Columns of files that the table has not, with the way out."""
-    known = {*_names_in(table)}
-    return [
-        f"it has no column {name!r}; say schema_evolution='add_columns' to have new columns added, "
-        f"or add it to the table"
-        for name in schema.names
-        if name not in known
-    ]
+def new_column_problems(table: Table, schema: pa.Schema, evolution: Evolution) -> list[str]:
+    """Columns of files that the table has not and does not get, with the way out.
+
+    Never one under a name that another column had: files have no field ids, so those that are there
+    would be read under the new column. What was renamed would be null, and what was dropped would
+    come back, or no reader could make sense of it."""
+    now = {field.field_id: field.name for field in table.schema().fields}
+    before = _former_names(table)
+    problems = []
+    for name in schema.names:
+        if name in now.values():
+            continue
+        if name in before:
+            became = now.get(before[name] or 0)
+            problems.append(
+                f"its column {name!r} was {f'renamed to {became!r}' if became else 'dropped'}, and "
+                f"a new one of that name would have the values of its files; write {name!r} under "
+                f"another name (in decode or transform), or leave it out"
+            )
+        elif evolution == "refuse":
+            problems.append(
+                f"it has no column {name!r}; say schema_evolution='add_columns' to have new "
+                f"columns added, or add it to the table"
+            )
+    return problems
+
+
+def _former_names(table: Table) -> dict[str, int | None]:
+    """Names that columns of the table have or had, and their numbers."""
+    mapping = table.name_mapping()
+    told = {} if mapping is None else _ids(mapping)
+    found = {path[0]: number for path, number in told.items() if len(path) == 1}
+    past = (field for schema in table.metadata.schemas for field in schema.fields)
+    return found | {field.name: field.field_id for field in past}
 
 
 def _spec_problems(table: Table, by: PartitionBy) -> Iterator[str]:

@@ -126,8 +126,8 @@ class ObjectStorage:
         with refusals_told(self._url):
             obstore.rename(store, source, name)
 
-    def names(self, prefix: str) -> Iterable[str]:
-        """See `Storage.names`."""
+    def names(self, prefix: str, *, at_work: bool = False) -> Iterable[str]:  # noqa: ARG002
+        """See `Storage.names`. A store shows no object that is not whole."""
         import obstore
 
         store = self._store

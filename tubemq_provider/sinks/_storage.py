@@ -66,8 +66,9 @@ class Storage(Protocol):
     def rename(self, source: str, name: str) -> None:
         """Give a file another name that nobody else uses; not atomic everywhere."""
 
-    def names(self, prefix: str) -> Iterable[str]:
-        """Names of all files in the directory `prefix` and below."""
+    def names(self, prefix: str, *, at_work: bool = False) -> Iterable[str]:
+        """Names of all files in the directory `prefix` and below; `at_work`: of those too that
+        somebody has begun and not finished, if the storage shows such."""
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files; missing ones are passed over."""
@@ -161,14 +162,14 @@ class LocalStorage:
         fsync_path(target)
         fsync_path(target.parent)
 
-    def names(self, prefix: str) -> Iterable[str]:
-        """See `Storage.names`; files at work (with a dot in front) are passed over. A directory
-        that goes away meanwhile has none; one that this user may not read raises `OSError`."""
+    def names(self, prefix: str, *, at_work: bool = False) -> Iterable[str]:
+        """See `Storage.names`; files at work have a dot in front. A directory that goes away
+        meanwhile has none; one that this user may not read raises `OSError`."""
         found = [
             Path(directory, name)
             for directory, _, names in os.walk(self.root / prefix, onerror=_raise_unless_gone)
             for name in names
-            if not name.startswith(".")
+            if at_work or not name.startswith(".")
         ]
         for path in sorted(found):
             if path.is_file():

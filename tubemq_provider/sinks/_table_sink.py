@@ -226,7 +226,8 @@ class TableSink(ABC):
             return
         winner = str(document["token"])
         listed = {str(entry["path"]) for entry in document["files"]}
-        self.storage.remove(n for n in self.storage.names(data_of(window_id)) if n not in listed)
+        there = self.storage.names(data_of(window_id), at_work=True)
+        self.storage.remove(name for name in there if name not in listed)
         markers.clear(window_id, [token for token in markers.tokens(window_id) if token != winner])
 
     # -- steps of publishing ----------------------------------------------------------------------

@@ -16,13 +16,14 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import ensure_root, fsync_path
+from tubemq_provider.files.locations import location_at
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
 from tubemq_provider.sinks._column_names import case_problems
 from tubemq_provider.sinks._delta_errors import gist, stores_told
@@ -115,12 +116,14 @@ class DeltaSink(TableSink):
         self._by = PartitionBy.of(partition_by, "values", max_partitions)
         _delta()
         self._handle: DeltaTable | None = None
+        self._seen: tuple[str, bytes | None] | None = None
         self._judged: object = None
         self._staged: StagedWindow | None = None
         self._change: Shape | None = None
         self._evolution = checked_evolution(schema_evolution)
         self._options = dict(storage_options or {})
         self._storage = storage_for(str(url), self._options)
+        self._location = location_at(self._storage.url, self._options)
         if isinstance(self._storage, LocalStorage) and _ESCAPE.search(self._storage.url):
             # Else it would go by the log of another table.
             raise ConfigError(
@@ -146,9 +149,14 @@ class DeltaSink(TableSink):
         return self._storage.missing()
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
-        """See `Sink.begin`. Raises `ConfigError` for a local table whose place cannot be there."""
+        """See `Sink.begin`. Raises `ConfigError` for a local table whose place cannot be there.
+        What was known of a table that was here before is forgotten."""
         if isinstance(self._storage, LocalStorage):
             ensure_root(self._storage.root)
+        try:
+            self._refuse_another()
+        except TableChanged:
+            self._handle, self._seen, self._known_marker_store = None, None, None
         return super().begin(plan, attempt)
 
     def _staging_area(self, root: str | Path | None) -> StagingArea:
@@ -168,13 +176,44 @@ class DeltaSink(TableSink):
         from deltalake.exceptions import TableNotFoundError
 
         if self._handle is not None:
-            self._handle.update_incremental()
+            with self._another_told():
+                self._handle.update_incremental()
             return self._handle
         try:
             self._handle = _delta().DeltaTable(self._storage.url, storage_options=self._options)
         except TableNotFoundError:
             return None
+        newest = log_name(self._handle.version())
+        self._seen = newest, self._entry(newest)
         return self._handle
+
+    def _refuse_another(self) -> None:
+        """Raises `TableChanged` if another table is where the known one was, or none. delta-rs goes
+        on from the commits that it knows, and would add the window to whatever has come there."""
+        if self._seen is not None and self._entry(self._seen[0]) != self._seen[1]:
+            raise TableChanged(
+                f"Delta table {self._storage.url} was dropped or made anew while a window was "
+                f"written; nothing of the window is in it, a retry goes by what is there then"
+            )
+
+    @contextmanager
+    def _another_told(self) -> Iterator[None]:
+        """Errors of a log that is another one now say so."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield
+        except DeltaError:
+            self._refuse_another()
+            raise
+
+    def _entry(self, name: str) -> bytes | None:
+        """A commit in the log. Each is unlike any other: it has a time, and ids of its own."""
+        try:
+            with self._location.open(name) as source:
+                return bytes(source.read())
+        except FileNotFoundError:
+            return None
 
     @stores_told
     def _table_id(self) -> str | None:
@@ -183,6 +222,7 @@ class DeltaSink(TableSink):
 
     @stores_told
     def _prepare(self, staged: StagedWindow | None) -> None:
+        self._refuse_another()
         table = self._table()
         if staged is not None:
             self._refuse_columns(table, staged.schema)
@@ -272,7 +312,8 @@ class DeltaSink(TableSink):
     @stores_told
     def _confirmed(self, plan: WindowPlan) -> str | None:
         table = self._table()
-        found = None if table is None else _token_in(table, plan)
+        with self._another_told():
+            found = None if table is None else _token_in(table, plan)
         if found is not None and table is not None:
             self._force_to_disk(table.version())
         return found
@@ -284,6 +325,7 @@ class DeltaSink(TableSink):
         table = self._table()
         if table is None:
             raise SinkDamaged(f"{self._storage.url}: the table is gone")
+        self._refuse_another()
         if _token_in(table, window.plan) is not None:
             raise CommitRefused(f"window {window.plan.window_id} is in the table")
         if window.files and rules_of(table) != self._judged and not self._judged_anew(table):

@@ -34,7 +34,7 @@ from tubemq_provider.sinks._iceberg_rules import (
     column_misfits,
     columns_of,
     misfits,
-    missing_columns,
+    new_column_problems,
     type_problems,
 )
 from tubemq_provider.sinks._iceberg_spec import as_nullable, set_spec
@@ -324,7 +324,7 @@ class IcebergSink(TableSink):
         problems += unsigned_problems(window.files, lambda bits: max(bits, 32))
         if self._schema is not None:
             problems += alike_problems(table, self._schema)
-            problems += missing_columns(table, self._schema) if self._evolution == "refuse" else []
+            problems += new_column_problems(table, self._schema, self._evolution)
         return problems
 
     def _add_columns(self, change: Transaction) -> None:

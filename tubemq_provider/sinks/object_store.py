@@ -226,8 +226,8 @@ class ObjectStoreSink:
         """Remove files that the window's manifest does not list, and local staging directories."""
         self._local.tidy(window_id)
         # Listed before the manifest is read: whose files are in the list has noted his token.
-        data = list(self.storage.names(_data_of(window_id)))
-        aside = list(self.storage.names(_corrupt_of(window_id)))
+        data = list(self.storage.names(_data_of(window_id), at_work=True))
+        aside = list(self.storage.names(_corrupt_of(window_id), at_work=True))
         manifest = self._manifest(window_id)
         if manifest is None:
             return

@@ -72,6 +72,45 @@ def test_a_number_of_a_function_does_not_become_infinite(schema: str) -> None:
     assert "1e+39" in str(rows)
 
 
+def numbers(records: Any) -> Any:
+    """A function that gives numbers as they are in the bodies."""
+    cells = [None if body == b"-" else float(body) for body in records["value"].to_pylist()]
+    real = pa.array(cells)
+    columns = [real, real.cast(pa.float32()), real.cast(pa.int64(), safe=False)]
+    columns.append(pa.array([[cell] for cell in cells], pa.list_(pa.float64())))
+    return pa.RecordBatch.from_arrays(columns, ["d", "f", "n", "l"])
+
+
+def cells_of(rows: list[dict[str, Any]], name: str) -> list[Any]:
+    cells = [row[name] for row in rows]
+    return [cell[0] if isinstance(cell, list) else cell for cell in cells]
+
+
+@pytest.mark.parametrize("schema", ["d decimal(18,2)", "f decimal(18,2)", "l array<decimal(18,2)>"])
+def test_a_number_of_a_function_is_not_rounded_to_a_decimal(schema: str) -> None:
+    spec = {"format": "function", "function": f"{__name__}.numbers", "schema": schema}
+    sound = ["0.30000000000000004", "-0.57", "4.35", "0", "1234567.25", "-"]
+    rows, _ = decode(spec, [number.encode() for number in sound])
+    wanted = [Decimal(text) for text in ("0.30", "-0.57", "4.35", "0.00", "1234567.25")]
+    assert cells_of(rows, schema[0]) == [*wanted, None]
+    for bad in ("0.125", "-2.675", "1e-9", "1234.5678"):
+        with pytest.raises(pa.ArrowInvalid, match="more digits after the point than a decimal128"):
+            decode(spec, [b"-", bad.encode()])
+
+
+@pytest.mark.parametrize("schema", ["d boolean", "n boolean", "l array<boolean>"])
+def test_a_number_of_a_function_is_true_only_if_it_is_one(schema: str) -> None:
+    spec = {"format": "function", "function": f"{__name__}.numbers", "schema": schema}
+    rows, _ = decode(spec, [b"0", b"1", b"-"])
+    assert cells_of(rows, schema[0]) == [False, True, None]
+    for bad in ("2", "-1", "1e9"):
+        with pytest.raises(pa.ArrowInvalid, match="neither 0 nor 1"):
+            decode(spec, [b"1", bad.encode()])
+    if schema[0] != "n":
+        with pytest.raises(pa.ArrowInvalid, match="neither 0 nor 1"):
+            decode(spec, [b"nan"])
+
+
 def times(records: Any) -> Any:
     """A function whose columns are instants."""
     late = any(body == b"late" for body in records["value"].to_pylist())

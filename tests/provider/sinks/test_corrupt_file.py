@@ -71,3 +71,17 @@ def test_a_file_of_a_failed_read_is_closed(tmp_path: Path) -> None:
     with corrupt.into(LocalLocation(tmp_path), "b"):
         corrupt.add(Entry(1, b"y"))
     assert pq.read_table(tmp_path / "b")["position"].to_pylist() == [1]
+
+
+def test_a_disk_that_is_full_is_told_as_such(tmp_path: Path) -> None:
+    """The file is there, and its first bytes find no room."""
+    (tmp_path / "a").symlink_to("/dev/full")
+    corrupt = QuarantineFile()
+    with (
+        pytest.raises(OSError, match="No space left on device"),
+        corrupt.into(LocalLocation(tmp_path), "a"),
+    ):
+        corrupt.add(Entry(1, b"x"))
+    with corrupt.into(LocalLocation(tmp_path), "b"):
+        corrupt.add(Entry(2, b"y"))
+    assert pq.read_table(tmp_path / "b")["position"].to_pylist() == [2]

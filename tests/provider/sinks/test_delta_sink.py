@@ -156,6 +156,37 @@ def test_a_table_made_anew_does_not_believe_in_old_windows(sink: DeltaSink) -> N
     assert rows_of(sink.storage.url) == written_by("b")
 
 
+@pytest.mark.parametrize("commits", [0, 1, 4])
+@pytest.mark.parametrize("point", ["begun", "marker staged"])
+def test_a_table_made_anew_while_a_window_is_written_gets_nothing_of_it(
+    sink: DeltaSink, commits: int, point: str
+) -> None:
+    """delta-rs goes on from the commits that it knows: the window was in the new table, and its
+    marker with the old one, so that no later run could find it."""
+    place = sink.storage.url
+    publish(sink, plan_of(sink), "one")
+    publish(sink, plan_of(sink, 2), "two")
+    plan = plan_of(sink, 3)
+    staging = sink.begin(plan, "three")
+    stage(staging, "three")
+
+    def make_anew(reached: str) -> None:
+        if reached == point:
+            shutil.rmtree(Path(place) / "_delta_log")
+            for seq in range(commits):
+                publish(delta(place), plan_of(sink, 7 + seq), f"new-{seq}")
+
+    make_anew("begun")
+    with pytest.raises(TableChanged, match="made anew while a window was written"):
+        sink.publish(staging, plan, COUNTS, make_anew)
+    assert publish(sink, plan, "again").won
+    found = delta(place).marker(plan.window_id)
+    assert found is not None
+    assert found.plan == plan
+    new = (written_by(f"new-{seq}") for seq in range(commits))
+    assert rows_of(place) == sum(new, written_by("again"))
+
+
 def test_a_window_whose_marker_is_gone_is_not_written_again(sink: DeltaSink) -> None:
     plan = plan_of(sink)
     publish(sink, plan)

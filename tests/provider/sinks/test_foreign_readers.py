@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import signal
 import stat
 from collections import Counter
 from collections.abc import Iterator
@@ -15,9 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from tests.kit.forked import CONTEXT
 from tests.provider.sinks.openers import delta, object_store
 from tests.provider.sinks.suite import Row, rows_of, written_by
-from tests.provider.sinks.windows import COUNTS, ignore, plan_of, publish, stage
+from tests.provider.sinks.windows import CHILD_TIMEOUT, COUNTS, ignore, plan_of, publish, stage
 from tubemq_client import Partition
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.locations import LocalLocation
@@ -160,6 +163,38 @@ def test_files_are_copied_where_the_system_cannot_rename_them(
     else:
         files = DeltaTable(str(tmp_path / "lake")).to_pyarrow_table()
         assert sorted(files["value"].to_pylist()) == [b"a 0", b"a 1", b"a 2"]
+
+
+def _copy_and_die(kind: str, root: Path) -> None:
+    """A process that is killed in the middle of copying a file from another disk."""
+
+    def other_disk(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    def copy(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:100])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.rename, shutil.copyfile = other_disk, copy  # type: ignore[assignment]
+    sink = (delta if kind == "delta" else object_store)(str(root / "lake"), root / "work")
+    publish(sink, plan_of(sink))
+
+
+@pytest.mark.parametrize("kind", ["delta", "object_store"])
+def test_half_a_copy_of_a_killed_process_is_removed_by_the_next_try(
+    tmp_path: Path, kind: str
+) -> None:
+    child = CONTEXT.Process(target=_copy_and_die, args=(kind, tmp_path))
+    child.start()
+    child.join(CHILD_TIMEOUT)
+    assert child.exitcode == -signal.SIGKILL
+    sink = (delta if kind == "delta" else object_store)(str(tmp_path / "lake"), tmp_path / "work")
+    place = tmp_path / "lake" / ("windows" if kind == "delta" else "data")
+    assert [path.stat().st_size for path in place.rglob("*") if path.is_file()] == [100]
+    found = publish(sink, plan_of(sink))
+    sink.tidy(plan_of(sink).window_id)
+    files = {path.relative_to(tmp_path / "lake") for path in place.rglob("*") if path.is_file()}
+    assert files == {Path(name) for name in found.marker.files}
 
 
 def test_a_staging_root_that_cannot_serve_is_refused_with_the_way_out(tmp_path: Path) -> None:

@@ -339,6 +339,60 @@ def test_a_column_that_delta_must_be_told_of_is_refused(tmp_path: Path) -> None:
         publish(sink, 2, {**OLD, "at": pa.array([1, 2, 3], pa.timestamp("us"))})
 
 
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("how", ["renamed to 'remark'", "dropped"])
+def test_iceberg_takes_no_new_column_for_one_that_others_renamed_or_dropped(
+    tmp_path: Path, how: str, early: bool
+) -> None:
+    def opened() -> IcebergSink:
+        catalog = iceberg_catalog(tmp_path / "iceberg")
+        return IcebergSink("sales.orders", catalog=catalog, schema_evolution="add_columns")
+
+    def change(point: str = "marker staged") -> None:
+        if point != "marker staged":
+            return
+        table = opened()._existing_table()
+        with table.update_schema(allow_incompatible_changes=True) as update:
+            if how == "dropped":
+                update.delete_column("note")
+            else:
+                update.rename_column("note", "remark")
+
+    publish(opened(), 1, NEW)
+    columns = {**NEW, "note": [7, 8, 9]}
+    if early:
+        change()
+        with pytest.raises(ConfigError, match=f"column 'note' was {how}"):
+            opened().check_columns(schema_of(columns))
+    with pytest.raises(ConfigError, match=f"column 'note' was {how}"):
+        publish(opened(), 2, columns if early else NEW, ignore if early else change)
+    table = opened()._existing_table().scan().to_arrow()
+    assert table.num_rows == 3
+    if how != "dropped":
+        assert table["remark"].to_pylist() == NEW["note"].to_pylist()
+    assert publish(opened(), 2, {**OLD, "ours": [7, 8, 9]}).won
+    assert opened()._existing_table().scan(row_filter="ours = 8").to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("name", ["variant", "timestamp_ntz"])
+def test_a_column_may_be_called_as_a_type_that_readers_have_to_know(
+    tmp_path: Path, name: str
+) -> None:
+    columns = {**OLD, name: ["a", "b", "c"], "in": [[("k", {name: "a"})]] * 3}
+    columns["in"] = pa.array(columns["in"], pa.map_(pa.string(), pa.struct([(name, pa.string())])))
+    publish(DeltaSink(tmp_path / "grows"), 1, OLD)
+    assert publish(DeltaSink(tmp_path / "grows", schema_evolution="add_columns"), 2, columns).won
+    by = ["country"]
+    sink = DeltaSink(tmp_path / "begins", partition_by=by)
+    plan = plan_of(sink, end=0)
+    assert sink.publish(sink.begin(plan, "a"), plan, IngestCounts({"1:0": 0, "1:1": 0}), ignore).won
+    row = {"partition": "1:0", "country": "at", name: "a"}
+    schema = pa.schema([(column, pa.string()) for column in row])
+    write(DeltaSink(tmp_path / "begins", partition_by=by), 2, [row], schema)
+    for table in ("grows", "begins"):
+        assert not DeltaTable(tmp_path / table).protocol().reader_features
+
+
 @pytest.mark.parametrize("first", ["records", "none"])
 def test_instants_without_a_zone_in_a_map_leave_the_table_as_it_is(
     first: str, tmp_path: Path
