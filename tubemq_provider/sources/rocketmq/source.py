@@ -207,17 +207,31 @@ class StoreTime:
     def resolve(self, instant: datetime) -> Resolved:
         """Offset by queue key. Raises `WindowNotReady`."""
         found = self.source._boundaries_at(instant, self.grace)  # noqa: SLF001 - one thing in two names
-        self._refuse_unflushed(instant, found)
+        ends = self.source.ends("stable")
+        self._refuse_unflushed(instant, found, ends)
+        # A broker that has gone between the looks may come back without what was not on its disk.
+        gone = {
+            queue: ends.away.get(queue, "its broker has gone")
+            for queue in found.keys() - ends.keys()
+        }
         return Resolved(
-            {queue.key: boundary.offset for queue, boundary in found.items()},
-            unknown={queue.key: reason for queue, reason in found.away.items()},
-            eroded={queue.key: 0 for queue, boundary in found.items() if boundary.eroded},
+            {queue.key: found[queue].offset for queue in found if queue not in gone},
+            unknown={queue.key: reason for queue, reason in {**found.away, **gone}.items()},
+            eroded={
+                queue.key: 0
+                for queue, boundary in found.items()
+                if boundary.eroded and queue not in gone
+            },
         )
 
-    def _refuse_unflushed(self, instant: datetime, found: Mapping[Queue, TimeBoundary]) -> None:
+    def _refuse_unflushed(
+        self,
+        instant: datetime,
+        found: Mapping[Queue, TimeBoundary],
+        ends: Mapping[Queue, QueueEnds],
+    ) -> None:
         """A host that dies takes back what is not on its disk, and gives out its offsets again: a
         boundary behind it would have records that are stored after the instant before it."""
-        ends = self.source.ends("stable")
         lines = [
             f"\n  - partition {queue.key}: it is at {boundary.offset}, the stable end is at "
             f"{ends[queue].max_offset}"
