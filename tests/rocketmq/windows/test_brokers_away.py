@@ -140,6 +140,23 @@ def test_a_queue_that_is_taken_from_its_topic_is_no_broker_that_is_away(rocketmq
         assert sum(map(len, reader.read(SPACE.range(queue, 0, 1)))) == 1
 
 
+def test_a_topic_that_is_made_write_only_is_waited_for(rocketmq, topic) -> None:
+    """A window that is planned, or under way, ends with what a retry cures; the next one leaves the
+    queues to later ones."""
+    topic.produce(20)
+    queue = SPACE.partition("orders", "broker-a:1")
+    with Admin(rocketmq.settings) as admin, QueueReader(rocketmq.settings, "g") as reader:
+        admin.create_topic("orders", queues=2, perm=2, broker="broker-a")
+        with pytest.raises(errors.ConnectError, match="made write-only") as caught:
+            list(reader.read(SPACE.range(queue, 0, 5)))
+        away = topic.run()
+        admin.create_topic("orders", queues=2, perm=6, broker="broker-a")
+
+    assert caught.value.retriable
+    assert (away.total, topic.run().total) == (10, 10)
+    topic.check()
+
+
 def test_a_window_of_time_beside_another_waits_for_brokers_that_restart(rocketmq, topic) -> None:
     start = datetime.now(UTC)
     topic.produce(20)

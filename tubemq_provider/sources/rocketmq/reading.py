@@ -23,6 +23,8 @@ __all__ = ["QueueReader", "Witness", "anchor_of", "reader_group"]
 
 _STORE_TIME: Final = struct.Struct(">q")
 _NO_TOPIC: Final = 17
+_NOT_READABLE: Final = "pulling message is forbidden"
+"""What brokers say of a topic (or of themselves) without the right to be read, whoever asks."""
 
 
 def reader_group(group: str) -> str:
@@ -113,9 +115,15 @@ class QueueReader(AbstractContextManager["QueueReader"]):
 def _registered() -> Iterator[None]:
     """What a plan or a position names has been there: a topic that name servers do not know has no
     broker that is registered now, and has one again after a restart. So may a queue that its broker
-    has no more, and windows that are planned anew leave it out."""
+    has no more, or lets nobody read, and windows that are planned anew leave it out."""
     try:
         yield
+    except errors.NoPermission as error:
+        if _NOT_READABLE not in error.detail:
+            raise
+        raise errors.ConnectError(
+            f"the topic or its broker has been made write-only (perm, brokerPermission): {error}"
+        ) from error
     except errors.UnknownTopic as error:
         told = (
             "no broker of the topic is registered now"
