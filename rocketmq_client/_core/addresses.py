@@ -29,7 +29,7 @@ STALE = (
     errors.NetworkError,
     errors.NotLeader,
     errors.UnknownTopic,
-    errors.NoPermission,
+    errors.TopicForbids,
     errors.ConfigError,
 )
 """How a question fails that went where the topic was: by an address that is none any more, by a

@@ -44,7 +44,7 @@ __all__ = ["Sending"]
 
 _NOT_STORED = (errors.ConnectError, errors.Busy, errors.NotLeader)
 _UNKNOWN = (errors.ConnectionLost, errors.RpcTimeout, errors.BrokerFailure)
-_ELSEWHERE = (errors.UnknownTopic, errors.NoPermission)
+_ELSEWHERE = (errors.UnknownTopic, errors.TopicForbids)
 """Not stored, either: the broker does not have the queue, or takes nothing for it, any more."""
 _NOT_SENT = (errors.UnknownTopic, errors.ConfigError, errors.ConnectError)
 """How a send without a receipt fails that has not left: no such queue, or nobody at its address."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rocketmq_client import Admin, PullConsumer, Queue, errors
+from rocketmq_client import Admin, Metadata, PullConsumer, Queue, errors
 from tests.rocketmq.windows.child import GROUP
 from tests.rocketmq.windows.topics import ALL
 from tubemq_provider.sources.rocketmq.reading import QueueReader
@@ -155,6 +155,29 @@ def test_a_topic_that_is_made_write_only_is_waited_for(rocketmq, topic) -> None:
     assert caught.value.retriable
     assert (away.total, topic.run().total) == (10, 10)
     topic.check()
+
+
+def test_a_topic_that_is_made_write_only_while_a_window_is_planned_is_away(
+    rocketmq, topic, monkeypatch
+) -> None:
+    topic.produce(20)
+    topic.run()
+    rocketmq.hold_flush(broker="broker-a")  # so that records are pulled for the stable end
+    topic.produce(20)
+    looked = Metadata.topic
+
+    def look(client, name):
+        found = looked(client, name)
+        with Admin(rocketmq.settings) as admin:
+            admin.create_topic("orders", queues=2, perm=2, broker="broker-a")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Metadata, "topic", look)
+        result = topic.run()
+    assert result.total == 10
+    assert set(result.absent) == {"broker-a:0", "broker-a:1"}
+    assert "pulling message is forbidden" in result.absent["broker-a:0"]
 
 
 def test_a_window_of_time_beside_another_waits_for_brokers_that_restart(rocketmq, topic) -> None:

@@ -23,8 +23,6 @@ __all__ = ["QueueReader", "Witness", "anchor_of", "reader_group"]
 
 _STORE_TIME: Final = struct.Struct(">q")
 _NO_TOPIC: Final = 17
-_NOT_READABLE: Final = "pulling message is forbidden"
-"""What brokers say of a topic (or of themselves) without the right to be read, whoever asks."""
 
 
 def reader_group(group: str) -> str:
@@ -118,9 +116,7 @@ def _registered() -> Iterator[None]:
     has no more, or lets nobody read, and windows that are planned anew leave it out."""
     try:
         yield
-    except errors.NoPermission as error:
-        if _NOT_READABLE not in error.detail:
-            raise
+    except errors.TopicForbids as error:
         raise errors.ConnectError(
             f"the topic or its broker has been made write-only (perm, brokerPermission): {error}"
         ) from error
