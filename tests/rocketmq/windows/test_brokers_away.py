@@ -180,6 +180,30 @@ def test_a_topic_that_is_made_write_only_while_a_window_is_planned_is_away(
     assert "pulling message is forbidden" in result.absent["broker-a:0"]
 
 
+def test_a_topic_of_which_no_queue_can_be_read_is_waited_for(rocketmq, topic) -> None:
+    """One broker is write-only, the other one away; a boundary of time would have no queues."""
+    start = datetime.now(UTC)
+    topic.produce(20)
+    end = datetime.now(UTC)
+    time.sleep(3.2)
+    with Admin(rocketmq.settings) as admin:
+        admin.create_topic("orders", queues=2, perm=2, broker="broker-a")
+        rocketmq.kill_broker("broker-b")
+        for between in (None, (start, end)):
+            with pytest.raises(errors.UnknownTopic, match="no queue that can be read now"):
+                topic.run(between=between)
+        rocketmq.start_broker("broker-b")
+        admin.create_topic("orders", queues=2, perm=6, broker="broker-a")
+        topic.run("first")
+        topic.produce(20)
+        admin.create_topic("orders", queues=2, perm=2)
+        with pytest.raises(WindowNotReady, match="none that lets it be read"):
+            topic.run("second")
+        admin.create_topic("orders", queues=2, perm=6)
+    assert topic.run("second").total == 20
+    topic.check()
+
+
 def test_a_window_of_time_beside_another_waits_for_brokers_that_restart(rocketmq, topic) -> None:
     start = datetime.now(UTC)
     topic.produce(20)

@@ -19,10 +19,11 @@ from rocketmq_client.sync import Metadata, RangeReader
 from tubemq_client.model import Anchor
 from tubemq_provider.sources.base import Keep, MissingRange, RecordBatches
 
-__all__ = ["QueueReader", "Witness", "anchor_of", "reader_group"]
+__all__ = ["NO_TOPIC", "QueueReader", "Witness", "anchor_of", "reader_group"]
 
 _STORE_TIME: Final = struct.Struct(">q")
-_NO_TOPIC: Final = 17
+NO_TOPIC: Final = 17
+"""A topic that name servers do not know."""
 
 
 def reader_group(group: str) -> str:
@@ -123,7 +124,7 @@ def _registered() -> Iterator[None]:
     except errors.UnknownTopic as error:
         told = (
             "no broker of the topic is registered now"
-            if error.code == _NO_TOPIC
+            if error.code == NO_TOPIC
             else "the topic has been given fewer queues (readQueueNums)"
         )
         raise errors.ConnectError(f"{told}: {error}") from error

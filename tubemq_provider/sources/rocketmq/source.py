@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from rocketmq_client import errors
+from rocketmq_client import TopicRoute, errors
 from rocketmq_client.config import ClientConfig
 from rocketmq_client.model import (
     ClientSettings,
@@ -27,7 +27,7 @@ from rocketmq_client.model import (
 from rocketmq_client.sync import Metadata, PullConsumer, RangeReader
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sources.base import End, Keep, RecordReader
-from tubemq_provider.sources.rocketmq.reading import QueueReader, Witness, reader_group
+from tubemq_provider.sources.rocketmq.reading import NO_TOPIC, QueueReader, Witness, reader_group
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.sources.telling import tell_brokers
 from tubemq_provider.sources.topic import TopicSource
@@ -84,7 +84,7 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
         queues whose brokers answer; `away` has those of brokers that are in the route and do not.
         """
         with self._asking() as client:
-            route = client.topic(self._topic)
+            route = self._readable(client)
             return client.reachable_ends(self._topic, stable=which == "stable", route=route)
 
     def starts(self) -> Mapping[Queue, int]:
@@ -166,10 +166,20 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
     def _asking(self) -> Metadata:
         return Metadata(self._settings, group=reader_group(self._group))
 
+    def _readable(self, client: Metadata) -> TopicRoute:
+        """The topic's route. One whose brokers are write-only or away, and that so has no queue to
+        read, is as one that name servers do not know: there may be some again."""
+        route = client.topic(self._topic)
+        if not route.readable():
+            raise errors.UnknownTopic(
+                NO_TOPIC, f"topic {self._topic!r} has no queue that can be read now"
+            )
+        return route
+
     def _boundaries_at(self, instant: datetime, grace: timedelta) -> Reachable[TimeBoundary]:
         try:
             with self._asking() as client:
-                route = client.topic(self._topic)
+                route = self._readable(client)
                 return client.boundary_at(
                     self._topic,
                     milliseconds_of(instant),
