@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from rocketmq_client import TopicRoute, errors
+from rocketmq_client import errors
 from rocketmq_client.config import ClientConfig
 from rocketmq_client.model import (
     ClientSettings,
@@ -44,6 +44,7 @@ __all__ = ["CONFIG", "RocketMQSource", "StoreTime", "milliseconds_of", "open_sou
 CONFIG: Final = ClientConfig
 """What a user may say of a cluster: the client's own options."""
 
+Found = TypeVar("Found")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _GRACE: Final = timedelta(seconds=2)
 """How long after an instant a broker's clock must be before a boundary there is final."""
@@ -84,8 +85,9 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
         queues whose brokers answer; `away` has those of brokers that are in the route and do not.
         """
         with self._asking() as client:
-            route = self._readable(client)
-            return client.reachable_ends(self._topic, stable=which == "stable", route=route)
+            route = client.topic(self._topic)
+            found = client.reachable_ends(self._topic, stable=which == "stable", route=route)
+        return self._refuse_none(found)
 
     def starts(self) -> Mapping[Queue, int]:
         """The first offset that is still held, of each queue."""
@@ -166,20 +168,19 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
     def _asking(self) -> Metadata:
         return Metadata(self._settings, group=reader_group(self._group))
 
-    def _readable(self, client: Metadata) -> TopicRoute:
-        """The topic's route. One whose brokers are write-only or away, and that so has no queue to
-        read, is as one that name servers do not know: there may be some again."""
-        route = client.topic(self._topic)
-        if not route.readable():
+    def _refuse_none(self, found: Reachable[Found]) -> Reachable[Found]:
+        """A topic whose brokers are write-only or away, and that so has no queue to read, is as one
+        that name servers do not know: there may be some again."""
+        if not (found or found.away):
             raise errors.UnknownTopic(
                 NO_TOPIC, f"topic {self._topic!r} has no queue that can be read now"
             )
-        return route
+        return found
 
     def _boundaries_at(self, instant: datetime, grace: timedelta) -> Reachable[TimeBoundary]:
         try:
             with self._asking() as client:
-                route = self._readable(client)
+                route = client.topic(self._topic)
                 return client.boundary_at(
                     self._topic,
                     milliseconds_of(instant),
@@ -217,6 +218,7 @@ class StoreTime:
     def resolve(self, instant: datetime) -> Resolved:
         """Offset by queue key. Raises `WindowNotReady`."""
         found = self.source._boundaries_at(instant, self.grace)  # noqa: SLF001 - one thing in two names
+        self.source._refuse_none(found)  # noqa: SLF001
         ends = self.source.ends("stable")
         self._refuse_unflushed(instant, found, ends)
         # A broker that has gone between the looks may come back without what was not on its disk.
