@@ -11,6 +11,7 @@ or an engine judges both sources by one tree. Refusals are RocketMQ's own::
     ├── ServerError                 the server refused; `code` is RocketMQ's
     │   ├── UnknownTopic            17, or a queue that the topic does not have
     │   ├── NoPermission            16, and 1 with an access-control exception (4.x)
+    │   ├── TopicForbids            16 of a topic that is write-only or read-only
     │   ├── UnknownGroup            24, 26           ├── IllegalRequest      13, 23, 25, 29
     │   ├── Unsupported             3                ├── NotFound            22
     │   ├── Busy                    2, 14, 215       ├── NotLeader           501
@@ -72,6 +73,7 @@ __all__ = [
     "ServerError",
     "TimeNotFinal",
     "TlsError",
+    "TopicForbids",
     "UnknownGroup",
     "UnknownTopic",
     "Unsupported",
@@ -86,6 +88,13 @@ RocketMQError = TubeMQError
 
 class NoPermission(NotAuthorized):
     """Access control refuses: the keys, the signature, or the right to this topic or group."""
+
+
+class TopicForbids(ServerError):
+    """The topic, or its broker, was made write-only or read-only (`perm`, `brokerPermission`),
+    whoever asks. Operators take brokers out of service so, for a while."""
+
+    retriable = True
 
 
 class UnknownGroup(ServerError):
@@ -165,16 +174,19 @@ _BY_CODE: dict[int, type[ServerError]] = {
 _SIGNS: tuple[tuple[str, type[ServerError]], ...] = (
     ("AclException", NoPermission),
     ("queueId[", UnknownTopic),
+    ("pulling message is forbidden", TopicForbids),
+    ("sending message is forbidden", TopicForbids),
 )
-"""What a remark of codes 1 and 29 says more exactly than the code, the first that occurs."""
+"""What a remark of codes 1, 16 and 29 says more exactly than the code, the first that occurs."""
 
 
 def for_code(code: int, remark: str = "", *, where: str = "") -> ServerError:
     """The exception for a response code; unknown codes give a plain `ServerError`.
 
-    Code 1 stands for anything in 4.x and 29 for any bad argument in 5.x: their remarks decide.
+    Code 1 stands for anything in 4.x, 29 for any bad argument in 5.x, and 16 also for a topic that
+    was made write-only: their remarks decide.
     """
     cls = _BY_CODE.get(code, ServerError)
-    if code in {1, 29}:
+    if code in {1, 16, 29}:
         cls = next((found for sign, found in _SIGNS if sign in remark), cls)
     return cls(code, remark, where=where)

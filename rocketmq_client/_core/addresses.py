@@ -9,18 +9,52 @@ Source: `docs/rocketmq-protocol/exact-ranges.md#what-an-answer-means`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rocketmq_client import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rocketmq_client._core.cluster import Cluster
+    from rocketmq_client._wire.bodies import TopicRoute
     from rocketmq_client.model import Address, Queue
     from tubemq_client._core.effects import Conversation
 
-__all__ = ["AddressFinder"]
+__all__ = ["STALE", "AddressFinder", "on_route"]
+
+Answer = TypeVar("Answer")
+
+STALE = (
+    errors.NetworkError,
+    errors.NotLeader,
+    errors.UnknownTopic,
+    errors.TopicForbids,
+    errors.ConfigError,
+)
+"""How a question fails that went where the topic was: by an address that is none any more, by a
+broker that has no such queue or lets nobody use it, or by a queue that the kept route lacks."""
+
+
+def on_route(
+    cluster: Cluster,
+    topic: str,
+    ask: Callable[[TopicRoute], Conversation[Answer]],
+    stale: tuple[type[errors.RocketMQError], ...] = STALE,
+) -> Conversation[Answer]:
+    """What `ask` gives on the route that is kept; asked once more if that fails as a `stale` one
+    does and the topic has moved since. After all of `STALE` only what may be done twice."""
+    route = yield from cluster.route(topic)
+    try:
+        return (yield from ask(route))
+    except stale:
+        try:
+            now = yield from cluster.route(topic, fresh=True)
+        except errors.RocketMQError:
+            now = route
+        if now == route:
+            raise
+    return (yield from ask(now))
 
 
 class AddressFinder:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_client import errors
-from rocketmq_client._core.ends import require_address
+from rocketmq_client._core.ends import require_address, select_queues
 from rocketmq_client._core.pulling import number, pull_request
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.bodies import heartbeat_body, parse_members
@@ -50,7 +50,9 @@ def commit_offset(
     cluster: Cluster, route: TopicRoute, queue: Queue, group: str, offset: int
 ) -> Conversation[None]:
     """Tell the broker that the group goes on at `offset`. One of 5.x refuses that for a group which
-    it does not know, and gets to know it by a pull."""
+    it does not know, and gets to know it by a pull. Raises `errors.ConfigError` for a queue that
+    the route lacks."""
+    select_queues(route, [queue])
     fields = {
         "consumerGroup": group,
         "topic": queue.topic,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from rocketmq_client import errors
+from rocketmq_client._core.addresses import on_route
 from rocketmq_client._core.outgoing import (
     MOST_IN_A_BATCH,
     check_in_batch,
@@ -43,8 +44,10 @@ __all__ = ["Sending"]
 
 _NOT_STORED = (errors.ConnectError, errors.Busy, errors.NotLeader)
 _UNKNOWN = (errors.ConnectionLost, errors.RpcTimeout, errors.BrokerFailure)
-_ELSEWHERE = (errors.UnknownTopic, errors.NoPermission)
+_ELSEWHERE = (errors.UnknownTopic, errors.TopicForbids)
 """Not stored, either: the broker does not have the queue, or takes nothing for it, any more."""
+_NOT_SENT = (errors.UnknownTopic, errors.ConfigError, errors.ConnectError)
+"""How a send without a receipt fails that has not left: no such queue, or nobody at its address."""
 _NOWHERE = (errors.UnknownTopic, errors.ConfigError, errors.NetworkError, *_NOT_STORED, *_UNKNOWN)
 """How a look for a queue fails while the topic's brokers, or the name servers, are away."""
 
@@ -92,8 +95,14 @@ class Sending:
     ) -> Conversation[None]:
         """Send one record and ask for no answer: nothing tells whether it was stored."""
         outgoing = self._single(topic, message)
-        route = yield from self.cluster.route(topic)
-        chosen = self._choose(route, queue, frozenset())
+
+        def post(route: TopicRoute) -> Conversation[None]:
+            chosen = self._choose(route, queue, frozenset())
+            yield from self._post(route, chosen, outgoing)
+
+        yield from on_route(self.cluster, topic, post, _NOT_SENT)
+
+    def _post(self, route: TopicRoute, chosen: Queue, outgoing: _Outgoing) -> Conversation[None]:
         fields = yield from self._fields(outgoing, chosen)
         address = route.brokers[chosen.broker].master
         assert address is not None, "writable queues have a master"

@@ -52,15 +52,17 @@ class Producer(AsyncClient):
         tags: str | None = None,
         keys: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        flag: int = 0,
         queue: Queue | None = None,
     ) -> SendReceipt:
-        """Send one record, to `queue` or to the topic's queues in turn.
+        """Send one record, to `queue` or to the topic's queues in turn. `flag` is the application's
+        own.
 
         Raises `errors.UnknownTopic`, `errors.ConfigError` (too large, not writable), and
         `errors.NetworkError` when it is unknown whether it was stored.
         """
         words = (keys,) if isinstance(keys, str) else tuple(keys)
-        message = OutgoingMessage(body, tags, words, dict(properties or {}))
+        message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
         return await self._driver.run(self._sending.send(topic, message, queue))
 
     async def send_batch(

@@ -11,6 +11,7 @@ import time
 from typing import Any, Final, cast
 
 from rocketmq_client import errors
+from rocketmq_client._wire import codes
 from rocketmq_client._wire.codec import ROCKETMQ
 from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client._wire.json_text import read_json
@@ -56,12 +57,26 @@ async def _entries(address: Address, settings: ClientSettings) -> Command:
 
 
 def _living(answer: Command, now_ms: int) -> dict[str, dict[str, Any]]:
-    if answer.code != 0:
-        return {}
+    if answer.code == codes.QUERY_NOT_FOUND:
+        return {}  # no node has ever written there
+    if answer.code != codes.SUCCESS:
+        raise errors.for_code(answer.code, answer.remark or "", where="the registry")
     table = read_json(answer.body, "the registry").get("table") or {}
-    entries = {name: read_json(text.encode(), "an entry") for name, text in table.items()}
+    found = {name: _entry(text) for name, text in table.items()}
     return {
         name: entry
-        for name, entry in sorted(entries.items())
-        if isinstance(entry.get("ts"), int) and now_ms - entry["ts"] <= STALE_MS
+        for name, entry in sorted(found.items())
+        if name.isprintable() and entry and now_ms - entry["ts"] <= STALE_MS
     }
+
+
+def _entry(text: object) -> dict[str, Any]:
+    """What a node has written of itself; nothing for what is of no node, as everybody who reaches a
+    name server may write there."""
+    try:
+        entry = read_json(str(text).encode(), "an entry")
+    except errors.ProtocolViolation:
+        return {}
+    kinds = {"addr": str, "clients": int, "ts": int}
+    is_whole = all(type(entry.get(name)) is kind for name, kind in kinds.items())
+    return entry if is_whole and str(entry["addr"]).isprintable() else {}

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from rocketmq_client._core.ends import require_address, select_queues
+from rocketmq_client._core.addresses import on_route
+from rocketmq_client._core.ends import require_address
 from rocketmq_client._core.groups import (
     commit_offset,
     committed_offset,
@@ -22,12 +23,15 @@ from rocketmq_client._core.pulling import pull, subscription_of
 from rocketmq_client.sync._base import BlockingClient
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rocketmq_client._wire.bodies import Subscription, TopicRoute
     from rocketmq_client.model import Address, ClientSettings, PullResult, Queue
+    from tubemq_client._core.effects import Conversation
 
 __all__ = ["PullConsumer"]
+
+Answer = TypeVar("Answer")
 
 
 class PullConsumer(BlockingClient):
@@ -60,10 +64,10 @@ class PullConsumer(BlockingClient):
     ) -> PullResult:
         """One pull from `offset`. With `wait_ms` the broker holds it at the queue's end until a
         record arrives, up to 5 s longer than asked; then the status is "nothing" or "filtered"."""
-        route = self._route(queue.topic)
         subscription = subscription_of(queue.topic, tags, sql)
-        return self._driver.run(
-            pull(
+        return self._asked(
+            queue,
+            lambda route: pull(
                 self._cluster,
                 require_address(route, queue.broker),
                 queue,
@@ -72,19 +76,20 @@ class PullConsumer(BlockingClient):
                 max_records,
                 subscription=subscription,
                 wait_ms=wait_ms,
-            )
+            ),
         )
 
     def committed(self, queue: Queue) -> int | None:
         """What the group committed, None if it never did (4.x: 0 on queues that begin at 0)."""
-        route = self._route(queue.topic)
-        return self._driver.run(committed_offset(self._cluster, route, queue, self.group))
+        return self._asked(
+            queue, lambda route: committed_offset(self._cluster, route, queue, self.group)
+        )
 
     def commit(self, queue: Queue, offset: int) -> None:
         """Tell the broker that the group goes on at `offset`; any number is taken."""
-        route = self._route(queue.topic)
-        select_queues(route, [queue])
-        self._driver.run(commit_offset(self._cluster, route, queue, self.group, offset))
+        self._asked(
+            queue, lambda route: commit_offset(self._cluster, route, queue, self.group, offset)
+        )
 
     def join(self, subscriptions: Sequence[Subscription]) -> None:
         """Heartbeat to the brokers of these topics as a member of the group."""
@@ -107,6 +112,9 @@ class PullConsumer(BlockingClient):
         masters = self._route(topic).masters()
         address = masters[min(masters)]
         return self._driver.run(members(self._cluster, address, self.group))
+
+    def _asked(self, queue: Queue, ask: Callable[[TopicRoute], Conversation[Answer]]) -> Answer:
+        return self._driver.run(on_route(self._cluster, queue.topic, ask))
 
     def _route(self, topic: str, *, fresh: bool = False) -> TopicRoute:
         return self._driver.run(self._cluster.route(topic, fresh=fresh))

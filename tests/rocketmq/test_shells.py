@@ -94,6 +94,10 @@ def test_queues_and_ranges() -> None:
     ("code", "remark", "kind"),
     [
         (1, "org.apache.rocketmq.acl.common.AclException: no", errors.NoPermission),
+        (16, "check signature failed.", errors.NoPermission),
+        (16, "the topic[a] pulling message is forbidden", errors.TopicForbids),
+        (16, "the broker[a] sending message is forbidden", errors.TopicForbids),
+        (16, "the broker[a] sending transaction message is forbidden", errors.NoPermission),
         (1, "queueId[9] is illegal, topic:[t]", errors.UnknownTopic),
         (29, "queueId[9] is illegal, topic:[t]", errors.UnknownTopic),
         (29, "topic too long", errors.IllegalRequest),

@@ -243,10 +243,17 @@ class RocketMQHook(BaseHook):
                 yield from batch.messages()
 
     def produce(self, topic: str, records: Iterable[OutgoingMessage]) -> Iterator[SendReceipt]:
-        """Send records, yielding receipts in their order."""
+        """Send records one by one, delayed ones too, yielding receipts in their order."""
         with Producer(self.get_settings()) as client:
             for record in records:
-                yield from client.send_batch(topic, [record])
+                yield client.send(
+                    topic,
+                    record.body,
+                    tags=record.tags,
+                    keys=record.keys,
+                    properties=record.properties,
+                    flag=record.flag,
+                )
 
     def test_connection(self) -> tuple[bool, str]:
         """Ask a name server which brokers there are, and each master for a sign of life."""

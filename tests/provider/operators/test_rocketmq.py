@@ -240,6 +240,20 @@ def test_the_hook_looks_reads_and_sends(rocketmq) -> None:
     assert hook.group_offsets("orders", "lake")[queue] == 1
 
 
+def test_the_hook_sends_records_one_by_one(rocketmq) -> None:
+    """Brokers pack no batch, and deliver at once what a batch has to be delivered later."""
+    from rocketmq_client import OutgoingMessage, QueueRange
+
+    hook = RocketMQHook()
+    later = OutgoingMessage(b"later", properties={"DELAY": "1"})
+    large = OutgoingMessage(bytes(5_000_000), "t", ("k",), {"n": "1"}, 7)
+    receipts = list(hook.produce("orders", [later, large]))
+    at = QueueRange(receipts[1].queue, receipts[1].offset, receipts[1].offset + 1)
+    (found,) = hook.read_range(at)
+    assert (found.body, found.tags, found.keys, found.flag) == (bytes(5_000_000), "t", ("k",), 7)
+    assert found.properties["n"] == "1"
+
+
 def test_a_connection_is_judged_at_once_and_shows_no_secret(monkeypatch) -> None:
     connection = {"conn_type": "rocketmq", "host": "", "password": "hidden", "schema": "x"}
     monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", json.dumps(connection))

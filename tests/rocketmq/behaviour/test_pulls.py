@@ -8,6 +8,7 @@ import time
 import pytest
 
 from rocketmq_client import OutgoingMessage, Queue, QueueRange, Subscription, errors
+from rocketmq_client.embedded import EmbeddedRocketMQ
 from tests.rocketmq.shells import Shell
 from tests.rocketmq.sites import Site
 
@@ -205,3 +206,38 @@ def test_topics_come_and_go(shell: Shell, site: Site) -> None:
         assert admin.broker_config("broker-a")["brokerName"] == "broker-a"
         with pytest.raises(errors.ConfigError, match="known: broker-a"):
             admin.runtime_info("broker-z")
+
+
+def test_a_broker_that_comes_back_is_found_at_once(shell: Shell) -> None:
+    """The route that was kept while it was away is good for half a minute more."""
+    queue = Queue("broker-b", "orders", 0)
+    with (
+        EmbeddedRocketMQ(topics={"orders": 1}, brokers=2) as mq,
+        shell.PullConsumer(mq.settings, group="g") as consumer,
+        shell.Producer(mq.settings) as producer,
+    ):
+        mq.kill_broker("broker-b")
+        producer.send("orders", b"a")
+        assert consumer.queues("orders") == [Queue("broker-a", "orders", 0)]
+        with pytest.raises(errors.ConnectError, match="'broker-b' is not in the route"):
+            consumer.pull(queue, 0)
+        mq.start_broker("broker-b")
+        producer.send_one_way("orders", OutgoingMessage(b"b"), queue=queue)
+        assert [m.body for m in consumer.pull(queue, 0, wait_ms=5_000).messages] == [b"b"]
+        consumer.commit(queue, 1)
+        assert consumer.committed(queue) == 1
+
+
+def test_a_queue_that_is_added_is_committed_at_once(shell: Shell) -> None:
+    with (
+        EmbeddedRocketMQ(topics={"orders": 1}) as mq,
+        shell.PullConsumer(mq.settings, group="g") as consumer,
+        shell.Admin(mq.settings) as admin,
+    ):
+        assert len(consumer.queues("orders")) == 1
+        admin.create_topic("orders", queues=2)
+        added = Queue("broker-a", "orders", 1)
+        consumer.commit(added, 3)
+        assert consumer.committed(added) == 3
+        with pytest.raises(errors.ConfigError, match="broker-a:2 is no queue"):
+            consumer.commit(Queue("broker-a", "orders", 2), 3)

@@ -214,7 +214,7 @@ def test_a_record_whose_fate_is_unknown_is_sent_again_only_if_asked() -> None:
     "refusal",
     [
         errors.UnknownTopic(29, "queueId[1] is illegal, topic:[orders]"),
-        errors.NoPermission(16, "the broker[a] sending message is forbidden"),
+        errors.TopicForbids(16, "the broker[a] sending message is forbidden"),
     ],
     ids=["a queue that was taken away", "a broker that is not written to any more"],
 )

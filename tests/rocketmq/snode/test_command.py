@@ -7,13 +7,17 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
 
 from rocketmq_client import ClientSettings, Credentials, Producer, errors
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from rocketmq_client.embedded.replies import Refused
+from rocketmq_client.model import address_text
 from rocketmq_client.snode import SnodeSettings
+from rocketmq_client.snode.command import main
 from rocketmq_client.snode.options import read_options
 from rocketmq_client.snode.registry import known_nodes
 from tests.rocketmq.snode.raw import eventually
@@ -202,3 +206,34 @@ def test_wrong_options_end_it_with_words() -> None:
 
     assert answer.returncode == 2
     assert "name_servers" in answer.stderr
+
+
+def test_entries_of_strangers_are_not_listed(rocketmq, capsys) -> None:
+    """Everybody who reaches a name server may write there, whatever it is."""
+    now = time.time_ns() // 1_000_000
+    entry = {"addr": "10.0.0.5:11911", "clients": 2, "ts": now}
+    wrong: list[Any] = [
+        *(dict(entry, addr=7), dict(entry, addr="x\x1b[2J"), dict(entry, clients="2")),
+        *(dict(entry, ts=True), {"ts": now}, [], "a word", 3),
+    ]
+    entries = {"mine": json.dumps(entry), "e\nvil": json.dumps(entry), "none": "{"}
+    entries |= {f"wrong-{number}": json.dumps(said) for number, said in enumerate(wrong)}
+    where = address_text(rocketmq.name_server)
+
+    assert (main(["list", where]), capsys.readouterr()) == (0, ("", ""))
+    rocketmq._name_server._entries["SNODE_CONFIG"] = entries
+    assert main(["list", where]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("mine 10.0.0.5:11911 clients=2 age=")
+    assert out.count("\n") == 1
+
+
+def test_a_name_server_that_lets_nobody_look_has_not_said_that_there_are_no_nodes(
+    rocketmq, monkeypatch, capsys
+) -> None:
+    def refuse(request):
+        raise Refused(16, "no right to look")
+
+    monkeypatch.setitem(rocketmq._name_server._handlers, 219, refuse)
+    assert main(["list", address_text(rocketmq.name_server)]) == 1
+    assert "no right to look" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rocketmq_client import Admin, PullConsumer, Queue, errors
+from rocketmq_client import Admin, Metadata, PullConsumer, Queue, errors
 from tests.rocketmq.windows.child import GROUP
 from tests.rocketmq.windows.topics import ALL
 from tubemq_provider.sources.rocketmq.reading import QueueReader
@@ -138,6 +138,70 @@ def test_a_queue_that_is_taken_from_its_topic_is_no_broker_that_is_away(rocketmq
             list(reader.read(SPACE.range(queue, 0, 1)))
         admin.create_topic("orders", queues=2)
         assert sum(map(len, reader.read(SPACE.range(queue, 0, 1)))) == 1
+
+
+def test_a_topic_that_is_made_write_only_is_waited_for(rocketmq, topic) -> None:
+    """A window that is planned, or under way, ends with what a retry cures; the next one leaves the
+    queues to later ones."""
+    topic.produce(20)
+    queue = SPACE.partition("orders", "broker-a:1")
+    with Admin(rocketmq.settings) as admin, QueueReader(rocketmq.settings, "g") as reader:
+        admin.create_topic("orders", queues=2, perm=2, broker="broker-a")
+        with pytest.raises(errors.ConnectError, match="made write-only") as caught:
+            list(reader.read(SPACE.range(queue, 0, 5)))
+        away = topic.run()
+        admin.create_topic("orders", queues=2, perm=6, broker="broker-a")
+
+    assert caught.value.retriable
+    assert (away.total, topic.run().total) == (10, 10)
+    topic.check()
+
+
+def test_a_topic_that_is_made_write_only_while_a_window_is_planned_is_away(
+    rocketmq, topic, monkeypatch
+) -> None:
+    topic.produce(20)
+    topic.run()
+    rocketmq.hold_flush(broker="broker-a")  # so that records are pulled for the stable end
+    topic.produce(20)
+    looked = Metadata.topic
+
+    def look(client, name):
+        found = looked(client, name)
+        with Admin(rocketmq.settings) as admin:
+            admin.create_topic("orders", queues=2, perm=2, broker="broker-a")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Metadata, "topic", look)
+        result = topic.run()
+    assert result.total == 10
+    assert set(result.absent) == {"broker-a:0", "broker-a:1"}
+    assert "pulling message is forbidden" in result.absent["broker-a:0"]
+
+
+def test_a_topic_of_which_no_queue_can_be_read_is_waited_for(rocketmq, topic) -> None:
+    """One broker is write-only, the other one away; a boundary of time would have no queues."""
+    start = datetime.now(UTC)
+    topic.produce(20)
+    end = datetime.now(UTC)
+    time.sleep(3.2)
+    with Admin(rocketmq.settings) as admin:
+        admin.create_topic("orders", queues=2, perm=2, broker="broker-a")
+        rocketmq.kill_broker("broker-b")
+        for between in (None, (start, end)):
+            with pytest.raises(errors.UnknownTopic, match="no queue that can be read now"):
+                topic.run(between=between)
+        rocketmq.start_broker("broker-b")
+        admin.create_topic("orders", queues=2, perm=6, broker="broker-a")
+        topic.run("first")
+        topic.produce(20)
+        admin.create_topic("orders", queues=2, perm=2)
+        with pytest.raises(WindowNotReady, match="none that lets it be read"):
+            topic.run("second")
+        admin.create_topic("orders", queues=2, perm=6)
+    assert topic.run("second").total == 20
+    topic.check()
 
 
 def test_a_window_of_time_beside_another_waits_for_brokers_that_restart(rocketmq, topic) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -207,6 +208,35 @@ def test_a_boundary_is_not_fixed_behind_what_a_dead_host_takes_back(
     produce(3, 20)
     assert [topic.run("first", between=first).total, topic.run(between=second).total] == [0, 20]
     assert topic.rows() == topic.receipts
+
+
+def test_a_boundary_is_not_fixed_where_nothing_tells_what_a_dying_host_has_on_disk(
+    rocketmq, topic, monkeypatch
+) -> None:
+    """Its broker told where the boundary is, and dies before it is asked what is on disk."""
+    looked, looks = Metadata.boundary_at, count(1)
+
+    def boundary_at(*words, **options):
+        found = looked(*words, **options)
+        if next(looks) == 2:  # for where the window ends
+            rocketmq._thread.wait(lambda: rocketmq._close("broker-b"))
+        return found
+
+    start = datetime.now(UTC)
+    rocketmq.hold_flush(broker="broker-b")
+    topic.produce(20)
+    end = datetime.now(UTC)
+    time.sleep(3.2)
+    with monkeypatch.context() as patched:
+        patched.setattr(Metadata, "boundary_at", boundary_at)
+        with pytest.raises(WindowNotReady, match=r"(?s)cannot be told yet.*broker-b:0: Conn"):
+            topic.run("first", between=(start, end))
+    rocketmq.lose_unflushed("broker-b")
+    rocketmq.hold_flush(held=False, broker="broker-b")
+    rocketmq.start_broker("broker-b")
+    topic.receipts = {key: body for key, body in topic.receipts.items() if "a:" in key[0]}
+    topic.produce(20)  # at the offsets of what was lost
+    assert topic.run("first", between=(start, end)).total == 10
 
 
 def test_a_stable_end_that_falls_back_a_little_is_no_loss(rocketmq, topic, monkeypatch) -> None:

@@ -19,10 +19,11 @@ from rocketmq_client.sync import Metadata, RangeReader
 from tubemq_client.model import Anchor
 from tubemq_provider.sources.base import Keep, MissingRange, RecordBatches
 
-__all__ = ["QueueReader", "Witness", "anchor_of", "reader_group"]
+__all__ = ["NO_TOPIC", "QueueReader", "Witness", "anchor_of", "reader_group"]
 
 _STORE_TIME: Final = struct.Struct(">q")
-_NO_TOPIC: Final = 17
+NO_TOPIC: Final = 17
+"""A topic that name servers do not know."""
 
 
 def reader_group(group: str) -> str:
@@ -113,13 +114,17 @@ class QueueReader(AbstractContextManager["QueueReader"]):
 def _registered() -> Iterator[None]:
     """What a plan or a position names has been there: a topic that name servers do not know has no
     broker that is registered now, and has one again after a restart. So may a queue that its broker
-    has no more, and windows that are planned anew leave it out."""
+    has no more, or lets nobody read, and windows that are planned anew leave it out."""
     try:
         yield
+    except errors.TopicForbids as error:
+        raise errors.ConnectError(
+            f"the topic or its broker has been made write-only (perm, brokerPermission): {error}"
+        ) from error
     except errors.UnknownTopic as error:
         told = (
             "no broker of the topic is registered now"
-            if error.code == _NO_TOPIC
+            if error.code == NO_TOPIC
             else "the topic has been given fewer queues (readQueueNums)"
         )
         raise errors.ConnectError(f"{told}: {error}") from error

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rocketmq_client import errors
 from rocketmq_client.config import ClientConfig
@@ -27,7 +27,7 @@ from rocketmq_client.model import (
 from rocketmq_client.sync import Metadata, PullConsumer, RangeReader
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sources.base import End, Keep, RecordReader
-from tubemq_provider.sources.rocketmq.reading import QueueReader, Witness, reader_group
+from tubemq_provider.sources.rocketmq.reading import NO_TOPIC, QueueReader, Witness, reader_group
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.sources.telling import tell_brokers
 from tubemq_provider.sources.topic import TopicSource
@@ -44,6 +44,7 @@ __all__ = ["CONFIG", "RocketMQSource", "StoreTime", "milliseconds_of", "open_sou
 CONFIG: Final = ClientConfig
 """What a user may say of a cluster: the client's own options."""
 
+Found = TypeVar("Found")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _GRACE: Final = timedelta(seconds=2)
 """How long after an instant a broker's clock must be before a boundary there is final."""
@@ -85,7 +86,8 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
         """
         with self._asking() as client:
             route = client.topic(self._topic)
-            return client.reachable_ends(self._topic, stable=which == "stable", route=route)
+            found = client.reachable_ends(self._topic, stable=which == "stable", route=route)
+        return self._refuse_none(found)
 
     def starts(self) -> Mapping[Queue, int]:
         """The first offset that is still held, of each queue."""
@@ -166,6 +168,15 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
     def _asking(self) -> Metadata:
         return Metadata(self._settings, group=reader_group(self._group))
 
+    def _refuse_none(self, found: Reachable[Found]) -> Reachable[Found]:
+        """A topic whose brokers are write-only or away, and that so has no queue to read, is as one
+        that name servers do not know: there may be some again."""
+        if not (found or found.away):
+            raise errors.UnknownTopic(
+                NO_TOPIC, f"topic {self._topic!r} has no queue that can be read now"
+            )
+        return found
+
     def _boundaries_at(self, instant: datetime, grace: timedelta) -> Reachable[TimeBoundary]:
         try:
             with self._asking() as client:
@@ -207,17 +218,32 @@ class StoreTime:
     def resolve(self, instant: datetime) -> Resolved:
         """Offset by queue key. Raises `WindowNotReady`."""
         found = self.source._boundaries_at(instant, self.grace)  # noqa: SLF001 - one thing in two names
-        self._refuse_unflushed(instant, found)
+        self.source._refuse_none(found)  # noqa: SLF001
+        ends = self.source.ends("stable")
+        self._refuse_unflushed(instant, found, ends)
+        # A broker that has gone between the looks may come back without what was not on its disk.
+        gone = {
+            queue: ends.away.get(queue, "its broker has gone")
+            for queue in found.keys() - ends.keys()
+        }
         return Resolved(
-            {queue.key: boundary.offset for queue, boundary in found.items()},
-            unknown={queue.key: reason for queue, reason in found.away.items()},
-            eroded={queue.key: 0 for queue, boundary in found.items() if boundary.eroded},
+            {queue.key: found[queue].offset for queue in found if queue not in gone},
+            unknown={queue.key: reason for queue, reason in {**found.away, **gone}.items()},
+            eroded={
+                queue.key: 0
+                for queue, boundary in found.items()
+                if boundary.eroded and queue not in gone
+            },
         )
 
-    def _refuse_unflushed(self, instant: datetime, found: Mapping[Queue, TimeBoundary]) -> None:
+    def _refuse_unflushed(
+        self,
+        instant: datetime,
+        found: Mapping[Queue, TimeBoundary],
+        ends: Mapping[Queue, QueueEnds],
+    ) -> None:
         """A host that dies takes back what is not on its disk, and gives out its offsets again: a
         boundary behind it would have records that are stored after the instant before it."""
-        ends = self.source.ends("stable")
         lines = [
             f"\n  - partition {queue.key}: it is at {boundary.offset}, the stable end is at "
             f"{ends[queue].max_offset}"

@@ -241,9 +241,9 @@ def appended_before(plan: WindowPlan, kind: str) -> SinkHistoryLost:
 def topic_away(scope: WindowScope) -> WindowNotReady:
     """What a topic is that servers do not know, for a group that has read it."""
     return WindowNotReady(
-        f"no broker of topic {scope.topic!r} is registered now, and group {scope.group!r} has read "
-        f"it before: the window waits for them. Servers forget a broker while it restarts; if the "
-        f"topic was deleted, end the task"
+        f"no broker of topic {scope.topic!r} is registered now (or none that lets it be read), and "
+        f"group {scope.group!r} has read it before: the window waits for them. Servers forget a "
+        f"broker while it restarts; if the topic was deleted, end the task"
     )
 
 
