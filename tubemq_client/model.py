@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 __all__ = [
     "INDEX_ENTRY_BYTES",
+    "LARGEST_OFFSET",
     "PARTITIONS_PER_STORE",
     "Address",
     "Anchor",
@@ -43,6 +44,9 @@ __all__ = [
 
 INDEX_ENTRY_BYTES = 28
 """Bytes of one entry of a store's index log; every offset is a multiple of it."""
+
+LARGEST_OFFSET = (1 << 63) - 1
+"""What a request can carry."""
 
 PARTITIONS_PER_STORE = 10_000
 """`partition_id = store_id * PARTITIONS_PER_STORE + n`."""
@@ -164,6 +168,8 @@ class OffsetRange:
         for name, value in (("start", self.start), ("end", self.end)):
             if value < 0 or value % INDEX_ENTRY_BYTES:
                 problems.append(f"{name} {value} is not a multiple of 28 that is >= 0")
+            elif value > LARGEST_OFFSET:
+                problems.append(f"{name} {value} is more than {LARGEST_OFFSET}")
         if self.start > self.end:
             problems.append(f"start {self.start} is beyond end {self.end}")
         if problems:

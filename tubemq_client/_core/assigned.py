@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
-from tubemq_client._core.assigned_view import HoldOff, TopicView, node_of
+from tubemq_client._core.assigned_view import HoldOff, TopicView, checked_offset, node_of
 from tubemq_client._core.balance_orders import Rebalance
 from tubemq_client._core.balance_partitions import HeldPartition, Use
 from tubemq_client._core.effects import Deliver, Now, Sleep, WallNow
@@ -152,9 +152,11 @@ class AssignedSession(GroupSession):
         """Take a partition at `offset`, or where the group stands; one that is held stays as it is.
 
         Without `read_status` the settings' position counts the first time. Raises
+        `errors.ConfigError` for an offset that is none,
         `errors.PartitionOccupied` while another client of the group holds it, for some seconds
         without asking again, and `errors.ServiceUnavailable` if it may not be subscribed.
         """
+        checked_offset(partition, offset)
         while partition in self._assigning:
             yield Sleep(_SLICE_MS)
         if (held := self.table.held.get(partition)) is not None:
@@ -230,7 +232,10 @@ class AssignedSession(GroupSession):
     # -- a share of the group ---------------------------------------------------------------------
 
     def beginning(self, offsets: Mapping[Partition, int]) -> Offsets:
-        """Offsets that count for the first time only that a partition is taken."""
+        """Offsets that count for the first time only that a partition is taken. Raises
+        `errors.ConfigError` if one is none."""
+        for partition, offset in offsets.items():
+            checked_offset(partition, offset)
         return lambda partition: None if partition in self._met else offsets.get(partition)
 
     def keep_share(self, offsets: Offsets) -> None:
@@ -275,9 +280,10 @@ class AssignedSession(GroupSession):
             taken = partition in self.table.held or partition in self._assigning
             if taken or self.closing or broker is None or broker in unreached:
                 continue
+            offset = checked_offset(partition, offsets(partition))
             self._assigning.add(partition)
             try:
-                yield from self._register(partition, broker, offsets(partition), None)
+                yield from self._register(partition, broker, offset, None)
                 gained.append(partition)
             except errors.TubeMQError as error:
                 self._note(str(partition), error)

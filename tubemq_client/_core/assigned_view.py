@@ -10,10 +10,11 @@ Source: `docs/protocol/client-balance.md#shares`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tubemq_client import errors
 from tubemq_client._core.registration import UNDEFINED
+from tubemq_client.model import INDEX_ENTRY_BYTES, LARGEST_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
     from tubemq_client._wire.strings import TopicMeta
     from tubemq_client.model import Partition
 
-__all__ = ["HoldOff", "TopicView", "java_hash", "node_of", "place_in_group"]
+__all__ = [
+    "HoldOff",
+    "TopicView",
+    "checked_offset",
+    "java_hash",
+    "node_of",
+    "place_in_group",
+]
 
 HOLD_OFF_MS = 5_000
 """How long a broker that refused a partition (410, 415) is not asked for it again: ours; a lost
@@ -42,6 +50,24 @@ def java_hash(text: str) -> int:
 def node_of(partition: Partition, source_count: int) -> int:
     """The number of the member, out of `source_count`, whose share `partition` is."""
     return java_hash(partition.key) % source_count
+
+
+def checked_offset(partition: Partition, offset: Any) -> int | None:
+    """`offset`, at which `partition` is to be taken. Raises `errors.ConfigError` if it is none: a
+    broker goes on where the group stands when it is told a negative one."""
+    if offset is None:
+        return None
+    if (
+        not isinstance(offset, int)
+        or not 0 <= offset <= LARGEST_OFFSET
+        or offset % INDEX_ENTRY_BYTES
+    ):
+        raise errors.ConfigError(
+            f"offset {offset!r} of {partition} is not a multiple of {INDEX_ENTRY_BYTES} "
+            f"from 0 to {LARGEST_OFFSET}",
+            subject="assignment",
+        )
+    return offset
 
 
 def place_in_group(source_count: int | None, node_id: int | None) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from tubemq_client._core.balance_fetch import ReceivedBatch
 from tubemq_client._core.balance_orders import BoundStart, Calls, subscription
 from tubemq_client._core.group import READ_STATUS
 from tubemq_client._core.group_options import GroupConfig, group_options
+from tubemq_client._core.limits import word_problem
 from tubemq_client._io.faces import ClientFace
 from tubemq_client._io.host import epoch_ms, now_ms
 from tubemq_client._io.routines import Apply, Do, Finish, Wait
@@ -331,6 +332,8 @@ class AssignedFace(MemberFace):
         offset: int | None,
         position: Literal["earliest", "latest", "always_latest"] | None,
     ) -> Conversation[int]:
+        if position is not None and (problem := word_problem("position", position, *READ_STATUS)):
+            raise errors.ConfigError(problem, subject="assignment")
         status = None if position is None else READ_STATUS[position]
         self._raise_if_unusable()
         return (yield from self._consumer.assign(partition, offset, status)).current

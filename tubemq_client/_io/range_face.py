@@ -5,7 +5,10 @@ Base of `RangeReader` and `Metadata` of either; the rules are `_core.range_read`
 
 from __future__ import annotations
 
+import atexit
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
 
 from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.ends import reachable_ends, store_ends
@@ -95,6 +98,7 @@ class RangeFace(ClientFace):
         self._deadline_ms = deadline_ms
         self.stats = ReadStats()
         self._under_way: set[Any] = set()
+        _READERS.add(self)
 
     def _finding_broker(self, range_: OffsetRange) -> Conversation[BrokerNode]:
         """The broker that has the range; the master is asked once for each topic not known."""
@@ -138,3 +142,16 @@ class RangeFace(ClientFace):
             stats=stats,
             access=self._session.access,
         )
+
+
+_READERS: WeakSet[RangeFace] = WeakSet()
+
+
+@atexit.register
+def _stop_reads() -> None:
+    """Reads that nobody has closed end while their threads still run. Afterwards the interpreter
+    lets those stand wherever they are, with locks that they hold, and closes what is left."""
+    for reader in list(_READERS):
+        for work in list(vars(reader)["_under_way"]):
+            if not iscoroutinefunction(work.stop):  # a task ends with its loop
+                work.stop()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass, field
-from typing import IO, Annotated, Literal
+from dataclasses import dataclass, field, replace
+from typing import IO, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -31,6 +31,13 @@ from tubemq_client.model import (
 __all__ = ["consume"]
 
 _IDLE_S = 0.2
+_AWAY_S = 5.0
+_AWAY = (
+    errors.NetworkError,
+    errors.RemoteException,
+    errors.ServiceUnavailable,
+    errors.ServerFailure,
+)
 _RECEIVE_MS = 500
 
 From = Annotated[
@@ -187,11 +194,15 @@ def _topic(config: ConsumerConfig) -> str:
     return next(iter(config.subscription))
 
 
-def _ends(config: ConsumerConfig, keys: Sequence[str] | None) -> dict[Partition, PartitionEnds]:
+def _partitions(config: ConsumerConfig, keys: Sequence[str]) -> list[Partition]:
     try:
-        wanted = [Partition.from_key(_topic(config), key) for key in keys] if keys else None
+        return [Partition.from_key(_topic(config), key) for key in keys]
     except ValueError as error:
         raise errors.ConfigError(f"--partition: {error}") from None
+
+
+def _ends(config: ConsumerConfig, keys: Sequence[str] | None) -> dict[Partition, PartitionEnds]:
+    wanted = _partitions(config, keys) if keys else None
     with Metadata(config.settings()) as metadata:
         return metadata.ends(_topic(config), config.group, wanted, stable=False)
 
@@ -223,11 +234,23 @@ def _look(
                 return
 
 
-def _refuse_unknown(ends: dict[Partition, PartitionEnds], *places: _Where) -> None:
-    unknown = sorted({p.key for where in places for p in where.offsets if p not in ends})
-    if unknown:
-        known = ", ".join(p.key for p in sorted(ends))
-        raise errors.ConfigError([f"partition {key}: not among {known}" for key in unknown])
+def _refuse_unknown(
+    ends: Mapping[Partition, PartitionEnds], *places: _Where, away: Iterable[Partition] = ()
+) -> None:
+    """Places of partitions that are not read, and starts behind a log's end."""
+    known = {*ends, *away}
+    unknown = sorted({p.key for where in places for p in where.offsets if p not in known})
+    problems = [
+        f"partition {key}: not among {', '.join(p.key for p in sorted(known))}" for key in unknown
+    ]
+    from_ = places[0]
+    problems += [
+        f"--from {p.key}={offset}: its log ends at {ends[p].max_offset}"
+        for p, offset in sorted(from_.offsets.items())
+        if p in ends and offset > ends[p].max_offset
+    ]
+    if problems:
+        raise errors.ConfigError(problems)
 
 
 def _follow(
@@ -237,21 +260,50 @@ def _follow(
     keys: Sequence[str] | None,
 ) -> None:
     """All partitions, or the wanted ones, taken by this process alone."""
-    ends = _ends(config, keys)
-    _refuse_unknown(ends, from_)
+    ends, away = _reachable(config, keys)
+    _refuse_unknown(ends, from_, away=away)
+    starts = _starts(from_, ends, away)
+    for reason in dict.fromkeys(away.values()):
+        note(f"{reason}; it is tried again")
     with _assigned(config) as consumer:
-        for partition, bounds in sorted(ends.items()):
-            word = {"earliest": bounds.min_offset, "latest": bounds.max_offset}
-            consumer.assign(partition, from_.offsets.get(partition, word.get(from_.word or "")))
-        told: dict[Partition, str] = {}
-        followed, look_at = sorted(ends), 0.0
+        following = _Following(consumer, sink, starts)
+        followed, look_at = sorted(starts), 0.0
+        following.take(sorted(ends))
         while not sink.full:
             if not keys and time.monotonic() >= look_at:
                 followed = _grown(consumer, followed)
                 look_at = time.monotonic() + config.metadata_period_ms / 1000
-            moved = [_pull_on(consumer, partition, sink, told) for partition in followed]
+            moved = [following.pull_on(partition) for partition in followed]
             if not any(moved) and not sink.full:
                 time.sleep(_IDLE_S)
+
+
+def _reachable(
+    config: ConsumerConfig, keys: Sequence[str] | None
+) -> tuple[dict[Partition, PartitionEnds], dict[Partition, str]]:
+    """Ends of the partitions, and what is said of those whose broker is away."""
+    wanted = _partitions(config, keys) if keys else None
+    with Metadata(config.settings()) as metadata:
+        topic = metadata.topic(_topic(config), config.group)
+        topic = replace(topic, partitions={p: topic.partitions[p] for p in topic.select(wanted)})
+        found = metadata.reachable_ends(topic.topic, config.group, stable=False, metadata=topic)
+    return dict(found), found.away
+
+
+def _starts(
+    from_: _Where, ends: Mapping[Partition, PartitionEnds], away: Iterable[Partition]
+) -> dict[Partition, _Start]:
+    """Where to begin with each partition; brokers move offset 0 to the beginning of their log."""
+    starts: dict[Partition, _Start] = {}
+    for partition in (*ends, *away):
+        offset = from_.offsets.get(partition)
+        if offset is None and from_.word == "earliest":
+            offset = ends[partition].min_offset if partition in ends else 0
+        elif offset is None and from_.word == "latest":
+            offset = ends[partition].max_offset if partition in ends else None
+        to_end = offset is None and from_.word == "latest"
+        starts[partition] = _Start(offset, "always_latest" if to_end else None)
+    return starts
 
 
 def _grown(consumer: AssignedConsumer, followed: list[Partition]) -> list[Partition]:
@@ -285,28 +337,70 @@ def _fail_or_drop(config: ConsumerConfig) -> Literal["fail", "drop"]:
     return config.corrupt_records
 
 
-def _pull_on(
-    consumer: AssignedConsumer, partition: Partition, sink: _Sink, told: dict[Partition, str]
-) -> bool:
-    """`_pull`, from a partition that is taken again where it was lost. What may pass ends nothing,
-    and is `told` once."""
-    held = False
-    try:
-        if partition not in consumer.assignment:
-            consumer.assign(partition, position="earliest")  # a new one has nothing old
-        held = True
-        moved = _pull(consumer, partition, sink)
-    except errors.TubeMQError as error:
-        lost = held and partition not in consumer.assignment  # meanwhile, whatever was said of it
-        if not (lost or error.retriable):
+class _Start(NamedTuple):
+    """Where a partition is begun."""
+
+    offset: int | None = None
+    position: Literal["earliest", "always_latest"] | None = None
+
+
+@dataclass(slots=True)
+class _Following:
+    """Partitions that are taken one by one, and again where they were lost. `starts` has those that
+    were not taken yet. What may pass ends nothing, and is told once."""
+
+    consumer: AssignedConsumer
+    sink: _Sink
+    starts: dict[Partition, _Start]
+    _told: dict[Partition, str] = field(default_factory=dict)
+    _later: dict[int, float] = field(default_factory=dict)
+    """When a broker that could not be reached is asked again: others are read meanwhile."""
+
+    def take(self, partitions: Sequence[Partition]) -> None:
+        """Take what is there. Whatever else than a broker's absence keeps from it is raised: at the
+        start it is a mistake, such as a second process with the group's name."""
+        for partition in partitions:
+            try:
+                self._take(partition)
+            except _AWAY as error:
+                if not error.retriable:
+                    raise
+                self._tell(partition, error)
+
+    def pull_on(self, partition: Partition) -> bool:
+        """Write one batch; whether there was one."""
+        held = False
+        try:
+            if partition not in self.consumer.assignment and not self._take(partition):
+                return False
+            held = True
+            moved = _pull(self.consumer, partition, self.sink)
+        except errors.TubeMQError as error:
+            lost = held and partition not in self.consumer.assignment  # whatever was said of it
+            if not (lost or error.retriable):
+                raise
+            self._tell(partition, error)
+            return False
+        if moved:
+            self._told.pop(partition, None)
+        return moved
+
+    def _take(self, partition: Partition) -> bool:
+        if time.monotonic() < self._later.get(partition.broker_id, 0.0):
+            return False
+        start = self.starts.get(partition, _Start(position="earliest"))  # a new one has nothing old
+        try:
+            self.consumer.assign(partition, start.offset, position=start.position)
+        except errors.NetworkError:
+            self._later[partition.broker_id] = time.monotonic() + _AWAY_S
             raise
-        if told.get(partition) != type(error).__name__:
+        self.starts.pop(partition, None)
+        return True
+
+    def _tell(self, partition: Partition, error: errors.TubeMQError) -> None:
+        if self._told.get(partition) != type(error).__name__:
             note(f"{error}; it is tried again")
-        told[partition] = type(error).__name__
-        return False
-    if moved:
-        told.pop(partition, None)
-    return moved
+        self._told[partition] = type(error).__name__
 
 
 def _pull(consumer: AssignedConsumer, partition: Partition, sink: _Sink) -> bool:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.live import Live
+from rich.table import Table
 
 from tubemq_client import errors
 from tubemq_client.cli.options import (
@@ -26,8 +27,10 @@ from tubemq_client.cli.options import (
     Topic,
     admin_client,
     client_settings,
+    least_width,
     note,
     print_json,
+    print_table,
     show,
     table_of,
 )
@@ -41,8 +44,13 @@ Latest = Annotated[
 ]
 
 
+_A_DAY_S = 86_400
+
 _ROOM_FOR_POSITIONS = 100
 """Columns of a terminal below which `--watch` leaves out positions: end and lag tell as much."""
+
+_LESS_AND_LESS = ("position", "end", "written_per_s", "read_per_s", "caught_up_in")
+"""What `--watch` leaves out, one after the other, where a terminal is too narrow for numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,10 @@ def lag(
         bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")
     ] = False,
     every: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="Time between looks of --watch.")
+        float,
+        typer.Option(
+            min=0.1, max=_A_DAY_S, metavar="SECONDS", help="Time between looks of --watch."
+        ),
     ] = 2.0,
     looks: Annotated[
         int | None, typer.Option(min=1, help="End --watch after this many looks.")
@@ -133,17 +144,26 @@ def _watch(
             if as_json:
                 print_json({"total_lag": now.total(), **_summary(before, now)})
             else:
-                console.print(table_of(_moving(before, now), title))
+                print_table(console, _moving(before, now), title)
                 note(_sentence(before, now))
         return
     with Live(console=console, auto_refresh=False) as live:
         for before, now in pairs:
-            rows = _moving(before, now)
-            if console.width < _ROOM_FOR_POSITIONS:
-                rows = [{n: v for n, v in row.items() if n != "position"} for row in rows]
             # The total stands above: what has no room is cut off at the bottom.
-            table = table_of(rows, f"{title}\n{_sentence(before, now)}")
-            live.update(table, refresh=True)
+            heading = f"{title}\n{_sentence(before, now)}"
+            live.update(_fitting(_moving(before, now), heading, console.width), refresh=True)
+
+
+def _fitting(rows: list[dict[str, Any]], heading: str, width: int) -> Table:
+    """All of the table that has room: what the lag tells, too, is left out first."""
+    left_out: set[str] = set() if width >= _ROOM_FOR_POSITIONS else {"position"}
+    for name in (None, *_LESS_AND_LESS):
+        left_out |= {name} if name else set()
+        shown = [{n: v for n, v in row.items() if n not in left_out} for row in rows]
+        table = table_of(shown, heading)
+        if least_width(table) <= width:
+            break
+    return table
 
 
 def _looks(

@@ -169,12 +169,12 @@ def remove_offsets(
 
 def _show(plan: Sequence[OffsetChange], *, as_json: bool, title: str) -> None:
     """The plan; as JSON only where it is all there is, else it goes to standard error."""
-    from tubemq_client.cli.options import status_console, table_of
+    from tubemq_client.cli.options import print_table, status_console
 
     if as_json:
         show(_rows(plan), as_json=True, title=title)
     else:
-        status_console.print(table_of(_rows(plan), title))
+        print_table(status_console, _rows(plan), title)
 
 
 def _done(changes: Sequence[OffsetChange], *, as_json: bool) -> None:

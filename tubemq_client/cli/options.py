@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -44,8 +45,10 @@ __all__ = [
     "agreed",
     "client_settings",
     "config_of",
+    "least_width",
     "note",
     "print_json",
+    "print_table",
     "show",
     "status_console",
     "table_of",
@@ -105,6 +108,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a li
 
 _SHORTEST_HEADING = 9
 """Characters that a line of a heading may have, however short what is below it."""
+
+_SHORTEST_TEXT = 12
+"""Characters of a text that are not broken into lines, however narrow the terminal."""
+
+_WIDEST = 10_000
 
 _AUDIT_NAME = "tubemq_cli"
 """What is written into records that a command changes."""
@@ -182,9 +190,23 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str) -> Non
             print_json(row)
         return
     if rows:
-        Console(highlight=False).print(table_of(rows, title))
+        print_table(Console(highlight=False), rows, title)
     else:
         note(f"{title}: none")
+
+
+def print_table(console: Console, rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Print rows as a table. Where a terminal is too narrow its lines run on: a number that is cut
+    is another number."""
+    table = table_of(rows, title)
+    table.width = least if (least := least_width(table)) > console.width else None
+    console.print(table, crop=False)
+
+
+def least_width(table: Table) -> int:
+    """Characters below which a table would be cut."""
+    wide = Console(width=_WIDEST)
+    return Measurement.get(wide, wide.options, table).minimum
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
@@ -193,11 +215,16 @@ def table_of(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     for name in rows[0] if rows else ("none",):
         numbers = all(type(row[name]) in (int, float, type(None)) for row in rows)
         heading = name.replace("_", " ")
+        texts = [_cell(row[name]) for row in rows]
         if numbers:
-            longest = max([_SHORTEST_HEADING, *(len(_cell(row[name])) for row in rows)])
+            longest = max([_SHORTEST_HEADING, *map(len, texts)])
             heading = "\n".join(textwrap.wrap(heading, longest, break_long_words=False))
         table.add_column(
-            Text(heading), justify="right" if numbers else "left", overflow="fold", no_wrap=numbers
+            Text(heading),
+            justify="right" if numbers else "left",
+            overflow="fold",
+            no_wrap=numbers,
+            min_width=min(_SHORTEST_TEXT, max(map(len, [*texts, *heading.split()]))),
         )
     for row in rows:
         table.add_row(*(Text(_cell(value)) for value in row.values()))

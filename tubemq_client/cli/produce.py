@@ -94,7 +94,7 @@ def produce(
     With --boundaries, --from and --to are boundaries too, and so is every whole period between.
     Nobody else should write to the topic meanwhile. Run again with the same file to continue.
     """
-    if time_field is None and (start or end or boundaries):
+    if time_field is None and any(given is not None for given in (start, end, boundaries)):
         raise errors.ConfigError("--from, --to and --boundaries need --time-field")
     config = config_of(
         ProducerConfig, masters, rpc_timeout_ms, in_flight=in_flight, large_records=large_records

@@ -69,7 +69,7 @@ class Selection:
     @classmethod
     def parse(cls, start: str | None, end: str | None, limit: int | None) -> Selection:
         """The selection for texts as users type them. Raises `errors.ConfigError`."""
-        first, last = (instant(text) if text else None for text in (start, end))
+        first, last = (None if text is None else instant(text) for text in (start, end))
         if first is not None and last is not None and first > last:
             raise errors.ConfigError(f"--from {start} is after --to {end}")
         return cls(first, last, limit)
@@ -141,7 +141,7 @@ class RowSource:
             ) from None
 
     def _row(self, fields: _Fields, at: datetime | None) -> Row:
-        stream = str(_value(fields, self.stream_field)) if self.stream_field else None
+        stream = str(_value(fields, self.stream_field)) if self.stream_field is not None else None
         try:
             body = fields.text.encode()
             (stream or "").encode()

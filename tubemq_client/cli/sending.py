@@ -88,8 +88,9 @@ class Sending:
         progress.update(task, completed=self.sent)
         if failures:
             raise failures[0]
-        end = self._source.selection.end
-        if self._writer is not None and end is not None:
+        limit, end = self._source.selection.limit, self._source.selection.end
+        cut_short = limit is not None and self.sent >= limit  # rows before `end` may be left
+        if self._writer is not None and end is not None and not cut_short:
             self._writer.close(end)
 
     def _send_interval(self, rows: Iterator[Row]) -> Iterator[None]:

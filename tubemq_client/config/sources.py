@@ -28,6 +28,7 @@ _PREFIX = "TUBEMQ_"
 _NESTED: dict[str, type[BaseModel]] = {"auth": AuthConfig, "tls": TlsConfig, "bound": BoundConfig}
 _SECRET = ("password", "key_password")
 _ON = ("true", "t", "yes", "y", "on", "1")
+_OFF = ("false", "f", "no", "n", "off", "0")
 
 
 def from_url(url: str) -> dict[str, Any]:
@@ -101,7 +102,8 @@ def with_environment(
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """`options`, overruled by the environment: `TUBEMQ_RPC_TIMEOUT_MS`, `TUBEMQ_AUTH_PASSWORD`,
-    `TUBEMQ_TLS_CA_FILE`, `TUBEMQ_FILTERS=a,b`: the names of `model`'s options in capitals.
+    `TUBEMQ_TLS_CA_FILE`, `TUBEMQ_FILTERS=a,b`: the names of `model`'s options in capitals. Details
+    of TLS switch it on, unless `tls` is off.
 
     Nobody calls this unasked. Names that are no option of `model` are left alone.
     """
@@ -121,10 +123,13 @@ def with_environment(
 
 
 def _put(options: dict[str, Any], key: str, value: Any) -> None:
-    """Set `key`, which may be `group.name`; a switch that says yes gives way to its details."""
+    """Set `key`, which may be `group.name`; a switch that says yes gives way to its details, and
+    one that says no does not."""
     group, dot, name = key.partition(".")
     known = options.get(group)
     if dot and group in _NESTED:
+        if known is False or (isinstance(known, str) and known.lower() in _OFF):
+            return
         options[group] = {**known, name: value} if isinstance(known, Mapping) else {name: value}
     elif key in _NESTED and isinstance(known, Mapping) and value.lower() in _ON:
         return

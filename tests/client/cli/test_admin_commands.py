@@ -247,6 +247,12 @@ def test_an_offset_of_one_partition_counts_more_than_those_of_all(run: Run, fill
         assert (refused.code, f"{words[1]!r}: that was said before" in refused.err) == (2, True)
 
 
+@pytest.mark.parametrize("every", ["inf", "nan", "1e300", "0"])
+def test_a_watch_without_a_next_look_is_refused(every: str, run: Run, filled: str) -> None:
+    found = run("lag", filled, "--group", "cli_watched", "--watch", "--every", every)
+    assert (found.code, "--every" in found.err) == (2, True), found
+
+
 def test_a_watch_goes_on_when_a_look_fails(capsys: pytest.CaptureFixture[str]) -> None:
     away = errors.ConnectError("the master is away")
     answers = iter([_Look(0.0, {}, {}), away, _Look(2.0, {}, {}), errors.ConfigError("wrong")])

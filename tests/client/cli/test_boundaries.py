@@ -143,6 +143,19 @@ def test_an_interval_without_an_end_stays_open(
     assert window(settings, fresh, second, last) == Counter(range(60, 120))
 
 
+def test_a_run_that_its_limit_ends_fixes_no_boundary_behind_rows_that_are_left(
+    run: Run, file: Path, path: Path, fresh: str, settings: ClientSettings
+) -> None:
+    """The boundaries up to `--to` were fixed where the log ended: the intervals before them were
+    empty, and their rows refused."""
+    run("produce", fresh, *options(file, path, "--to", "2013-01-04", "--limit", 60))
+    rest = run("produce", fresh, *options(file, path, "--from", "2013-01-02", "--to", "2013-01-04"))
+    assert rest.code == 0, rest
+    found = load(path, fresh)
+    assert list(found) == [FIRST_DAY + timedelta(days=n) for n in range(4)]
+    check_every_interval(settings, fresh, found, rows_of(file))
+
+
 def test_rows_before_a_boundary_that_exists_are_refused(
     run: Run, file: Path, path: Path, fresh: str, settings: ClientSettings
 ) -> None:

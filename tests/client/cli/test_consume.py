@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.cli.conftest import Run
+from tests.system.behaviour.sites import eventually
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record, errors
 from tubemq_client.cli import main
 from tubemq_client.cli.consume import _pull, _Sink
@@ -248,14 +249,64 @@ def test_following_reads_partitions_that_the_topic_gets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def grow() -> None:
+        eventually(lambda: "cli_grown" in mq.broker(1).groups() or None)
         mq.add_topic(TopicSpec(filled, stores=2, partitions=3))
         with Producer(settings) as producer:
             producer.send(filled, b"in a new one", partition=Partition(1, filled, 2))
 
     monkeypatch.setenv("TUBEMQ_METADATA_PERIOD_MS", "0")
     options = ("consume", filled, "--follow", "--group", "cli_grown", "-o", "raw")
-    later = threading.Timer(0.2, grow)
+    later = threading.Timer(0.0, grow)
     later.start()
     found = run(*options, "--from", "latest", "--limit", 1, "--seconds", 10)
     later.join()
     assert found.out == "in a new one\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [
+        ("stored", ["1-0", "2-0", "2-1"]),
+        ("earliest", ["1-0", "2-0", "2-1"]),
+        ("latest", ["1-0", "2-1"]),
+    ],
+)
+def test_following_begins_while_a_broker_is_away(
+    start: str,
+    wanted: list[str],
+    run: Run,
+    fresh: str,
+    mq: EmbeddedTubeMQ,
+    settings: ClientSettings,
+) -> None:
+    """What is there is read meanwhile, and the rest from where the command says."""
+    group = f"cli_away_{start}"
+
+    def send_to(broker_id: int, body: bytes) -> None:
+        eventually(lambda: group in mq.broker(broker_id).groups() or None)
+        with Producer(settings) as producer:
+            producer.send(fresh, body, partition=Partition(broker_id, fresh, 0))
+
+    def come_back() -> None:
+        send_to(1, b"1-0")
+        mq.broker(2).restart()
+        send_to(2, b"2-1")
+
+    with Producer(settings) as producer:
+        producer.send(fresh, b"2-0", partition=Partition(2, fresh, 0))
+    mq.broker(2).stop()
+    later = threading.Timer(0.0, come_back)
+    later.start()
+    options = ("consume", fresh, "--follow", "--group", group, "-o", "raw")
+    found = run(*options, "--from", start, "--limit", len(wanted), "--seconds", 20)
+    later.join()
+    assert (found.code, found.out.split()) == (0, wanted), found
+    assert "it is tried again" in found.err
+
+
+@pytest.mark.parametrize("follow", [(), ("--follow",)])
+def test_a_start_behind_the_end_is_refused(follow: tuple[str, ...], run: Run, filled: str) -> None:
+    """One digit too many read nothing of the partition, as if there was nothing."""
+    found = run("consume", filled, *follow, "--from", "1:0=56000", "--seconds", 5)
+    assert (found.code, found.out) == (2, "")
+    assert "--from 1:0=56000: its log ends at 560" in found.err

@@ -235,3 +235,12 @@ def test_standard_input_is_utf_8_whatever_the_locale(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "stdin", given)
     assert [row.record.body.decode() for row in RowSource(None).rows()] == [line]
     assert not given.closed
+
+
+@pytest.mark.parametrize("option", ["--from", "--to", "--stream-field"])
+def test_an_empty_option_is_refused(
+    option: str, run: Run, file: Path, fresh: str, settings: ClientSettings
+) -> None:
+    """As one of a variable that is not set: everything was sent."""
+    refused(run("produce", fresh, "--file", file, "--time-field", "at", option, ""), "''")
+    assert everything(settings, fresh) == []

@@ -201,3 +201,19 @@ def test_models_and_plain_settings_have_the_same_defaults() -> None:
     assert ProducerConfig.parse(need).producer_settings() == ProducerSettings()
     consumer = ConsumerConfig.parse({**need, "topic": "orders", "group": "loader"})
     assert consumer.consumer_settings() == ConsumerSettings()
+
+
+def test_tls_that_is_switched_off_stays_off_beside_its_details() -> None:
+    details = {"TUBEMQ_TLS_CA_FILE": "/ca.pem"}
+    for options, environ in (
+        ({}, {"TUBEMQ_TLS": "false"}),
+        ({}, {"TUBEMQ_TLS": "0"}),
+        ({"tls": {"cert_file": "/c.pem"}}, {"TUBEMQ_TLS": "off"}),
+        ({"tls": False}, {}),
+    ):
+        found = with_environment(ClientConfig, {"masters": "m1", **options}, environ | details)
+        assert ClientConfig.parse(found).tls is None
+    for url in ("tls=false&tls.ca_file=/ca.pem", "tls.ca_file=/ca.pem&tls=false"):
+        assert ClientConfig.parse(from_url(f"tubemq://m1?{url}")).tls is None
+    asked = with_environment(ClientConfig, {"tls": False}, {"TUBEMQ_TLS": "true", **details})
+    assert asked["tls"] == {"ca_file": "/ca.pem"}

@@ -376,3 +376,21 @@ def test_bodies_in_the_place_of_records_are_refused(shell: Shell, settings: Clie
         with pytest.raises(errors.ConfigError, match="of type bytes, not a Record"):
             list(producer.send_many(TOPIC, bodies))
         assert producer.send(TOPIC, b"x").partition.topic == TOPIC
+
+
+@pytest.mark.parametrize("offset", [-28, 29, 28 << 70, "28"])
+def test_an_offset_that_is_none_is_refused(
+    offset: Any, shell: Shell, settings: ClientSettings
+) -> None:
+    """Brokers go on where the group stands when they are told a negative one."""
+    with shell.AssignedConsumer(settings, "habitual", {TOPIC: ()}) as consumer:
+        with pytest.raises(errors.ConfigError, match="not a multiple of 28"):
+            consumer.assign(P0, offset)
+        with pytest.raises(errors.ConfigError, match="not a multiple of 28"):
+            consumer.keep_share({P0: offset})
+        with pytest.raises(errors.ConfigError, match="'newest' is not one of"):
+            consumer.assign(P0, position="newest")
+        assert consumer.assignment == []
+        consumer.keep_share(lambda _: offset)
+        with pytest.raises(errors.ConfigError, match="not a multiple of 28"):
+            consumer.receive(SOON_MS)

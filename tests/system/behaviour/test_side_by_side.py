@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,6 +81,37 @@ def test_leaving_the_reader_ends_a_read_that_was_forgotten(
         next(forgotten)
     with shell.RangeReader(window_site.settings, group=group, pool_size=2) as reader:
         assert len(read(reader, range_, parallel=2)) == len(ledger.expected(range_, ()))
+
+
+FORGETFUL = """
+import sys
+from tubemq_client import OffsetRange, Partition, RangeReader
+from tubemq_client.config import ClientConfig
+
+reader = RangeReader(ClientConfig.parse({"masters": sys.argv[1]}).settings(), group="forgetful")
+batches = reader.read(OffsetRange(Partition(1, sys.argv[2], 1), 0, int(sys.argv[3])), parallel=3)
+print(len(next(batches)), flush=True)
+"""
+
+
+def test_a_program_ends_in_the_middle_of_a_read(
+    by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger
+) -> None:
+    """Its threads stood still with locks that they held while the read was given back: that took
+    ten seconds, or it never ended."""
+    Feeder(settings, SHARED, ledger, 4).produce(1_200)
+    by_hand.broker(1).flush()
+    range_ = whole(ledger, Partition(1, SHARED, 1))
+    program = [sys.executable, "-c", FORGETFUL, by_hand.masters, SHARED, str(range_.end)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert int(process.stdout.readline()) > 0
+            at = time.monotonic()
+            assert process.wait(30) == 0
+            assert time.monotonic() - at < side_by_side.STOP_S
+        finally:
+            process.kill()
 
 
 def test_the_error_of_a_piece_comes_when_it_is_its_turn(
