@@ -9,6 +9,8 @@ import argparse
 import logging
 import sys
 import tempfile
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -51,7 +53,8 @@ def main() -> int:
         kind, seed = kinds[number % len(kinds)], given.seed + number // len(kinds)
         with tempfile.TemporaryDirectory() as directory:
             try:
-                play(kind, seed, Path(directory, "lake"))
+                with redirect_stdout(StringIO()):  # Airflow's own log of each task
+                    play(kind, seed, Path(directory, "lake"))
             except Exception as error:  # noqa: BLE001 - it is told, and the others are played
                 wrong += 1
                 notes = "\n".join(getattr(error, "__notes__", ()))
