@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tubemq_provider.cli._show import changed, command, confirm
+from tubemq_provider.cli._show import changed, command, confirm, people
 from tubemq_provider.ingest.upkeep import beginning, epoch_document, epochs_of
 from tubemq_provider.offsets.commit_events import RECENT
 from tubemq_provider.offsets.metadata_db import open_group
+from tubemq_provider.windows.cursor import newer_position
 
 __all__ = ["begin"]
+
+_UNSEEN = (
+    "note: runs of this group may keep no cursor; tasks with offset_store='events' do not look at "
+    "the one that it gets, and begin an epoch by their arguments epoch and epoch_seen"
+)
 
 
 @command
@@ -22,7 +28,8 @@ def begin(args: Any) -> None:
     """Begin an epoch; the group's next run takes its first window."""
     with open_group(args.asset) as group:
         store, cursor = group.cursor()
-        known = epochs_of(cursor, group.newest_position(), group.events(most=RECENT))
+        event = group.newest_position()
+        known = epochs_of(cursor, event, group.events(most=RECENT))
         after = epoch_document(
             group.parts,
             args.name,
@@ -35,6 +42,8 @@ def begin(args: Any) -> None:
         )
         wanted = {name: after.get(name) for name in ("epoch", "begin", "seen")}
         changed(args, {"epoch": known.present, "last_window": known.last}, wanted)
+        if newer_position(cursor, event) is not cursor and people(args):
+            print(_UNSEEN)
         confirm(args)
         group.store_cursor(store, after)
         # Samples are ends of logs that are gone: boundaries of the new life must not rest on them.

@@ -334,6 +334,21 @@ def test_an_epoch_is_refused_if_the_group_has_gone_on_since_the_error(
     assert f'"last_window": "c-4-{SCOPE.scope_hash}"' in capsys.readouterr().out
 
 
+def test_a_group_that_may_keep_no_cursor_is_told_how_it_begins_an_epoch(
+    group: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With offset_store='events' the command changed nothing, and said nothing of it."""
+    monkeypatch.setattr(epochs, "open_group", offsets.open_group)
+    ask(epochs.begin, name="second", begin="earliest", seen=None)
+    assert "offset_store='events'" not in capsys.readouterr().out
+    group.cursor()
+    position = Position(4, {"1:0": 280}).to_document(SCOPE.scope_hash, SCOPE.space)
+    told = {"v": 1, "position": position, "epoch": "second", "past": [""]}
+    group.accepted.append(told)
+    ask(epochs.begin, name="third", begin="earliest", seen=None)
+    assert "offset_store='events'" in capsys.readouterr().out
+
+
 def test_a_group_of_rocketmq_is_moved_and_begins_an_epoch_by_its_queues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from shlex import quote
 
-from tubemq_provider.windows.cursor import Cursor, Position, epoch_command
+from tubemq_provider.windows.cursor import Cursor, Position, epoch_command, going_on
 from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost, WindowNotReady
 from tubemq_provider.windows.plan import (
     WindowKind,
@@ -115,9 +116,7 @@ class RunProgress:
             raise MarkerConflict(
                 f"the sink holds window {plan.window_id} beginning at {plan.bases}, "
                 f"but windows up to {position.seq} end at {dict(position.next)}; offsets were set "
-                f"by hand, or data was moved: set the position to the beginning of that window, "
-                f"from where it is followed: airflow tubemq offsets set <asset> --offsets "
-                f"'{json.dumps(dict(plan.bases))}'"
+                f"by hand, or data was moved: {_way_on(plan, position)}"
             )
         self.reach(Position(seq, plan.ends, plan.anchors))
 
@@ -281,6 +280,22 @@ def claim_stranded(
         f"may be in no window: look, and write what is missing as an explicit window with "
         f"on_other_scope='start_anew'. Then go on behind the newest one: {epoch_command(scope)} "
         f"--begin '{json.dumps(dict(begin))}'"
+    )
+
+
+def _way_on(plan: WindowPlan, position: Position) -> str:
+    """How a group goes on whose position does not lead to its next published window."""
+    if position.next.keys() <= plan.bases.keys():
+        asset = quote(plan.scope_in("").asset)
+        return (
+            f"set the position to the beginning of that window, from where it is followed: airflow "
+            f"tubemq offsets set {asset} --offsets '{json.dumps(dict(plan.bases))}'"
+        )
+    # A position is never set without a partition that it has.
+    return (
+        f"that window is from before the position had all of its partitions, so none can be set "
+        f"that leads to it; go on where the position is, and read again what that window has from "
+        f"there: {going_on(plan, position.next)}"
     )
 
 

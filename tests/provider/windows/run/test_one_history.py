@@ -298,6 +298,36 @@ def test_a_window_beyond_a_position_set_by_hand_is_followed_from_its_beginning(
     assert world.sink.records() == dict.fromkeys(world.log.all_records(), 1)
 
 
+def test_a_window_from_before_a_partition_that_the_position_has_is_left_behind(
+    world: World,
+) -> None:
+    """A run died behind its window, a partition came, an operator set all of them: the advice was
+    refused, as every partition of the group has to be named."""
+    world.run().run()
+    before, position = world.journal.cursor or "", json.loads(world.journal.cursor or "")["next"]
+    world.log.append("1:0", 2)
+    world.run().run()  # died before its success
+    world.journal.events.pop()
+    world.log.append("1:2", 1)
+    wanted = {**position, "1:0": 0, "1:2": 0}
+    world.journal.cursor = json.dumps({**json.loads(before), "next": wanted})
+    with pytest.raises(MarkerConflict) as caught:
+        world.run().run()
+    assert "offsets set" not in str(caught.value)
+    given = re.search(r"offsets epoch c1/orders/g1 <name> --begin '(\{.*\})'", str(caught.value))
+    assert given
+    assert json.loads(given[1]) == wanted
+    order = {"v": 1, "epoch": "2", "past": [""], "seq": 0, "begin": wanted, "rev": 9}
+    world.journal.cursor = json.dumps(order)  # what the command leaves
+    world.begin("2")
+    assert world.run().run().records["1:2"] == 1
+    there = world.sink.records()
+    assert there.keys() == set(world.log.all_records())
+    assert {record for record, count in there.items() if count > 1} == {
+        record for record in there if record[0] == "1:0"
+    }
+
+
 @pytest.mark.parametrize("claims", [False, True])
 def test_a_group_whose_progress_is_lost_goes_on_behind_what_is_left_of_its_windows(
     world: World, claims: bool
