@@ -12,7 +12,7 @@ import hashlib
 import logging
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.engines.spark_engine import EngineShape, SparkEngine
-from tubemq_provider.engines.spark_runtime import TaskObserver, environment
+from tubemq_provider.engines.spark_runtime import T, TaskObserver, environment
 from tubemq_provider.spark.mends import mend_on_server
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
@@ -216,6 +216,15 @@ class ConnectRuntime:
     def interrupt(self, spark: SparkSession, group: str) -> None:
         """Interrupt what has the tag."""
         spark.interruptTag(group)
+
+    def apart(
+        self,
+        spark: SparkSession,  # noqa: ARG002 - its calls stand for themselves
+        body: Callable[[], T],
+        stop: Callable[[], None],  # noqa: ARG002 - the next try interrupts what this one left
+    ) -> T:
+        """Here: a call that is interrupted leaves nothing behind in this process."""
+        return body()
 
     def slots(self, spark: SparkSession) -> int:
         """By the parts into which the server cuts what nobody has cut."""

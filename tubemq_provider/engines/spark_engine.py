@@ -170,7 +170,9 @@ class SparkEngine:
         self._ui_url = self._runtime.ui_url(spark)
         progress("session started")
         try:
-            counts = self._written(spark, plan, staging, progress)
+            counts = self._runtime.apart(
+                spark, lambda: self._written(spark, plan, staging, progress), self.cancel
+            )
         except Exception as error:
             self._stop_if_cancelled(plan, error)
             ours = from_text(str(error)) or self._runtime.mend(str(error))

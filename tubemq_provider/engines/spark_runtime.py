@@ -15,10 +15,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import copy_context
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.spark.credentials_file import secret_file
@@ -37,6 +39,7 @@ __all__ = [
     "following",
     "job_group",
     "launch_environment",
+    "on_another_thread",
     "open_session",
     "properties_text",
     "session_conf",
@@ -45,11 +48,13 @@ __all__ = [
     "whole_reads",
 ]
 
+T = TypeVar("T")
 TaskObserver = Callable[[int, int], None]
 """Told while the window's job runs: tasks that are done, tasks in all."""
 
 _LOOPBACK = "127.0.0.1"
 _FOLLOW_S = 1.0
+_END_S = 20.0
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 ELSEWHERE = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_API_MODE")
 """What leads a new session to a server of Spark Connect, whatever its master."""
@@ -78,6 +83,10 @@ class SparkRuntime(Protocol):
 
     def interrupt(self, spark: SparkSession, group: str) -> None:
         """End the jobs of `group` that run now. From any thread."""
+
+    def apart(self, spark: SparkSession, body: Callable[[], T], stop: Callable[[], None]) -> T:
+        """What `body` returns or raises, run where an exception of a signal's handler does no harm
+        to the session; such a one calls `stop`, which makes the body end soon."""
 
     def slots(self, spark: SparkSession) -> int:
         """How many tasks run at once."""
@@ -138,6 +147,18 @@ class ClassicRuntime:
     def interrupt(self, spark: SparkSession, group: str) -> None:
         """Cancel the group."""
         spark.sparkContext.cancelJobGroup(group)
+
+    def apart(self, spark: SparkSession, body: Callable[[], T], stop: Callable[[], None]) -> T:
+        """On a thread of its own: see `on_another_thread`."""
+        from pyspark.sql import SparkSession
+
+        def active() -> T:
+            # A thread of the JVM of its own, too, which knows no session.
+            known = SparkSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
+            known.setActiveSession(spark._jsparkSession)  # noqa: SLF001
+            return body()
+
+        return on_another_thread(active, stop)
 
     def slots(self, spark: SparkSession) -> int:
         """Cores of the application."""
@@ -312,6 +333,36 @@ def whole_reads(spark: SparkSession) -> dict[str, str]:
         known = [name.strip() for name in (spark.conf.get(key, None) or "").split(",")]
         found[key] = ",".join(dict.fromkeys(filter(None, [*known, *rules])))
     return found
+
+
+def on_another_thread(body: Callable[[], T], stop: Callable[[], None]) -> T:
+    """What `body` returns or raises, with this thread's context and Spark's local properties.
+
+    A signal's handler (Airflow's for `execution_timeout`) raises in the main thread, which waits
+    here meanwhile. In the middle of a call into the JVM the answer would still be to come, and the
+    next call take it for its own: pyspark makes such calls itself before it lets an exception
+    through. `stop` is called then, and the exception raised once the body has ended, after `_END_S`
+    at most.
+    """
+    from pyspark import InheritableThread
+
+    done: Future[T] = Future()
+    context = copy_context()
+
+    def work() -> None:
+        try:
+            done.set_result(context.run(body))
+        except BaseException as error:  # noqa: BLE001 - it is raised where the body was called
+            done.set_exception(error)
+
+    InheritableThread(work, name="tubemq-spark", daemon=True).start()
+    try:
+        wait([done])
+    except BaseException:
+        stop()
+        wait([done], _END_S)
+        raise
+    return done.result()
 
 
 @contextmanager

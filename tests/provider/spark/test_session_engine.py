@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +252,54 @@ def test_cancelling_stops_a_running_ingest(
     assert not (Path(staging.path) / "_reads").exists()
     with pytest.raises(WindowError, match="was cancelled"):
         engine.ingest(plan, staging, silent)
+
+
+class _TimeIsOver(BaseException):
+    """As Airflow raises `AirflowTaskTimeout`: from a signal's handler, whatever is under way."""
+
+
+@pytest.mark.parametrize("transformed", [False, True])
+def test_a_task_whose_time_is_over_ends_at_once_and_so_does_its_job(
+    spark: SparkSession, world: World, staging: Staging, *, transformed: bool
+) -> None:
+    world.produce(8)
+    plan = world.plan(world.whole())
+    engine = SessionEngine(world.settings, transform=(lambda frame: frame) if transformed else None)
+    tracker, raised_at = spark.sparkContext.statusTracker(), list[float]()
+
+    def over(*_: object) -> None:
+        raised_at.append(time.monotonic())
+        raise _TimeIsOver
+
+    def signal_in_mid_job(started: threading.Event) -> None:
+        for _ in range(600):
+            if tracker.getActiveJobsIds():
+                break
+            started.wait(0.1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    def read_no_more(point: str) -> None:
+        if point == "frame loaded":
+            world.mq.broker(1).stop_reading()
+            threading.Thread(target=signal_in_mid_job, args=(threading.Event(),)).start()
+
+    former = signal.signal(signal.SIGUSR1, over)
+    try:
+        with pytest.raises(_TimeIsOver):
+            engine.ingest(plan, staging, read_no_more)
+        ended_at = time.monotonic()
+        for _ in range(200):
+            if not tracker.getActiveJobsIds():
+                break
+            time.sleep(0.1)
+        assert not tracker.getActiveJobsIds()
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+        world.mq.broker(1).resume_reading()
+
+    assert ended_at - raised_at[0] < 10
+    assert spark.range(3).count() == 3
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
 
 
 def test_what_no_retry_cures_keeps_its_class_on_the_way_out_of_spark(
