@@ -160,6 +160,10 @@ test-spark: setup $(VENV)/.classes ## The data source on a real Spark
 test-spark-matrix: setup ## The same on PySpark 4.1, 4.2 and 4.3, each in an environment of its own (by hand)
 	$(PY) -m scripts.spark_matrix $(ARGS)
 
+.PHONY: test-python-matrix
+test-python-matrix: setup ## The unit tests on Python 3.12 and 3.13, and on the oldest packages allowed (by hand)
+	$(PY) -m scripts.python_matrix $(ARGS)
+
 .PHONY: test-airflow-matrix
 test-airflow-matrix: setup ## What is promised for Airflow 3.1 and 3.2, each in an environment of its own (by hand)
 	$(PY) -m scripts.airflow_matrix $(ARGS)

@@ -67,6 +67,17 @@ class Certificates:
 
 
 _STORE = STORE_PASSWORD.encode()
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 def make_certificates(directory: Path) -> Certificates:
@@ -89,13 +100,14 @@ class _Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
         constraints = x509.BasicConstraints(ca=True, path_length=None)
-        builder = _builder(self._name, self._name, self._key.public_key())
-        cert = builder.add_extension(constraints, critical=True).sign(self._key, hashes.SHA256())
+        builder = _builder(self._name, self._name, self._key.public_key(), self._key)
+        builder = builder.add_extension(constraints, critical=True)
+        cert = builder.add_extension(_SIGNS, critical=True).sign(self._key, hashes.SHA256())
         self.file = _write(directory / f"{name}.pem", _pem(cert))
 
     def sign(self, name: str, hosts: tuple[str, ...], password: str | None = None) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_named(name), self._name, key.public_key())
+        builder = _builder(_named(name), self._name, key.public_key(), self._key)
         if hosts:
             names = x509.SubjectAlternativeName([_host(host) for host in hosts])
             builder = builder.add_extension(names, critical=False)
@@ -115,10 +127,14 @@ class _Authority:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    signed_by: ec.EllipticCurvePrivateKey,
 ) -> x509.CertificateBuilder:
+    """With what RFC 5280 demands; Python 3.13 looks."""
     now = datetime.datetime.now(datetime.UTC)
-    return x509.CertificateBuilder(
+    builder = x509.CertificateBuilder(
         issuer,
         subject,
         key,
@@ -126,6 +142,9 @@ def _builder(
         now - datetime.timedelta(hours=1),
         now + datetime.timedelta(days=1),
     )
+    whose = x509.AuthorityKeyIdentifier.from_issuer_public_key(signed_by.public_key())
+    own = x509.SubjectKeyIdentifier.from_public_key(key)
+    return builder.add_extension(whose, critical=False).add_extension(own, critical=False)
 
 
 def _named(name: str) -> x509.Name:

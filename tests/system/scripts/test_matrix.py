@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import airflow_matrix, spark_matrix
+from scripts import airflow_matrix, environments, spark_matrix
 
 PASSED = '<testsuites><testsuite tests="3" skipped="1" failures="0" errors="0"/></testsuites>'
 
@@ -47,10 +47,19 @@ def test_releases_stand_in_front_of_what_is_for_pytest(
     assert played == [(release, more) for release in releases]
 
 
+def test_a_release_that_is_not_in_the_matrix_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["spark_matrix", "4.0", "-k", "format"])
+    with pytest.raises(SystemExit):
+        spark_matrix.main()
+    assert "4.0: not one of 4.1, 4.2, 4.3" in capsys.readouterr().err
+
+
 def test_a_release_whose_tests_ran_to_their_end_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(spark_matrix, "ROOT", tmp_path)
+    monkeypatch.setattr(environments, "ROOT", tmp_path)
     assert spark_matrix._play("4.2", program(tmp_path / "python", "exit 0"), [])
     assert capsys.readouterr().out == "PySpark 4.2: 2 passed, 0 failed, 1 skipped\n"
 
@@ -71,7 +80,7 @@ def test_a_release_whose_tests_broke_off_has_not(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(spark_matrix, "ROOT", tmp_path)
+    monkeypatch.setattr(environments, "ROOT", tmp_path)
     monkeypatch.setattr(spark_matrix, "LIMIT_S", 2)
     assert not spark_matrix._play("4.2", program(tmp_path / "python", then, report=report), [])
     assert capsys.readouterr().out.splitlines()[-1] == f"PySpark 4.2: {said}"
