@@ -258,6 +258,15 @@ class _TimeIsOver(BaseException):
     """As Airflow raises `AirflowTaskTimeout`: from a signal's handler, whatever is under way."""
 
 
+def _wait_for_jobs(spark: SparkSession, *, running: bool) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    for _ in range(600):
+        if bool(tracker.getActiveJobsIds()) == running:
+            return
+        time.sleep(0.05)
+    raise AssertionError("no job began" if running else "a job goes on")
+
+
 @pytest.mark.parametrize("transformed", [False, True])
 def test_a_task_whose_time_is_over_ends_at_once_and_so_does_its_job(
     spark: SparkSession, world: World, staging: Staging, *, transformed: bool
@@ -265,34 +274,27 @@ def test_a_task_whose_time_is_over_ends_at_once_and_so_does_its_job(
     world.produce(8)
     plan = world.plan(world.whole())
     engine = SessionEngine(world.settings, transform=(lambda frame: frame) if transformed else None)
-    tracker, raised_at = spark.sparkContext.statusTracker(), list[float]()
+    raised_at: list[float] = []
 
     def over(*_: object) -> None:
         raised_at.append(time.monotonic())
         raise _TimeIsOver
 
-    def signal_in_mid_job(started: threading.Event) -> None:
-        for _ in range(600):
-            if tracker.getActiveJobsIds():
-                break
-            started.wait(0.1)
+    def signal_in_mid_job() -> None:
+        _wait_for_jobs(spark, running=True)
         os.kill(os.getpid(), signal.SIGUSR1)
 
     def read_no_more(point: str) -> None:
         if point == "frame loaded":
             world.mq.broker(1).stop_reading()
-            threading.Thread(target=signal_in_mid_job, args=(threading.Event(),)).start()
+            threading.Thread(target=signal_in_mid_job).start()
 
     former = signal.signal(signal.SIGUSR1, over)
     try:
         with pytest.raises(_TimeIsOver):
             engine.ingest(plan, staging, read_no_more)
         ended_at = time.monotonic()
-        for _ in range(200):
-            if not tracker.getActiveJobsIds():
-                break
-            time.sleep(0.1)
-        assert not tracker.getActiveJobsIds()
+        _wait_for_jobs(spark, running=False)
     finally:
         signal.signal(signal.SIGUSR1, former)
         world.mq.broker(1).resume_reading()
