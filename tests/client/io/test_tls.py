@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,25 @@ class TlsPeer(Peer):
             self._context.load_verify_locations(clients_ca)
 
     def _serve(self, sock: socket.socket) -> None:
+        secured = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         try:
-            secured = self._context.wrap_socket(sock, server_side=True)
+            secured.do_handshake()
         except OSError:
-            sock.close()
+            _end(secured)
             return
         self._open.append(secured)
         super()._serve(secured)
+
+
+def _end(refused: ssl.SSLSocket) -> None:
+    """Close after the alert. What the client had sent meanwhile would make it a reset, which may
+    overtake the alert; more than a request is not waited for."""
+    with socket.socket(fileno=refused.detach()) as bare, suppress(OSError):
+        bare.settimeout(5)
+        bare.shutdown(socket.SHUT_WR)
+        for _ in range(16):
+            if not bare.recv(1024):
+                break
 
 
 def plain(certs: Certificates, **changes: Any) -> TlsSettings:
