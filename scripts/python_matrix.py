@@ -9,6 +9,7 @@ no test.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -37,7 +38,12 @@ def main() -> int:
     )
     failed = False
     for name in names:
-        python = _oldest() if name == LOWEST else _newer(name)
+        try:
+            python = _oldest() if name == LOWEST else _newer(name)
+        except subprocess.CalledProcessError:  # uv has said why
+            print(f"Python {name}: there is no environment for it", flush=True)
+            failed = True
+            continue
         if not only_setup:
             failed |= not _play(name, python, more)
     return int(failed)
