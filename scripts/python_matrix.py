@@ -26,8 +26,8 @@ TOOLS: Final = (
 )
 EXTRAS: Final = "admin,cli,arrow,avro,embedded,fast,lake,metrics,spark"
 """Of `lowest`. Airflow has a matrix of its own, and pins more than the project does."""
-ROOMS: Final = tuple(f"tests/{room}" for room in ("client", "provider/files", "provider/rows"))
-SINKS: Final = "tests/provider/sinks"
+ROOMS: Final = ("client", "provider/files", "provider/rows", "provider/sinks")
+"""Those that `lowest` plays."""
 LIMIT_S: Final = 2400
 
 
@@ -61,7 +61,7 @@ def _oldest() -> Path:
 
 
 def _play(name: str, python: Path, more: list[str]) -> bool:
-    rooms = [*ROOMS, SINKS] if name == LOWEST else []
+    rooms = [f"tests/{room}" for room in ROOMS] if name == LOWEST else []
     marks = ["-m", "not (real or spark or airflow or soak or rates)"]
     side_by_side = ["-n", "2", "--dist", "loadfile"]
     tests = [*rooms, *marks, *side_by_side, *more]

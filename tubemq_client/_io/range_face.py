@@ -152,6 +152,6 @@ def _stop_reads() -> None:
     """Reads that nobody has closed end while their threads still run. Afterwards the interpreter
     lets those stand wherever they are, with locks that they hold, and closes what is left."""
     for reader in list(_READERS):
-        for work in list(vars(reader)["_under_way"]):
+        for work in list(reader._under_way):  # noqa: SLF001 - a part of the class
             if not iscoroutinefunction(work.stop):  # a task ends with its loop
                 work.stop()

@@ -156,9 +156,8 @@ def _watch(
 
 def _fitting(rows: list[dict[str, Any]], heading: str, width: int) -> Table:
     """All of the table that has room: what the lag tells, too, is left out first."""
-    left_out: set[str] = set() if width >= _ROOM_FOR_POSITIONS else {"position"}
-    for name in (None, *_LESS_AND_LESS):
-        left_out |= {name} if name else set()
+    for count in range(0 if width >= _ROOM_FOR_POSITIONS else 1, len(_LESS_AND_LESS) + 1):
+        left_out = _LESS_AND_LESS[:count]
         shown = [{n: v for n, v in row.items() if n not in left_out} for row in rows]
         table = table_of(shown, heading)
         if least_width(table) <= width:

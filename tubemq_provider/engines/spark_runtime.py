@@ -39,7 +39,6 @@ __all__ = [
     "following",
     "job_group",
     "launch_environment",
-    "on_another_thread",
     "open_session",
     "properties_text",
     "session_conf",
@@ -149,7 +148,7 @@ class ClassicRuntime:
         spark.sparkContext.cancelJobGroup(group)
 
     def apart(self, spark: SparkSession, body: Callable[[], T], stop: Callable[[], None]) -> T:
-        """On a thread of its own: see `on_another_thread`."""
+        """On a thread of its own: see `_on_another_thread`."""
         from pyspark.sql import SparkSession
 
         def active() -> T:
@@ -158,7 +157,7 @@ class ClassicRuntime:
             known.setActiveSession(spark._jsparkSession)  # noqa: SLF001
             return body()
 
-        return on_another_thread(active, stop)
+        return _on_another_thread(active, stop)
 
     def slots(self, spark: SparkSession) -> int:
         """Cores of the application."""
@@ -335,7 +334,7 @@ def whole_reads(spark: SparkSession) -> dict[str, str]:
     return found
 
 
-def on_another_thread(body: Callable[[], T], stop: Callable[[], None]) -> T:
+def _on_another_thread(body: Callable[[], T], stop: Callable[[], None]) -> T:
     """What `body` returns or raises, with this thread's context and Spark's local properties.
 
     A signal's handler (Airflow's for `execution_timeout`) raises in the main thread, which waits

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -70,16 +70,12 @@ def unknown_types(table: DeltaTable, shape: Shape) -> list[str]:
     """New columns of types that the table's readers need not know."""
     if shape.first:
         return []
-    protocol = table.protocol()
-    known = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     old = {field.name for field in table.schema().fields}
     return [
         f"column {field.name!r} is {field.type}, and the table has not the feature {feature}; cast "
         f"it (an instant with a zone needs none), or add the feature to the table"
-        for field in shape.fields
+        for field, feature in _lacking(table, shape)
         if field.name not in old
-        for word, feature in _FEATURES.items()
-        if says_type(field, word) and feature not in known
     ]
 
 
@@ -151,14 +147,17 @@ def _protocol(table: DeltaTable, shape: Shape) -> list[dict[str, Any]]:
 
 
 def _missing_features(table: DeltaTable, shape: Shape) -> set[str]:
+    return {feature for _, feature in _lacking(table, shape)}
+
+
+def _lacking(table: DeltaTable, shape: Shape) -> Iterator[tuple[Any, str]]:
+    """Columns, each with a feature that it takes and the table has not."""
     protocol = table.protocol()
     known = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-    return {
-        feature
-        for field in shape.fields
-        for word, feature in _FEATURES.items()
-        if says_type(field, word) and feature not in known
-    }
+    for field in shape.fields:
+        for word, feature in _FEATURES.items():
+            if says_type(field, word) and feature not in known:
+                yield field, feature
 
 
 def values_of(file: FileFact) -> dict[str, str | None]:

@@ -7,34 +7,12 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from tests.provider.weeks.model import Hook
-from tests.provider.weeks.weeks import FINISHING, GROUP, MAX_TRIES, Run, Weeks
+from tests.provider.weeks.weeks import FINISHING, GROUP, MAX_TRIES, Run, Watched, Weeks
 from tubemq_provider.operators.planning import (
     TubeMQCommitWindowOperator,
     TubeMQPlanWindowOperator,
 )
 from tubemq_provider.sinks.factory import sink_for
-
-
-class Watched:
-    """An operator over the world's topic, watched at every point."""
-
-    world: Any = None
-    run_name = ""
-
-    def _hook(self) -> Any:
-        return Hook(self.world.topic)
-
-    def observer(self, context: Any, narrator: Any) -> Any:
-        inner = super().observer(context, narrator)  # type: ignore[misc]
-        world, name = self.world, self.run_name
-
-        class Watch:
-            def at(self, step: Any, point: str) -> None:
-                inner.at(step, point)
-                world.at(name, f"{step}: {point}")
-
-        return Watch()
 
 
 class Plan(Watched, TubeMQPlanWindowOperator):

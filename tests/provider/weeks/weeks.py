@@ -42,8 +42,8 @@ class Killed(BaseException):
     """A task's process dies here."""
 
 
-class Ingest(TubeMQSparkIngestOperator):
-    """With an observer of the world's."""
+class Watched:
+    """An operator over the world's topic, watched at every point."""
 
     world: Any = None
     run_name = ""
@@ -52,7 +52,7 @@ class Ingest(TubeMQSparkIngestOperator):
         return Hook(self.world.topic)
 
     def observer(self, context: Any, narrator: Any) -> Any:
-        inner = super().observer(context, narrator)
+        inner = super().observer(context, narrator)  # type: ignore[misc]
         world, name = self.world, self.run_name
 
         class Watch:
@@ -61,6 +61,10 @@ class Ingest(TubeMQSparkIngestOperator):
                 world.at(name, f"{step}: {point}")
 
         return Watch()
+
+
+class Ingest(Watched, TubeMQSparkIngestOperator):
+    """The one task of a run."""
 
 
 class Run:
