@@ -148,7 +148,7 @@ class ClassicRuntime:
         spark.sparkContext.cancelJobGroup(group)
 
     def apart(self, spark: SparkSession, body: Callable[[], T], stop: Callable[[], None]) -> T:
-        """On a thread of its own: see `_on_another_thread`."""
+        """On a thread of its own: a call into the JVM that is interrupted spoils the session."""
         from pyspark.sql import SparkSession
 
         def active() -> T:
