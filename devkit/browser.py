@@ -22,6 +22,8 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
+from devkit.patience import PATIENCE
+
 __all__ = ["Tab", "chromium_path", "open_tab", "pictures_asked_for"]
 
 _START_S = 90.0
@@ -78,7 +80,7 @@ class Tab:
 
     def wait(self, condition: str, seconds: float = 90.0) -> None:
         """Until an expression is true. Raises `TimeoutError` with what the page shows."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         while not self.evaluate(condition):
             if time.monotonic() > deadline:
                 shown = self.evaluate("document.body.innerText")
@@ -156,7 +158,7 @@ def _debugger(profile: Path, process: subprocess.Popen[bytes]) -> str:
     """The socket of the first tab, as soon as there is one."""
     import httpx
 
-    deadline = time.monotonic() + _START_S
+    deadline = time.monotonic() + _START_S * PATIENCE
     active = profile / "DevToolsActivePort"
     while time.monotonic() < deadline and process.poll() is None:
         lines = active.read_text().splitlines() if active.exists() else []

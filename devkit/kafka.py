@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from devkit.maven import Artifact, MavenUnavailable, jars_of
+from devkit.patience import PATIENCE
 from devkit.processes import ServerProcess, listens, tail
 from devkit.reaper import Reaper
 from tubemq_client.errors import LocalError
@@ -85,7 +86,7 @@ class Kafka:
         )
         server.start()
         self._stack.callback(server.stop, _STOP_S)
-        deadline = time.monotonic() + _STARTUP_S
+        deadline = time.monotonic() + _STARTUP_S * PATIENCE
         while not (server.said("Kafka Server started") or listens(("127.0.0.1", _PORT))):
             if not server.running or time.monotonic() > deadline:
                 self._stack.close()

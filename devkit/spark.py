@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
+from devkit.patience import PATIENCE
 from devkit.processes import ServerProcess, tail
 from devkit.quick_java import QUICK_JAVA
 from devkit.reaper import Reaper
@@ -232,7 +233,7 @@ def bare_python(folder: Path) -> str:
 
 
 def _until_said(server: ServerProcess, words: str) -> None:
-    deadline = time.monotonic() + _STARTUP_S
+    deadline = time.monotonic() + _STARTUP_S * PATIENCE
     while not server.said(words):
         if not server.running or time.monotonic() > deadline:
             raise RuntimeError(f"{server.name} did not start:\n{tail(server.log)}")

@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 
 from devkit.airflow.home import free_port
 from devkit.maven import Artifact, jars_of
+from devkit.patience import PATIENCE
 from devkit.processes import ServerProcess, tail
 from devkit.reaper import Reaper
 from devkit.spark import QUICK_JAVA, spark_home
@@ -85,7 +86,7 @@ class YarnCluster:
         return found
 
     def _wait(self, server: ServerProcess, *, nodes: bool) -> None:
-        deadline = time.monotonic() + _STARTUP_S
+        deadline = time.monotonic() + _STARTUP_S * PATIENCE
         while True:
             with suppress(OSError):
                 metrics = self._ask("metrics")["clusterMetrics"]

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from devkit.patience import PATIENCE
 from devkit.processes import start_with_order
 from devkit.spark import QUICK_JAVA, SparkCluster
 from tubemq_client import ClientSettings, Producer, Record
@@ -112,7 +113,7 @@ class StreamDrill:
         (self._folder / "tmp").mkdir(parents=True, exist_ok=True)
         victims = [("driver", "executor")[number % 2] for number in range(kills)]
         self._chance.shuffle(victims)
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + limit_s * PATIENCE
         try:
             with Producer(self._feed.settings) as producer:
                 for number, victim in enumerate(victims, 1):

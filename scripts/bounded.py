@@ -2,8 +2,9 @@
 
 The command gets a process group of its own. At the limit, and when this process is interrupted or
 terminated, the whole group is interrupted once, so that tests stop what they started, and killed
-when that takes over a minute. Unlike `timeout` it is there on every system, and hears Ctrl-C: make
-itself only waits for its commands then. Exit code: the command's, 124 at the limit, 130 when
+when that takes over a minute. The limit is longer on a busy machine (`devkit.patience`). Unlike
+`timeout` it is there on every system, and hears Ctrl-C: make itself only waits for its commands
+then. Exit code: the command's, 124 at the limit, 130 when
 interrupted, 143 when terminated. Standard library only.
 """
 
@@ -15,6 +16,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+
+from devkit.patience import PATIENCE
 
 GRACE_S = 60.0
 TIMED_OUT = 124
@@ -71,4 +74,4 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[2:], float(sys.argv[1])))
+    sys.exit(run(sys.argv[2:], float(sys.argv[1]) * PATIENCE))

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
+from devkit.patience import PATIENCE
 from devkit.quick_java import QUICK_JAVA
 from tests.kit.servers import settings
 from tests.kit.stopped_runs import pytest_sessionfinish
@@ -68,7 +69,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is played with `--naming` must name its marker, or nobody would miss it."""
+    """Refuse a marker that `--naming` would not find; lengthen time limits on a busy machine."""
+    for item in items:
+        _lengthen(item)
     for path, marker in {
         (item.path, name) for item in items for name in _NAMED if item.get_closest_marker(name)
     }:
@@ -76,6 +79,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(
                 f"{path} has tests marked {marker} and does not name mark.{marker}"
             )
+
+
+def _lengthen(item: pytest.Item) -> None:
+    """Multiply the time limit of a test, its own or the one of the whole suite, by `PATIENCE`."""
+    own = item.get_closest_marker("timeout")
+    if PATIENCE == 1 or (own is not None and not own.args):
+        return
+    limit = float(own.args[0] if own is not None else item.config.getini("timeout"))
+    options = dict(own.kwargs) if own is not None else {}
+    item.add_marker(pytest.mark.timeout(limit * PATIENCE, **options), append=False)
 
 
 def _names(path: Path, marker: str) -> bool:

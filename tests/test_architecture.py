@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
     "tubemq_client",
@@ -72,7 +74,7 @@ def fresh_python(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=60 * PATIENCE,
         check=False,
     )
 

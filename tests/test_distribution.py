@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 import tubemq_client
+from devkit.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
@@ -46,7 +47,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         cwd=ROOT,
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=60 * PATIENCE,
     )
     (built,) = target.glob("*.whl")
     return zipfile.ZipFile(built)
@@ -101,7 +102,11 @@ def test_wheel_names_a_platform_exactly_if_it_holds_the_compiled_decoder(
 def test_without_a_toolchain_the_wheel_is_pure_python(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(
-        command, cwd=ROOT, check=True, timeout=60, env=os.environ | {"TUBEMQ_NATIVE": "0"}
+        command,
+        cwd=ROOT,
+        check=True,
+        timeout=60 * PATIENCE,
+        env=os.environ | {"TUBEMQ_NATIVE": "0"},
     )
     (built,) = tmp_path.glob("*-py3-none-any.whl")
     assert "tubemq_client/_native.abi3.so" not in zipfile.ZipFile(built).namelist()
@@ -109,7 +114,7 @@ def test_without_a_toolchain_the_wheel_is_pure_python(tmp_path: Path) -> None:
 
 def test_source_archive_holds_what_builds_the_compiled_decoder(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=60)
+    subprocess.run(command, cwd=ROOT, check=True, timeout=60 * PATIENCE)
     (built,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(built) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from devkit.patience import PATIENCE
 from tubemq_client.errors import require_extra
 
 __all__ = ["FINISHED", "AirflowApi", "AirflowApiError"]
@@ -181,7 +182,7 @@ class AirflowApi:
     @staticmethod
     def wait(probe: Callable[[], T | None], timeout: float, what: str, period: float = 0.5) -> T:
         """Call `probe` until it gives something; `AirflowApiError` after `timeout` seconds."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout * PATIENCE
         while True:
             value = probe()
             if value:

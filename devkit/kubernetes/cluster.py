@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from devkit.airflow.home import free_port
 from devkit.kubernetes.binaries import Binaries
+from devkit.patience import PATIENCE
 from devkit.processes import ServerProcess, tail
 from devkit.reaper import Reaper
 
@@ -216,7 +217,7 @@ def _command(program: Path, options: Mapping[str, object]) -> list[str]:
 
 
 def _until(server: ServerProcess, condition: Any) -> None:
-    deadline = time.monotonic() + _STARTUP_S
+    deadline = time.monotonic() + _STARTUP_S * PATIENCE
     while True:
         with suppress(httpx.HTTPError, ssl.SSLError):
             if condition():

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from devkit.patience import PATIENCE
 from devkit.processes import ServerProcess, listens, tail
 from devkit.reaper import Reaper
 from devkit.rocketmq._files import HOST, write_broker, write_name_server
@@ -190,7 +191,7 @@ class GenuineRocketMQ(Running):
         self._processes[name] = ServerProcess(name, command, cwd=home, log=log, reaper=self._reaper)
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self._timeout_s * PATIENCE
         process = self._processes[name]
         while not ready():
             if process.returncode is not None:

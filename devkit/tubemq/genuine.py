@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from devkit.patience import PATIENCE
 from devkit.processes import ServerProcess, listens, tail
 from devkit.reaper import Reaper
 from devkit.running import Running
@@ -381,7 +382,7 @@ class _Deadline:
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = round(timeout_s, 1)
-        self._end = time.monotonic() + timeout_s
+        self._end = time.monotonic() + timeout_s * PATIENCE
 
     @property
     def left_s(self) -> float:

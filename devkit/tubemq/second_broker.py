@@ -23,6 +23,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from devkit.patience import PATIENCE
 from devkit.processes import listens, tail
 from devkit.tubemq._server_files import HOST
 from devkit.tubemq._servers import REGISTRATION_FAILED, HeapSizes, Setup, broker_process
@@ -100,7 +101,7 @@ class SecondBroker:
     def start(self, *, timeout_s: float = 60.0) -> None:
         """Start it, again after a kill; on return it is registered. Raises `GenuineFailed`."""
         self._process.start()
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s * PATIENCE
         while not listens(self.address):
             ended = self._process.returncode is not None
             if ended or time.monotonic() > deadline or self._process.said(REGISTRATION_FAILED):

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from devkit.patience import PATIENCE
 from devkit.processes import ServerProcess, listens, tail
 from devkit.running import Running
 from devkit.tubemq._server_files import HOST
@@ -161,7 +162,7 @@ class TwoMasters(Running):
         )
 
     def _wait(self, process: ServerProcess, probe: Any, goal: str, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s * PATIENCE
         while not probe():
             if time.monotonic() > deadline or process.returncode not in {None, -9}:
                 raise GenuineFailed(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
 from devkit.tubemq.artifacts import (
     GenuineUnavailable,
     cached_artifacts,
@@ -83,7 +84,7 @@ def test_missing_maven_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=30 * PATIENCE,
         env=os.environ | {"PATH": str(tmp_path), "TUBEMQ_CACHE": str(tmp_path / "cache")},
     )
     assert result.returncode == 1

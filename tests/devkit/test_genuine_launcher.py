@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
 from devkit.tubemq.artifacts import Artifacts
 from devkit.tubemq.genuine import GenuineFailed, GenuineTubeMQ, TopicSpec
 from tests.devkit import fake_servers
@@ -166,7 +167,7 @@ def test_servers_die_with_a_launcher_that_is_killed(launcher: Launcher, tmp_path
         assert starter.stdout.readline() == "up\n"
         assert len(servers_alive(tmp_path)) == 3
         os.kill(starter.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 20 * PATIENCE
     while servers_alive(tmp_path):
         assert time.monotonic() < deadline, "servers outlived their launcher"
         time.sleep(0.1)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -27,6 +29,6 @@ def test_only_a_run_that_ended_leaves_a_report(
         cwd=ROOT,
         check=False,
         capture_output=True,
-        timeout=120,
+        timeout=120 * PATIENCE,
     )
     assert report.exists() is reported

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.client.io.peer import Peer, echo, silence
 from tests.kit.servers import client_settings, embedded_tubemq
 from tests.system.behaviour.windows import Feeder, Ledger
@@ -307,7 +308,7 @@ def test_a_second_cancellation_ends_the_last_words_too(settings: ClientSettings)
 
     with Peer(silence) as peer:
         run(scenario())
-        assert peer.gone.acquire(timeout=20)
+        assert peer.gone.acquire(timeout=20 * PATIENCE)
 
 
 def test_who_gives_up_connecting_does_not_take_others_along() -> None:

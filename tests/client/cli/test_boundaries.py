@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import FIRST_DAY, flights
 from tubemq_client import (
@@ -249,7 +250,7 @@ def test_sigterm_keeps_the_boundaries_that_were_passed(
         process.stdin.write("".join(json.dumps(row) + "\n" for row in rows))
         process.stdin.flush()
         with Metadata(settings) as metadata:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 30 * PATIENCE
             while sum(entries(metadata, fresh)) < 3 and time.monotonic() < deadline:
                 time.sleep(0.02)
         process.send_signal(signal.SIGTERM)

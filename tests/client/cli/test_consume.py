@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.client.cli.conftest import Run
 from tests.system.behaviour.sites import eventually
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record, errors
@@ -218,7 +219,7 @@ def test_a_full_disk_ends_the_command_in_one_line(mq: EmbeddedTubeMQ, filled: st
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=60,
+            timeout=60 * PATIENCE,
         )
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

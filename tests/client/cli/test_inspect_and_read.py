@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import TOPIC
 from tests.kit.ports import reserved_port
@@ -171,7 +172,11 @@ def test_help_and_version_need_no_cluster(run: Run) -> None:
 
 def interpreter(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60 * PATIENCE,
+        check=False,
     )
 
 

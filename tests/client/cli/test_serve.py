@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from devkit.isolation import can_isolate, isolated_command
+from devkit.patience import PATIENCE
 from tests.client.cli.conftest import Run
 from tests.kit.certificates import make_certificates
 from tubemq_client import Metadata, Partition, Producer, errors
@@ -41,7 +42,7 @@ def served(
         env={**os.environ, "COLUMNS": "200"},
     ) as process:
         try:
-            deadline = time.monotonic() + wait_s
+            deadline = time.monotonic() + wait_s * PATIENCE
             while not ready.exists():
                 assert process.poll() is None, process.stderr.read()
                 assert time.monotonic() < deadline, "never ready"
@@ -86,7 +87,7 @@ def test_it_serves_on_loopback_until_a_signal(tmp_path: Path, number: signal.Sig
         assert len(sockets) == 6
         assert {address.partition(":")[0] for address in sockets} == {LOOPBACK}
         process.send_signal(number)
-        said = process.communicate(timeout=20)[1]
+        said = process.communicate(timeout=20 * PATIENCE)[1]
         assert process.returncode == 0
         assert at["masters"] in said
         assert at["brokers"]["2"]["address"] in said
@@ -201,6 +202,6 @@ def test_genuine_runs_until_a_signal(tmp_path: Path) -> None:
     ) as (process, at):
         assert list(at["brokers"]) == ["1"]
         os.kill(at["pid"], signal.SIGTERM)
-        said = process.communicate(timeout=120)[1]
+        said = process.communicate(timeout=120 * PATIENCE)[1]
         assert process.returncode == 0
         assert "EVERY network interface" in said

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.client.embedded.rpc import Wire
 from tubemq_client import ClientSettings, Metadata, _pb, errors
 from tubemq_client._wire import methods
@@ -53,7 +54,7 @@ def wire(address: Address) -> Wire:
 
 def soon(ask: Callable[[], Any], answers: Callable[[Any], bool]) -> Any:
     """The first answer of that kind. The steps of a switch are longer than a round trip."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 20 * PATIENCE
     while True:
         try:
             if answers(answer := ask()):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from devkit.patience import PATIENCE
+
 CHANGE = """
 import sys
 sys.modules |= dict.fromkeys(("multipart", "python_multipart"))  # starlette's own wish, for forms
@@ -18,6 +20,10 @@ with EmbeddedTubeMQ() as mq, AdminClient(mq.master_web, token="abc") as admin:
 
 def test_changes_by_http_need_no_package_for_forms() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CHANGE], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", CHANGE],
+        capture_output=True,
+        text=True,
+        timeout=60 * PATIENCE,
+        check=False,
     )
     assert done.stdout == "made\n", done.stderr

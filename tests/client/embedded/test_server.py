@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.client.embedded.rpc import BrokerWire
 from tests.kit.ports import reserved_port
 from tubemq_client.embedded import EmbeddedTubeMQ, Ports, ServerTls, Switches, TopicSpec
@@ -180,7 +181,7 @@ def test_run_until_signal_stops_in_order(number: int, tmp_path: Path) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "up\n"
         child.send_signal(number)
-        rest, _ = child.communicate(timeout=20)
+        rest, _ = child.communicate(timeout=20 * PATIENCE)
     finally:
         child.kill()
         child.wait(10)

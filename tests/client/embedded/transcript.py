@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from devkit.patience import PATIENCE
 from tests.client.embedded.rpc import BrokerWire, Wire
 from tubemq_client.errors import RemoteException
 
@@ -70,7 +71,9 @@ class Transcript:
 
     def http(self, place: str | None, path: str, values: dict[str, Any]) -> None:
         query = urllib.parse.urlencode(values)
-        with urllib.request.urlopen(f"http://{place}/{path}?{query}", timeout=20) as reply:
+        with urllib.request.urlopen(
+            f"http://{place}/{path}?{query}", timeout=20 * PATIENCE
+        ) as reply:
             body = reply.read().decode()
         shown = {key: value for key, value in values.items() if key != "confModAuthToken"}
         self.lines.append(f"{shown} -> {_normal_body(body)}")

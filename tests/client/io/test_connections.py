@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.client.io.peer import Peer, silence
 from tests.kit.ports import reserved_port
 from tubemq_client import errors
@@ -237,7 +238,7 @@ def test_closing_fails_what_is_in_flight_and_tells_the_peer(connect: Connect) ->
         connection.close()
         with pytest.raises(errors.ConnectionLost):
             waiting.result(20)
-        assert peer.gone.acquire(timeout=20)
+        assert peer.gone.acquire(timeout=20 * PATIENCE)
         assert not connection.usable
 
 

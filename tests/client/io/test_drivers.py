@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.client.io.peer import Peer, silence
 from tests.kit.ports import reserved_port
 from tubemq_client import _pb, errors
@@ -161,7 +162,7 @@ def test_a_release_that_gets_no_answer_does_not_keep_the_driver_open(
             driver.close()
         except errors.RpcTimeout:
             pass  # the conversation did not catch it; the blocking half says so
-        assert peer.gone.acquire(timeout=20)
+        assert peer.gone.acquire(timeout=20 * PATIENCE)
 
 
 # -- connections ----------------------------------------------------------------------------------
@@ -198,7 +199,9 @@ def test_an_idle_connection_is_replaced_before_its_next_use(make_driver: MakeDri
         time.sleep(1.2)
         driver.run(ask(peer.address))
         assert peer.visits == 2
-        assert other.gone.acquire(timeout=20), "an idle connection nobody asked for is closed too"
+        assert other.gone.acquire(timeout=20 * PATIENCE), (
+            "an idle connection nobody asked for is closed too"
+        )
         assert other.visits == 1
 
 
@@ -267,7 +270,7 @@ def test_what_is_under_way_on_a_connection_that_is_replaced_may_still_be_answere
         assert peer.visits == 2
         time.sleep(0.15)
         driver.run(ask(peer.address))
-        assert peer.gone.acquire(timeout=20), "closed when nothing is owed"
+        assert peer.gone.acquire(timeout=20 * PATIENCE), "closed when nothing is owed"
 
 
 def test_a_slow_answer_to_another_request_keeps_a_connection(make_driver: MakeDriver) -> None:
@@ -296,7 +299,7 @@ def test_a_closed_driver_refuses(make_driver: MakeDriver) -> None:
         driver.run(ask(peer.address))
         driver.close()
         driver.close()
-        assert peer.gone.acquire(timeout=20)
+        assert peer.gone.acquire(timeout=20 * PATIENCE)
         with pytest.raises(errors.ClosedError):
             driver.run(ask(peer.address))
 

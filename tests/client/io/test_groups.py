@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.client.io.peer import Peer, echo
 from tests.system.behaviour.sites import eventually
 from tubemq_client import ClientSettings, errors
@@ -63,7 +64,7 @@ def test_what_may_wait_is_sent_though_nobody_asks_for_it() -> None:
         connection = blocking.connect(peer.address, SETTINGS)
         for _ in range(3):  # the thread that sends has to be there for the second time too
             (serial,) = connection.post_all(frames, 1, 20.0, soon=True)
-            assert heard.get(timeout=20) == b"%d" % serial
+            assert heard.get(timeout=20 * PATIENCE) == b"%d" % serial
             assert connection.wait_all([serial], in_s(20)) == [b"%d" % serial]
         connection.close()
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.client.io.peer import Answer, Peer, echo, silence
 from tests.client.io.test_connections import ask, post, wait
 from tests.client.io.test_drivers import ask as ask_driver
@@ -292,7 +293,7 @@ def test_closing_ends_waits_and_tells_the_peer(connect: Connect, certs: Certific
             connection.close()
             with pytest.raises(errors.ConnectionLost):
                 waiting.result(10)
-        assert peer.gone.acquire(timeout=10)
+        assert peer.gone.acquire(timeout=10 * PATIENCE)
 
 
 def test_an_idle_connection_that_was_hung_up_is_replaced(
@@ -302,7 +303,7 @@ def test_an_idle_connection_that_was_hung_up_is_replaced(
         driver = make_driver(tls=plain(certs))
         assert driver.run(ask_driver(peer.address, "one")) == "one"
         peer.hang_up()
-        assert peer.gone.acquire(timeout=10)
+        assert peer.gone.acquire(timeout=10 * PATIENCE)
         time.sleep(0.2)  # a blocking connection is looked at when it has been quiet for a while
         assert driver.run(ask_driver(peer.address, "two")) == "two"
         assert peer.visits == 2

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from devkit.patience import PATIENCE
 from devkit.tubemq.artifacts import cached_artifacts
 from tubemq_client import TDMsg
 from tubemq_provider.engines.cache import cache_root
@@ -90,7 +91,7 @@ def run(java: JavaRuntime, messages: dict[str, bytes] | None = None) -> list[str
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=100,
+        timeout=100 * PATIENCE,
         check=False,
     )
     assert answer.returncode == 0, answer.stderr[-2000:]
@@ -120,7 +121,12 @@ def _fetch() -> str | None:
     try:
         environment = find_java().environment()
         answer = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=300, check=False
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300 * PATIENCE,
+            check=False,
         )
     except (JavaUnavailable, subprocess.TimeoutExpired) as error:
         return str(error)

@@ -8,6 +8,7 @@ import sys
 import pytest
 from google.protobuf import descriptor_pool
 
+from devkit.patience import PATIENCE
 from tubemq_client import _pb
 from tubemq_client._pb.descriptors import build_classes
 from tubemq_client._pb.schema import MESSAGES
@@ -36,7 +37,7 @@ FOREIGN = "foreign(descriptor_pool.Default())"
 @pytest.mark.parametrize("order", [[FOREIGN, IMPORT, AGAIN], [IMPORT, FOREIGN, AGAIN]])
 def test_a_foreign_copy_in_the_default_pool_does_not_clash(order):
     script = CLASH.format(order="\n".join(order))
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=50)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=50 * PATIENCE)
 
 
 def test_nothing_enters_the_default_pool():

@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 from pydantic import ValidationError
 
+from devkit.patience import PATIENCE
 from tests.kit.servers import embedded_tubemq, speaking_otherwise
 from tubemq_client import ClientSettings, Partition, Producer, Record, errors
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
@@ -350,13 +351,17 @@ def test_nothing_of_airflow_or_spark_is_imported() -> None:
         "import sys, tubemq_provider.dagster;"
         "assert not {'airflow', 'pyspark'} & {m.partition('.')[0] for m in sys.modules}"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60 * PATIENCE)
 
 
 def test_without_dagster_the_extra_is_named() -> None:
     code = "import sys; sys.modules['dagster'] = None; import tubemq_provider.dagster"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=50 * PATIENCE,
+        check=False,
     )
     assert done.returncode == 1
     assert "MissingExtraError: dagster is needed here" in done.stderr

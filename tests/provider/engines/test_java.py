@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tubemq_provider.engines.java import JavaRuntime, JavaUnavailable, find_java, wrap_runtime
 
 pytestmark = pytest.mark.timeout(60)
@@ -76,7 +77,11 @@ def test_the_wrapper_drops_only_the_missing_module(tmp_path: Path) -> None:
     home = wrap_runtime(real, tmp_path / "wrapped")
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-Da=two words", "", "Main", "$x"]
     answer = subprocess.run(
-        [home / "bin" / "java", *arguments], capture_output=True, text=True, timeout=20, check=True
+        [home / "bin" / "java", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=20 * PATIENCE,
+        check=True,
     )
     assert answer.stdout == "-Xmx1g\n-Da=two words\n\nMain\n$x\n"
 

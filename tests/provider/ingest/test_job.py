@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
+from devkit.patience import PATIENCE
 from tests.kit.toy_source.source import LineSource, open_source
 from tubemq_client.errors import ConfigError, MissingExtraError
 from tubemq_provider.ingest.arguments import IngestArguments
@@ -97,7 +98,11 @@ for name in ("session", "connect", "spark_engine"):
         print(error)
 """
     run = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60 * PATIENCE,
     )
     lines = run.stdout.splitlines()
     assert len(lines) == 3
@@ -174,7 +179,7 @@ def test_nothing_of_a_framework_is_imported() -> None:
         "loaded = {m.partition('.')[0] for m in sys.modules};"
         "assert not {'airflow', 'dagster', 'pyspark'} & loaded"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60 * PATIENCE)
 
 
 def sinks_of(arguments: IngestArguments, root: Path) -> dict[str, Sink]:

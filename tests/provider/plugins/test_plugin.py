@@ -10,6 +10,7 @@ from importlib.resources import files
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tubemq_provider.get_provider_info import get_provider_info
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
@@ -30,7 +31,11 @@ def test_loading_the_plugin_loads_neither_the_page_nor_a_client() -> None:
         "print(*(m for m in sys.modules if m.startswith('tubemq') or m in heavy))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60 * PATIENCE,
+        check=True,
     )
     found = set(done.stdout.split()) & {"fastapi", "pyarrow"}
     own = {name for name in done.stdout.split() if name.startswith("tubemq")}

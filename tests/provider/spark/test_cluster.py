@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from devkit.patience import PATIENCE
 from devkit.processes import start_with_order
 from devkit.spark import QUICK_JAVA, SparkCluster, bare_python
 from tests.provider.spark.world import TOPIC, World
@@ -92,7 +93,7 @@ def kill_one_at_work(
     driver: subprocess.Popen[str], sink: ObjectStoreSink | DeltaSink, c: SparkCluster
 ) -> bool:
     """Kill an executor once there is a file; False if the window was done before."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + DEADLINE_S * PATIENCE
     while driver.poll() is None and time.monotonic() < deadline:
         if data_files(sink) and (executors := c.executors()):
             os.kill(executors[0], signal.SIGKILL)
@@ -136,7 +137,7 @@ def test_executors_that_share_nothing_with_the_driver_write_a_window_and_one_is_
     assert len(done["files"]) >= 12
     assert bodies_in(sink, lake) == world.expected(world.whole())
     # What the killed executor left is gone; a worker of it may have outlived it by a moment.
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + DEADLINE_S * PATIENCE
     while data_files(sink) != sorted(done["files"]) and time.monotonic() < deadline:
         sink.tidy(done["window_id"])
         threading.Event().wait(0.2)

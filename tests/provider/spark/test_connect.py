@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from devkit.patience import PATIENCE
 from devkit.spark import ConnectServer, SparkCluster
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from tests.provider.spark import test_rocketmq_windows as rocket
@@ -236,7 +237,7 @@ def begun_in_its_job(
             assert child.stdin is not None
             child.stdin.write(json.dumps(order))
             child.stdin.close()
-            deadline = time.monotonic() + DEADLINE_S
+            deadline = time.monotonic() + DEADLINE_S * PATIENCE
             while not any(sink.storage.names("data")):
                 assert child.poll() is None
                 assert time.monotonic() < deadline

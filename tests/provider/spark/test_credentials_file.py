@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import ClientSettings, Credentials, TlsSettings
@@ -161,7 +162,7 @@ def test_a_killed_process_leaves_no_password_behind(tmp_path: Path) -> None:
         env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[3])},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=60 * PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "1\n"), done.stderr
@@ -183,7 +184,7 @@ def test_another_process_of_this_user_can_read_it(tmp_path: Path) -> None:
             [sys.executable, "-c", READING, str(path)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=60 * PATIENCE,
             check=True,
         )
     assert done.stdout == "etl\n"
@@ -217,6 +218,10 @@ with secret_file("spark.conf", "hush-hush") as path:
     subprocess.run(["cat", path], check=True)
 """
     found = subprocess.run(
-        [sys.executable, "-c", child], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", child],
+        capture_output=True,
+        text=True,
+        timeout=60 * PATIENCE,
+        check=False,
     )
     assert (found.stdout, found.stderr) == ("384\nhush-hush", "")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.provider.spark.world import World
 from tubemq_client import Partition
 from tubemq_provider.engines.spark_runtime import temporary_conf
@@ -201,7 +202,7 @@ def test_the_zip_is_all_that_a_cluster_needs(
         env={**environment, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=240 * PATIENCE,
         check=False,
     )
     assert "rows 12" in done.stdout, done.stderr[-3000:]

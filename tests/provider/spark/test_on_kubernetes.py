@@ -20,6 +20,7 @@ from devkit.kubernetes.binaries import KubernetesUnavailable, binaries
 from devkit.kubernetes.cluster import KubernetesCluster
 from devkit.kubernetes.node import Node
 from devkit.kubernetes.spark_image import spark_image
+from devkit.patience import PATIENCE
 from devkit.processes import start_with_order
 from devkit.spark import QUICK_JAVA
 from tests.provider.spark.jobs import Window
@@ -92,7 +93,7 @@ class Place:
                 *(f"--certificate-authority={self.cluster.authority}", "--cache-dir=/dev/null"),
             ],
             check=True,
-            timeout=60,
+            timeout=60 * PATIENCE,
         )
 
     def told(self) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from devkit.patience import PATIENCE
 from devkit.spark import SparkCluster
 from tests.provider.spark.jobs import Window, conf_for
 from tests.provider.spark.world import World
@@ -58,7 +59,7 @@ def application_of(work_dir: Path) -> Application:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + DEADLINE_S * PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         threading.Event().wait(0.05)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tubemq_provider.spark.session import spark_artifacts
 
 OURS = (
@@ -62,7 +63,7 @@ def test_every_module_of_the_zip_can_be_imported_from_it_alone(zipped: Path) -> 
         cwd=zipped.parent,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=60 * PATIENCE,
         check=False,
     )
 

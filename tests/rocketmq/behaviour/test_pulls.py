@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from devkit.patience import PATIENCE
 from rocketmq_client import OutgoingMessage, Queue, QueueRange, Subscription, errors
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from tests.rocketmq.shells import Shell
@@ -22,7 +23,7 @@ def filled(shell: Shell, site: Site, tags: tuple[str | None, ...], **properties)
         ]
         queue = producer.send_batch(topic, messages)[0].queue
     with shell.PullConsumer(site.settings, group="wait") as consumer:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 60 * PATIENCE
         while consumer.pull(queue, len(tags) - 1).status != "found":
             assert time.monotonic() < deadline, "the index was not built"
     return queue
@@ -127,7 +128,7 @@ def test_ends_of_queues(shell: Shell, site: Site) -> None:
     queue = filled(shell, site, ("a", "b", "c"))
     with shell.Metadata(site.settings) as metadata:
         latest = metadata.ends(queue.topic, stable=False)[queue]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 60 * PATIENCE
         while (stable := metadata.ends(queue.topic)[queue]).max_offset < 3:
             assert time.monotonic() < deadline, "three records were not flushed in 60 s"
         with pytest.raises(errors.ConfigError, match="broker-a:7 is no queue"):

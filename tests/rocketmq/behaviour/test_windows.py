@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from devkit.patience import PATIENCE
 from rocketmq_client import QueueRange, errors
 from tests.rocketmq.behaviour.writing import Writer
 from tests.rocketmq.shells import Shell
@@ -18,7 +19,7 @@ WINDOWS = 200
 
 def wait_readable(metadata, topic: str, written) -> dict:
     """Ends that reach everything acknowledged."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 60 * PATIENCE
     while True:
         ends = metadata.ends(topic, stable=False)
         short = [q for q, items in written.items() if ends[q].latest_offset <= max(items)]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
 from devkit.rocketmq.artifacts import RocketMQArtifacts
 from rocketmq_client import (
     Metadata,
@@ -127,7 +128,7 @@ def test_java_clients_do_through_a_node_what_they_do_directly(client, brokers, o
         words = (text(node), site.topic(), site.topic())
         java = java_client(stack, client, "Features", *words)
         peers: set[int] = set()
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 200 * PATIENCE
         while "END" not in java.lines:
             assert time.monotonic() < deadline, java.lines
             peers |= java.peers()
@@ -251,7 +252,7 @@ def _pulls(consumer: PullConsumer, queue: Queue) -> bool:
 
 
 def _until(true, patience_s: float) -> None:
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + patience_s * PATIENCE
     while not true():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.2)

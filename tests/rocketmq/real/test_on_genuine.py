@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
 from devkit.rocketmq.artifacts import LINES, Line
 from devkit.rocketmq.genuine import GenuineRocketMQ
 from rocketmq_client import (
@@ -168,7 +169,7 @@ def test_what_retention_takes_during_a_read_is_a_gap_and_never_silence(
         whole = QueueRange(queue, 0, count)
         shrinking: list[int] = []
         # A broker looks for expired files a minute after its start, and removes one each 700 ms.
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 180 * PATIENCE
         while len(shrinking) < 2:
             assert time.monotonic() < deadline, f"retention did not work: {shrinking}"
             _delete_expired(mq)
@@ -198,7 +199,7 @@ def test_a_queue_of_which_nothing_is_left_begins_at_its_end(line: Line, tmp_path
                 admin.create_topic(name, queues=1)
                 quiet.append([producer.send(name, b"x") for _ in range(count)][-1])
         _fill(mq)
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 180 * PATIENCE
         with Metadata(mq.settings) as metadata:
             for last in quiet:
                 queue, end = last.queue, last.offset + 1

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Self
 
+from devkit.patience import PATIENCE
 from rocketmq_client.model import Address, address_text
 
 __all__ = ["NodeProcess"]
@@ -52,5 +53,5 @@ class NodeProcess:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.communicate(timeout=10)
+            self._process.communicate(timeout=10 * PATIENCE)
             self._process = None

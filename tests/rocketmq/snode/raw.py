@@ -6,6 +6,7 @@ import json
 import socket
 import time
 
+from devkit.patience import PATIENCE
 from rocketmq_client import OutgoingMessage, Producer, Queue, QueueRange, RangeReader
 from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client._wire.framing import CommandDecoder
@@ -67,7 +68,7 @@ def read(settings, start, end, queue=FIRST):
 
 
 def eventually(question, patience=30.0):
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + patience * PATIENCE
     while not (found := question()):
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.02)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from devkit.patience import PATIENCE
 from rocketmq_client import ClientSettings, Credentials, Producer, errors
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.embedded.replies import Refused
@@ -181,7 +182,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path) -> None:
                     assert producer.send("orders", b"x").offset == 0
                 registered = eventually(lambda: asyncio.run(known_nodes(rocketmq.settings)))
                 process.send_signal(signal.SIGTERM)
-                _, said = process.communicate(timeout=20)
+                _, said = process.communicate(timeout=20 * PATIENCE)
             finally:
                 process.kill()
         left = asyncio.run(known_nodes(rocketmq.settings))
@@ -201,7 +202,12 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path) -> None:
 
 def test_wrong_options_end_it_with_words() -> None:
     answer = subprocess.run(
-        SERVE, check=False, capture_output=True, text=True, timeout=30, env={"SNODE_NAME": ""}
+        SERVE,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30 * PATIENCE,
+        env={"SNODE_NAME": ""},
     )
 
     assert answer.returncode == 2

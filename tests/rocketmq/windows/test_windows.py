@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from devkit.patience import PATIENCE
 from rocketmq_client import (
     Admin,
     Metadata,
@@ -56,7 +57,7 @@ def test_random_windows_equal_the_receipts_over_a_killed_broker(site: Site, tmp_
     writing = threading.Thread(target=produce)
     writing.start()
     done = 0
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + 150 * PATIENCE
     while done < WINDOWS:
         assert time.monotonic() < deadline
         if done == WINDOWS // 2:
@@ -91,7 +92,7 @@ def test_windows_of_tags_equal_filtering(site: Site, tmp_path) -> None:
     topic.produce(30, "left")
     with Producer(site.settings) as producer:  # a hash that "kept" does not share
         producer.send(topic.topic, b"none")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 60 * PATIENCE
     while topic.rows().items() != kept.items():
         assert time.monotonic() < deadline
         topic.run(tags=("kept",))
@@ -137,7 +138,7 @@ def test_windows_of_time_hold_what_was_stored_in_them(site: Site, tmp_path) -> N
 
 
 def _when_ready(run):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 30 * PATIENCE
     while True:
         try:
             return run()

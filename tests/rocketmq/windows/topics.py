@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from devkit.patience import PATIENCE
 from rocketmq_client import Producer, ProducerSettings, errors
 from tests.rocketmq.windows.child import run_killed, run_window
 from tubemq_provider.sinks.read import published_windows, read_windows
@@ -52,7 +53,7 @@ class Topic:
 
     def catch_up(self) -> None:
         """Until what was acknowledged is on disk and in the sink."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 60 * PATIENCE
         while not self.receipts.keys() <= self.rows().keys():
             assert time.monotonic() < deadline, "the stable end does not come"
             self.run()

@@ -19,6 +19,7 @@ from pyiceberg.catalog import load_catalog
 
 from devkit.airflow.api import AirflowApiError
 from devkit.airflow.stack import AirflowStack
+from devkit.patience import PATIENCE
 from tests.kit.lakes import SECRET, Cluster, Lake
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -395,7 +396,7 @@ def test_a_killed_spark_task_leaves_no_process_and_its_retry_writes_the_window(
     java = psutil.Process(pid).children(recursive=True)
     assert any(process.name() == "java" for process in java)
     airflow.kill_task(dag_id, run_id, "ingest")
-    airflow.expect_success(dag_id, run_id, timeout=300)
+    airflow.expect_success(dag_id, run_id, timeout=300 * PATIENCE)
     assert not any(process.is_running() for process in java)
     assert result(airflow, dag_id, run_id)["engine"] == "session"
     assert Lake(lakes / dag_id).records() == cluster.sent["drill"]

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from devkit.airflow.stack import AirflowStack
+from devkit.patience import PATIENCE
 from tests.system.airflow.conftest import TOPIC, Cluster
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -85,7 +86,9 @@ def test_the_page_shows_the_groups_of_a_dag_that_has_run(
 ) -> None:
     dag_id, sent = FUNCTION, of_function[1]
     headers = {"Authorization": f"Bearer {airflow.api.token}"}
-    with httpx.Client(base_url=f"{airflow.home.url}/tubemq", headers=headers, timeout=60) as page:
+    with httpx.Client(
+        base_url=f"{airflow.home.url}/tubemq", headers=headers, timeout=60 * PATIENCE
+    ) as page:
         (group,) = page.get(f"/api/groups?dag_id={dag_id}").json()["groups"]
         assert (group["cluster"], group["topic"]) == ("test", TOPIC)
         windows = page.get(f"/api/groups/{group['id']}/windows").json()["windows"]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from devkit.patience import PATIENCE
 from tests.system.behaviour.shells import BLOCKING
 from tubemq_client import ClientSettings, MessageBatch, Partition, Record
 from tubemq_client.embedded import TopicSpec
@@ -82,7 +83,7 @@ def whole(batch: MessageBatch | None, count: int) -> MessageBatch | None:
 
 def eventually(ask: Callable[[], Any]) -> Any:
     """The first answer that is not None. Servers let consumers see a record only after a while."""
-    deadline = time.monotonic() + VISIBLE_WITHIN_S
+    deadline = time.monotonic() + VISIBLE_WITHIN_S * PATIENCE
     while (answer := ask()) is None:
         assert time.monotonic() < deadline, f"nothing to see within {VISIBLE_WITHIN_S} s"
         time.sleep(0.1)

@@ -178,7 +178,7 @@ def live_through(site: Site, seed: int) -> None:
 
 
 def wait(is_so: Any, ledger: Ledger, seed: int, what: str) -> None:
-    deadline = time.monotonic() + DRAIN_S
+    deadline = time.monotonic() + DRAIN_S * PATIENCE
     while not is_so():
         assert time.monotonic() < deadline, f"seed {seed}: not {what}\n" + "\n".join(ledger.story)
         time.sleep(0.05)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.system.behaviour.shells import Shell
 from tests.system.behaviour.sites import EMBEDDED_TOPICS, SHARED, eventually
 from tubemq_client import ClientSettings, OffsetRange, errors
@@ -38,7 +39,7 @@ def options(pair: EmbeddedTubeMQ) -> ClientSettings:
 
 def lasting(seconds: float) -> Iterator[None]:
     """Turns of a loop that goes on for so long, and a little at a time."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while time.monotonic() < deadline:
         yield
         time.sleep(0.01)

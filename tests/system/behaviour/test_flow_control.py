@@ -68,7 +68,7 @@ def limited(request: pytest.FixtureRequest) -> Iterator[tuple[Site, SetRules]]:
 def wait_until_limited(site: Site, wanted: bool) -> None:
     """Brokers hear of rules with their next heartbeat to the master, some seconds later."""
     site.send(site.partition(SINGLE), *(bytes(LARGE) for _ in range(6)))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 60 * PATIENCE
     while True:
         with Reader(site, site.end(site.partition(SINGLE)) - 6 * 28) as reader:
             if (452 in [reader.fetch().errCode for _ in range(4)]) is wanted:

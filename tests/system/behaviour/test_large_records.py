@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 
+from devkit.patience import PATIENCE
 from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.system.behaviour.sites import LARGE, bodies, eventually, new_group
 from tests.system.behaviour.windows import settings_for
@@ -95,7 +96,7 @@ def read_from_memory(settings: ClientSettings, start: int) -> list[int]:
 
 def read_window(settings: ClientSettings, start: int, end: int) -> list[int]:
     """Sizes of the records of a window, once its end is stable."""
-    deadline = time.monotonic() + ON_DISK_WITHIN_S
+    deadline = time.monotonic() + ON_DISK_WITHIN_S * PATIENCE
     with Metadata(settings) as metadata:
         while metadata.ends(LARGE, "large_ends")[PARTITION].max_offset < end:
             assert time.monotonic() < deadline, f"not on disk within {ON_DISK_WITHIN_S} s"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.system.behaviour.shells import Shell
 from tests.system.behaviour.sites import SHARED
 from tests.system.behaviour.windows import Feeder, Ledger
@@ -29,7 +30,7 @@ def held() -> tuple[int, int]:
 
 def grown_since(before: tuple[int, int]) -> list[int]:
     """By how much, once the server's side has noticed too, which takes it a moment."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 60 * PATIENCE
     while True:
         grown = [max(0, now - then) for now, then in zip(held(), before, strict=True)]
         if not any(grown) or time.monotonic() > deadline:

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.system.behaviour.bad_network import BadNetwork, servers_of
 from tests.system.behaviour.shells import LoopShell, Shell
 from tests.system.behaviour.sites import WIDE, Site
@@ -257,7 +258,7 @@ def produce(
 
 
 def wait(is_so: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while not is_so():
         assert time.monotonic() < deadline, f"not {what}"
         time.sleep(0.05)
@@ -277,7 +278,7 @@ def exchange(
     tally = Tally(count)
     options = ProducerSettings(retry_unknown=choice == "retry_unknown")
     partitions = PARTITIONS * len(site.brokers)
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + limit_s * PATIENCE
     with (
         network,
         shell.Producer(site.settings, producer=options) as producer,

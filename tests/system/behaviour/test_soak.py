@@ -99,7 +99,7 @@ class Worker:
         return self._shell.Consumer(self._settings, self._group, topics, consumer=LATEST)
 
     def wait_ready(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 60 * PATIENCE
         while len(self._consumer.assignment) < self._count:
             assert time.monotonic() < deadline, self._consumer.last_errors
             time.sleep(0.05)
@@ -123,7 +123,7 @@ class Worker:
         return persist(lambda: list(self._producer.send_many(self._topic, records)))[-1]
 
     def _receive(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 60 * PATIENCE
         while self._sent:
             assert time.monotonic() < deadline, f"{len(self._sent)}: {self._consumer.last_errors}"
             batch = self._consumer.receive(500)

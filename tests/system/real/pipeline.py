@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from devkit.patience import PATIENCE
 from tests.kit.engines import inline_engine
 from tubemq_client import ClientSettings, Metadata, Record
 from tubemq_client.sync import Producer, RangeReader
@@ -29,7 +30,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def wait_for(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S * PATIENCE
     while not what():
         assert time.monotonic() < deadline
         time.sleep(1)

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from devkit.patience import PATIENCE
 from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.system.behaviour.windows import Feeder, Ledger, check_window, run_parallel, run_windows
 from tests.system.real import topics
@@ -58,7 +59,7 @@ def test_sixty_windows_from_files(
     settings: ClientSettings, ledger: Ledger, feeders: list[Feeder]
 ) -> None:
     """Everything is behind the stable end, so reads come from files, half of the rest at a time."""
-    deadline = time.monotonic() + FLUSH_DEADLINE_S
+    deadline = time.monotonic() + FLUSH_DEADLINE_S * PATIENCE
     with Metadata(settings) as metadata:
         for name in NAMES:
             while any(

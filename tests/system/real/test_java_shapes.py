@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.java_client import run_java
+from devkit.patience import PATIENCE
 from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.system.behaviour.sites import eventually
 from tests.system.real import topics
@@ -110,7 +111,7 @@ def accepted(producer: Producer, large: Record) -> bool | None:
 def receive_here(settings: ClientSettings, count: int) -> list[Facts]:
     """As a group, with checksums verified."""
     found: list[Facts] = []
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + WAIT_S * PATIENCE
     with Consumer(settings, "shapes_ours", {TOPIC: WANTED, LARGE: ()}) as consumer:
         while len(found) < count and time.monotonic() < deadline:
             batch = consumer.receive(1_000)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.system.real import topics
 from tubemq_client import ClientSettings, Metadata, Record, SendReceipt
 from tubemq_client.errors import ConfigError
@@ -105,7 +106,7 @@ def flow(genuine: object) -> Iterator[Flow]:
     with Metadata(settings) as metadata, Producer(settings) as producer, reader:
         flow = Flow(settings, metadata, producer, reader)
         flow.ends()  # makes the group known to the broker
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S * PATIENCE
         for minute in MINUTES:
             record_sample(TOPIC, flow.shelf, flow.ends, now)
             flow.produce(minute)

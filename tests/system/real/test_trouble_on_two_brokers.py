@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from devkit.patience import PATIENCE
 from devkit.tubemq.two_brokers import TwoBrokers
 from tests.system.behaviour.shells import BLOCKING, LoopShell
 from tests.system.behaviour.sites import eventually
@@ -98,7 +99,7 @@ def ready(member: Any) -> None:
 def consume(member: Any, seconds: float) -> Counter[int]:
     """Batches by broker in so many seconds, each confirmed."""
     counts: Counter[int] = Counter()
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while (left := deadline - time.monotonic()) > 0:
         batch = member.receive(round(left * 1_000))
         if batch is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from devkit.patience import PATIENCE
 from devkit.tubemq.genuine import TopicSpec
 from devkit.tubemq.two_masters import TwoMasters
 from tests.system.real.cluster import require_genuine
@@ -146,7 +147,7 @@ def received(member: Consumer, timeout_ms: int) -> list[bytes]:
 
 
 def eventually_holds(member: Consumer, partitions: list[Partition]) -> bool:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 60 * PATIENCE
     while member.assignment != partitions and time.monotonic() < deadline:
         time.sleep(0.1)
     return member.assignment == partitions

@@ -15,6 +15,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from devkit.patience import PATIENCE
 from tests.system.scenarios.conftest import Scene
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -123,7 +124,7 @@ def test_scenario_23_api_server_down_when_the_cursor_is_written(scene: Scene) ->
     scene.airflow.kill("api-server")
     try:
         scene.go_on()
-        deadline = time.monotonic() + 3
+        deadline = time.monotonic() + 3 * PATIENCE
         while psutil.pid_exists(pid) and time.monotonic() < deadline:
             time.sleep(0.1)
     finally:

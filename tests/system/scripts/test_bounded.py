@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from devkit.patience import PATIENCE, VARIABLE
+
 ROOT = Path(__file__).parents[3]
 
 # Says who its worker is, and what became of both.
@@ -29,6 +31,7 @@ def bounded(limit_s: float, *command: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "scripts.bounded", str(limit_s), *command],
         cwd=ROOT,
+        env=os.environ | {VARIABLE: "1"},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -36,7 +39,7 @@ def bounded(limit_s: float, *command: str) -> subprocess.Popen[str]:
 
 def ended(pid: int) -> bool:
     """Whether the process is gone, or only waits for its parent to look."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 10 * PATIENCE
     while time.monotonic() < end:
         try:
             os.kill(pid, 0)
@@ -51,7 +54,7 @@ def ended(pid: int) -> bool:
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_command_that_ends_in_time_gives_its_exit_code(code: int) -> None:
     process = bounded(30, sys.executable, "-c", f"raise SystemExit({code})")
-    process.communicate(timeout=30)
+    process.communicate(timeout=30 * PATIENCE)
     assert process.returncode == code
 
 
@@ -63,14 +66,14 @@ def test_a_signal_lets_the_command_tidy_up_and_leaves_no_worker(
     assert process.stdout is not None
     worker = int(process.stdout.readline())
     process.send_signal(number)
-    said, _ = process.communicate(timeout=30)
+    said, _ = process.communicate(timeout=30 * PATIENCE)
     assert (process.returncode, "tidied" in said) == (code, True)
     assert ended(worker)
 
 
 def test_at_its_limit_the_command_is_interrupted_and_says_so() -> None:
     process = bounded(2, sys.executable, "-c", COMMAND)
-    said, _ = process.communicate(timeout=30)
+    said, _ = process.communicate(timeout=30 * PATIENCE)
     assert process.returncode == 124
     assert said.splitlines()[1:] == ["stopping after 2 s", "tidied"]
     assert ended(int(said.split()[0]))
@@ -88,7 +91,7 @@ def test_a_part_keeps_what_it_printed_and_lets_the_others_go_on(tmp_path: Path) 
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=30 * PATIENCE,
     )
     assert done.returncode == 0
     assert done.stdout.startswith("unit: playing test-unit\n=== unit: FAILED after ")
