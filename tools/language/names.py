@@ -1,10 +1,12 @@
 """Apply a table of renames to the tree: ``python -m tools.language.names FILE.toml``.
 
 The file has a table `names` (old identifier to new one) and a table `files` (old path to new path,
-a file or a folder). A name may be limited to folders: ``old = {new = "…", in = ["…"]}``. Identifiers
-are replaced in code and in texts without spaces; in comments, docstrings, other texts and pages of
-docs only where they cannot be a word of a sentence: with an underscore, a capital inside, or in
-backticks. `same_tree` proves afterwards that nothing else changed. Standard library only.
+a file or a folder). A name may be limited to folders: ``old = {new = "…", in = ["…"]}``.
+
+Identifiers are replaced in code and in texts without spaces. In comments, docstrings, other texts
+and pages of docs they are replaced only where they cannot be a word of a sentence: with an
+underscore, with a capital inside, or in backticks. `same_tree` proves afterwards that nothing else
+changed. Standard library only.
 """
 
 from __future__ import annotations

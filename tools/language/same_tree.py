@@ -1,9 +1,9 @@
 """Prove that a change of words left the code as it was: ``python -m tools.language.same_tree REV``.
 
 Compares the Python files of a git revision with those of the work tree. Docstrings and comments are
-dropped, names of the old files are mapped (``--names``, see `tools.language.names`), and what is left must be
-the same syntax tree. Texts in the code (errors, log lines, help) may differ only with ``--texts``,
-which prints each of them for review. Standard library only.
+dropped, names of the old files are mapped (``--names``, see `tools.language.names`), and what is
+left must be the same syntax tree. Texts in the code (errors, log lines, help) may differ only with
+``--texts``, which prints each of them for review. Standard library only.
 """
 
 from __future__ import annotations
