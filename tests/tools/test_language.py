@@ -63,6 +63,13 @@ def test_a_rename_is_proved_and_a_changed_condition_is_not() -> None:
     assert any("again" in text for text in texts)
 
 
+def test_the_order_of_imports_and_of_public_names_may_change() -> None:
+    old = "from a import c, b\nimport z\n\n__all__ = ['c', 'b']\nb(c)\n"
+    new = "import z\nfrom a import b, d\n\n__all__ = ['b', 'd']\nb(d)\n"
+    assert plain(old, {"c": "d"}, None) == plain(new, {}, None)
+    assert plain(old, {}, None) != plain(old.replace("b(c)", "c(b)"), {}, None)
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [("a/b.py", "c/b.py"), ("a/x/y.py", "c/x/y.py"), ("ab.py", "ab.py"), ("one.py", "two.py")],

@@ -2,8 +2,9 @@
 
 Compares the Python files of a git revision with those of the work tree. Docstrings and comments are
 dropped, names of the old files are mapped (``--names``, see `tools.language.names`), and what is
-left must be the same syntax tree. Texts in the code (errors, log lines, help) may differ only with
-``--texts``, which prints each of them for review. Standard library only.
+left must be the same syntax tree, but for the order of imports and of `__all__`. Texts in the code
+(errors, log lines, help) may differ only with ``--texts``, which prints each of them for review.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -33,7 +34,17 @@ class _Plain(ast.NodeTransformer):
                 kept = [part for part in value if not _is_docstring(part)]
                 kept = [self._renamed(part) if isinstance(part, str) else part for part in kept]
                 setattr(node, name, kept)
-        return super().generic_visit(node)
+        super().generic_visit(node)
+        if isinstance(body := getattr(node, "body", None), list):
+            _sort_imports(body)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self.generic_visit(node)
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        if names == ["__all__"] and isinstance(node.value, ast.List | ast.Tuple):
+            node.value.elts.sort(key=ast.dump)
+        return node
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         if isinstance(node.value, str):
@@ -54,6 +65,18 @@ class _Plain(ast.NodeTransformer):
 
     def _renamed(self, text: str) -> str:
         return renamed(text, self._renames)
+
+
+def _sort_imports(body: list[ast.stmt]) -> None:
+    """Sort neighbouring imports, and the names within each: a formatter orders them by name."""
+    for statement in body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            statement.names.sort(key=ast.dump)
+    begin = 0
+    for end in range(len(body) + 1):
+        if end == len(body) or not isinstance(body[end], ast.Import | ast.ImportFrom):
+            body[begin:end] = sorted(body[begin:end], key=ast.dump)
+            begin = end + 1
 
 
 def _is_docstring(node: object) -> bool:
