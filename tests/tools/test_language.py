@@ -1,0 +1,78 @@
+"""`tools/language`: words are refused with advice, renames are applied and proved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.language.names import Names, renamed_source
+from tools.language.same_tree import plain
+from tools.language.words import problems
+
+OLD = '''"""What a file is."""
+
+from room.pieces import Piece
+
+def settle(piece):
+    """Where it ends."""
+    # `settle` is told whoever asks, and so is set_aside.
+    raise ValueError(f"settle {piece.set_aside} anew", "settle")
+'''
+
+RENAMES = {"settle": "confirm", "set_aside": "quarantined", "pieces": "subranges"}
+
+
+def lines(tmp_path: Path, name: str, text: str) -> list[str]:
+    path = tmp_path / name
+    path.write_text(text)
+    return [str(problem).removeprefix(f"{path}:") for problem in problems([path])]
+
+
+def test_openings_and_words_are_found_with_their_line_and_advice(tmp_path: Path) -> None:
+    found = lines(tmp_path, "old.py", OLD)
+    assert [line.split(": ")[0] for line in found] == ["1", "6", "7", "7"]
+    assert "begins with 'What'" in found[0]
+    assert "'is told' (write: receives, is given)" in found[2]
+
+
+def test_pages_are_searched_outside_of_their_code(tmp_path: Path) -> None:
+    page = "A log made\nanew.\n\n```python\nprint('anew')\n```\n\nwhoever\n"
+    assert [line.split(" (")[0] for line in lines(tmp_path, "page.md", page)] == [
+        "1: 'made anew'",
+        "8: 'whoever'",
+    ]
+
+
+def test_names_are_replaced_in_code_and_words_of_sentences_are_not() -> None:
+    new = renamed_source(OLD, RENAMES)
+    assert "from room.subranges import Piece" in new
+    assert "def confirm(piece):" in new
+    assert "# `confirm` is told whoever asks, and so is quarantined." in new
+    assert 'f"settle {piece.quarantined} anew", "confirm"' in new
+
+
+def test_a_rename_is_proved_and_a_changed_condition_is_not() -> None:
+    new = renamed_source(OLD, RENAMES).replace("What a file is", "File of this test")
+    assert plain(OLD, RENAMES, None) == plain(new, {}, None)
+    assert plain(OLD, RENAMES, None) != plain(new.replace("raise", "return"), {}, None)
+    reworded = new.replace(" anew", " again")
+    assert plain(OLD, RENAMES, None) != plain(reworded, {}, None)
+    texts: list[str] = []
+    assert plain(OLD, RENAMES, []) == plain(reworded, {}, texts)
+    assert any("again" in text for text in texts)
+
+
+def test_the_order_of_imports_and_of_public_names_may_change() -> None:
+    old = "from a import c, b\nimport z\n\n__all__ = ['c', 'b']\nb(c)\n"
+    new = "import z\nfrom a import b, d\n\n__all__ = ['b', 'd']\nb(d)\n"
+    assert plain(old, {"c": "d"}, None) == plain(new, {}, None)
+    assert plain(old, {}, None) != plain(old.replace("b(c)", "c(b)"), {}, None)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("a/b.py", "c/b.py"), ("a/x/y.py", "c/x/y.py"), ("ab.py", "ab.py"), ("one.py", "two.py")],
+)
+def test_files_and_folders_are_renamed_by_path(old: str, new: str) -> None:
+    assert Names(files={"a": "c", "one.py": "two.py"}).path(old) == new
