@@ -3,8 +3,9 @@
 For every page: relative links and anchors lead somewhere; Python blocks compile, and what they
 import from this project is public (docs/public.toml) and defined there, in example Dags too; JSON
 and TOML blocks parse; `make` commands in shell blocks are targets of the Makefile; tables are
-whole, and the tests that pages name exist. Pages and headings that the source of a package cites
-exist. Every page under docs/ can be reached from docs/index.md.
+whole; the tests that pages name exist, and the files that ARCHITECTURE.md and CONTRIBUTING.md name.
+Pages and headings that the source of a package cites exist. Every page under docs/ can be reached
+from docs/index.md.
 
 The reference pages are read where `docs/reference.py` wrote them, and linked to as if they were in
 docs/reference/. Run by `make docs`. It imports none of the packages (names are looked up in their
@@ -35,9 +36,11 @@ OWN_PACKAGES = (
     *("tubemq_client", "rocketmq_client", "tubemq_provider"),
     *("pyspark_tubemq", "pyspark_rocketmq"),
 )
+_OF_MAINTAINERS = ("ARCHITECTURE.md", "CONTRIBUTING.md")
 _PUNCTUATION = re.compile(r"[^\w\- ]")
 _CITED = re.compile(r"\bdocs/[\w/-]+\.md(?:#[\w-]+)?")
 _TEST = re.compile(r"test_\w+|tests/[\w/.]+")
+_PATH = re.compile(r"(?:[\w.-]+/)*[\w.-]+\.py|(?:[\w.-]+/)+")
 _MAKE = re.compile(r"^(?:\$ )?make((?: +[a-z][a-z-]*)+)", re.MULTILINE)
 
 
@@ -62,6 +65,7 @@ class Page:
         self.blocks: list[Block] = []
         self.broken_rows: list[int] = []
         self.tests: list[Link] = []
+        self.paths: list[Link] = []
         for token, line in _tokens(
             MarkdownIt("commonmark").enable("table").parse((built or path).read_text())
         ):
@@ -82,6 +86,8 @@ class Page:
             self.broken_rows.append(line)
         elif token.type == "code_inline" and _TEST.fullmatch(token.content):
             self.tests.append(Link(line, token.content))
+        elif token.type == "code_inline" and _PATH.fullmatch(token.content):
+            self.paths.append(Link(line, token.content))
 
     def _free_slug(self, heading: str) -> str:
         """The anchor that code hosts give a heading; repeated headings are numbered."""
@@ -134,6 +140,23 @@ def check_tests(page: Page) -> Iterator[str]:
     for line, name in page.tests:
         if not ((ROOT / name).exists() if "/" in name else name in _tests()):
             yield f"{line}: {name}: no such test"
+
+
+def check_paths(page: Page) -> Iterator[str]:
+    """Files and folders that a page of maintainers names, in full or from a room on."""
+    for line, name in page.paths if page.path.name in _OF_MAINTAINERS else ():
+        if not name.startswith((".", "build/")) and not any(
+            f"/{known}".endswith(f"/{name.rstrip('/')}") for known in _sources()
+        ):
+            yield f"{line}: {name}: no such file"
+
+
+@cache
+def _sources() -> frozenset[str]:
+    """Folders at the top, and what is in packages and tests."""
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."]
+    inner = (p for folder in folders if folder.name != "build" for p in folder.rglob("*"))
+    return frozenset(str(path.relative_to(ROOT)) for path in (*folders, *inner))
 
 
 def check_citations(pages: dict[Path, Page]) -> Iterator[str]:
@@ -278,6 +301,7 @@ def main() -> int:
             *check_blocks(page),
             *check_tables(page),
             *check_tests(page),
+            *check_paths(page),
         )
     ]
     problems += [*check_dags(), *check_citations(pages), *orphans(pages)]

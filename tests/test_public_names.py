@@ -89,3 +89,16 @@ def test_a_link_to_a_page_that_is_not_made_is_dead(
     problems = list(check.check_links(page, {made.path: made}))
     assert len(problems) == 1
     assert "nowhere.md: no such file" in problems[0]
+
+
+def test_files_that_maintainers_are_sent_to_exist(
+    docs: tuple[ModuleType, ModuleType], tmp_path: Path
+) -> None:
+    _, check = docs
+    text = tmp_path / "page.md"
+    text.write_text("`sinks/parquet.py` `_wire/framing.py` `tests/` `sinks/nothing.py` `nowhere/`")
+    page = check.Page(ROOT / "ARCHITECTURE.md", text)
+    assert [problem.split(": ")[1] for problem in check.check_paths(page)] == [
+        "sinks/nothing.py",
+        "nowhere/",
+    ]
