@@ -109,15 +109,14 @@ types: $(VENV)/.installed ## Only mypy --strict on the packages
 imports: $(VENV)/.installed ## Only the import contracts (who may know whom)
 	$(VENV)/bin/lint-imports --no-logo --cache-dir .cache/import-linter
 
-docs: $(VENV)/.installed ## Check the documentation: links, anchors, code snippets, the reference
+docs: $(VENV)/.installed ## Make the reference (build/docs) and check the documentation: links, code, names
 	$(PY) docs/reference.py
 	$(PY) docs/check.py
 
-format: $(VENV)/.installed ## Rewrite code and reference the way `check` wants them
+format: $(VENV)/.installed ## Rewrite code the way `check` wants it
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 	@if command -v cargo-fmt >/dev/null; then cd native && cargo fmt; fi
-	$(PY) docs/reference.py --write
 
 # --- Tests ------------------------------------------------------------------------------------
 

@@ -1,14 +1,16 @@
 """Checks the Markdown of the project: what it links to exists, what it shows as code is code.
 
 For every page: relative links and anchors lead somewhere; Python blocks compile, and what they
-import from this project is defined there; JSON and TOML blocks parse; `make` commands in shell
-blocks are targets of the Makefile; tables are whole, and the tests that pages name exist. Pages and
-headings that the source of a package cites exist. Every page under docs/ can be reached from
-docs/index.md.
+import from this project is public (docs/public.toml) and defined there, in example Dags too; JSON
+and TOML blocks parse; `make` commands in shell blocks are targets of the Makefile; tables are
+whole; the tests that pages name exist, and the files that ARCHITECTURE.md and CONTRIBUTING.md name.
+Pages and headings that the source of a package cites exist. Every page under docs/ can be reached
+from docs/index.md.
 
-Run by `make docs`. It imports none of the packages (names are looked up in their source), follows
-no external link and changes no file. A block that is meant to be wrong carries `no-check` behind
-its language.
+The reference pages are read where `docs/reference.py` wrote them, and linked to as if they were in
+docs/reference/. Run by `make docs`. It imports none of the packages (names are looked up in their
+source), follows no external link and changes no file. A block that is meant to be wrong carries
+`no-check` behind its language.
 """
 
 from __future__ import annotations
@@ -27,16 +29,18 @@ from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from reference import PAGES, PUBLIC, ROOT, public_modules, public_names
 
-ROOT = Path(__file__).resolve().parent.parent
 INDEX = ROOT / "docs" / "index.md"
 OWN_PACKAGES = (
     *("tubemq_client", "rocketmq_client", "tubemq_provider"),
     *("pyspark_tubemq", "pyspark_rocketmq"),
 )
+_OF_MAINTAINERS = ("ARCHITECTURE.md", "CONTRIBUTING.md")
 _PUNCTUATION = re.compile(r"[^\w\- ]")
 _CITED = re.compile(r"\bdocs/[\w/-]+\.md(?:#[\w-]+)?")
 _TEST = re.compile(r"test_\w+|tests/[\w/.]+")
+_PATH = re.compile(r"(?:[\w.-]+/)*[\w.-]+\.py|(?:[\w.-]+/)+")
 _MAKE = re.compile(r"^(?:\$ )?make((?: +[a-z][a-z-]*)+)", re.MULTILINE)
 
 
@@ -54,15 +58,16 @@ class Block(NamedTuple):
 class Page:
     """One parsed Markdown file: its anchors, links and code blocks."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, built: Path | None = None) -> None:
         self.path = path
         self.anchors: set[str] = set()
         self.links: list[Link] = []
         self.blocks: list[Block] = []
         self.broken_rows: list[int] = []
         self.tests: list[Link] = []
+        self.paths: list[Link] = []
         for token, line in _tokens(
-            MarkdownIt("commonmark").enable("table").parse(path.read_text())
+            MarkdownIt("commonmark").enable("table").parse((built or path).read_text())
         ):
             self._take(token, line)
 
@@ -81,6 +86,8 @@ class Page:
             self.broken_rows.append(line)
         elif token.type == "code_inline" and _TEST.fullmatch(token.content):
             self.tests.append(Link(line, token.content))
+        elif token.type == "code_inline" and _PATH.fullmatch(token.content):
+            self.paths.append(Link(line, token.content))
 
     def _free_slug(self, heading: str) -> str:
         """The anchor that code hosts give a heading; repeated headings are numbered."""
@@ -118,7 +125,7 @@ def check_links(page: Page, pages: dict[Path, Page]) -> Iterator[str]:
             continue
         name, _, anchor = unquote(link.target).partition("#")
         target = (page.path.parent / name).resolve() if name else page.path
-        if not target.is_relative_to(ROOT) or not target.exists():
+        if not target.is_relative_to(ROOT) or not (target in pages or target.exists()):
             yield f"{link.line}: link to {link.target}: no such file"
         elif anchor and target in pages and anchor not in pages[target].anchors:
             yield f"{link.line}: link to {link.target}: no such heading"
@@ -133,6 +140,23 @@ def check_tests(page: Page) -> Iterator[str]:
     for line, name in page.tests:
         if not ((ROOT / name).exists() if "/" in name else name in _tests()):
             yield f"{line}: {name}: no such test"
+
+
+def check_paths(page: Page) -> Iterator[str]:
+    """Files and folders that a page of maintainers names, in full or from a room on."""
+    for line, name in page.paths if page.path.name in _OF_MAINTAINERS else ():
+        if not name.startswith((".", "build/")) and not any(
+            f"/{known}".endswith(f"/{name.rstrip('/')}") for known in _sources()
+        ):
+            yield f"{line}: {name}: no such file"
+
+
+@cache
+def _sources() -> frozenset[str]:
+    """Folders at the top, and what is in packages and tests."""
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."]
+    inner = (p for folder in folders if folder.name != "build" for p in folder.rglob("*"))
+    return frozenset(str(path.relative_to(ROOT)) for path in (*folders, *inner))
 
 
 def check_citations(pages: dict[Path, Page]) -> Iterator[str]:
@@ -161,17 +185,38 @@ def check_blocks(page: Page) -> Iterator[str]:
             yield f"{block.line}: {block.language} block: {error}"
 
 
+def check_dags() -> Iterator[str]:
+    for path in sorted((ROOT / "dags").glob("*.py")):
+        yield from (f"dags/{path.name}:{problem}" for problem in _not_public(path.read_text(), 0))
+
+
 def _python_problems(block: Block) -> Iterator[str]:
-    for node in ast.walk(ast.parse(textwrap.dedent(block.code))):
+    yield from _not_public(textwrap.dedent(block.code), block.line)
+
+
+def _not_public(code: str, first: int) -> Iterator[str]:
+    """Imports from this project that name what is not public, or not there."""
+    for node in ast.walk(ast.parse(code)):
         wanted: list[tuple[str, str | None]] = []
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             wanted = [(node.module, alias.name) for alias in node.names]
         elif isinstance(node, ast.Import):
             wanted = [(alias.name, None) for alias in node.names]
         for module, name in wanted:
-            if module.partition(".")[0] in OWN_PACKAGES and not _defines(module, name):
-                what = f"{module}.{name}" if name else module
-                yield f"{block.line + node.lineno}: {what} does not exist"
+            if module.partition(".")[0] not in OWN_PACKAGES:
+                continue
+            what = f"{module}.{name}" if name else module
+            if not _defines(module, name):
+                yield f"{first + node.lineno}: {what} does not exist"
+            elif not _is_public(module, name):
+                yield f"{first + node.lineno}: {what} is not public ({PUBLIC.relative_to(ROOT)})"
+
+
+def _is_public(module: str, name: str | None) -> bool:
+    public = public_modules()
+    if name is None or f"{module}.{name}" in public:
+        return any(f"{listed}.".startswith(f"{module}.") for listed in public)
+    return module in public and name in public_names(module)
 
 
 def _make_problems(block: Block) -> Iterator[str]:
@@ -240,8 +285,14 @@ def orphans(pages: dict[Path, Page]) -> Iterator[str]:
 
 def main() -> int:
     """Print every problem; 1 if there is one."""
+    if not PAGES.is_dir():
+        print(f"{PAGES.relative_to(ROOT)} is not there: run docs/reference.py first")
+        return 1
     paths = sorted([*ROOT.glob("*.md"), *INDEX.parent.rglob("*.md")])
     pages = {path: Page(path) for path in paths}
+    for built in sorted(PAGES.glob("*.md")):
+        path = INDEX.parent / "reference" / built.name
+        pages[path] = Page(path, built)
     problems = [
         f"{page.path.relative_to(ROOT)}:{problem}"
         for page in pages.values()
@@ -250,9 +301,10 @@ def main() -> int:
             *check_blocks(page),
             *check_tables(page),
             *check_tests(page),
+            *check_paths(page),
         )
     ]
-    problems += [*check_citations(pages), *orphans(pages)]
+    problems += [*check_dags(), *check_citations(pages), *orphans(pages)]
     print("\n".join([*problems, f"docs: {len(pages)} pages, {len(problems)} problems"]))
     return 1 if problems else 0
 

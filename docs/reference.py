@@ -1,18 +1,20 @@
 """Writes the reference pages: every public name with its signature and its docstring.
 
-    python docs/reference.py          compare docs/reference/ with the source; 1 if they differ
-    python docs/reference.py --write  write the pages anew
+    python docs/reference.py    write build/docs/reference/; 1 if a docstring is missing
 
-What is public: the names in `__all__` of the modules listed below. Sources are parsed, never
-imported, so no extra is needed; a name that an `__init__` re-exports is followed to its definition.
-A public class, function, method or property without a docstring is a problem, as is a page that is
-out of date. Run by `make docs`.
+What is public: docs/public.toml lists the modules, their `__all__` the names. Sources are parsed,
+never imported, so no extra is needed; a name that an `__init__` re-exports is followed to its
+definition. A public class, function, method or property without a docstring is a problem, as is a
+listed module that is not there or has no `__all__`. The pages are made and not kept in git. Run by
+`make docs`, before `docs/check.py`, which resolves links to these pages.
 """
 
 from __future__ import annotations
 
 import ast
+import shutil
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,59 +23,8 @@ from pathlib import Path
 from textwrap import indent
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ROOT / "docs" / "reference"
-
-ROOMS = {
-    "client": (
-        "The client",
-        ("tubemq_client", "tubemq_client.aio", "tubemq_client.model", "tubemq_client.tdmsg"),
-    ),
-    "errors": ("Errors", ("tubemq_client.errors",)),
-    "config": ("Options", ("tubemq_client.config",)),
-    "admin": ("HTTP administration", ("tubemq_client.admin",)),
-    "servers": (
-        "Servers and tools for tests",
-        ("tubemq_client.embedded", "tubemq_client.testing.*"),
-    ),
-    "rocketmq": (
-        "The RocketMQ client",
-        (
-            "rocketmq_client",
-            "rocketmq_client.aio",
-            "rocketmq_client.model",
-            "rocketmq_client.errors",
-            "rocketmq_client.config",
-            "rocketmq_client.embedded",
-            "rocketmq_client.snode",
-        ),
-    ),
-    "airflow": (
-        "Airflow",
-        (
-            "tubemq_provider.hooks.*",
-            "tubemq_provider.operators.*",
-            "tubemq_provider.sensors.*",
-            "tubemq_provider.assets",
-        ),
-    ),
-    "windows": (
-        "Windows, offset stores, sinks, engines",
-        (
-            "tubemq_provider.windows.*",
-            "tubemq_provider.windows.planning.*",
-            "tubemq_provider.windows.time_resolvers.*",
-            "tubemq_provider.windows.run.*",
-            "tubemq_provider.offsets.*",
-            "tubemq_provider.files.*",
-            "tubemq_provider.sources.*",
-            "tubemq_provider.sources.tubemq.*",
-            "tubemq_provider.sinks.*",
-            "tubemq_provider.engines.*",
-        ),
-    ),
-    "spark": ("Spark", ("tubemq_provider.spark", "pyspark_tubemq")),
-    "dagster": ("Dagster", ("tubemq_provider.dagster",)),
-}
+PUBLIC = ROOT / "docs" / "public.toml"
+PAGES = ROOT / "build" / "docs" / "reference"
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -92,18 +43,33 @@ class Found:
 
 @dataclass
 class Reference:
-    """Pages by file name, and what is wrong with the sources."""
+    """Pages by file name, and problems of the sources."""
 
     pages: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    def add_page(self, name: str, title: str, modules: tuple[str, ...]) -> None:
+    def add_page(self, name: str, title: str, modules: list[str]) -> None:
         lines = [f"# Reference: {title}", "", "Made from the source by `docs/reference.py`.", ""]
-        for module in _modules(modules):
-            found = [_follow(module, public) for public in _public(module)]
-            if found:
-                lines += [f"## {module}", "", *self._names(module, found)]
+        for module in modules:
+            if not is_module(module):
+                self.problems.append(f"{module}: listed in docs/public.toml, and not there")
+                continue
+            found = [_follow(module, public) for public in public_names(module)]
+            if not found:
+                self.problems.append(f"{module}: listed in docs/public.toml, and has no `__all__`")
+            lines += [f"## {module}", "", *self._names(module, found)]
         self.pages[f"{name}.md"] = "\n".join(lines).rstrip() + "\n"
+
+    def add_index(self, titles: dict[str, str], also: list[str]) -> None:
+        lines = ["# Reference", "", "All that is public. In Python:", ""]
+        lines += [f"- [{title}]({name}.md)" for name, title in titles.items()]
+        lines += [
+            "",
+            "What is stored or typed is public, too:",
+            "",
+            *(f"- {word}" for word in also),
+        ]
+        self.pages["index.md"] = "\n".join(lines) + "\n"
 
     def _names(self, module: str, found: list[Found]) -> Iterator[str]:
         constants = [item.name for item in found if item.node is None]
@@ -218,7 +184,7 @@ def _members(module: str, node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.
             if not _is_setter(member):
                 yield member
     for base in node.bases:
-        if not isinstance(base, ast.Name) or base.id in _public(module):
+        if not isinstance(base, ast.Name) or base.id in public_names(module):
             continue
         found = _follow(module, base.id)
         private = found.module.rpartition(".")[2].startswith("_") or base.id.startswith("_")
@@ -248,14 +214,18 @@ def _is_setter(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(name.endswith(".setter") for name in _decorators(node))
 
 
-def _modules(patterns: tuple[str, ...]) -> Iterator[str]:
-    """Modules as listed; `.*` means the package and its public modules."""
-    for pattern in patterns:
-        name = pattern.removesuffix(".*")
-        yield name
-        if name != pattern:
-            for path in sorted(ROOT.joinpath(*name.split(".")).glob("[a-z]*.py")):
-                yield f"{name}.{path.stem}"
+def public_modules() -> frozenset[str]:
+    """All modules whose `__all__` is public."""
+    rooms = tomllib.loads(PUBLIC.read_text(encoding="utf-8"))
+    return frozenset(
+        name for room in rooms.values() if "modules" in room for name in room["modules"]
+    )
+
+
+def is_module(name: str) -> bool:
+    """Whether the source of a module is in the repository."""
+    base = ROOT.joinpath(*name.split("."))
+    return (base / "__init__.py").is_file() or base.with_suffix(".py").is_file()
 
 
 @cache
@@ -266,7 +236,7 @@ def _tree(module: str) -> ast.Module:
 
 
 @cache
-def _public(module: str) -> tuple[str, ...]:
+def public_names(module: str) -> tuple[str, ...]:
     """The names in `__all__`, without dunders; none if there is no such list."""
     for node in _tree(module).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
@@ -289,21 +259,19 @@ def _follow(module: str, name: str) -> Found:
 
 
 def main() -> int:
-    """Compare or write; prints every problem."""
+    """Write the pages; prints every problem."""
+    rooms = tomllib.loads(PUBLIC.read_text(encoding="utf-8"))
+    also = rooms.pop("also")
     reference = Reference()
-    for name, (title, modules) in ROOMS.items():
-        reference.add_page(name, title, modules)
-    if "--write" in sys.argv[1:]:
-        PAGES.mkdir(exist_ok=True)
-        for name, text in reference.pages.items():
-            (PAGES / name).write_text(text, encoding="utf-8")
+    reference.add_index({name: room["title"] for name, room in rooms.items()}, also)
+    for name, room in rooms.items():
+        reference.add_page(name, room["title"], room["modules"])
+    shutil.rmtree(PAGES, ignore_errors=True)
+    PAGES.mkdir(parents=True)
     for name, text in reference.pages.items():
-        path = PAGES / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            reference.problems.append(
-                f"{name} is out of date: run `python docs/reference.py --write`"
-            )
-    print("\n".join([*reference.problems, f"reference: {len(reference.problems)} problems"]))
+        (PAGES / name).write_text(text, encoding="utf-8")
+    figures = f"{len(reference.pages)} pages, {len(reference.problems)} problems"
+    print("\n".join([*reference.problems, f"reference: {figures}"]))
     return 1 if reference.problems else 0
 
 

@@ -7,7 +7,6 @@ takes step by step; what they hold and how it is fetched belongs to the sessions
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
@@ -111,12 +110,6 @@ class MemberFace(ClientFace):
         """What went wrong last without ending anything, by partition, broker or "master"."""
         with self._lock:
             return dict(self._consumer.last_errors)
-
-    @property
-    def trouble(self) -> dict[str, errors.TubeMQError]:
-        """Deprecated name of `last_errors`, gone with the next minor release."""
-        warnings.warn("use last_errors instead of trouble", DeprecationWarning, stacklevel=2)
-        return self.last_errors
 
     @property
     def stats(self) -> ConsumerStats:

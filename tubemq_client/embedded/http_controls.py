@@ -1,20 +1,21 @@
 """HTTP administration of who may read what: topics under authorisation, groups' permissions.
 
-Methods of the master, from parameters to body; `http_admin` finds and calls them. What they set is
-kept in `cluster` (topics) and `controls` (groups) and takes effect with the next registration or
-balance round. The older names for the same records (``black_consumergroup``) are here, too.
+The tables of two kinds of records: topic controls, kept in `cluster`, and permissions of groups,
+kept in `controls`. What they set takes effect with the next registration or balance round. The
+older names for the same records (``topic_authorize_control``, ``black_consumergroup``) are here,
+too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from tubemq_client.embedded.cluster import TopicRecord
 from tubemq_client.embedded.controls import ConsumeControl, GroupControl
 from tubemq_client.embedded.http_params import BadParameter, Params
+from tubemq_client.embedded.http_records import Method, RecordKind, Reply, change, changes
 from tubemq_client.embedded.http_reply import audit_fields, item_result, rows
 from tubemq_client.embedded.master import Master
 from tubemq_client.embedded.records import UNDEFINED, Audit
@@ -26,8 +27,15 @@ _MOST_MB = 20
 _FILTERING, _NOT_FILTERING = 2, 0
 _BLACK = "Old API add blacklist, disable consume"
 _BLACK_BATCH = "Old API batch set BlackList"
-
-Reply = dict[str, Any]
+_TOPIC = RecordKind(
+    ("topicName",), "topicName({})", "topic control configure", "Topic control configure"
+)
+_PERMISSION = RecordKind(
+    ("groupName", "topicName"),
+    "groupName-topicName({1}:{0})",
+    "consume control",
+    "Consume control configure",
+)
 
 
 class ControlAdmin:
@@ -37,22 +45,39 @@ class ControlAdmin:
         self._cluster = master.cluster
         self._controls = master.cluster.controls
         self._clock = master.clock
-        self.reads: dict[str, Callable[[Params], Reply]] = {
+        self.reads: dict[str, Method] = {
             "admin_query_topic_control_info": self._topic_controls,
             "admin_query_topic_authorize_control": self._topic_authorisations,
-            "admin_query_group_csmctrl_info": self._consume_controls,
-            "admin_query_booked_csmctrl_groups": self._controlled_groups,
+            "admin_query_group_csmctrl_info": self._permissions,
+            "admin_query_booked_csmctrl_groups": self._groups_with_permissions,
             "admin_query_black_consumer_group_info": self._black_groups,
         }
-        self.writes: dict[str, Callable[[Params], Reply]] = {
-            "admin_add_topic_control_info": self._add_topic_control,
-            "admin_update_topic_control_info": self._update_topic_control,
-            "admin_delete_topic_control_info": self._delete_topic_control,
-            "admin_set_topic_authorize_control": self._authorise_topic,
-            "admin_delete_topic_authorize_control": self._unauthorise_topic,
-            "admin_add_group_csmctrl_info": self._add_consume_control,
-            "admin_update_group_csmctrl_info": self._update_consume_control,
-            "admin_delete_group_csmctrl_info": self._delete_consume_control,
+        self.writes: dict[str, Method] = {
+            **changes(
+                {
+                    "admin_add_topic_control_info": ("createUser topicName", self._add_topic),
+                    "admin_update_topic_control_info": ("modifyUser topicName", self._update_topic),
+                    "admin_delete_topic_control_info": ("modifyUser topicName", self._delete_topic),
+                    "admin_set_topic_authorize_control": ("createUser topicName", self._authorise),
+                    "admin_delete_topic_authorize_control": (
+                        "modifyUser topicName",
+                        self._unauthorise,
+                    ),
+                    "admin_update_group_csmctrl_info": (
+                        "modifyUser groupName topicName",
+                        self._update_permission,
+                    ),
+                    "admin_delete_group_csmctrl_info": (
+                        "modifyUser groupName topicName?",
+                        self._delete_permission,
+                    ),
+                }
+            ),
+            "admin_add_group_csmctrl_info": change(
+                "createUser groupName topicName",
+                self._add_permission,
+                check=lambda params: self._refuse_unknown(params.topics()),
+            ),
             "admin_add_black_consumergroup_info": self._add_black,
             "admin_delete_black_consumergroup_info": self._delete_black,
             "admin_bath_add_black_consumergroup_info": self._add_black_batch,
@@ -124,79 +149,47 @@ class ControlAdmin:
             "filterCount": len(filtered),
         }
 
-    def _add_topic_control(self, params: Params) -> Reply:
-        user = params.user("createUser")
-        return rows([self._add_one(params, topic, user) for topic in _required_topics(params)])
-
-    def _add_one(self, params: Params, topic: str, user: str) -> Reply:
-        keys = {"topicName": topic}
+    def _add_topic(self, params: Params, user: str, topic: str) -> Reply:
         if topic in self._cluster.topics:
-            return item_result(keys, 402, f"Existed record found for topicName({topic})!")
+            return _TOPIC.exists(topic)
         self._change_topic(params, self._new_topic(topic, user), user)
-        return item_result(keys)
+        return _TOPIC.ok(topic)
 
-    def _update_topic_control(self, params: Params) -> Reply:
-        user = params.user("modifyUser")
-        return rows([self._update_one(params, topic, user) for topic in _required_topics(params)])
-
-    def _update_one(self, params: Params, topic: str, user: str) -> Reply:
-        keys = {"topicName": topic}
+    def _update_topic(self, params: Params, user: str, topic: str) -> Reply:
         record = self._cluster.topics.get(topic)
         if record is None:
-            return item_result(
-                keys, 401, f"Not found topic control configure for topicName({topic})!"
-            )
-        if not self._change_topic(params, record, user):
-            return item_result(keys, 403, "Topic control configure not changed!")
-        return item_result(keys)
+            return _TOPIC.missing(topic)
+        changed = self._change_topic(params, record, user)
+        return _TOPIC.ok(topic) if changed else _TOPIC.unchanged(topic)
 
-    def _delete_topic_control(self, params: Params) -> Reply:
-        params.user("modifyUser")
-        return rows([self._delete_one(topic) for topic in _required_topics(params)])
-
-    def _delete_one(self, topic: str) -> Reply:
-        keys = {"topicName": topic}
+    def _delete_topic(self, _params: Params, _user: str, topic: str) -> Reply:
         if self._cluster.is_deployed(topic):
-            return item_result(
-                keys, 406, f"TopicName {topic} is in use, please delete deploy configure first!"
-            )
+            text = f"TopicName {topic} is in use, please delete deploy configure first!"
+            return _TOPIC.refused(406, text, topic)
         if self._cluster.topics.pop(topic, None) is not None:
             self._cluster.changed()
-        return item_result(keys)
+        return _TOPIC.ok(topic)
 
-    def _authorise_topic(self, params: Params) -> Reply:
+    def _authorise(self, params: Params, user: str, topic: str) -> Reply:
         """Real masters make a record for a topic that nobody knows."""
-        user = params.user("createUser")
-        replies = []
-        for topic in _required_topics(params):
-            record = self._cluster.topics.get(topic)
-            if record is None:
-                record = self._new_topic(topic, user)
-                record.auth_control = params.flag("isEnable")
-                replies.append(item_result({"topicName": topic}))
-            else:
-                wanted = params.flag("isEnable", default=record.auth_control)
-                replies.append(self._set_auth(record, user, enabled=wanted))
-        return rows(replies)
+        record = self._cluster.topics.get(topic)
+        if record is None:
+            self._new_topic(topic, user).auth_control = params.flag("isEnable")
+            return _TOPIC.ok(topic)
+        enabled = params.flag("isEnable", default=record.auth_control)
+        return self._set_auth(record, user, enabled=enabled)
 
-    def _unauthorise_topic(self, params: Params) -> Reply:
-        user = params.user("modifyUser")
-        return rows(
-            [
-                self._set_auth(self._cluster.topics[topic], user, enabled=False)
-                for topic in _required_topics(params)
-                if topic in self._cluster.topics
-            ]
-        )
+    def _unauthorise(self, _params: Params, user: str, topic: str) -> Reply | None:
+        record = self._cluster.topics.get(topic)
+        return None if record is None else self._set_auth(record, user, enabled=False)
 
     def _set_auth(self, record: TopicRecord, user: str, *, enabled: bool) -> Reply:
-        keys = {"topicName": record.name}
         if record.auth_control == enabled:
-            return item_result(keys, 403, "Topic control configure not changed!")
+            return _TOPIC.unchanged(record.name)
         record.auth_control = enabled
         record.audit.touch(user, self._clock())
         self._cluster.changed()
-        return item_result(keys)
+        return _TOPIC.ok(record.name)
 
     def _new_topic(self, topic: str, user: str) -> TopicRecord:
         record = TopicRecord(topic, Audit.new(user, self._clock()))
@@ -205,7 +198,7 @@ class ControlAdmin:
         return record
 
     def _change_topic(self, params: Params, record: TopicRecord, user: str) -> bool:
-        """Take over what the request names; whether anything differs."""
+        """Take over what the request names; True if anything differs."""
         size = params.number("maxMsgSizeInMB", least=1)
         if size is not None and size > _MOST_MB:
             raise BadParameter(f"Parameter maxMsgSizeInMB value must <= {_MOST_MB}")
@@ -221,9 +214,9 @@ class ControlAdmin:
         self._cluster.changed()
         return True
 
-    # ------------------------------------------------------------------ groups
+    # ------------------------------------------------------------------ permissions of groups
 
-    def _wanted_controls(self, params: Params) -> list[ConsumeControl]:
+    def _wanted(self, params: Params) -> list[ConsumeControl]:
         groups, topics = params.groups(), params.topics()
         items = set(_filter_items(params))
         return [
@@ -236,7 +229,7 @@ class ControlAdmin:
             and params.flag("filterEnable", default=control.filtering) == control.filtering
         ]
 
-    def _consume_controls(self, params: Params) -> Reply:
+    def _permissions(self, params: Params) -> Reply:
         return rows(
             [
                 {
@@ -248,41 +241,26 @@ class ControlAdmin:
                     "filterConds": _shown(control.conditions),
                     **audit_fields(control.audit),
                 }
-                for control in self._wanted_controls(params)
+                for control in self._wanted(params)
             ]
         )
 
-    def _controlled_groups(self, _params: Params) -> Reply:
+    def _groups_with_permissions(self, _params: Params) -> Reply:
         return rows(sorted({group for group, _ in self._controls.consume}))
 
-    def _add_consume_control(self, params: Params) -> Reply:
-        user = params.user("createUser")
-        groups, topics = params.groups(required=True), _required_topics(params)
-        self._check_configured(topics)
-        return rows(
-            [
-                self._add_permission(params, group, topic, user)
-                for group in groups
-                for topic in topics
-            ]
-        )
-
-    def _check_configured(self, topics: list[str]) -> None:
+    def _refuse_unknown(self, topics: list[str]) -> None:
         unknown = [topic for topic in topics if topic not in self._cluster.topics]
         if unknown:
             raise BadParameter(
                 f"topicName value {unknown[0]} is not configure, please configure first!"
             )
 
-    def _add_permission(self, params: Params, group: str, topic: str, user: str) -> Reply:
-        keys = {"groupName": group, "topicName": topic}
+    def _add_permission(self, params: Params, user: str, group: str, topic: str) -> Reply:
         if (group, topic) in self._controls.consume:
-            return item_result(
-                keys, 402, f"Existed record found for groupName-topicName({topic}:{group})!"
-            )
+            return _PERMISSION.exists(group, topic)
         control = ConsumeControl(group, topic, Audit.new(user, self._clock()))
         self._keep(_changed(params, control))
-        return item_result(keys)
+        return _PERMISSION.ok(group, topic)
 
     def _keep(self, control: ConsumeControl) -> None:
         """Store `control`; its group gets a resource record if it has none, as on a real master."""
@@ -292,51 +270,30 @@ class ControlAdmin:
             self._controls.groups[control.group] = GroupControl(control.group, audit)
         self._cluster.changed()
 
-    def _update_consume_control(self, params: Params) -> Reply:
-        user = params.user("modifyUser")
-        groups, topics = params.groups(required=True), _required_topics(params)
-        return rows(
-            [
-                self._update_permission(params, group, topic, user)
-                for group in groups
-                for topic in topics
-            ]
-        )
-
-    def _update_permission(self, params: Params, group: str, topic: str, user: str) -> Reply:
-        keys = {"groupName": group, "topicName": topic}
+    def _update_permission(self, params: Params, user: str, group: str, topic: str) -> Reply:
         control = self._controls.consume.get((group, topic))
         if control is None:
-            return item_result(
-                keys, 401, f"Not found consume control for groupName-topicName({topic}:{group})!"
-            )
+            return _PERMISSION.missing(group, topic)
         changed = _changed(params, control)
         if changed == control:
-            return item_result(keys, 403, "Consume control configure not changed!")
+            return _PERMISSION.unchanged(group, topic)
         changed.audit.touch(user, self._clock())
         self._keep(changed)
-        return item_result(keys)
+        return _PERMISSION.ok(group, topic)
 
-    def _delete_consume_control(self, params: Params) -> Reply:
-        params.user("modifyUser")
-        groups, topics = params.groups(required=True), params.topics()
-        return rows(
-            [self._delete_permission(group, topic) for group in groups for topic in topics or [""]]
-        )
-
-    def _delete_permission(self, group: str, topic: str) -> Reply:
+    def _delete_permission(self, _params: Params, _user: str, group: str, topic: str) -> Reply:
         """Without a topic all of the group's records go; nothing to delete is a success."""
         for key in list(self._controls.consume):
             if key[0] == group and topic in ("", key[1]):
                 del self._controls.consume[key]
         self._cluster.changed()
-        return item_result({"groupName": group, "topicName": topic})
+        return _PERMISSION.ok(group, topic)
 
-    # ------------------------------------------------------------------ older names
+    # ------------------------------------------------------------------ black lists
 
     def _black_groups(self, params: Params) -> Reply:
         shown = []
-        for control in self._wanted_controls(params):
+        for control in self._wanted(params):
             if not control.enabled:
                 audit = audit_fields(control.audit)
                 del audit["serialId"]
@@ -345,13 +302,13 @@ class ControlAdmin:
         return rows(shown)
 
     def _add_black(self, params: Params) -> Reply:
-        groups, topics = params.groups(required=True), _required_topics(params)
-        self._check_configured(topics)
+        groups, topics = params.groups(required=True), params.topics(required=True)
+        self._refuse_unknown(topics)
         user = params.user("createUser")
         for group in groups:
             for topic in topics:
                 self._forbid(group, topic, user, _BLACK)
-        return rows([item_result({"groupName": group}) for group in groups])
+        return _by_group(groups)
 
     def _forbid(self, group: str, topic: str, user: str, reason: str) -> None:
         audit = Audit.new(user, self._clock())
@@ -359,13 +316,21 @@ class ControlAdmin:
         control = found or ConsumeControl(group, topic, audit)
         self._keep(replace(control, enabled=False, reason=reason))
 
+    def _delete_black(self, params: Params) -> Reply:
+        user = params.user("modifyUser")
+        groups, topics = params.groups(required=True), params.topics()
+        for group in groups:
+            for topic in topics or [""]:
+                self._delete_permission(params, user, group, topic)
+        return _by_group(groups)
+
     def _add_black_batch(self, params: Params) -> Reply:
         found = _pairs(params)
         user = params.user("createUser")
-        self._check_configured([topic for _, topic in found])
+        self._refuse_unknown([topic for _, topic in found])
         for group, topic in found:
             self._forbid(group, topic, user, _BLACK_BATCH)
-        return rows([item_result({"groupName": group}) for group, _ in found])
+        return _by_group([group for group, _ in found])
 
     def _delete_black_batch(self, params: Params) -> Reply:
         """Unlike the single form this lets a group consume, and keeps its record."""
@@ -380,17 +345,9 @@ class ControlAdmin:
             replies.append(item_result({"groupName": group}, text=text))
         return rows(replies)
 
-    def _delete_black(self, params: Params) -> Reply:
-        params.user("modifyUser")
-        groups, topics = params.groups(required=True), params.topics()
-        for group in groups:
-            for topic in topics or [""]:
-                self._delete_permission(group, topic)
-        return rows([item_result({"groupName": group}) for group in groups])
 
-
-def _required_topics(params: Params) -> list[str]:
-    return params.topics(required=True)
+def _by_group(groups: list[str]) -> Reply:
+    return rows([item_result({"groupName": group}) for group in groups])
 
 
 def _pairs(params: Params) -> list[tuple[str, str]]:

@@ -6,18 +6,14 @@ are those that members have reported. What they change lives as long as the grou
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from tubemq_client.embedded.groups import Group, GroupKind, Member
 from tubemq_client.embedded.http_params import BadParameter, Params
+from tubemq_client.embedded.http_records import Method, Reply
 from tubemq_client.embedded.http_reply import rows, wrapper
 from tubemq_client.embedded.master import Master
 from tubemq_client.model import Partition
 
 __all__ = ["GroupAdmin"]
-
-Reply = dict[str, Any]
 
 
 class GroupAdmin:
@@ -25,12 +21,12 @@ class GroupAdmin:
 
     def __init__(self, master: Master) -> None:
         self._master = master
-        self.reads: dict[str, Callable[[Params], Reply]] = {
+        self.reads: dict[str, Method] = {
             "admin_query_sub_info": self._subscriptions,
             "admin_query_consume_group_detail": self._detail,
             "admin_query_client_balance_group_set": self._client_balanced,
         }
-        self.writes: dict[str, Callable[[Params], Reply]] = {
+        self.writes: dict[str, Method] = {
             "admin_rebalance_group_allocate": self._rebalance,
             "admin_set_client_balance_group_consume_from_max": self._consume_from_max,
         }

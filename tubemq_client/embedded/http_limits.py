@@ -1,7 +1,7 @@
 """HTTP administration of how fast groups may read: group resources, flow rules, cluster defaults.
 
-Methods of the master, from parameters to body; `http_admin` finds and calls them. Group rules go to
-the group's clients, the cluster's to every client and to the brokers. ``flow_control_rule`` are the
+The tables of two kinds of records in `controls`: a group's resources, which go to its clients, and
+the cluster's settings, which go to every client and to the brokers. ``flow_control_rule`` are the
 older names for the same records.
 """
 
@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from tubemq_client.embedded.controls import NO_RULES, ClusterSetting, FlowSetting, GroupControl
 from tubemq_client.embedded.http_flow_rules import changed_flow, changed_priority, flow_fields
 from tubemq_client.embedded.http_params import BadParameter, Params, changed_props
-from tubemq_client.embedded.http_reply import (
-    audit_fields,
-    item_result,
-    props_fields,
-    rows,
-)
+from tubemq_client.embedded.http_records import ChangeOne, Method, RecordKind, Reply, changes
+from tubemq_client.embedded.http_reply import audit_fields, props_fields, rows
 from tubemq_client.embedded.master import Master
 from tubemq_client.embedded.records import Audit
 
 __all__ = ["LimitAdmin"]
 
-Reply = dict[str, Any]
+_GROUP = RecordKind(
+    ("groupName",), "groupName({})", "group control configure", "Group control configure"
+)
+
+ChangeGroup = Callable[[Params, GroupControl], GroupControl]
+ChangeSetting = Callable[[Params, ClusterSetting], ClusterSetting]
 
 
 class LimitAdmin:
@@ -36,28 +36,39 @@ class LimitAdmin:
         self._controls = master.cluster.controls
         self._clock = master.clock
         self._default_mb = master.switches.max_message_mb
-        self.reads: dict[str, Callable[[Params], Reply]] = {
-            "admin_query_group_resctrl_info": self._group_controls,
-            "admin_query_booked_resctrl_groups": self._controlled_groups,
-            "admin_query_group_flow_control_rule": self._group_rules,
-            "admin_query_cluster_default_setting": self._setting,
-            "admin_query_def_flow_control_rule": self._default_rules,
+        self.reads: dict[str, Method] = {
+            "admin_query_group_resctrl_info": self._groups(_shown_group),
+            "admin_query_booked_resctrl_groups": lambda _: rows(sorted(self._controls.groups)),
+            "admin_query_group_flow_control_rule": self._groups(_shown_group_rules),
+            "admin_query_cluster_default_setting": self._setting(_shown),
+            "admin_query_def_flow_control_rule": self._setting(_shown_rules),
         }
-        self.writes: dict[str, Callable[[Params], Reply]] = {
-            "admin_add_group_resctrl_info": self._add_group,
-            "admin_update_group_resctrl_info": self._update_group,
-            "admin_delete_group_resctrl_info": self._delete_group,
-            "admin_set_group_flow_control_rule": self._set_group_rules,
-            "admin_upd_group_flow_control_rule": self._update_group_rules,
-            "admin_rmv_group_flow_control_rule": self._remove_group_rules,
-            "admin_set_cluster_default_setting": self._set_setting,
-            "admin_update_cluster_default_setting": self._update_setting,
-            "admin_set_def_flow_control_rule": self._set_default_rules,
-            "admin_upd_def_flow_control_rule": self._update_default_rules,
-            "admin_rmv_def_flow_control_rule": self._remove_default_rules,
+        of_group: dict[str, tuple[str, ChangeOne]] = {
+            "admin_add_group_resctrl_info": ("createUser groupName", self._add_group),
+            "admin_update_group_resctrl_info": ("modifyUser groupName", self._update(_changed)),
+            "admin_delete_group_resctrl_info": ("modifyUser groupName", self._delete_group),
+            "admin_set_group_flow_control_rule": ("createUser groupName", self._set_group_rules),
+            "admin_upd_group_flow_control_rule": ("modifyUser groupName", self._update(_ruled)),
+            "admin_rmv_group_flow_control_rule": ("modifyUser groupName", self._update(_unruled)),
+        }
+        self.writes: dict[str, Method] = {
+            **changes(of_group),
+            "admin_set_cluster_default_setting": self._set("createUser", _set, _shown),
+            "admin_update_cluster_default_setting": self._set("modifyUser", _set, _shown),
+            "admin_set_def_flow_control_rule": self._set("createUser", _set_rules, _shown_rules),
+            "admin_upd_def_flow_control_rule": self._set("modifyUser", _set_rules, _shown_rules),
+            "admin_rmv_def_flow_control_rule": self._set(
+                "modifyUser", _without_rules, _shown_rules
+            ),
         }
 
     # ------------------------------------------------------------------ groups
+
+    def _groups(self, show: Callable[[GroupControl], Reply]) -> Method:
+        def answer(params: Params) -> Reply:
+            return rows([show(control) for control in self._wanted(params)])
+
+        return answer
 
     def _wanted(self, params: Params) -> list[GroupControl]:
         groups = params.groups()
@@ -70,49 +81,10 @@ class LimitAdmin:
             and changed_priority(params, control.query_priority) == control.query_priority
         ]
 
-    def _group_controls(self, params: Params) -> Reply:
-        return rows(
-            [
-                {
-                    "groupName": control.group,
-                    "resCheckEnable": control.check_rate,
-                    "alwdBrokerClientRate": control.client_rate,
-                    "qryPriorityId": control.query_priority,
-                    "flowCtrlEnable": control.flow.enabled,
-                    **flow_fields(control.flow),
-                    **audit_fields(control.audit),
-                }
-                for control in self._wanted(params)
-            ]
-        )
-
-    def _controlled_groups(self, _params: Params) -> Reply:
-        return rows(sorted(self._controls.groups))
-
-    def _group_rules(self, params: Params) -> Reply:
-        return rows(
-            [
-                {
-                    "groupName": control.group,
-                    "statusId": int(control.flow.enabled),
-                    "qryPriorityId": control.query_priority,
-                    **flow_fields(control.flow, count_name="ruleCnt"),
-                    **audit_fields(control.audit),
-                }
-                for control in self._wanted(params)
-            ]
-        )
-
-    def _add_group(self, params: Params) -> Reply:
-        user, groups = params.user("createUser"), params.groups(required=True)
-        replies = []
-        for group in groups:
-            if group in self._controls.groups:
-                text = f"Existed record found for groupName({group})!"
-                replies.append(item_result({"groupName": group}, 402, text))
-            else:
-                replies.append(self._keep(_changed(params, self._new(group, user))))
-        return rows(replies)
+    def _add_group(self, params: Params, user: str, group: str) -> Reply:
+        if group in self._controls.groups:
+            return _GROUP.exists(group)
+        return self._keep(_changed(params, self._new(group, user)))
 
     def _new(self, group: str, user: str) -> GroupControl:
         setting = self._controls.setting
@@ -124,114 +96,63 @@ class LimitAdmin:
     def _keep(self, control: GroupControl) -> Reply:
         self._controls.groups[control.group] = control
         self._cluster.changed()
-        return item_result({"groupName": control.group})
+        return _GROUP.ok(control.group)
 
-    def _update_group(self, params: Params) -> Reply:
-        user, groups = params.user("modifyUser"), params.groups(required=True)
-        return rows(
-            [self._update(group, user, lambda found: _changed(params, found)) for group in groups]
-        )
+    def _update(self, change: ChangeGroup) -> ChangeOne:
+        def one(params: Params, user: str, group: str) -> Reply:
+            found = self._controls.groups.get(group)
+            if found is None:
+                return _GROUP.missing(group)
+            changed = change(params, found)
+            if changed == found:
+                return _GROUP.unchanged(group)
+            changed = replace(changed, audit=replace(found.audit))
+            changed.audit.touch(user, self._clock())
+            return self._keep(changed)
 
-    def _update(
-        self, group: str, user: str, change: Callable[[GroupControl], GroupControl]
-    ) -> Reply:
-        keys = {"groupName": group}
-        found = self._controls.groups.get(group)
-        if found is None:
-            text = f"Not found group control configure for groupName({group})!"
-            return item_result(keys, 401, text)
-        changed = change(found)
-        if changed == found:
-            return item_result(keys, 403, "Group control configure not changed!")
-        changed = replace(changed, audit=replace(found.audit))
-        changed.audit.touch(user, self._clock())
-        return self._keep(changed)
+        return one
 
-    def _delete_group(self, params: Params) -> Reply:
-        params.user("modifyUser")
-        return rows([self._delete_one(group) for group in params.groups(required=True)])
+    def _set_group_rules(self, params: Params, user: str, group: str) -> Reply | None:
+        if group in self._controls.groups:
+            return self._update(_ruled)(params, user, group)
+        return self._keep(_ruled(params, self._new(group, user)))
 
-    def _delete_one(self, group: str) -> Reply:
-        keys = {"groupName": group}
+    def _delete_group(self, _params: Params, _user: str, group: str) -> Reply:
         if any(holder == group for holder, _ in self._controls.consume):
             text = f"Group {group} has consume control configures,"
             text = f"{text}, please delete consume control configures first!"
-            return item_result(keys, 405, text)
+            return _GROUP.refused(405, text, group)
         self._controls.groups.pop(group, None)
         self._cluster.changed()
-        return item_result(keys)
-
-    def _set_group_rules(self, params: Params) -> Reply:
-        user, groups = params.user("createUser"), params.groups(required=True)
-        return rows(
-            [
-                self._update(group, user, lambda found: _ruled(params, found))
-                if group in self._controls.groups
-                else self._keep(_ruled(params, self._new(group, user)))
-                for group in groups
-            ]
-        )
-
-    def _update_group_rules(self, params: Params) -> Reply:
-        user, groups = params.user("modifyUser"), params.groups(required=True)
-        return rows(
-            [self._update(group, user, lambda found: _ruled(params, found)) for group in groups]
-        )
-
-    def _remove_group_rules(self, params: Params) -> Reply:
-        user, groups = params.user("modifyUser"), params.groups(required=True)
-
-        def without(found: GroupControl) -> GroupControl:
-            return replace(found, flow=FlowSetting())
-
-        return rows([self._update(group, user, without) for group in groups])
+        return _GROUP.ok(group)
 
     # ------------------------------------------------------------------ the cluster
 
-    def _setting(self, _params: Params) -> Reply:
-        setting = self._controls.setting
-        return rows([_shown(setting)] if setting else [])
+    def _setting(self, show: Callable[[ClusterSetting], Reply]) -> Method:
+        def answer(_params: Params) -> Reply:
+            setting = self._controls.setting
+            return rows([show(setting)] if setting else [])
 
-    def _default_rules(self, _params: Params) -> Reply:
-        setting = self._controls.setting
-        return rows([_shown_rules(setting)] if setting else [])
+        return answer
 
-    def _set_setting(self, params: Params) -> Reply:
-        return self._change_setting(params, params.user("createUser"), _set, _shown)
+    def _set(
+        self, user: str, change: ChangeSetting, show: Callable[[ClusterSetting], Reply]
+    ) -> Method:
+        def answer(params: Params) -> Reply:
+            name = params.user(user)
+            found = self._controls.setting
+            fresh = ClusterSetting(Audit.new(name, self._clock()), max_message_mb=self._default_mb)
+            changed = change(params, found or fresh)
+            if found is not None:
+                if changed == found:
+                    raise BadParameter("Cluster configure not changed!")
+                changed = replace(changed, audit=replace(found.audit))
+                changed.audit.touch(name, self._clock())
+            self._controls.setting = changed
+            self._cluster.changed()
+            return rows([show(changed)])
 
-    def _update_setting(self, params: Params) -> Reply:
-        return self._change_setting(params, params.user("modifyUser"), _set, _shown)
-
-    def _set_default_rules(self, params: Params) -> Reply:
-        return self._change_setting(params, params.user("createUser"), _set_rules, _shown_rules)
-
-    def _update_default_rules(self, params: Params) -> Reply:
-        return self._change_setting(params, params.user("modifyUser"), _set_rules, _shown_rules)
-
-    def _remove_default_rules(self, params: Params) -> Reply:
-        user = params.user("modifyUser")
-        return self._change_setting(params, user, _without_rules, _shown_rules)
-
-    def _change_setting(
-        self,
-        params: Params,
-        user: str,
-        change: Callable[[Params, ClusterSetting], ClusterSetting],
-        show: Callable[[ClusterSetting], Reply],
-    ) -> Reply:
-        found = self._controls.setting
-        current = found or ClusterSetting(
-            Audit.new(user, self._clock()), max_message_mb=self._default_mb
-        )
-        changed = change(params, current)
-        if found is not None and changed == found:
-            raise BadParameter("Cluster configure not changed!")
-        if found is not None:
-            changed = replace(changed, audit=replace(found.audit))
-            changed.audit.touch(user, self._clock())
-        self._controls.setting = changed
-        self._cluster.changed()
-        return rows([show(changed)])
+        return answer
 
 
 def _changed(params: Params, control: GroupControl) -> GroupControl:
@@ -251,6 +172,10 @@ def _ruled(params: Params, control: GroupControl) -> GroupControl:
         query_priority=changed_priority(params, control.query_priority),
         flow=_older_flow(params, control.flow),
     )
+
+
+def _unruled(_params: Params, control: GroupControl) -> GroupControl:
+    return replace(control, flow=FlowSetting())
 
 
 def _older_flow(params: Params, flow: FlowSetting) -> FlowSetting:
@@ -283,6 +208,28 @@ def _set_rules(params: Params, setting: ClusterSetting) -> ClusterSetting:
 
 def _without_rules(_params: Params, setting: ClusterSetting) -> ClusterSetting:
     return replace(setting, flow=FlowSetting(text=NO_RULES))
+
+
+def _shown_group(control: GroupControl) -> Reply:
+    return {
+        "groupName": control.group,
+        "resCheckEnable": control.check_rate,
+        "alwdBrokerClientRate": control.client_rate,
+        "qryPriorityId": control.query_priority,
+        "flowCtrlEnable": control.flow.enabled,
+        **flow_fields(control.flow),
+        **audit_fields(control.audit),
+    }
+
+
+def _shown_group_rules(control: GroupControl) -> Reply:
+    return {
+        "groupName": control.group,
+        "statusId": int(control.flow.enabled),
+        "qryPriorityId": control.query_priority,
+        **flow_fields(control.flow, count_name="ruleCnt"),
+        **audit_fields(control.audit),
+    }
 
 
 def _shown(setting: ClusterSetting) -> Reply:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tubemq_client.embedded.records import TopicProps
 
-__all__ = ["BadParameter", "Params", "changed_props"]
+__all__ = ["NUMBERS_OF_TOPICS", "BadParameter", "Params", "changed_props"]
 
 _DELETE_POLICY = re.compile(r"delete,(\d{1,9})([smh]?)", re.ASCII)
 _UNIT_S = {"s": 1, "m": 60, "h": 3600}
@@ -54,6 +54,18 @@ _SHORT_NAMES = {
     "divide": "div",
     "brokerWebPort": "bWebPort",
 }
+
+NUMBERS_OF_TOPICS = {
+    "numTopicStores": ("stores", 1),
+    "numPartitions": ("partitions", 1),
+    "unflushThreshold": ("unflush_threshold", 0),
+    "unflushInterval": ("unflush_interval", 0),
+    "unflushDataHold": ("unflush_data_hold", 0),
+    "memCacheMsgSizeInMB": ("cache_mb", 2),
+    "memCacheMsgCntInK": ("cache_count_k", 1),
+    "memCacheFlushIntvl": ("cache_flush_ms", 4000),
+}
+"""Numbers among the properties of a topic: attribute of `TopicProps` and least value."""
 
 MAX_ITEMS = 100
 _NAME = re.compile(r"[a-zA-Z]\w+", re.ASCII)
@@ -192,22 +204,15 @@ def _as_text(value: object) -> str:
 
 def changed_props(params: Params, props: TopicProps) -> TopicProps:
     """`props` with what the request names."""
-
-    def number(name: str, current: int, least: int = 0) -> int:
-        value = params.number(name, least=least)
-        return current if value is None else value
-
+    numbers: dict[str, Any] = {
+        attribute: value
+        for name, (attribute, least) in NUMBERS_OF_TOPICS.items()
+        if (value := params.number(name, least=least)) is not None
+    }
     policy = params.text("deletePolicy")
     return replace(
         props,
-        stores=number("numTopicStores", props.stores, 1),
-        partitions=number("numPartitions", props.partitions, 1),
-        unflush_threshold=number("unflushThreshold", props.unflush_threshold),
-        unflush_interval=number("unflushInterval", props.unflush_interval),
-        unflush_data_hold=number("unflushDataHold", props.unflush_data_hold),
-        cache_mb=number("memCacheMsgSizeInMB", props.cache_mb, 2),
-        cache_count_k=number("memCacheMsgCntInK", props.cache_count_k, 1),
-        cache_flush_ms=number("memCacheFlushIntvl", props.cache_flush_ms, 4000),
+        **numbers,
         accept_publish=params.flag("acceptPublish", default=props.accept_publish),
         accept_subscribe=params.flag("acceptSubscribe", default=props.accept_subscribe),
         delete_policy=_policy(policy) if policy else props.delete_policy,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tubemq_client.embedded.cluster import Audit, TopicProps
+from tubemq_client.embedded.http_params import NUMBERS_OF_TOPICS
 
 __all__ = [
     "VERSION",
@@ -51,14 +52,7 @@ def item_result(keys: dict[str, Any], code: int = 200, text: str = "Ok!") -> dic
 
 def props_fields(props: TopicProps) -> dict[str, Any]:
     return {
-        "numTopicStores": props.stores,
-        "numPartitions": props.partitions,
-        "unflushThreshold": props.unflush_threshold,
-        "unflushInterval": props.unflush_interval,
-        "unflushDataHold": props.unflush_data_hold,
-        "memCacheMsgSizeInMB": props.cache_mb,
-        "memCacheMsgCntInK": props.cache_count_k,
-        "memCacheFlushIntvl": props.cache_flush_ms,
+        **{name: getattr(props, attribute) for name, (attribute, _) in NUMBERS_OF_TOPICS.items()},
         "acceptPublish": props.accept_publish,
         "acceptSubscribe": props.accept_subscribe,
         "deletePolicy": props.delete_policy,

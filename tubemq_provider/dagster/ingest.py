@@ -134,7 +134,6 @@ def build_tubemq_asset(
     sink: str | PathLike[str] | Sink,
     partitions_def: dg.TimeWindowPartitionsDefinition | None = None,
     policies: Policies | None = None,
-    max_entries: int | None = None,
     claims: bool = False,
     storage_options: Mapping[str, str] | None = None,
     catalog_properties: Mapping[str, str] | None = None,
@@ -147,7 +146,6 @@ def build_tubemq_asset(
     :param partitions_def: partitions of time; each is a window. None: every run takes the next
         window after the cursor, or `starting_offsets` to `ending_offsets`.
     :param policies: all policies in one value, instead of `gap_policy`, `corrupt_records` …
-    :param max_entries: another name for `max_records`.
     :param claims: runs of a cursor asset may overlap: each claims a window of its own in the
         directory of progress, which must be on a file system with locks that all hosts share.
         Assets of time or of explicit offsets take it too where such an asset has their group.
@@ -168,7 +166,6 @@ def build_tubemq_asset(
     given = {key: value for key, value in options.items() if is_argument(key)}
     given |= {"topic": topic, "group": group}
     rest = {key: value for key, value in options.items() if not is_argument(key)}
-    given["max_entries"] = max_entries
     given = {key: value for key, value in given.items() if value is not None}
     arguments = asset_arguments(name, sink, partitions_def, policies, given, claims=claims)
     place = sink_for(

@@ -71,7 +71,6 @@ def asset_arguments(
         named = [word for word in _POLICIES if word in chosen]
         problems += [f"{word}: give it in policies, or without them" for word in named]
         chosen |= {word: getattr(policies, word).value for word in _POLICIES}
-    problems += _settle_cap(chosen)
     problems += _settle_mode(chosen, partitions_def)
     if chosen["mode"] == "cursor" and not claims and begins_at_end(chosen):
         problems.append(
@@ -109,16 +108,3 @@ def _settle_mode(chosen: dict[str, Any], partitions_def: object) -> list[str]:
         chosen.setdefault("resolver", "timeline")
     chosen["mode"] = "time" if timed or explicit else "cursor"
     return problems
-
-
-def _settle_cap(chosen: dict[str, Any]) -> list[str]:
-    """`max_entries`, the older name here, becomes `max_records`; problems in its own name."""
-    entries = chosen.pop("max_entries", None)
-    if entries is None:
-        return []
-    if "max_records" in chosen:
-        return ["max_entries: max_records says the same"]
-    if not isinstance(entries, int) or entries < 1:
-        return [f"max_entries: {entries!r} is not >= 1"]
-    chosen["max_records"] = entries
-    return []

@@ -8,16 +8,14 @@ themselves.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, fields
 from datetime import timedelta
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from tubemq_client.errors import ConfigError
 
 __all__ = [
-    "LANDING",
     "History",
     "IngestPolicies",
     "MessageTime",
@@ -29,9 +27,6 @@ __all__ = [
     "members",
     "taken_apart",
 ]
-
-LANDING: Final = "landing is the older name of direct_write; write direct_write instead"
-"""What a Dag that says `landing` is told."""
 
 
 class Value:
@@ -74,12 +69,6 @@ class _OnSpark(Value):
     conf: Mapping[str, str] | None = None
     direct_write: str = "auto"
     conn_id: str | None = None
-    landing: InitVar[str | None] = field(default=None, kw_only=True)
-
-    def __post_init__(self, landing: str | None) -> None:
-        if landing is not None:
-            warnings.warn(LANDING, DeprecationWarning, stacklevel=3)
-            self.direct_write = landing
 
     def __repr__(self) -> str:
         """Settings by name only: Airflow shows a value of a rendered argument by its `repr`, and a
@@ -94,9 +83,9 @@ class _OnSpark(Value):
 @dataclass(repr=False)
 class Spark(_OnSpark):
     """The engine ``session``: Spark in the task's process, with the configuration of a new session
-    (``spark.master`` defaults to ``local[2]``). `direct_write`: tasks write files themselves
-    (`landing` is its older name). `conn_id`: an Airflow connection of type ``spark``, with the
-    master. `ship_package`: executors get this package as a zip."""
+    (``spark.master`` defaults to ``local[2]``). `direct_write`: tasks write files themselves.
+    `conn_id`: an Airflow connection of type ``spark``, with the master. `ship_package`: executors
+    get this package as a zip."""
 
     ship_package: bool = False
 
@@ -134,8 +123,7 @@ class SparkConnect(_OnSpark):
     names: ClassVar[Mapping[str, str]] = {"conf": "spark_conf", "conn_id": "spark_conn_id"}
     fixed: ClassVar[Mapping[str, str]] = {"engine": "connect"}
 
-    def __post_init__(self, landing: str | None, remote: str | None) -> None:
-        super().__post_init__(landing)
+    def __post_init__(self, remote: str | None) -> None:
         if remote is not None:
             self.conf = {**(self.conf or {}), "spark.remote": remote}
 

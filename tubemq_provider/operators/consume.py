@@ -34,7 +34,6 @@ TAKEN: Final = frozenset(
         "engine",
         "spark_conf",
         "direct_write",
-        "landing",
         "spark_conn_id",
         "spark_work_dir",
         "ship_package",

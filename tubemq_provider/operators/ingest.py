@@ -7,13 +7,10 @@ what they are told: all they do is in `base`.
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
-from airflow.exceptions import AirflowProviderDeprecationWarning
-
 from tubemq_provider.ingest.arguments import IngestArguments
-from tubemq_provider.ingest.values import LANDING, IngestPolicies, Value
+from tubemq_provider.ingest.values import IngestPolicies, Value
 from tubemq_provider.operators.base import COMMON_TEMPLATE_FIELDS, IngestOperator
 
 if TYPE_CHECKING:
@@ -224,7 +221,6 @@ class TubeMQSparkIngestOperator(IngestOperator):
     :param ship_package: nodes of a cluster get this package as a zip.
     :param direct_write: ``auto`` (as ``on``): Spark tasks write the files themselves. ``off``:
         records go through Spark's own writer, which costs more.
-    :param landing: the older name of `direct_write`.
     :param target_file_bytes: size of data files; default is a file per partition (``inline``) or
         task (``session``). A file takes several small partitions, a large one is cut.
     :param compression: of data files, with ``engine="inline"``: ``snappy`` (default), ``zstd``,
@@ -365,25 +361,16 @@ class TubeMQSparkIngestOperator(IngestOperator):
         spark_work_dir: str | None = None,
         ship_package: bool = False,
         direct_write: str = "auto",
-        landing: str | None = None,
         decode: Mapping[str, Any] | str | None = None,
         transform: str | None = None,
         sql: str | None = None,
         commit_to_broker: bool = False,
         **kwargs: Any,
     ) -> None:
-        given = _given({**locals(), "direct_write": _either(direct_write, landing)})
+        given = _given(locals())
         super().__init__(**kwargs)
         self.mode = mode
         self._settle(given, kwargs)
-
-
-def _either(direct_write: str, landing: str | None) -> str:
-    """What `direct_write` is, when it may have been given by its older name."""
-    if landing is None:
-        return direct_write
-    warnings.warn(LANDING, AirflowProviderDeprecationWarning, stacklevel=4)
-    return landing
 
 
 def _given(names: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ OPTIONS = (
     Option("decode"),
     Option("includeAttributes", ("includeHeaders",), "true"),
     Option("minPartitions"),
-    Option("maxRecordsPerPartition", ("maxOffsetsPerPartition",), "500000"),
+    Option("maxRecordsPerPartition", (), "500000"),
     Option("maxOffsetsPerTrigger"),
     Option("failOnDataLoss", (), "true"),
     Option("unreachablePartitions", (), "fail"),

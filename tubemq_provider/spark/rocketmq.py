@@ -65,7 +65,7 @@ OPTIONS = (
     Option("columns"),
     Option("decode"),
     Option("minPartitions"),
-    Option("maxRecordsPerPartition", ("maxOffsetsPerPartition",), "500000"),
+    Option("maxRecordsPerPartition", (), "500000"),
     Option("pullsInFlight", (), "4"),
     Option("failOnDataLoss", (), "true"),
     Option("corruptRecords", (), "fail"),

@@ -40,7 +40,7 @@ along."""
 _LEFT_OUT = (
     *("assets.py", "decorators.py", "get_provider_info.py", "links.py", "task_arguments.py"),
     *("_airflow.py", "notifications.py", "plugins.py"),
-    *("windows/planning/", "windows/run/", "windows/time_resolvers/", "windows/time/"),
+    *("windows/planning/", "windows/run/", "windows/time_resolvers/"),
     *("sources/registry.py", "sources/telling.py", "sources/topic.py"),
     "sources/tubemq/source.py",
     *("sources/tubemq/history_resolver.py", "sources/tubemq/message_time_resolver.py"),

@@ -13,7 +13,6 @@ from tubemq_client._core.assigned import AssignedSession
 from tubemq_client._core.balance import BalancedSession
 from tubemq_client._core.last_errors import LastErrors
 from tubemq_client._core.master import MasterSession
-from tubemq_client._io.member_face import MemberFace
 
 MASTER = ("master", 8715)
 
@@ -61,13 +60,3 @@ def test_members_remember_so() -> None:
     assigned = AssignedSession(master, "group", "client", topics)
     balanced = BalancedSession(master, "group", "client", topics, settings)
     assert type(assigned.last_errors) is type(balanced.last_errors) is LastErrors
-
-
-class Member(MemberFace):
-    last_errors = {"master": ERRORS[0]}  # noqa: RUF012 - in place of the property
-
-
-def test_the_old_name_of_the_property_gives_the_same_and_one_warning() -> None:
-    with pytest.warns(DeprecationWarning, match="last_errors") as warned:
-        assert Member.__new__(Member).trouble == Member.last_errors
-    assert len(warned) == 1

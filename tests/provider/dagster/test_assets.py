@@ -321,7 +321,7 @@ def test_options_that_do_not_go_together_are_refused_when_the_asset_is_made(lake
             sink=lake,
             partitions_def=dg.StaticPartitionsDefinition(["a"]),  # type: ignore[arg-type]
             initial_position="earliest",
-            max_entries=3,
+            max_records=3,
         )
     assert len(caught.value.problems) == 3
 
@@ -335,7 +335,7 @@ def test_options_that_do_not_go_together_are_refused_when_the_asset_is_made(lake
         ({"sink": "hdfs://lake"}, "sink: hdfs:"),
         ({"initial_position": "begin"}, "initial_position: 'begin'"),
         ({"initial_position": {TOPIC: {"1:0": 27}}}, "initial_position: 1:0"),
-        ({"max_entries": 0}, "max_entries: 0"),
+        ({"max_records": 0}, "max_records: input should be greater"),
     ],
 )
 def test_a_mistake_shows_when_the_asset_is_defined(

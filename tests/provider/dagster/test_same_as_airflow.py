@@ -255,7 +255,6 @@ def test_assets_of_explicit_offsets_beside_a_cursor_with_claims_take_claims_too(
         ({"start": NOON}, "start has no effect: partitions_def says it"),
         ({"offset_store": "ledger"}, "claims=True"),
         ({"policies": Policies(), "gap_policy": "skip"}, "gap_policy: give it in policies"),
-        ({"max_entries": 3, "max_records": 3}, "max_entries: max_records says the same"),
         ({"boundaries": {}}, "boundaries need partitions_def"),
         ({"initial_position": "stable"}, "'stable' needs claims=True"),
         ({"initial_position": {"1:0": 0, "1:1": "stable"}}, "'stable' needs claims=True"),

@@ -266,16 +266,6 @@ def test_an_argument_that_contradicts_a_value_is_refused() -> None:
         TubeMQSparkIngestOperator(**NAMES, engine=Spark(direct_write="off"), direct_write="on")
 
 
-def test_landing_is_the_older_name_of_direct_write() -> None:
-    with pytest.warns(DeprecationWarning, match="write direct_write"):
-        older = TubeMQSparkIngestOperator(**NAMES, engine="session", landing="off")
-    with pytest.warns(DeprecationWarning, match="write direct_write"):
-        value = Spark(landing="off")
-
-    assert checked(older).direct_write == "off"
-    assert checked(TubeMQSparkIngestOperator(**NAMES, engine=value)).direct_write == "off"
-
-
 def test_a_task_that_is_cleared_without_its_run_rewrites_its_window(
     mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Path
 ) -> None:
