@@ -14,6 +14,11 @@ the short form:
   the lease outlives it: a broker that crashed meanwhile gives lost offsets to other records.
 * "Nothing to read" (404) is not the end: it may have moved the position. The end is reached when
   the position is.
+* Brokers pass over records that retention has removed without a word. A batch with as many records
+  as entries shows that none is missing; where batches have fewer, because partitions share the store
+  or there are filters, the broker is asked what it still has (`retention`): once after the last batch,
+  or, where gaps are to be recorded, before some batches are delivered, so that a gap ends at the
+  first record that comes.
 * Any break (lost lease, lost connection, odd reply) starts over at the resume point under a *new*
   client id, because a stale fetch of the old id could otherwise move the new position.
 
@@ -24,26 +29,30 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
 from tubemq_client._core.effects import Await, Deliver, Now, Sleep
-from tubemq_client._core.ends import look_up_ends
-from tubemq_client._core.range_end import RecordIdentity, find_end_record
+from tubemq_client._core.range_end import Found, RecordIdentity, find_end_record, find_record
 from tubemq_client._core.registration import Registration
+from tubemq_client._core.retention import first_readable
 from tubemq_client._core.security import Access
 from tubemq_client._wire.fetching import size_if_delivering, whole
 from tubemq_client._wire.native import find
 from tubemq_client.model import INDEX_ENTRY_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tubemq_client._core.effects import Conversation, Ticket
     from tubemq_client._core.identity import ClientIds, ReaderPool
     from tubemq_client._core.master import TopicMetadata
-    from tubemq_client.model import Anchor, BrokerNode, OffsetRange
+    from tubemq_client.model import Anchor, BrokerNode, OffsetRange, Partition
 
 __all__ = ["Gap", "RangeRead", "ReadPolicy", "ReadStats", "broker_of"]
+
+T = TypeVar("T")
 
 _PAUSE_MS = 100
 _PAUSE_LIMIT_MS = 2_000
@@ -52,6 +61,10 @@ _GUESS_MARGIN = 1.5
 _IN_FLIGHT = 2
 """Fetches on their way at a time: the broker works on one while the other, and the reply to the one
 before, cross the network. More gained nothing (`docs/protocol/exact-ranges.md`)."""
+
+_UNPROVEN = 16
+"""Batches at most that wait, where gaps are recorded, for the proof that none of their records is
+missing."""
 
 _BREAKS = (
     errors.NotRegistered,
@@ -68,10 +81,8 @@ _BREAKS = (
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets `[start, end)` of a partition that retention removed while they were to be read.
-
-    It may begin earlier than what is missing: a fetch that jumps does not tell from where.
-    """
+    """Offsets `[start, end)` of a partition that retention removed before they were read. No record
+    of them was delivered."""
 
     partition: str
     start: int
@@ -123,6 +134,10 @@ class ReadPolicy:
 
     gap_policy: str = "fail"
     deadline_ms: int = 60_000
+
+
+class _Lost(Exception):  # noqa: N818 - ends a lease, nothing failed
+    """A gap was recorded behind which reading goes on, under a registration there."""
 
 
 class _Held(NamedTuple):
@@ -180,6 +195,7 @@ class RangeRead:
         self._resume_at = range_.start
         self._all_exact = True
         self._intact_from = range_.start
+        self._unproven: list[tuple[MessageBatch, int]] = []
         self._progress_at = 0
         self._pause_ms = _PAUSE_MS
         self._leased_at = range_.start
@@ -189,11 +205,16 @@ class RangeRead:
     def conversation(self) -> Conversation[None]:
         """Yields `Deliver` for every batch; returns when the position has reached `end`."""
         self._progress_at = yield Now()
-        while self._resume_at < self._range.end:
+        while self._resume_at < self._range.end or not self._all_exact:
             try:
-                self._lease = yield from self._acquire()
+                if self._resume_at < self._range.end:
+                    self._lease = yield from self._acquire()
                 if self._resume_at < self._range.end:
                     yield from self._read(self._lease)
+                yield from self._prove()
+            except _Lost:
+                self._held.clear()
+                yield from self.release()
             except _BREAKS as error:
                 if self._is_counting or isinstance(error, errors.TlsError):
                     raise  # certificates do not get better by waiting
@@ -201,8 +222,19 @@ class RangeRead:
                 self._stats.restarts += 1
                 yield from self.release()
                 yield from self._pause(error)
-        yield from self._check_retention()
         yield from self.release()
+
+    def readable_from(self) -> Conversation[int]:
+        """Where the records of the range begin that the broker still has (`first_readable`)."""
+        self._progress_at = yield Now()
+        start, end = self._range.start, self._range.end
+        while True:
+            try:
+                return (yield from first_readable(self._find, self._range.partition, start, end))
+            except _BREAKS as error:
+                if isinstance(error, errors.TlsError):
+                    raise
+                yield from self._pause(error)
 
     def release(self) -> Conversation[None]:
         """Give the partition back; a broker that cannot be reached will expire the lease itself."""
@@ -228,13 +260,13 @@ class RangeRead:
                     return lease
             yield from self._pause(occupied)
 
-    def _registration(self, group: str) -> Registration:
+    def _registration(self, group: str, unfiltered: Partition | None = None) -> Registration:
         return Registration(
             self._broker,
-            self._range.partition,
+            unfiltered or self._range.partition,
             group,
             self._ids.consumer(group, "Range"),
-            filters=self._filters,
+            filters=() if unfiltered else self._filters,
             access=self._access,
         )
 
@@ -370,15 +402,42 @@ class RangeRead:
         batch = MessageBatch(
             self._range.partition, raw, end=end, count=count, exact=exact, policy=self._decode
         )
+        if self._all_exact:
+            self._intact_from = end
+        elif self._policy.gap_policy == "skip":
+            self._unproven.append((batch, count))
+            self._resume_at = max(self._resume_at, end)
+            if len(self._unproven) >= _UNPROVEN:
+                yield from self._prove()
+            return
+        yield from self._hand_over(batch, count)
+
+    def _hand_over(self, batch: MessageBatch, count: int) -> Conversation[None]:
         if count:
             # Decoding calls the user's `quarantine`, whose errors are no breaks of this read.
             self._is_counting = True
             self._stats.count(batch, self._decode)
             self._is_counting = False
         # What is delivered must never be read again, whatever happens while the user has it.
-        self._resume_at = max(self._resume_at, end)
+        self._resume_at = max(self._resume_at, batch.end or 0)
         if count:
             yield Deliver(batch)
+
+    def _prove(self) -> Conversation[None]:
+        """Make sure that retention has not passed what was read since `_intact_from`, where batches
+        do not show it, and deliver what waits for that. Raises `errors.DataLoss`, or `_Lost` where
+        gaps are recorded."""
+        if self._all_exact:
+            return
+        start, end = self._intact_from, self._range.end
+        found = yield from first_readable(self._find, self._range.partition, start, end)
+        if found > start:
+            self._lost(found, start=start)
+            raise _Lost
+        self._intact_from, self._all_exact = self._resume_at, True
+        ready, self._unproven = self._unproven, []
+        for batch, count in ready:
+            yield from self._hand_over(batch, count)
 
     def _cut(self, raw: RawBatch, upto: int) -> Conversation[int]:
         """How many records of the batch lie before `end`: those before the end record."""
@@ -389,6 +448,26 @@ class RangeRead:
         return len(raw.messages) if index is None else index
 
     def _end_record(self, upto: int) -> Conversation[RecordIdentity | None]:
+        """The first record at or after the end of the range, which the batch may have up to
+        `upto`."""
+
+        def ask(group: str) -> Conversation[RecordIdentity | None]:
+            return find_end_record(self._registration(group), self._range.end, upto)
+
+        try:
+            return (yield from self._in_free_group(ask))
+        except errors.DataLoss as error:  # what is missing is for the next register to say
+            raise errors.DataMoved(301, str(error), where=f"end of {self._range}") from error
+
+    def _find(self, partition: Partition, offset: int, upto: int) -> Conversation[Found | None]:
+        """The first record of a partition of the store at or after `offset`, unfiltered."""
+
+        def ask(group: str) -> Conversation[Found | None]:
+            return find_record(self._registration(group, partition), offset, upto)
+
+        return self._in_free_group(ask)
+
+    def _in_free_group(self, ask: Callable[[str], Conversation[T]]) -> Conversation[T]:
         """Ask in the first free slot of the pool, once: any trouble means reading the batch again.
 
         Waiting here with the batch in hand would not be safe. If the broker dies meanwhile, records
@@ -397,13 +476,10 @@ class RangeRead:
         """
         occupied: errors.TubeMQError | None = None
         for step in range(self._pool.size):
-            probe = self._registration(self._pool.probe(self._slot + step))
             try:
-                return (yield from find_end_record(probe, self._range.end, upto))
+                return (yield from ask(self._pool.probe(self._slot + step)))
             except errors.PartitionOccupied as error:
                 occupied = error
-            except errors.DataLoss as error:  # what is missing is for the next register to say
-                raise errors.DataMoved(301, str(error), where=f"end of {self._range}") from error
         raise errors.ServiceUnavailable(
             503, f"all {self._pool.size} probe groups are busy", where=f"end of {self._range}"
         ) from occupied
@@ -429,27 +505,6 @@ class RangeRead:
         if expected is not None and start > expected:
             self._lost(start)
 
-    def _check_retention(self) -> Conversation[None]:
-        """If the store's minimum has passed `start` meanwhile, a fetch may have jumped over data.
-
-        Not needed when every batch was seen to begin where the one before it ended.
-        """
-        while not self._all_exact:
-            try:
-                ends = yield from look_up_ends(
-                    self._range.partition,
-                    self._broker,
-                    self._pool.group,
-                    stable=False,
-                    access=self._access,
-                )
-            except _BREAKS as error:
-                yield from self._pause(error)
-            else:
-                if min(ends.min_offset, self._range.end) > self._intact_from:
-                    self._lost(ends.min_offset, start=self._intact_from)
-                return
-
     def _lost(self, available: int, *, start: int | None = None) -> None:
         start = self._resume_at if start is None else start
         if self._policy.gap_policy != "skip":
@@ -461,12 +516,15 @@ class RangeRead:
                 start=start,
                 available=available,
             )
-        if not self._all_exact:  # a fetch may have jumped before, which nobody could ask later
+        if not self._all_exact:  # what waits for a proof will have none, and part of it may be gone
             start = self._intact_from
-        end = min(available, self._range.end)
-        self._stats.gaps.append(Gap(self._range.partition.key, start, end))
+            self._unproven.clear()
+        end, key, gaps = min(available, self._range.end), self._range.partition.key, self._stats.gaps
+        if gaps and (gaps[-1].partition, gaps[-1].end) == (key, start) and start > self._range.start:
+            start = gaps.pop().start
+        gaps.append(Gap(key, start, end))
         self._intact_from, self._all_exact = end, True
-        self._resume_at = max(self._resume_at, end)
+        self._resume_at = end
 
     def _give_up_if_truncated(self, reply: Any) -> None:
         if "reached maxOffset" in reply.errMsg:

@@ -1,0 +1,122 @@
+"""Where the records of a store begin that can still be read.
+
+A broker removes segments of data and of the index each by their own age and size, and passes over
+index entries whose data is gone without a word: the position moves on, the records do not come. An
+unfiltered batch with as many records as entries shows that nothing is missing. In a store that
+several partitions share, and with filters, a batch has fewer records than entries anyway. There the
+broker is asked what it still has, by fetches of probe groups:
+
+* Data goes from its beginning, as the index does. So the entries that cannot be read are those
+  before one offset, and a record that can be read shows that all behind it can be.
+* A record of the same partition shortly before an offset shows it with one short look.
+* Where there is none, the entry *at* the offset is looked for in each partition of the store. If
+  none has it, its data is gone, and the first that is there is found by bisection.
+
+Source: `docs/protocol/exact-ranges.md#data-that-is-gone-before-its-index`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from tubemq_client import errors
+from tubemq_client.model import INDEX_ENTRY_BYTES, PARTITIONS_PER_STORE, Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tubemq_client._core.effects import Conversation
+    from tubemq_client._core.range_end import Found
+
+    Find = Callable[[Partition, int, int], Conversation[Found | None]]
+    """`range_end.find_record` in a group that is free, without a filter."""
+
+__all__ = ["first_readable"]
+
+_LOOKS_BACK = 16_384 * INDEX_ENTRY_BYTES
+"""How far before an offset a record is looked for: further than a fetch of any broker scans, so
+that a batch from there ends before the offset, unless the log begins later."""
+
+
+def first_readable(find: Find, partition: Partition, start: int, end: int) -> Conversation[int]:
+    """The offset of the first entry in `[start, end)` of the partition's store whose record can be
+    read; `start` if nothing is missing, `end` if nothing is left.
+
+    True at some moment of the call: records are removed at any time. Raises what a broker answers.
+    """
+    while start < end:
+        try:
+            if (yield from _has_record_before(find, partition, start)):
+                return start
+            return (yield from _first_of_store(find, partition, start, end))
+        except errors.DataLoss as error:  # the index does not reach back so far
+            start = max(start, error.available)
+    return end
+
+
+def _has_record_before(find: Find, partition: Partition, start: int) -> Conversation[bool]:
+    """Whether a record of the partition lies shortly before `start` and can be read."""
+    low = max(0, start - _LOOKS_BACK)
+    while low < start:
+        try:
+            before = yield from find(partition, low, start)
+        except errors.DataLoss as error:
+            low = error.available
+            continue
+        if before is None or before.upto <= start:
+            return before is not None
+        behind = yield from find(partition, start, before.upto)
+        return behind is None or behind.record != before.record
+    return False
+
+
+def _first_of_store(
+    find: Find, partition: Partition, start: int, end: int
+) -> Conversation[int]:
+    """The least offset in `[start, end)` at which some partition of the store has a record that
+    can be read."""
+    for sibling in _siblings(partition):
+        try:
+            end = yield from _first_of(find, sibling, start, end)
+        except errors.ServerFailure as error:
+            if sibling == partition or "Wrong partition value" not in str(error):
+                raise
+            return end  # the store has no more partitions
+        if end == start:
+            return start
+    return end
+
+
+def _first_of(find: Find, partition: Partition, start: int, end: int) -> Conversation[int]:
+    """The offset of the partition's first record in `[start, end)`, `end` if it has none there."""
+    first = yield from find(partition, start, end)
+    if first is None:
+        return end
+
+    def lies_before(offset: int) -> Conversation[bool]:
+        found = yield from find(partition, offset, first.upto)
+        return found is None or found.record != first.record
+
+    if (yield from lies_before(start + INDEX_ENTRY_BYTES)):
+        return start
+    if end < first.upto and not (yield from lies_before(end)):
+        return end
+    low, high = start + INDEX_ENTRY_BYTES, min(end, first.upto)
+    while high - low > INDEX_ENTRY_BYTES:
+        middle = low + (high - low) // (2 * INDEX_ENTRY_BYTES) * INDEX_ENTRY_BYTES
+        if (yield from lies_before(middle)):
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _siblings(partition: Partition) -> Iterator[Partition]:
+    """The partition, then all ids that its store may have."""
+    yield partition
+    first = partition.partition_id // PARTITIONS_PER_STORE * PARTITIONS_PER_STORE
+    for number in count(first):
+        if number != partition.partition_id:
+            yield replace(partition, partition_id=number)
