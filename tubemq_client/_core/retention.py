@@ -62,14 +62,29 @@ def _has_record_before(find: Find, partition: Partition, start: int) -> Conversa
     while low < start:
         try:
             before = yield from find(partition, low, start)
+            if before is None or before.upto <= start:
+                return before is not None
+            if not (yield from _is_missed(find, partition, start, before)):
+                return False
+            if (yield from _is_first(find, partition, low, before)):
+                return True
         except errors.DataLoss as error:
             low = error.available
-            continue
-        if before is None or before.upto <= start:
-            return before is not None
-        behind = yield from find(partition, start, before.upto)
-        return behind is None or behind.record != before.record
     return False
+
+
+def _is_missed(find: Find, partition: Partition, offset: int, known: Found) -> Conversation[bool]:
+    """Whether the known record is not the first one at or after `offset`: it lies before it, or was
+    removed meanwhile."""
+    found = yield from find(partition, offset, known.upto)
+    return found is None or found.record != known.record
+
+
+def _is_first(find: Find, partition: Partition, offset: int, known: Found) -> Conversation[bool]:
+    """Whether the known record is still the first one at or after `offset`. Asked after the others:
+    what was missed behind it before lies in front of it."""
+    found = yield from find(partition, offset, known.upto)
+    return found is not None and found.record == known.record
 
 
 def _first_of_store(
@@ -91,26 +106,21 @@ def _first_of_store(
 
 def _first_of(find: Find, partition: Partition, start: int, end: int) -> Conversation[int]:
     """The offset of the partition's first record in `[start, end)`, `end` if it has none there."""
-    first = yield from find(partition, start, end)
-    if first is None:
-        return end
-
-    def lies_before(offset: int) -> Conversation[bool]:
-        found = yield from find(partition, offset, first.upto)
-        return found is None or found.record != first.record
-
-    if (yield from lies_before(start + INDEX_ENTRY_BYTES)):
-        return start
-    if end < first.upto and not (yield from lies_before(end)):
-        return end
-    low, high = start + INDEX_ENTRY_BYTES, min(end, first.upto)
-    while high - low > INDEX_ENTRY_BYTES:
-        middle = low + (high - low) // (2 * INDEX_ENTRY_BYTES) * INDEX_ENTRY_BYTES
-        if (yield from lies_before(middle)):
-            high = middle
-        else:
-            low = middle
-    return low
+    while True:
+        first = yield from find(partition, start, end)
+        if first is None:
+            return end
+        if end < first.upto and not (yield from _is_missed(find, partition, end, first)):
+            return end
+        low, high, next_ = start, min(end, first.upto), start + INDEX_ENTRY_BYTES
+        while high - low > INDEX_ENTRY_BYTES:
+            if (yield from _is_missed(find, partition, next_, first)):
+                high = next_
+            else:
+                low = next_
+            next_ = low + (high - low) // (2 * INDEX_ENTRY_BYTES) * INDEX_ENTRY_BYTES
+        if (yield from _is_first(find, partition, start, first)):
+            return low
 
 
 def _siblings(partition: Partition) -> Iterator[Partition]:
