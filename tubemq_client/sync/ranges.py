@@ -92,7 +92,7 @@ class RangeReader(RangeFace, BlockingClient):
         """Whether the log still has the anchor's record where it was, below the offset `upto`.
 
         False is proof that the log, or this part of it, is another than the one the anchor was
-        taken in; None that retention has removed the place. One short read (a register, a fetch or
+        taken in; None that retention has removed the place, or its data alone. One short read (a register, a fetch or
         two, an unregister) with the filters of this reader, which must be those that the anchor was
         taken with. Raises like `read` if the broker does not answer.
         """
@@ -106,6 +106,16 @@ class RangeReader(RangeFace, BlockingClient):
         except errors.LogRegression:
             pass
         return False
+
+    def readable_from(self, range_: OffsetRange) -> int:
+        """The first offset of `range_` whose record the broker still has, of whichever partition of
+        the store; the start if none is gone, the end if all are.
+
+        A broker may have removed records and go on listing their index entries, so `min_offset`
+        does not tell. A few short look-ups unless something is missing; raises network errors.
+        """
+        broker = self._driver.run(self._finding_broker(range_))
+        return self._driver.run(self._identities_of(range_, broker).readable_from())
 
     def _look(self, range_: OffsetRange) -> Generator[MessageBatch, None, None]:
         read = self._identities_of(range_, self._driver.run(self._finding_broker(range_)))

@@ -203,7 +203,9 @@ class TimePlanner(_Standalone):
         ranges, joined = self._ranges(before, after, known, gone)
         here = {key: range_ for key, range_ in ranges.items() if key not in gone}
         check_reachable(topic, here, known)
-        gaps = lost_starts(topic, here, known, self.policies.gap_policy)
+        anchors = self._life.taken(here, {}, known)
+        data = self._life.first_readable(here, anchors, known)
+        gaps = lost_starts(topic, here, known, self.policies.gap_policy, data)
         gaps |= {key: (ranges[key],) for key in gone if ranges[key][0] < ranges[key][1]}
         return WindowPlan.for_time(
             self.scope,
@@ -213,7 +215,7 @@ class TimePlanner(_Standalone):
             gaps=gaps,
             joined=joined,
             absent=tuple(key for key in ranges if key not in known),
-            before=self._life.taken(here, {}, known),
+            before=anchors,
         )
 
     def _scope_book(self) -> ScopeBook | None:
@@ -487,8 +489,9 @@ class ExplicitPlanner(_Standalone):
         ]:
             raise ConfigError(beyond, subject="offsets")
         check_reachable(self.scope.topic, ranges, known)
-        gaps = lost_starts(self.scope.topic, ranges, known, self.policies.gap_policy)
         before = self._life.taken(ranges, {}, known)
+        data = self._life.first_readable(ranges, before, known)
+        gaps = lost_starts(self.scope.topic, ranges, known, self.policies.gap_policy, data)
         return WindowPlan.explicit(self.scope, ranges, gaps=gaps, before=before)
 
 

@@ -143,11 +143,18 @@ def test_a_broker_that_loses_records_and_reuses_offsets_costs_and_repeats_none(
     cluster.check(cluster.receipts)
 
 
-def test_retention_past_the_position_is_a_clear_error_or_a_recorded_gap(cluster: Cluster) -> None:
+BOTH_EXPIRE = pytest.mark.parametrize("expire", ["expire_to", "expire_data_to"])
+"""Retention takes data and index, or only data: a broker then passes over what it still lists."""
+
+
+@BOTH_EXPIRE
+def test_retention_past_the_position_is_a_clear_error_or_a_recorded_gap(
+    cluster: Cluster, expire: str
+) -> None:
     cluster.produce(16)
     cluster.run()
     cluster.produce(16)
-    cluster.server.broker(2).store(TOPIC, 0).expire_to(28 * 6)
+    getattr(cluster.server.broker(2).store(TOPIC, 0), expire)(28 * 6)
     with pytest.raises(DataLoss) as caught:
         cluster.run()
     for word in (TOPIC, "2:0", "2:1", "[112, 168)", "gap_policy='skip'"):
@@ -162,7 +169,10 @@ def test_retention_past_the_position_is_a_clear_error_or_a_recorded_gap(cluster:
     cluster.check(body for body in cluster.receipts if body not in gone)
 
 
-def test_retention_that_passes_a_planned_window_is_recorded_as_a_gap(cluster: Cluster) -> None:
+@BOTH_EXPIRE
+def test_retention_that_passes_a_planned_window_is_recorded_as_a_gap(
+    cluster: Cluster, expire: str
+) -> None:
     """Between plan and read, the reader meets the gap, with the real class for it."""
     cluster.produce(16)
     cluster.run()
@@ -174,7 +184,7 @@ def test_retention_that_passes_a_planned_window_is_recorded_as_a_gap(cluster: Cl
     )
     child.start()
     child.join(CHILD_TIMEOUT)
-    cluster.server.broker(2).store(TOPIC, 0).expire_to(28 * 12)
+    getattr(cluster.server.broker(2).store(TOPIC, 0), expire)(28 * 12)
     with pytest.raises(DataLoss, match="gap_policy='skip'"):
         cluster.run("second")
     result = cluster.run("second", gap_policy="skip")
