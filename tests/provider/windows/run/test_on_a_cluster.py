@@ -170,6 +170,27 @@ def test_retention_past_the_position_is_a_clear_error_or_a_recorded_gap(
 
 
 @BOTH_EXPIRE
+def test_a_first_window_over_records_that_are_gone_is_loss_unless_it_may_be(
+    cluster: Cluster, expire: str
+) -> None:
+    """Offsets where the group begins; a broker lists entries whose data is gone as the earliest."""
+    cluster.produce(24)
+    getattr(cluster.server.broker(1).store(TOPIC, 0), expire)(28 * 4)
+    if expire == "expire_data_to":
+        with pytest.raises(DataLoss, match=r"1:0: offsets \[0, 112\) are gone"):
+            cluster.run()
+    result = cluster.run(gap_policy="skip")
+    gaps = {"1:0": [[0, 112]], "1:1": [[0, 112]]} if expire == "expire_data_to" else {}
+    assert result.gaps == gaps
+    kept = [
+        body
+        for body, receipt in cluster.receipts.items()
+        if receipt.partition.key not in {"1:0", "1:1"} or receipt.offset >= 112
+    ]
+    cluster.check(kept)
+
+
+@BOTH_EXPIRE
 def test_retention_that_passes_a_planned_window_is_recorded_as_a_gap(
     cluster: Cluster, expire: str
 ) -> None:
