@@ -15,10 +15,10 @@ the short form:
 * "Nothing to read" (404) is not the end: it may have moved the position. The end is reached when
   the position is.
 * Brokers pass over records that retention has removed without a word. A batch with as many records
-  as entries shows that none is missing; where batches have fewer, because partitions share the store
-  or there are filters, the broker is asked what it still has (`retention`): once after the last batch,
-  or, where gaps are to be recorded, before some batches are delivered, so that a gap ends at the
-  first record that comes.
+  as entries shows that none is missing. Where batches have fewer, because partitions share the
+  store or there are filters, the broker is asked what it still has (`retention`): once after the
+  last batch, or, where gaps are to be recorded, before some batches are delivered, so that a gap
+  ends at the first record that comes.
 * Any break (lost lease, lost connection, odd reply) starts over at the resume point under a *new*
   client id, because a stale fetch of the old id could otherwise move the new position.
 
@@ -136,7 +136,7 @@ class ReadPolicy:
     deadline_ms: int = 60_000
 
 
-class _Lost(Exception):  # noqa: N818 - ends a lease, nothing failed
+class _Lost(Exception):
     """A gap was recorded behind which reading goes on, under a registration there."""
 
 
@@ -208,9 +208,9 @@ class RangeRead:
         while self._resume_at < self._range.end or not self._all_exact:
             try:
                 if self._resume_at < self._range.end:
-                    self._lease = yield from self._acquire()
-                if self._resume_at < self._range.end:
-                    yield from self._read(self._lease)
+                    self._lease = lease = yield from self._acquire()
+                    if self._resume_at < self._range.end:
+                        yield from self._read(lease)
                 yield from self._prove()
             except _Lost:
                 self._held.clear()
@@ -511,7 +511,7 @@ class RangeRead:
             raise errors.DataLoss(
                 f"retention has removed offsets [{start}, {min(available, self._range.end)}) of "
                 f"partition {self._range.partition.key} of topic {self._range.partition.topic!r}: "
-                f"the broker's log now starts at {available}. Set gap_policy='skip' "
+                f"the broker has no record before {available} any more. Set gap_policy='skip' "
                 f"(Spark: failOnDataLoss=false) to go on and record the gap",
                 start=start,
                 available=available,
@@ -519,8 +519,16 @@ class RangeRead:
         if not self._all_exact:  # what waits for a proof will have none, and part of it may be gone
             start = self._intact_from
             self._unproven.clear()
-        end, key, gaps = min(available, self._range.end), self._range.partition.key, self._stats.gaps
-        if gaps and (gaps[-1].partition, gaps[-1].end) == (key, start) and start > self._range.start:
+        end, key, gaps = (
+            min(available, self._range.end),
+            self._range.partition.key,
+            self._stats.gaps,
+        )
+        if (
+            gaps
+            and (gaps[-1].partition, gaps[-1].end) == (key, start)
+            and start > self._range.start
+        ):
             start = gaps.pop().start
         gaps.append(Gap(key, start, end))
         self._intact_from, self._all_exact = end, True

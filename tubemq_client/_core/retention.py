@@ -87,9 +87,7 @@ def _is_first(find: Find, partition: Partition, offset: int, known: Found) -> Co
     return found is not None and found.record == known.record
 
 
-def _first_of_store(
-    find: Find, partition: Partition, start: int, end: int
-) -> Conversation[int]:
+def _first_of_store(find: Find, partition: Partition, start: int, end: int) -> Conversation[int]:
     """The least offset in `[start, end)` at which some partition of the store has a record that
     can be read."""
     for sibling in _siblings(partition):

@@ -216,7 +216,6 @@ class StoreHandle:
         self._do(lambda store: store.expire_index_to(offset))
         return self.ends
 
-
     def truncate_to(self, offset: int) -> int:
         """Lose records from `offset` on, so that offsets are reused; the number lost."""
         return self._do(lambda store: store.truncate_to(offset))

@@ -2,7 +2,8 @@
 
 Pure functions over `StoreLog`. They decide between memory and file by query priority level, bound
 the scan, skip other partitions' and unwanted records and those whose data retention has removed,
-and read only half of a file window, as real brokers do. They do not move any position: `positions` books what `ReadOutcome.advance` says.
+and read only half of a file window, as real brokers do. They do not move any position: `positions`
+books what `ReadOutcome.advance` says.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def _read_file(log: StoreLog, request: ReadRequest, limits: ReadLimits) -> ReadO
 
 
 def _reached(log: StoreLog, scan: _Scan) -> int:
-    """The data offset behind the last entry scanned whose data is there; real brokers begin at -2."""
+    """The data offset behind the last entry scanned whose data is there; brokers begin at -2."""
     if scan.last is not None:
         return scan.last.data_end
     return _NOWHERE if scan.scanned else log.data_end

@@ -239,9 +239,7 @@ class StoreLog:
         del self._records[: (self.min_offset - marks[0]) // INDEX_ENTRY_BYTES]
         return marks != (self.min_offset, self.min_data_offset)
 
-    def _open_data_segment(
-        self, written: Sequence[Record], before_ms: int, data_bytes: int
-    ) -> int:
+    def _open_data_segment(self, written: Sequence[Record], before_ms: int, data_bytes: int) -> int:
         """Where the first data segment begins that is not to be removed."""
         start = self.min_data_offset
         for record in written:

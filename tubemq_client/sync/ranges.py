@@ -92,9 +92,9 @@ class RangeReader(RangeFace, BlockingClient):
         """Whether the log still has the anchor's record where it was, below the offset `upto`.
 
         False is proof that the log, or this part of it, is another than the one the anchor was
-        taken in; None that retention has removed the place, or its data alone. One short read (a register, a fetch or
-        two, an unregister) with the filters of this reader, which must be those that the anchor was
-        taken with. Raises like `read` if the broker does not answer.
+        taken in; None that retention has removed the place, or its data alone. One short read (a
+        register, a fetch or two, an unregister) with the filters of this reader, which must be
+        those that the anchor was taken with. Raises like `read` if the broker does not answer.
         """
         try:
             with closing(self._look(OffsetRange(partition, anchor.offset, upto))) as batches:

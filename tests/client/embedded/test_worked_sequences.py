@@ -205,7 +205,9 @@ def test_closed_segments_go_by_timer_as_the_topics_policy_says(clock: ManualCloc
         BrokerWire(mq.broker(1).address) as wire,
     ):
         change = f"http://{mq.master_web}/webapi.htm?method=admin_update_topic_deploy_info"
-        body = "confModAuthToken=abc&brokerId=1&topicName=lone&deletePolicy=delete,30s&modifyUser=me"
+        body = (
+            "confModAuthToken=abc&brokerId=1&topicName=lone&deletePolicy=delete,30s&modifyUser=me"
+        )
         urlopen(f"{change}&{body}").close()
         wire.send_all("lone", 10)
         mq.broker(1).flush()

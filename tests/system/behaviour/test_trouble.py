@@ -122,7 +122,11 @@ BOTH_EXPIRE = pytest.mark.parametrize("expire", ["expire_to", "expire_data_to"])
 
 @BOTH_EXPIRE
 def test_retention_past_the_start_names_topic_partition_range_and_option(
-    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange, expire: str
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    filled: OffsetRange,
+    expire: str,
 ) -> None:
     getattr(by_hand.broker(1).store(SHARED), expire)(5_600)
     with (
@@ -158,7 +162,11 @@ def test_gap_policy_skip_goes_on_and_records_the_gap(
 
 @BOTH_EXPIRE
 def test_retention_that_overtakes_a_running_read_is_noticed(
-    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange, expire: str
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    filled: OffsetRange,
+    expire: str,
 ) -> None:
     end = filled.end - 280
     remove = getattr(by_hand.broker(1).store(SHARED), expire)

@@ -43,7 +43,11 @@ _PAUSES_S = (0, 0, 1, 2, 5)
 
 def topic(name: str, partitions: int = 1) -> TopicSpec:
     """A topic of one store whose closed segments are kept for 30 s."""
-    options = {"deletePolicy": "delete,30s", "memCacheFlushIntvl": 4000, "unflushThreshold": 1}
+    options: dict[str, str | int] = {
+        "deletePolicy": "delete,30s",
+        "memCacheFlushIntvl": 4000,
+        "unflushThreshold": 1,
+    }
     return TopicSpec(name, stores=1, partitions=partitions, options=options)
 
 

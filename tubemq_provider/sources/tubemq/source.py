@@ -222,8 +222,8 @@ class _Reading:
             yield from batch.messages()
 
     def with_data(self, found: Mapping[Partition, Ends]) -> Mapping[Partition, Ends]:
-        """`found`, with each minimum where the data of the store begins: the broker may list records
-        that it no longer has, and nothing tells what their time was."""
+        """`found`, with each minimum where the data of the store begins: the broker may list
+        records that it no longer has, and nothing tells what their time was."""
         begin: dict[tuple[int, int], int] = {}
         for partition, ends in found.items():
             if partition.store_key not in begin:

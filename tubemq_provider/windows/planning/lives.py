@@ -146,7 +146,8 @@ class LogLife:
         """Where the data of the ranges begins, for the stores that begin with entries whose data is
         gone. A store whose log was recognised by a record before its ranges is not asked: what lies
         behind a record that is there is there as well."""
-        witness, space, found = self.witness, self.scope.space, {}
+        witness, space = self.witness, self.scope.space
+        found: dict[str, int] = {}
         if not isinstance(witness, DataWitness):
             return {}
         for keys in self._stores(ranges):
