@@ -28,13 +28,13 @@ This module decides; it does no I/O (see `effects.py`).
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
 from tubemq_client._core.effects import Await, Deliver, Now, Sleep
 from tubemq_client._core.range_end import Found, RecordIdentity, find_end_record, find_record
+from tubemq_client._core.read_stats import Gap, ReadPolicy, ReadStats
 from tubemq_client._core.registration import Registration
 from tubemq_client._core.retention import first_readable
 from tubemq_client._core.security import Access
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation, Ticket
     from tubemq_client._core.identity import ClientIds, ReaderPool
     from tubemq_client._core.master import TopicMetadata
-    from tubemq_client.model import Anchor, BrokerNode, OffsetRange, Partition
+    from tubemq_client.model import BrokerNode, OffsetRange, Partition
 
 __all__ = ["Gap", "RangeRead", "ReadPolicy", "ReadStats", "broker_of"]
 
@@ -77,63 +77,6 @@ _BREAKS = (
     errors.RemoteException,
 )
 """What starting over at the resume point may cure. Everything else is raised as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Offsets `[start, end)` of a partition that retention removed before they were read. No record
-    of them was delivered."""
-
-    partition: str
-    start: int
-    end: int
-
-
-@dataclass(slots=True)
-class ReadStats:
-    """What one reader did. `records` and `bytes` count what was delivered, after any filter;
-    `last` is the last record of each partition (by its key), be it delivered or dropped."""
-
-    records: int = 0
-    bytes: int = 0
-    batches: int = 0
-    fetches: int = 0
-    empty_fetches: int = 0
-    restarts: int = 0
-    fence_probes: int = 0
-    corrupt: int = 0
-    gaps: list[Gap] = field(default_factory=list)
-    last: dict[str, Anchor] = field(default_factory=dict)
-
-    def count(self, batch: MessageBatch, policy: DecodePolicy) -> None:
-        """Count a batch that is about to be delivered, decoding it. `policy` is the reader's."""
-        if (last := batch.last()) is not None:
-            self.last[batch.partition.key] = last
-        self.batches += 1
-        self.records += len(batch)
-        self.bytes += batch.nbytes
-        self.corrupt = policy.corrupt
-
-    def add_work(self, other: ReadStats, known_gaps: int) -> None:
-        """Count what a reader of the next piece of a range did, but for what it delivered. Gaps
-        that touch become one, the first `known_gaps` excepted: those are of other ranges."""
-        self.fetches += other.fetches
-        self.empty_fetches += other.empty_fetches
-        self.restarts += other.restarts
-        self.fence_probes += other.fence_probes
-        for gap in other.gaps:
-            if len(self.gaps) > known_gaps and self.gaps[-1].end == gap.start:
-                self.gaps.append(Gap(gap.partition, self.gaps.pop().start, gap.end))
-            else:
-                self.gaps.append(gap)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPolicy:
-    """How a read behaves when it cannot go on. `deadline_ms` counts from the last progress."""
-
-    gap_policy: str = "fail"
-    deadline_ms: int = 60_000
 
 
 class _Lost(Exception):
@@ -448,8 +391,7 @@ class RangeRead:
         return len(raw.messages) if index is None else index
 
     def _end_record(self, upto: int) -> Conversation[RecordIdentity | None]:
-        """The first record at or after the end of the range, which the batch may have up to
-        `upto`."""
+        """The first record at or after the end of the range, looked for up to `upto`."""
 
         def ask(group: str) -> Conversation[RecordIdentity | None]:
             return find_end_record(self._registration(group), self._range.end, upto)
@@ -470,9 +412,8 @@ class RangeRead:
     def _in_free_group(self, ask: Callable[[str], Conversation[T]]) -> Conversation[T]:
         """Ask in the first free slot of the pool, once: any trouble means reading the batch again.
 
-        Waiting here with the batch in hand would not be safe. If the broker dies meanwhile, records
-        beyond its disk are lost and their offsets go to others; it is then not in the batch,
-        and lost records would pass for the range's own.
+        Waiting with a batch in hand would not be safe. If the broker dies meanwhile, records beyond
+        its disk are lost, their offsets go to others, and lost records would pass for the range's.
         """
         occupied: errors.TubeMQError | None = None
         for step in range(self._pool.size):

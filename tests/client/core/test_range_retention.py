@@ -15,7 +15,8 @@ import pytest
 from tubemq_client import OffsetRange, Partition, errors
 from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.identity import ClientIds, ReaderPool
-from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats
+from tubemq_client._core.range_read import RangeRead
+from tubemq_client._core.read_stats import ReadPolicy, ReadStats
 from tubemq_client._wire import payload
 from tubemq_client.embedded import ReadLimits, Switches, TopicSpec
 from tubemq_client.embedded.storage import Store

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tubemq_provider.windows.policies import GapPolicy, Policies
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
 
+FIRST = 1070
 CURSOR, ALONE, SHARED = "r_cursor", "r_alone", "r_shared"
 
 
@@ -53,27 +55,32 @@ def test_records_that_retention_removed_before_their_index_are_never_left_out_in
     settings = ClientSettings(masters=(short.master_address,))
     chance, receipts = random.Random(1), Receipts()
     pipeline = Pipeline(settings, tmp_path, CURSOR)
-    pipeline.produce(1070)
-    assert pipeline.cursor_window().total == 1070
+    pipeline.produce(FIRST)
+    assert pipeline.cursor_window().total == FIRST
     for name in (CURSOR, ALONE, SHARED):
         produce(settings, name, receipts, chance, 2800, 4000)
     # Of the cursor's topic the records before the position have to go as well.
     wait_for(lambda: all(data_min(short, name) > 4_000_000 for name in (CURSOR, ALONE, SHARED)))
 
-    # Range readers, filtered or not, of stores of one partition and of three.
+    look_at_ranges(settings, receipts)
+    look_at_the_cursor(pipeline, receipts)
+    with pytest.raises(DataLoss):  # a group that begins now
+        Pipeline(settings, tmp_path / "new", CURSOR).cursor_window()
+
+
+def look_at_ranges(settings: ClientSettings, receipts: Receipts) -> None:
+    """Readers of stores of one partition and of three, filtered or not, with both policies."""
     answers = set()
     for partition, rows in receipts.rows.items():
         if partition.topic != CURSOR:
-            end = max(at for at, _, _ in rows) + 28
-            for filters in ((), ("a",)):
-                range_ = OffsetRange(partition, 0, end)
-                for policy in ("fail", "skip"):
-                    answers.add(
-                        read_window(settings, receipts, range_, filters=filters, policy=policy)
-                    )
+            range_ = OffsetRange(partition, 0, max(at for at, _, _ in rows) + 28)
+            for filters, policy in product(((), ("a",)), ("fail", "skip")):
+                answers.add(read_window(settings, receipts, range_, filters=filters, policy=policy))
     assert answers == {"DataLoss", "gap"}
 
-    # The cursor: no other log, and what is left is read with the gap recorded.
+
+def look_at_the_cursor(pipeline: Pipeline, receipts: Receipts) -> None:
+    """It meets no other log, and reads what is left with the gap recorded."""
     with pytest.raises(DataLoss, match=r"retention has removed data of topic 'r_cursor'") as caught:
         pipeline.cursor_window()
     assert "epoch" not in str(caught.value)
@@ -81,13 +88,9 @@ def test_records_that_retention_removed_before_their_index_are_never_left_out_in
     ((low, high),) = result.gaps["1:0"]
     partition = Partition(1, CURSOR, 0)
     kept = [mark for at, mark, _ in receipts.rows[partition] if not low <= at < high]
-    lake = read_windows(tmp_path / "cursor").to_table(columns=["value"])["value"].to_pylist()
-    assert sorted(body[:16] for body in lake[1070:]) == sorted(kept)
-    assert low == 1070 * 28
+    lake = read_windows(pipeline.root / "cursor").to_table(columns=["value"])["value"].to_pylist()
+    assert sorted(body[:16] for body in lake[FIRST:]) == sorted(kept)
+    assert low == FIRST * 28
     assert 0 < len(kept) < 2800
-
-    # A group that begins now.
-    with pytest.raises(DataLoss):
-        Pipeline(settings, tmp_path / "new", CURSOR).cursor_window()
-    with RangeReader(settings, group="look") as reader:
+    with RangeReader(pipeline.settings, group="look") as reader:
         assert reader.readable_from(OffsetRange(partition, 0, high + 28)) == high

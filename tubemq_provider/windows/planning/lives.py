@@ -168,6 +168,13 @@ class LogLife:
                 found |= dict.fromkeys(read, readable)
         return found
 
+    def begin(
+        self, ranges: Mapping[str, Range], known: Mapping[str, Ends]
+    ) -> tuple[dict[str, Anchor], dict[str, int]]:
+        """New anchors for ranges that have none, and where their data begins (`first_readable`)."""
+        anchors = self.taken(ranges, {}, known)
+        return anchors, self.first_readable(ranges, anchors, known)
+
     def _places(self, ranges: Mapping[str, Range], known: Mapping[str, Ends]) -> Iterator[Any]:
         """Where a record of a store may be that tells its log, the most telling place first."""
         space, topic = self.scope.space, self.scope.topic

@@ -82,8 +82,7 @@ class StandalonePlanner(Protocol):
         """The plan; the same question may be answered differently later."""
 
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
-        """Raise `LogReplaced` unless the logs are those that the plan was made for; `again` asks
-        the brokers anew."""
+        """Raise `LogReplaced` unless the logs are the plan's; `again` asks the brokers anew."""
 
 
 class _Standalone:
@@ -203,8 +202,7 @@ class TimePlanner(_Standalone):
         ranges, joined = self._ranges(before, after, known, gone)
         here = {key: range_ for key, range_ in ranges.items() if key not in gone}
         check_reachable(topic, here, known)
-        anchors = self._life.taken(here, {}, known)
-        data = self._life.first_readable(here, anchors, known)
+        anchors, data = self._life.begin(here, known)
         gaps = lost_starts(topic, here, known, self.policies.gap_policy, data)
         gaps |= {key: (ranges[key],) for key in gone if ranges[key][0] < ranges[key][1]}
         return WindowPlan.for_time(
@@ -489,8 +487,7 @@ class ExplicitPlanner(_Standalone):
         ]:
             raise ConfigError(beyond, subject="offsets")
         check_reachable(self.scope.topic, ranges, known)
-        before = self._life.taken(ranges, {}, known)
-        data = self._life.first_readable(ranges, before, known)
+        before, data = self._life.begin(ranges, known)
         gaps = lost_starts(self.scope.topic, ranges, known, self.policies.gap_policy, data)
         return WindowPlan.explicit(self.scope, ranges, gaps=gaps, before=before)
 
