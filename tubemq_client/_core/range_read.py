@@ -168,7 +168,7 @@ class RangeRead:
         yield from self.release()
 
     def readable_from(self) -> Conversation[int]:
-        """Where the records of the range begin that the broker still has (`first_readable`)."""
+        """Where the broker's records of the range begin (`first_readable`)."""
         self._progress_at = yield Now()
         start, end = self._range.start, self._range.end
         while True:
@@ -307,8 +307,8 @@ class RangeRead:
             yield from self._passed(ready, self._held[0].raw.start)
 
     def _settle(self, lease: Registration) -> Conversation[int]:
-        """Commit to learn the position, and deliver what is held, which ended at or before it.
-        Nothing is under way, so every start is certain."""
+        """Commit to learn the position, and deliver what is held. No fetch is under way, so every
+        start is certain."""
         position = (yield from lease.commit()).current
         if position < self._floor():
             raise self._truncated(f"the broker put the reader back to {position}")
@@ -367,9 +367,8 @@ class RangeRead:
             yield Deliver(batch)
 
     def _prove(self) -> Conversation[None]:
-        """Make sure that retention has not passed what was read since `_intact_from`, where batches
-        do not show it, and deliver what waits for that. Raises `errors.DataLoss`, or `_Lost` where
-        gaps are recorded."""
+        """Make sure that retention had not passed what was read since `_intact_from`, and deliver
+        what waits for that. Raises `errors.DataLoss`, or `_Lost` where gaps are recorded."""
         if self._all_exact:
             return
         start, end = self._intact_from, self._range.end

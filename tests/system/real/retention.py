@@ -17,16 +17,20 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from devkit.tubemq.genuine import GenuineTubeMQ, TopicSpec
 from tests.system.behaviour.shells import BLOCKING, LoopShell, Shell
 from tubemq_client import ClientSettings, Metadata, OffsetRange, Partition, Producer, Record
+from tubemq_client._core.effects import Await
+from tubemq_client._core.registration import Registration
+from tubemq_client._io.driver import BlockingDriver
 from tubemq_client.errors import DataLoss
 
-__all__ = ["BROKER", "Receipts", "produce", "read_window", "topic"]
+__all__ = ["BROKER", "Receipts", "produce", "read_window", "replies", "topic"]
 
 BROKER = {
     "maxSegmentSize": "2097152",
@@ -116,6 +120,32 @@ def read_window(
     if got != kept:
         return f"SILENT: {len(rows)} receipts, {len(got)} rows, gaps {gaps} leave {len(kept)}"
     return "gap" if gaps else "whole"
+
+
+def replies(settings: ClientSettings, partition: Partition, start: int, fetches: int) -> list[Any]:
+    """What a broker says to a register at `start`, to fetches and a commit, but for the records."""
+
+    def ask() -> Iterator[Any]:
+        with Metadata(settings) as metadata:
+            (broker,) = metadata.topic(partition.topic, "raw").brokers.values()
+        lease = Registration(broker, partition, "raw", "raw_127.0.0.1-1-1-1-Pull-3.0.0")
+        found = yield from lease.register(start)
+        seen: list[Any] = [tuple(asdict(found).values())]
+        for _ in range(fetches):
+            reply = yield Await((yield from lease.post_fetch(consumed=True)))
+            lag = reply.currDataDlt
+            seen.append(
+                (reply.errCode, reply.currOffset, len(reply.messages), lag, reply.maxOffset)
+            )
+        found = yield from lease.commit()
+        yield from lease.unregister()
+        return [*seen, tuple(asdict(found).values())]
+
+    driver = BlockingDriver(settings)
+    try:
+        return driver.run(ask())
+    finally:
+        driver.close()
 
 
 def play(

@@ -7,18 +7,23 @@ that it no longer has, and passes over them without a word. Takes about three mi
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.system.real.cluster import require_genuine
 from tests.system.real.pipeline import Pipeline, wait_for
-from tests.system.real.retention import BROKER, Receipts, produce, read_window, topic
-from tubemq_client import ClientSettings, OffsetRange, Partition, RangeReader
+from tests.system.real.retention import BROKER, Receipts, produce, read_window, replies, topic
+from tubemq_client import ClientSettings, OffsetRange, Partition, Producer, RangeReader
+from tubemq_client.config import ClientConfig
+from tubemq_client.embedded import EmbeddedTubeMQ
+from tubemq_client.embedded import TopicSpec as EmbeddedTopic
 from tubemq_client.errors import DataLoss
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.policies import GapPolicy, Policies
@@ -62,10 +67,35 @@ def test_records_that_retention_removed_before_their_index_are_never_left_out_in
     # Of the cursor's topic the records before the position have to go as well.
     wait_for(lambda: all(data_min(short, name) > 4_000_000 for name in (CURSOR, ALONE, SHARED)))
 
+    look_at_replies(short, settings, receipts)
     look_at_ranges(settings, receipts)
     look_at_the_cursor(pipeline, receipts)
     with pytest.raises(DataLoss):  # a group that begins now
         Pipeline(settings, tmp_path / "new", CURSOR).cursor_window()
+
+
+def look_at_replies(short: GenuineTubeMQ, settings: ClientSettings, receipts: Receipts) -> None:
+    """The embedded server says the same of records whose data is gone and whose entries are not."""
+    partition = Partition(1, ALONE, 0)
+    rows = sorted(receipts.rows[partition])
+    end = 28 * len(rows)
+    with RangeReader(settings, group="look") as reader:
+        readable = reader.readable_from(OffsetRange(partition, 0, end))
+    with EmbeddedTubeMQ(topics=[EmbeddedTopic(ALONE)]) as mq:
+        twin = ClientConfig(masters=mq.masters).settings()
+        with Producer(twin) as producer:
+            producer.partitions(ALONE)
+            for _, mark, stream in rows:
+                producer.send(ALONE, mark.ljust(4000, b"."), stream_id=stream)
+        store = mq.broker(1).store(ALONE)
+        store.flush()
+        store.expire_data_to(readable)
+        ask = f"http://{mq.broker(1).web}/broker.htm?method=admin_query_pubinfo&topicName={ALONE}"
+        with urlopen(ask) as answer:
+            told = json.load(answer)["dataSet"]
+        assert told == short.query_broker("admin_query_pubinfo", topicName=ALONE)["dataSet"]
+        for start in (0, readable - 28 * 400, readable - 28, readable, readable + 28):
+            assert replies(twin, partition, start, 5) == replies(settings, partition, start, 5)
 
 
 def look_at_ranges(settings: ClientSettings, receipts: Receipts) -> None:
