@@ -68,7 +68,11 @@ def find_end_record(
 
 def find_record(probe: Registration, offset: int, upto: int) -> Conversation[Found | None]:
     """`find_end_record`, and where the batch ended that the record was found in."""
-    found = yield from probe.register(offset)
+    try:
+        found = yield from probe.register(offset)
+    except errors.ServerFailure:  # a broker leases a partition before it sees that there is none
+        yield from probe.give_back()
+        raise
     try:
         _check_offset(probe, offset, found.current)
         _, record = yield from _search(probe, upto)

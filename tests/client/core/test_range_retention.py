@@ -209,3 +209,15 @@ def test_the_error_says_from_where_on_records_can_be_read() -> None:
     with pytest.raises(errors.DataLoss, match=r"\[280, 1960\)") as failure:
         bodies(driver.stream(read.conversation(), read.release()))
     assert (failure.value.start, failure.value.available) == (280, 1960)
+
+
+def test_looking_for_partitions_that_are_not_there_leaves_no_lease() -> None:
+    world = World(random.Random(3), partitions=1)
+    world.fill(30)
+    world.store.expire_data_to(28 * 20)
+    driver = world.memory.driver()
+    range_ = OffsetRange(Partition(1, TOPIC, 0), 0, world.end)
+    for _ in range(8):  # twice as often as the pool has groups
+        read = world.read(range_, frozenset(), "fail", ReadStats())
+        assert driver.run(read.readable_from()) == 28 * 20
+    assert driver.slept == []
