@@ -8,7 +8,7 @@ broker is asked what it still has, by fetches of probe groups:
 
 * Data goes from its beginning, as the index does. So the entries that cannot be read are those
   before one offset, and a record that can be read shows that all behind it can be.
-* A record of the same partition shortly before an offset shows it with one short look.
+* A record shortly before an offset, mostly of the same partition, shows it with one short look.
 * Where there is none, the entry *at* the offset is looked for in each partition of the store. If
   none has it, its data is gone, and the first that is there is found by bisection.
 
@@ -57,20 +57,34 @@ def first_readable(find: Find, partition: Partition, start: int, end: int) -> Co
 
 
 def _has_record_before(find: Find, partition: Partition, start: int) -> Conversation[bool]:
-    """Whether a record of the partition lies shortly before `start` and can be read."""
+    """Whether a record of the store lies shortly before `start` and can be read; one of the
+    partition itself mostly does."""
     low = max(0, start - _LOOKS_BACK)
-    while low < start:
-        try:
-            before = yield from find(partition, low, start)
-            if before is None or before.upto <= start:
-                return before is not None
-            if not (yield from _is_missed(find, partition, start, before)):
+    for sibling in _siblings(partition):
+        while low < start:
+            try:
+                if (yield from _shows(find, sibling, low, start)):
+                    return True
+            except errors.DataLoss as error:
+                low = error.available
+            except errors.ServerFailure as error:
+                _raise_unless_absent(error, sibling, partition)
                 return False
-            if (yield from _is_first(find, partition, low, before)):
-                return True
-        except errors.DataLoss as error:
-            low = error.available
+            else:
+                break
+        else:
+            return False
     return False
+
+
+def _shows(find: Find, partition: Partition, low: int, start: int) -> Conversation[bool]:
+    """Whether the partition has a record in `[low, start)`."""
+    before = yield from find(partition, low, start)
+    if before is None or before.upto <= start:
+        return before is not None
+    return (yield from _is_missed(find, partition, start, before)) and (
+        yield from _is_first(find, partition, low, before)
+    )
 
 
 def _is_missed(find: Find, partition: Partition, offset: int, known: Found) -> Conversation[bool]:
@@ -94,9 +108,8 @@ def _first_of_store(find: Find, partition: Partition, start: int, end: int) -> C
         try:
             end = yield from _first_of(find, sibling, start, end)
         except errors.ServerFailure as error:
-            if sibling == partition or "Wrong partition value" not in str(error):
-                raise
-            return end  # the store has no more partitions
+            _raise_unless_absent(error, sibling, partition)
+            return end
         if end == start:
             return start
     return end
@@ -119,6 +132,14 @@ def _first_of(find: Find, partition: Partition, start: int, end: int) -> Convers
             next_ = low + (high - low) // (2 * INDEX_ENTRY_BYTES) * INDEX_ENTRY_BYTES
         if (yield from _is_first(find, partition, start, first)):
             return low
+
+
+def _raise_unless_absent(
+    error: errors.ServerFailure, sibling: Partition, partition: Partition
+) -> None:
+    """Raise `error` unless it says that the store has no partition `sibling`."""
+    if sibling == partition or "Wrong partition value" not in str(error):
+        raise error
 
 
 def _siblings(partition: Partition) -> Iterator[Partition]:
