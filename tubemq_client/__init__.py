@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tubemq_client._core.balance_partitions import ConsumedOffset
     from tubemq_client._core.batch import COLUMNS, CorruptEntry, MessageBatch
     from tubemq_client._core.master import TopicMetadata
-    from tubemq_client._core.range_read import Gap, ReadStats
+    from tubemq_client._core.read_stats import Gap, ReadStats
     from tubemq_client._core.sending import Record
     from tubemq_client.model import (
         Anchor,
@@ -111,7 +111,7 @@ _HOMES = {
     "tubemq_client._core.batch": ("COLUMNS", "CorruptEntry", "MessageBatch"),
     "tubemq_client._core.master": ("TopicMetadata",),
     "tubemq_client._core.sending": ("Record",),
-    "tubemq_client._core.range_read": ("Gap", "ReadStats"),
+    "tubemq_client._core.read_stats": ("Gap", "ReadStats"),
     "tubemq_client.model": (
         "Anchor",
         "BrokerNode",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
     from tubemq_client._core.registration import Registration
 
-__all__ = ["RecordIdentity", "find_end_record", "identity"]
+__all__ = ["Found", "RecordIdentity", "find_end_record", "find_record", "identity"]
 
 _RETRY_MS = 50
 _MAX_STALLS = 40
@@ -31,6 +31,13 @@ class RecordIdentity(NamedTuple):
 
     message_id: int
     checksum: int
+
+
+class Found(NamedTuple):
+    """The first record at or after an offset, and a position behind which it does not lie."""
+
+    record: RecordIdentity
+    upto: int
 
 
 def identity(record: Any) -> RecordIdentity:
@@ -59,9 +66,27 @@ def find_end_record(
     return end_record
 
 
+def find_record(probe: Registration, offset: int, upto: int) -> Conversation[Found | None]:
+    """`find_end_record`, and where the batch ended that the record was found in."""
+    try:
+        found = yield from probe.register(offset)
+    except errors.ServerFailure:  # a broker leases a partition before it sees that there is none
+        yield from probe.give_back()
+        raise
+    try:
+        _check_offset(probe, offset, found.current)
+        _, record = yield from _search(probe, upto)
+        position = (yield from probe.commit()).current
+    except errors.TubeMQError:
+        yield from probe.give_back()
+        raise
+    yield from probe.give_back()
+    return None if record is None else Found(record, position)
+
+
 def _search(probe: Registration, upto: int) -> Conversation[tuple[int, RecordIdentity | None]]:
     """The end record, and where the batch starts that has it."""
-    stalls = 0
+    stalls, before = 0, -1
     while stalls < _MAX_STALLS:
         reply = yield Await((yield from probe.post_fetch(consumed=True)))
         if reply.success and reply.errCode == errors.SUCCESS:
@@ -72,6 +97,9 @@ def _search(probe: Registration, upto: int) -> Conversation[tuple[int, RecordIde
         position = (yield from probe.commit()).current
         if position >= upto:
             return position, None
+        if position > before:
+            stalls, before = 0, position
+            continue
         stalls += 1
         yield Sleep(_RETRY_MS)
     text = "no progress while looking for the end record"

@@ -14,6 +14,11 @@ the short form:
   the lease outlives it: a broker that crashed meanwhile gives lost offsets to other records.
 * "Nothing to read" (404) is not the end: it may have moved the position. The end is reached when
   the position is.
+* Brokers pass over records that retention has removed without a word. A batch with as many records
+  as entries shows that none is missing. Where batches have fewer, because partitions share the
+  store or there are filters, the broker is asked what it still has (`retention`): once after the
+  last batch, or, where gaps are to be recorded, before some batches are delivered, so that a gap
+  ends at the first record that comes.
 * Any break (lost lease, lost connection, odd reply) starts over at the resume point under a *new*
   client id, because a stale fetch of the old id could otherwise move the new position.
 
@@ -23,27 +28,31 @@ This module decides; it does no I/O (see `effects.py`).
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
 from tubemq_client._core.effects import Await, Deliver, Now, Sleep
-from tubemq_client._core.ends import look_up_ends
-from tubemq_client._core.range_end import RecordIdentity, find_end_record
+from tubemq_client._core.range_end import Found, RecordIdentity, find_end_record, find_record
+from tubemq_client._core.read_stats import Gap, ReadPolicy, ReadStats
 from tubemq_client._core.registration import Registration
+from tubemq_client._core.retention import first_readable
 from tubemq_client._core.security import Access
 from tubemq_client._wire.fetching import size_if_delivering, whole
 from tubemq_client._wire.native import find
 from tubemq_client.model import INDEX_ENTRY_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tubemq_client._core.effects import Conversation, Ticket
     from tubemq_client._core.identity import ClientIds, ReaderPool
     from tubemq_client._core.master import TopicMetadata
-    from tubemq_client.model import Anchor, BrokerNode, OffsetRange
+    from tubemq_client.model import BrokerNode, OffsetRange, Partition
 
 __all__ = ["Gap", "RangeRead", "ReadPolicy", "ReadStats", "broker_of"]
+
+T = TypeVar("T")
 
 _PAUSE_MS = 100
 _PAUSE_LIMIT_MS = 2_000
@@ -52,6 +61,10 @@ _GUESS_MARGIN = 1.5
 _IN_FLIGHT = 2
 """Fetches on their way at a time: the broker works on one while the other, and the reply to the one
 before, cross the network. More gained nothing (`docs/protocol/exact-ranges.md`)."""
+
+_UNPROVEN = 16
+"""Batches at most that wait, where gaps are recorded, for the proof that none of their records is
+missing."""
 
 _BREAKS = (
     errors.NotRegistered,
@@ -66,63 +79,8 @@ _BREAKS = (
 """What starting over at the resume point may cure. Everything else is raised as it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Offsets `[start, end)` of a partition that retention removed while they were to be read.
-
-    It may begin earlier than what is missing: a fetch that jumps does not tell from where.
-    """
-
-    partition: str
-    start: int
-    end: int
-
-
-@dataclass(slots=True)
-class ReadStats:
-    """What one reader did. `records` and `bytes` count what was delivered, after any filter;
-    `last` is the last record of each partition (by its key), be it delivered or dropped."""
-
-    records: int = 0
-    bytes: int = 0
-    batches: int = 0
-    fetches: int = 0
-    empty_fetches: int = 0
-    restarts: int = 0
-    fence_probes: int = 0
-    corrupt: int = 0
-    gaps: list[Gap] = field(default_factory=list)
-    last: dict[str, Anchor] = field(default_factory=dict)
-
-    def count(self, batch: MessageBatch, policy: DecodePolicy) -> None:
-        """Count a batch that is about to be delivered, decoding it. `policy` is the reader's."""
-        if (last := batch.last()) is not None:
-            self.last[batch.partition.key] = last
-        self.batches += 1
-        self.records += len(batch)
-        self.bytes += batch.nbytes
-        self.corrupt = policy.corrupt
-
-    def add_work(self, other: ReadStats, known_gaps: int) -> None:
-        """Count what a reader of the next piece of a range did, but for what it delivered. Gaps
-        that touch become one, the first `known_gaps` excepted: those are of other ranges."""
-        self.fetches += other.fetches
-        self.empty_fetches += other.empty_fetches
-        self.restarts += other.restarts
-        self.fence_probes += other.fence_probes
-        for gap in other.gaps:
-            if len(self.gaps) > known_gaps and self.gaps[-1].end == gap.start:
-                self.gaps.append(Gap(gap.partition, self.gaps.pop().start, gap.end))
-            else:
-                self.gaps.append(gap)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPolicy:
-    """How a read behaves when it cannot go on. `deadline_ms` counts from the last progress."""
-
-    gap_policy: str = "fail"
-    deadline_ms: int = 60_000
+class _Lost(Exception):
+    """A gap was recorded behind which reading goes on, under a registration there."""
 
 
 class _Held(NamedTuple):
@@ -180,6 +138,7 @@ class RangeRead:
         self._resume_at = range_.start
         self._all_exact = True
         self._intact_from = range_.start
+        self._unproven: list[tuple[MessageBatch, int]] = []
         self._progress_at = 0
         self._pause_ms = _PAUSE_MS
         self._leased_at = range_.start
@@ -189,11 +148,16 @@ class RangeRead:
     def conversation(self) -> Conversation[None]:
         """Yields `Deliver` for every batch; returns when the position has reached `end`."""
         self._progress_at = yield Now()
-        while self._resume_at < self._range.end:
+        while self._resume_at < self._range.end or not self._all_exact:
             try:
-                self._lease = yield from self._acquire()
                 if self._resume_at < self._range.end:
-                    yield from self._read(self._lease)
+                    self._lease = lease = yield from self._acquire()
+                    if self._resume_at < self._range.end:
+                        yield from self._read(lease)
+                yield from self._prove()
+            except _Lost:
+                self._held.clear()
+                yield from self.release()
             except _BREAKS as error:
                 if self._is_counting or isinstance(error, errors.TlsError):
                     raise  # certificates do not get better by waiting
@@ -201,8 +165,19 @@ class RangeRead:
                 self._stats.restarts += 1
                 yield from self.release()
                 yield from self._pause(error)
-        yield from self._check_retention()
         yield from self.release()
+
+    def readable_from(self) -> Conversation[int]:
+        """Where the broker's records of the range begin (`first_readable`)."""
+        self._progress_at = yield Now()
+        start, end = self._range.start, self._range.end
+        while True:
+            try:
+                return (yield from first_readable(self._find, self._range.partition, start, end))
+            except _BREAKS as error:
+                if isinstance(error, errors.TlsError):
+                    raise
+                yield from self._pause(error)
 
     def release(self) -> Conversation[None]:
         """Give the partition back; a broker that cannot be reached will expire the lease itself."""
@@ -228,13 +203,13 @@ class RangeRead:
                     return lease
             yield from self._pause(occupied)
 
-    def _registration(self, group: str) -> Registration:
+    def _registration(self, group: str, unfiltered: Partition | None = None) -> Registration:
         return Registration(
             self._broker,
-            self._range.partition,
+            unfiltered or self._range.partition,
             group,
             self._ids.consumer(group, "Range"),
-            filters=self._filters,
+            filters=() if unfiltered else self._filters,
             access=self._access,
         )
 
@@ -332,8 +307,8 @@ class RangeRead:
             yield from self._passed(ready, self._held[0].raw.start)
 
     def _settle(self, lease: Registration) -> Conversation[int]:
-        """Commit to learn the position, and deliver what is held, which ended at or before it.
-        Nothing is under way, so every start is certain."""
+        """Commit to learn the position, and deliver what is held. No fetch is under way, so every
+        start is certain."""
         position = (yield from lease.commit()).current
         if position < self._floor():
             raise self._truncated(f"the broker put the reader back to {position}")
@@ -370,15 +345,41 @@ class RangeRead:
         batch = MessageBatch(
             self._range.partition, raw, end=end, count=count, exact=exact, policy=self._decode
         )
+        if self._all_exact:
+            self._intact_from = end
+        elif self._policy.gap_policy == "skip":
+            self._unproven.append((batch, count))
+            self._resume_at = max(self._resume_at, end)
+            if len(self._unproven) >= _UNPROVEN:
+                yield from self._prove()
+            return
+        yield from self._hand_over(batch, count)
+
+    def _hand_over(self, batch: MessageBatch, count: int) -> Conversation[None]:
         if count:
             # Decoding calls the user's `quarantine`, whose errors are no breaks of this read.
             self._is_counting = True
             self._stats.count(batch, self._decode)
             self._is_counting = False
         # What is delivered must never be read again, whatever happens while the user has it.
-        self._resume_at = max(self._resume_at, end)
+        self._resume_at = max(self._resume_at, batch.end or 0)
         if count:
             yield Deliver(batch)
+
+    def _prove(self) -> Conversation[None]:
+        """Make sure that retention had not passed what was read since `_intact_from`, and deliver
+        what waits for that. Raises `errors.DataLoss`, or `_Lost` where gaps are recorded."""
+        if self._all_exact:
+            return
+        start, end = self._intact_from, self._range.end
+        found = yield from first_readable(self._find, self._range.partition, start, end)
+        if found > start:
+            self._lost(found, start=start)
+            raise _Lost
+        self._intact_from, self._all_exact = self._resume_at, True
+        ready, self._unproven = self._unproven, []
+        for batch, count in ready:
+            yield from self._hand_over(batch, count)
 
     def _cut(self, raw: RawBatch, upto: int) -> Conversation[int]:
         """How many records of the batch lie before `end`: those before the end record."""
@@ -389,21 +390,36 @@ class RangeRead:
         return len(raw.messages) if index is None else index
 
     def _end_record(self, upto: int) -> Conversation[RecordIdentity | None]:
+        """The first record at or after the end of the range, looked for up to `upto`."""
+
+        def ask(group: str) -> Conversation[RecordIdentity | None]:
+            return find_end_record(self._registration(group), self._range.end, upto)
+
+        try:
+            return (yield from self._in_free_group(ask))
+        except errors.DataLoss as error:  # what is missing is for the next register to say
+            raise errors.DataMoved(301, str(error), where=f"end of {self._range}") from error
+
+    def _find(self, partition: Partition, offset: int, upto: int) -> Conversation[Found | None]:
+        """The first record of a partition of the store at or after `offset`, unfiltered."""
+
+        def ask(group: str) -> Conversation[Found | None]:
+            return find_record(self._registration(group, partition), offset, upto)
+
+        return self._in_free_group(ask)
+
+    def _in_free_group(self, ask: Callable[[str], Conversation[T]]) -> Conversation[T]:
         """Ask in the first free slot of the pool, once: any trouble means reading the batch again.
 
-        Waiting here with the batch in hand would not be safe. If the broker dies meanwhile, records
-        beyond its disk are lost and their offsets go to others; it is then not in the batch,
-        and lost records would pass for the range's own.
+        Waiting with a batch in hand would not be safe. If the broker dies meanwhile, records beyond
+        its disk are lost, their offsets go to others, and lost records would pass for the range's.
         """
         occupied: errors.TubeMQError | None = None
         for step in range(self._pool.size):
-            probe = self._registration(self._pool.probe(self._slot + step))
             try:
-                return (yield from find_end_record(probe, self._range.end, upto))
+                return (yield from ask(self._pool.probe(self._slot + step)))
             except errors.PartitionOccupied as error:
                 occupied = error
-            except errors.DataLoss as error:  # what is missing is for the next register to say
-                raise errors.DataMoved(301, str(error), where=f"end of {self._range}") from error
         raise errors.ServiceUnavailable(
             503, f"all {self._pool.size} probe groups are busy", where=f"end of {self._range}"
         ) from occupied
@@ -429,44 +445,34 @@ class RangeRead:
         if expected is not None and start > expected:
             self._lost(start)
 
-    def _check_retention(self) -> Conversation[None]:
-        """If the store's minimum has passed `start` meanwhile, a fetch may have jumped over data.
-
-        Not needed when every batch was seen to begin where the one before it ended.
-        """
-        while not self._all_exact:
-            try:
-                ends = yield from look_up_ends(
-                    self._range.partition,
-                    self._broker,
-                    self._pool.group,
-                    stable=False,
-                    access=self._access,
-                )
-            except _BREAKS as error:
-                yield from self._pause(error)
-            else:
-                if min(ends.min_offset, self._range.end) > self._intact_from:
-                    self._lost(ends.min_offset, start=self._intact_from)
-                return
-
     def _lost(self, available: int, *, start: int | None = None) -> None:
         start = self._resume_at if start is None else start
         if self._policy.gap_policy != "skip":
             raise errors.DataLoss(
                 f"retention has removed offsets [{start}, {min(available, self._range.end)}) of "
                 f"partition {self._range.partition.key} of topic {self._range.partition.topic!r}: "
-                f"the broker's log now starts at {available}. Set gap_policy='skip' "
+                f"the broker has no record before {available} any more. Set gap_policy='skip' "
                 f"(Spark: failOnDataLoss=false) to go on and record the gap",
                 start=start,
                 available=available,
             )
-        if not self._all_exact:  # a fetch may have jumped before, which nobody could ask later
+        if not self._all_exact:  # what waits for a proof will have none, and part of it may be gone
             start = self._intact_from
-        end = min(available, self._range.end)
-        self._stats.gaps.append(Gap(self._range.partition.key, start, end))
+            self._unproven.clear()
+        end, key, gaps = (
+            min(available, self._range.end),
+            self._range.partition.key,
+            self._stats.gaps,
+        )
+        if (
+            gaps
+            and (gaps[-1].partition, gaps[-1].end) == (key, start)
+            and start > self._range.start
+        ):
+            start = gaps.pop().start
+        gaps.append(Gap(key, start, end))
         self._intact_from, self._all_exact = end, True
-        self._resume_at = max(self._resume_at, end)
+        self._resume_at = end
 
     def _give_up_if_truncated(self, reply: Any) -> None:
         if "reached maxOffset" in reply.errMsg:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch
-from tubemq_client._core.range_read import ReadStats
+from tubemq_client._core.read_stats import ReadStats
 from tubemq_client.model import INDEX_ENTRY_BYTES, OffsetRange
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from tubemq_client._core.ends import reachable_ends, store_ends
 from tubemq_client._core.identity import ReaderPool
 from tubemq_client._core.limits import check_reader
 from tubemq_client._core.master import fetch_topic_metadata
-from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats, broker_of
+from tubemq_client._core.range_read import RangeRead, broker_of
+from tubemq_client._core.read_stats import ReadPolicy, ReadStats
 from tubemq_client._io.faces import ClientFace
 from tubemq_client._wire.native import announce
 
@@ -114,6 +115,12 @@ class RangeFace(ClientFace):
             )
             self._topics[partition.topic] = found
         return broker_of(range_, found)
+
+    def _finding_data(self, range_: OffsetRange) -> Conversation[int]:
+        """Where the records of a range begin, its end if all are gone: a broker may list records
+        that it no longer has. A few short look-ups, more if something is missing."""
+        broker = yield from self._finding_broker(range_)
+        return (yield from self._identities_of(range_, broker).readable_from())
 
     def _identities_of(self, range_: OffsetRange, broker: BrokerNode) -> RangeRead:
         """A read for the records' identities alone: their contents may be anything."""

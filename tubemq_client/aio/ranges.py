@@ -48,10 +48,9 @@ class RangeReader(RangeFace, AsyncClient):
         `contextlib.aclosing` to stop early at a known moment; cancelling the task and leaving the
         `async with` of the reader give the partition back too.
 
-        With `parallel` the range is cut into pieces that this many connections read at once,
-        because a broker serves a connection on one thread; batches come in the same order, some
-        dozens of each piece are read ahead. The connections are opened for this read, also on a
-        `Session`.
+        With `parallel` as many connections, opened for this read, read pieces of the range at once,
+        because a broker serves a connection on one thread. Batches come in the same order; some
+        dozens of each piece are read ahead.
         """
         check_parallel(parallel, self._pool.size)
         broker = await self._driver.run(self._finding_broker(range_))
@@ -84,10 +83,8 @@ class RangeReader(RangeFace, AsyncClient):
         await super().close()
 
     async def first_record(self, range_: OffsetRange) -> Anchor | None:
-        """The first record of `range_` (after the broker's filter), or None if there is none.
-
-        One short read, given back at once; counts in no `stats`. Raises like `read`.
-        """
+        """The first record of `range_` (after the broker's filter), or None if there is none. One
+        short read, given back at once; counts in no `stats`. Raises like `read`."""
         async with aclosing(self._look(range_)) as batches:
             async for batch in batches:
                 if (found := batch.first()) is not None:
@@ -97,10 +94,9 @@ class RangeReader(RangeFace, AsyncClient):
     async def holds(self, partition: Partition, anchor: Anchor, upto: int) -> bool | None:
         """Whether the log still has the anchor's record where it was, below the offset `upto`.
 
-        False is proof that the log, or this part of it, is another than the one the anchor was
-        taken in; None that retention has removed the place. One short read (a register, a fetch or
-        two, an unregister) with the filters of this reader, which must be those that the anchor was
-        taken with. Raises like `read` if the broker does not answer.
+        False is proof that the log, or this part of it, is another than the anchor's; None that
+        retention has removed the place, or its data alone. One short read with the filters of this
+        reader, which must be the anchor's. Raises like `read` if the broker does not answer.
         """
         try:
             async with aclosing(self._look(OffsetRange(partition, anchor.offset, upto))) as batches:
@@ -112,6 +108,10 @@ class RangeReader(RangeFace, AsyncClient):
         except errors.LogRegression:
             pass
         return False
+
+    async def readable_from(self, range_: OffsetRange) -> int:
+        """The first offset of `range_` whose record, of any partition of the store, is there."""
+        return await self._driver.run(self._finding_data(range_))
 
     async def _look(self, range_: OffsetRange) -> AsyncGenerator[MessageBatch, None]:
         read = self._identities_of(range_, await self._driver.run(self._finding_broker(range_)))

@@ -109,6 +109,7 @@ class Broker:
             self._saved_version = self.positions.version
         self._saved_positions = self.positions.dump()
         self._next_scan_ms = clock() + (switches.history_period_ms or 0)
+        self._next_retention_ms = clock() + (switches.retention_scan_ms or 0)
 
     # ------------------------------------------------------------------ look-ups
 
@@ -170,7 +171,17 @@ class Broker:
             self._record_groups()
         self._delete_removed_topics()
         self.storage.tick(self.clock())
+        if self.switches.retention_scan_ms is not None and self.clock() >= self._next_retention_ms:
+            self._next_retention_ms = self.clock() + self.switches.retention_scan_ms
+            self.expire_segments()
         self.save_positions()
+
+    def expire_segments(self) -> None:
+        """Remove the closed segments of all stores that are older than their topic's policy."""
+        for topic, _, store in self.storage:
+            deployed = self.cluster.deployment(topic, self.broker_id)
+            if deployed is not None:
+                store.expire_segments(self.clock() - deployed.props.kept_ms)
 
     def _delete_removed_topics(self) -> None:
         if self.cluster.version == self._cluster_version:

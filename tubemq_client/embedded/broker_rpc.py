@@ -311,7 +311,7 @@ class BrokerRpc:
             hint = broker.faults.wait_hint
             wait_ms = _int32(store.log.data_end) if hint is None else hint
             return _nothing(outcome.text, wait_ms=wait_ms)
-        lease.warmed = True
+        lease.warmed = lease.warmed or bool(outcome.records)
         lease.data_reached = store.log.data_end - outcome.data_lag
         size = sum(record.size for record in outcome.records)
         lease.sent(size, broker.clock())

@@ -75,6 +75,11 @@ class BrokerHandle(ScriptableReplies):
         """Move a store's min offset, as retention does; the marks afterwards."""
         return self.store(topic, store_id).expire_to(offset)
 
+    def expire_segments(self) -> None:
+        """Remove closed segments of data and of the index that are older than the policy of their
+        topic, as `Switches.retention_scan_ms` does by timer."""
+        self._thread.do(self._served.broker.expire_segments)
+
     # ------------------------------------------------------------------ life and death
 
     def crash(self, *, lose_unflushed: bool = True, lose_positions: bool = False) -> int:
@@ -198,6 +203,17 @@ class StoreHandle:
     def expire_to(self, offset: int) -> Ends:
         """Forget records below `offset`, as retention does; the marks afterwards."""
         self._do(lambda store: store.expire_to(offset))
+        return self.ends
+
+    def expire_data_to(self, offset: int) -> Ends:
+        """Remove the data of the records below `offset` and leave their index entries, as retention
+        does where data segments are older than those of the index; the marks afterwards."""
+        self._do(lambda store: store.expire_data_to(offset))
+        return self.ends
+
+    def expire_index_to(self, offset: int) -> Ends:
+        """Remove the index entries below `offset` and leave the data; the marks afterwards."""
+        self._do(lambda store: store.expire_index_to(offset))
         return self.ends
 
     def truncate_to(self, offset: int) -> int:

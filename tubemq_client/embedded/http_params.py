@@ -220,7 +220,7 @@ def changed_props(params: Params, props: TopicProps) -> TopicProps:
 
 
 def _policy(text: str) -> str:
-    """The retention policy in normal form; the embedded server stores but does not apply it."""
+    """The retention policy in normal form."""
     found = _DELETE_POLICY.fullmatch(text.lower())
     if found is None:
         raise BadParameter(f"illegal value for deletePolicy: {text}")

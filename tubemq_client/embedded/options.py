@@ -138,7 +138,9 @@ class Switches:
 
     The stable end follows the end in memory after `flush_interval_ms` or `unflushed_records`
     acknowledged records, whichever comes first. `fsync` additionally forces each flush to the
-    device, so that data survives a power cut and not only a killed process. With
+    device, so that data survives a power cut and not only a killed process. Every
+    `retention_scan_ms` brokers remove closed segments that are older than the topic's
+    ``deletePolicy``: of data by `segment_bytes`, of the index by `reads.segment_records`. With
     `history_period_ms` each broker records its groups in ``__offset_history__`` that often. Every
     `balance_period_ms` the master distributes the partitions of server-balanced groups, and
     `balance_seed` decides what chance does there. When the active master is killed, the next one is
@@ -150,6 +152,8 @@ class Switches:
     flush_interval_ms: int | None = 500
     unflushed_records: int | None = 1000
     fsync: bool = False
+    segment_bytes: int = 1 << 30
+    retention_scan_ms: int | None = None
     reads: ReadLimits = field(default_factory=ReadLimits)
     advance_on_404: bool = True
     reset_beyond_max: bool = True
@@ -184,6 +188,10 @@ class Switches:
             problems.append("history_period_ms 0: use 1 or more, None for no history")
         if self.balance_period_ms == 0:
             problems.append("balance_period_ms 0: use 1 or more, None for by hand")
+        if self.retention_scan_ms == 0:
+            problems.append("retention_scan_ms 0: use 1 or more, None for by hand")
+        if self.segment_bytes == 0:
+            problems.append("segment_bytes 0: use 1 or more")
         if self.unflushed_records == 0:
             problems.append("unflushed_records 0: use 1 to flush every record, None for by hand")
         if not 1 <= self.max_message_mb <= 20:

@@ -34,14 +34,18 @@ _log = logging.getLogger(__name__)
 
 _MAGIC = b"TMQSTORE"
 _HEADER = struct.Struct(">8sqq")  # magic, offset and data offset of the first record
+_APART = b"TMQSTOR2"  # the same, and the least data offset, where data and index begin apart
+_DATA_MIN = struct.Struct(">q")
 _RECORD = struct.Struct(">IiiqqiiiI")  # crc of the rest, then the record's fields, payload length
 
 
 class StoredLog(NamedTuple):
-    """What a store's file holds."""
+    """What a store's file holds: the offset and the data offset of the first record, and where the
+    data begin that retention has left."""
 
     base_offset: int
     base_data_offset: int
+    min_data_offset: int
     records: list[Record]
 
 
@@ -56,7 +60,7 @@ class StoreFile:
     def open(self) -> StoredLog:
         """Read the file, cut off a torn tail, and stand ready to append."""
         if not self._path.exists():
-            self.rewrite(StoredLog(0, 0, []))
+            self.rewrite(StoredLog(0, 0, 0, []))
         content = self._path.read_bytes()
         stored, good = _parse(self._path, content)
         if good < len(content):
@@ -84,7 +88,10 @@ class StoreFile:
 
     def rewrite(self, stored: StoredLog) -> None:
         """Replace the whole file in one step."""
-        head = _HEADER.pack(_MAGIC, stored.base_offset, stored.base_data_offset)
+        first, data_min = stored.base_data_offset, stored.min_data_offset
+        head = _HEADER.pack(_MAGIC if first == data_min else _APART, stored.base_offset, first)
+        if first != data_min:
+            head += _DATA_MIN.pack(data_min)
         body = b"".join(_encode(record) for record in stored.records)
         _replace(self._path, head + body, fsync=self._fsync)
         self._reopen()
@@ -176,16 +183,21 @@ def _encode(record: Record) -> bytes:
 
 def _parse(path: Path, content: bytes) -> tuple[StoredLog, int]:
     """What `content` holds, and how many of its bytes are whole."""
-    if len(content) < _HEADER.size or not content.startswith(_MAGIC):
+    apart = content.startswith(_APART)
+    size = _HEADER.size + (_DATA_MIN.size if apart else 0)
+    if len(content) < size or not (apart or content.startswith(_MAGIC)):
         raise ConfigError(f"{path} is not a store file of an embedded server", subject="data_dir")
     _, base_offset, base_data_offset = _HEADER.unpack_from(content)
+    data_min = base_data_offset
+    if apart:
+        (data_min,) = _DATA_MIN.unpack_from(content, _HEADER.size)
     records: list[Record] = []
-    pos, data_offset = _HEADER.size, base_data_offset
+    pos, data_offset = size, base_data_offset
     while (found := _decode(content, pos, data_offset)) is not None:
         record, pos = found
         data_offset = record.data_end
         records.append(record)
-    return StoredLog(base_offset, base_data_offset, records), pos
+    return StoredLog(base_offset, base_data_offset, data_min, records), pos
 
 
 def _decode(content: bytes, pos: int, data_offset: int) -> tuple[Record, int] | None:

@@ -1,8 +1,9 @@
 """One fetch from a store's log: which records a broker hands out, and how far it got.
 
 Pure functions over `StoreLog`. They decide between memory and file by query priority level, bound
-the scan, skip other partitions' and unwanted records, and read only half of a file window, as real
-brokers do. They do not move any position: `positions` books what `ReadOutcome.advance` says.
+the scan, skip other partitions' and unwanted records and those whose data retention has removed,
+and read only half of a file window, as real brokers do. They do not move any position: `positions`
+books what `ReadOutcome.advance` says.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tubemq_client.model import INDEX_ENTRY_BYTES
 
 __all__ = ["ReadOutcome", "ReadRequest", "priority_level", "read"]
 
+_NOWHERE = -2
 _SLOW_WINDOWS = 30
 """A filtered reader with less than this many windows of file left is told to poll slower."""
 
@@ -112,7 +114,7 @@ def _read_file(log: StoreLog, request: ReadRequest, limits: ReadLimits) -> ReadO
         # The real loop compares a growing position with shrinking remaining bytes.
         available = (available + 1) // 2
     entries = log.slice(request.start, request.start + available * INDEX_ENTRY_BYTES)
-    scan = _scan(entries, request, request.budget)
+    scan = _scan(entries, request, request.budget, data_min=log.min_data_offset)
     advance = scan.scanned * INDEX_ENTRY_BYTES
     left = log.stable_end - request.start - advance
     return ReadOutcome(
@@ -121,9 +123,16 @@ def _read_file(log: StoreLog, request: ReadRequest, limits: ReadLimits) -> ReadO
         scan.records,
         advance,
         log.stable_end if request.level <= 1 else log.end,
-        log.data_end - (scan.last.data_end if scan.last else log.data_end),
+        log.data_end - _reached(log, scan),
         filtered and advance > 0 and left < _SLOW_WINDOWS * window * INDEX_ENTRY_BYTES,
     )
+
+
+def _reached(log: StoreLog, scan: _Scan) -> int:
+    """The data offset behind the last entry scanned whose data is there; brokers begin at -2."""
+    if scan.last is not None:
+        return scan.last.data_end
+    return _NOWHERE if scan.scanned else log.data_end
 
 
 def _in_one_segment(start: int, end: int, limits: ReadLimits) -> int:
@@ -134,15 +143,19 @@ def _in_one_segment(start: int, end: int, limits: ReadLimits) -> int:
 
 
 def _scan(
-    entries: Sequence[Record], request: ReadRequest, budget: int, largest: int | None = None
+    entries: Sequence[Record],
+    request: ReadRequest,
+    budget: int,
+    largest: int | None = None,
+    data_min: int = 0,
 ) -> _Scan:
     """Collect matches of at most `largest` bytes until their sizes reach `budget`; the record that
-    reaches it is included."""
+    reaches it is included. Entries whose data lies below `data_min` are passed over."""
     partition_id, key_codes = request.partition_id, request.key_codes
     found: list[Record] = []
     total = 0
     for scanned, record in enumerate(entries, 1):
-        if record.partition_id != partition_id:
+        if record.data_offset < data_min or record.partition_id != partition_id:
             continue
         if key_codes and record.key_code not in key_codes:
             continue
@@ -152,4 +165,5 @@ def _scan(
         total += RECORD_HEADER_BYTES + len(record.payload)
         if total >= budget:
             return _Scan(found, scanned, record)
-    return _Scan(found, len(entries), entries[-1] if entries else None)
+    last = entries[-1] if entries and entries[-1].data_offset >= data_min else None
+    return _Scan(found, len(entries), last)

@@ -56,3 +56,9 @@ class TopicProps:
     delete_policy: str = "delete,168h"
     store_type: int = UNDEFINED
     data_path: str = ""
+
+    @property
+    def kept_ms(self) -> int:
+        """How long the retention policy, ``delete,<n><unit>``, keeps a closed segment."""
+        text = self.delete_policy.rpartition(",")[2]
+        return int(text[:-1]) * {"s": 1_000, "m": 60_000, "h": 3_600_000}[text[-1]]

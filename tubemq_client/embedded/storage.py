@@ -29,6 +29,8 @@ class Store:
         self._file = file
         self._interval_ms = switches.flush_interval_ms
         self._limit = switches.unflushed_records
+        self._data_bytes = switches.segment_bytes
+        self._index_records = switches.reads.segment_records
         self._oldest_ms = 0
 
     def append(
@@ -77,10 +79,29 @@ class Store:
         log.flush()
 
     def expire_to(self, offset: int) -> None:
-        """Forget records below `offset`, as retention does."""
+        """Forget records below `offset`, data and index, as retention does in the end."""
         self.flush()
         self.log.expire_to(offset)
         self._rewrite()
+
+    def expire_data_to(self, offset: int) -> None:
+        """Remove the data of the records below `offset`; the broker goes on listing them."""
+        self.flush()
+        self.log.expire_data_to(offset)
+        self._rewrite()
+
+    def expire_index_to(self, offset: int) -> None:
+        """Remove the index entries below `offset` and leave the data."""
+        self.flush()
+        self.log.expire_index_to(offset)
+        self._rewrite()
+
+    def expire_segments(self, before_ms: int) -> None:
+        """Remove closed segments whose last record was stored before `before_ms`."""
+        if self.log.expire_segments(
+            before_ms, data_bytes=self._data_bytes, index_records=self._index_records
+        ):
+            self._rewrite()
 
     def truncate_to(self, offset: int) -> int:
         """Lose records from `offset` on; the number lost."""
@@ -107,7 +128,8 @@ class Store:
         if self._file is not None:
             log = self.log
             records = list(log.slice(log.min_offset, log.end))
-            self._file.rewrite(StoredLog(log.min_offset, log.min_data_offset, records))
+            start = records[0].data_offset if records else log.data_end
+            self._file.rewrite(StoredLog(log.min_offset, start, log.min_data_offset, records))
 
 
 class Storage:
@@ -164,7 +186,8 @@ class Storage:
         log = StoreLog(
             first_message_id=new_message_id(),
             base_offset=stored.base_offset,
-            base_data_offset=stored.base_data_offset,
+            min_data_offset=stored.min_data_offset,
+            data_end=stored.base_data_offset,
             records=stored.records,
         )
         return Store(log, file, self._switches)

@@ -88,12 +88,16 @@ class _Buffer:
 
 
 class StoreLog:
-    """Records `[min_offset, end)` with their marks; all offsets are multiples of 28.
+    """Index entries `[min_offset, end)` with their marks; all offsets are multiples of 28.
+
+    Index and data expire each by itself, as on a genuine broker: an entry whose record lies below
+    `min_data_offset` of the data log is there and has no record any more.
 
     `stable_end`: behind the last record that survives a hard kill. `file_end`: behind the last
     record written to the file. `[file_end, backup_end)` is the memory buffer being written out
     (usually empty), `[backup_end, end)` the one that receives. Message ids count up from
     `first_message_id`; give another one after a crash so that ids of lost records never return.
+    `data_end` is the byte position in the data log where the next record goes.
     """
 
     def __init__(
@@ -101,13 +105,16 @@ class StoreLog:
         *,
         first_message_id: int = 1,
         base_offset: int = 0,
-        base_data_offset: int = 0,
+        min_data_offset: int = 0,
+        data_end: int | None = None,
         records: Iterable[Record] = (),
     ) -> None:
         self._records = list(records)
         self._next_message_id = first_message_id
         self.min_offset = base_offset
-        self.min_data_offset = base_data_offset
+        self.min_data_offset = min_data_offset
+        end = min_data_offset if data_end is None else data_end
+        self.data_end = self._records[-1].data_end if self._records else end
         self.stable_end = self.file_end = self.backup_end = self.end
         self._main = _Buffer()
         self._backup = _Buffer()
@@ -116,11 +123,6 @@ class StoreLog:
     def end(self) -> int:
         """The offset that the next record gets."""
         return self.min_offset + INDEX_ENTRY_BYTES * len(self._records)
-
-    @property
-    def data_end(self) -> int:
-        """Byte position in the data log where the next record goes."""
-        return self._records[-1].data_end if self._records else self.min_data_offset
 
     @property
     def ends(self) -> Ends:
@@ -160,6 +162,7 @@ class StoreLog:
         )
         self._next_message_id += 1
         self._records.append(record)
+        self.data_end = record.data_end
         self._main.note(record, offset)
         return Appended(offset, record.message_id, time_ms)
 
@@ -197,25 +200,65 @@ class StoreLog:
         self.stable_end = self.end
 
     def expire_to(self, offset: int) -> None:
-        """Forget records below `offset` (rounded down, clipped to `[min, end]`), as retention does.
+        """Forget records below `offset` (rounded down, clipped to `[min, end]`), data and index.
 
         Whatever is not flushed yet is flushed first: retention only ever removes closed files.
         """
+        self.expire_data_to(offset)
+        self.expire_index_to(offset)
+
+    def expire_data_to(self, offset: int) -> None:
+        """Remove the data of the records below `offset` and leave their index entries."""
         if self.unflushed:
             self.flush()
-        target = max(self.min_offset, min(round_down(offset), self.end))
-        self.min_data_offset = self.data_offset_at(target)
+        self.min_data_offset = max(self.min_data_offset, self.data_offset_at(self._clip(offset)))
+
+    def expire_index_to(self, offset: int) -> None:
+        """Remove the index entries below `offset` and leave the data, which nobody can reach."""
+        if self.unflushed:
+            self.flush()
+        target = self._clip(offset)
         del self._records[: self._index(target)]
         self.min_offset = target
+
+    def expire_segments(self, before_ms: int, *, data_bytes: int, index_records: int) -> bool:
+        """Remove the closed segments whose last record was stored before `before_ms`, data and
+        index each by itself; say if there was one.
+
+        A data segment is closed by the record that fills `data_bytes`, an index segment by that
+        which fills `index_records` entries. What is not in the file yet closes none.
+        """
+        marks = self.min_offset, self.min_data_offset
+        written = self.slice(self.min_offset, self.stable_end)
+        self.min_data_offset = self._open_data_segment(written, before_ms, data_bytes)
+        start, step = self.min_offset // INDEX_ENTRY_BYTES, index_records
+        closes = (start // step + 1) * step - start
+        while closes <= len(written) and written[closes - 1].time_ms < before_ms:
+            self.min_offset = (start + closes) * INDEX_ENTRY_BYTES
+            closes += step
+        del self._records[: (self.min_offset - marks[0]) // INDEX_ENTRY_BYTES]
+        return marks != (self.min_offset, self.min_data_offset)
+
+    def _open_data_segment(self, written: Sequence[Record], before_ms: int, data_bytes: int) -> int:
+        """Where the first data segment begins that is not to be removed."""
+        start = self.min_data_offset
+        for record in written:
+            if record.data_end - start >= data_bytes:
+                if record.time_ms >= before_ms:
+                    break
+                start = record.data_end
+        return start
 
     def truncate_to(self, offset: int, *, first_message_id: int) -> int:
         """Lose all records from `offset` on, so that their offsets are given out again.
 
         Returns the number of records lost.
         """
-        target = max(self.min_offset, min(round_down(offset), self.end))
+        target = self._clip(offset)
         lost = (self.end - target) // INDEX_ENTRY_BYTES
+        self.data_end = self.data_offset_at(target)
         del self._records[self._index(target) :]
+        self.min_data_offset = min(self.min_data_offset, self.data_end)
         self._next_message_id = first_message_id
         self.flush()
         return lost
@@ -227,6 +270,9 @@ class StoreLog:
         index = self._index(offset)
         record = self._records[index]
         self._records[index] = record._replace(checksum=record.checksum ^ 1)
+
+    def _clip(self, offset: int) -> int:
+        return max(self.min_offset, min(round_down(offset), self.end))
 
     def _index(self, offset: int) -> int:
         index = (offset - self.min_offset) // INDEX_ENTRY_BYTES

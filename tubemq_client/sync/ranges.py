@@ -45,10 +45,9 @@ class RangeReader(RangeFace, BlockingClient):
         when the range cannot be delivered whole; never delivers part of it silently. Leaving the
         `with` of the reader gives the partition back too.
 
-        With `parallel` the range is cut into pieces that this many connections read at once,
-        because a broker serves a connection on one thread; batches come in the same order, some
-        dozens of each piece are read ahead. The connections are opened for this read, also on a
-        `Session`.
+        With `parallel` as many connections, opened for this read, read pieces of the range at once,
+        because a broker serves a connection on one thread. Batches come in the same order; some
+        dozens of each piece are read ahead.
         """
         check_parallel(parallel, self._pool.size)
         broker = self._driver.run(self._finding_broker(range_))
@@ -78,10 +77,8 @@ class RangeReader(RangeFace, BlockingClient):
         super().close()
 
     def first_record(self, range_: OffsetRange) -> Anchor | None:
-        """The first record of `range_` (after the broker's filter), or None if there is none.
-
-        One short read, given back at once; counts in no `stats`. Raises like `read`.
-        """
+        """The first record of `range_` (after the broker's filter), or None if there is none. One
+        short read, given back at once; counts in no `stats`. Raises like `read`."""
         with closing(self._look(range_)) as batches:
             for batch in batches:
                 if (found := batch.first()) is not None:
@@ -91,10 +88,9 @@ class RangeReader(RangeFace, BlockingClient):
     def holds(self, partition: Partition, anchor: Anchor, upto: int) -> bool | None:
         """Whether the log still has the anchor's record where it was, below the offset `upto`.
 
-        False is proof that the log, or this part of it, is another than the one the anchor was
-        taken in; None that retention has removed the place. One short read (a register, a fetch or
-        two, an unregister) with the filters of this reader, which must be those that the anchor was
-        taken with. Raises like `read` if the broker does not answer.
+        False is proof that the log, or this part of it, is another than the anchor's; None that
+        retention has removed the place, or its data alone. One short read with the filters of this
+        reader, which must be the anchor's. Raises like `read` if the broker does not answer.
         """
         try:
             with closing(self._look(OffsetRange(partition, anchor.offset, upto))) as batches:
@@ -106,6 +102,10 @@ class RangeReader(RangeFace, BlockingClient):
         except errors.LogRegression:
             pass
         return False
+
+    def readable_from(self, range_: OffsetRange) -> int:
+        """The first offset of `range_` whose record, of any partition of the store, is there."""
+        return self._driver.run(self._finding_data(range_))
 
     def _look(self, range_: OffsetRange) -> Generator[MessageBatch, None, None]:
         read = self._identities_of(range_, self._driver.run(self._finding_broker(range_)))

@@ -59,7 +59,6 @@ class PlannedWindow:
         self.bytes = 0
         self._done: dict[str, list[list[int]]] = {}
         self._gaps: dict[str, list[list[int]]] = {}
-        self._noted = 0
         self._corrupt = 0
         self._again = False
 
@@ -93,26 +92,27 @@ class PlannedWindow:
         self._again = self._again or bool(self._done) or any(self.counted.values())
         corrupt = self._reader.stats.corrupt
         for range_ in self.plan.reads():
-            key = range_.partition.key
+            key, noted = range_.partition.key, len(self._reader.stats.gaps)
             for batch in self._reader.read(range_):
                 self._check()
                 self.counted[key] += len(batch)
                 self.bytes += batch.nbytes
                 if self._told is not None:
                     self._told(key, self.counted[key], sum(self.counted.values()))
-                self._note(key, corrupt)
+                self._note(key, corrupt, noted)
                 yield batch
-            self._note(key, corrupt)
+            self._note(key, corrupt, noted)
             self._done.setdefault(key, []).append([range_.start, range_.end])
 
-    def _note(self, key: str, corrupt: int) -> None:
+    def _note(self, key: str, corrupt: int, noted: int) -> None:
         """Keep what the reader met in a partition. A function that returns counts may read twice,
-        and meets it twice; `corrupt` is what the reader had counted before."""
+        and meets it twice; `corrupt` and `noted` (gaps) are what the reader had counted before. A
+        gap may grow while its range is read."""
         stats = self._reader.stats
-        for gap in stats.gaps[self._noted :]:
-            if (found := [gap.start, gap.end]) not in self._gaps.setdefault(key, []):
-                self._gaps[key].append(found)
-        self._noted = len(stats.gaps)
+        for gap in stats.gaps[noted:]:
+            known = self._gaps.setdefault(key, [])
+            inside = [one for one in known if gap.start <= one[0] and one[1] <= gap.end]
+            self._gaps[key] = [one for one in known if one not in inside] + [[gap.start, gap.end]]
         self._corrupt = max(self._corrupt, stats.corrupt - corrupt)
 
     def counts(self, returned: object) -> IngestCounts:

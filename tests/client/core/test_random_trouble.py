@@ -18,7 +18,8 @@ from tubemq_client import OffsetRange, Record, errors
 from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.identity import ClientIds, ReaderPool
 from tubemq_client._core.master import MasterSession
-from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats
+from tubemq_client._core.range_read import RangeRead
+from tubemq_client._core.read_stats import ReadPolicy, ReadStats
 from tubemq_client._core.sending import ProducerSession
 from tubemq_client.embedded import Switches, TopicSpec
 from tubemq_client.testing.memory import MemoryTubeMQ

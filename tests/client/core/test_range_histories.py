@@ -21,7 +21,8 @@ from tubemq_client import _pb, errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch
 from tubemq_client._core.effects import Await, Call, Now, Post, Sleep, Ticket, drive
 from tubemq_client._core.identity import ClientIds, ReaderPool
-from tubemq_client._core.range_read import RangeRead, ReadPolicy, ReadStats
+from tubemq_client._core.range_read import RangeRead
+from tubemq_client._core.read_stats import ReadPolicy, ReadStats
 from tubemq_client._wire import methods
 from tubemq_client._wire.payload import checksum, encode_payload
 from tubemq_client.model import BrokerNode, OffsetRange, Partition

@@ -123,6 +123,24 @@ def test_retention_and_truncation_are_kept(tmp_path: Path) -> None:
         assert bodies(wire.get("lone")) == [b"m3", b"m4"]
 
 
+@pytest.mark.parametrize("index", [0, 28, 196])
+def test_data_that_expired_before_its_index_stays_so(tmp_path: Path, index: int) -> None:
+    with server(tmp_path, 1, "lone") as mq, BrokerWire(mq.broker(1).address) as wire:
+        wire.send_all("lone", 10)
+        mq.broker(1).store("lone").expire_data_to(84)
+        mq.broker(1).store("lone").expire_index_to(index)
+
+    with server(tmp_path) as mq, BrokerWire(mq.broker(1).address) as wire:
+        assert mq.broker(1).store("lone").ends == Ends(index, 280, 280, 280)
+        assert wire.send("lone", b"new").appendOffset == 280
+        wire.register("lone", currOffset=0, readStatus=0)
+        got = []
+        for _ in range(10):
+            got += bodies(wire.get("lone", lastPackConsumed=True))
+        first = max(3, index // 28)
+        assert got == [*(b"m%d" % n for n in range(first, 10)), b"new"]
+
+
 def test_a_simulated_crash_and_the_files_agree(tmp_path: Path) -> None:
     with server(tmp_path, 1, "lone") as mq:
         with BrokerWire(mq.broker(1).address) as wire:

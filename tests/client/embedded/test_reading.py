@@ -57,6 +57,19 @@ def batches(log: StoreLog, limits: ReadLimits) -> list[int]:
     return sizes
 
 
+def test_entries_whose_data_is_gone_are_passed_over_without_a_word() -> None:
+    """As seen on a genuine broker: batches are empty or short, and the lag is counted from -2."""
+    log = log_of(*[0] * 8)
+    log.expire_data_to(28 * 5)
+
+    outcome = read(log, request(), LIMITS)
+    assert (outcome.code, outcome.records, outcome.advance) == (200, [], 28 * 4)
+    assert outcome.data_lag == log.data_end + 2
+    outcome = read(log, request(28 * 4), LIMITS)
+    assert (len(outcome.records), outcome.advance) == (1, 28 * 2)
+    assert outcome.data_lag == 2 * 53
+
+
 def test_files_are_read_by_halves() -> None:
     log = log_of(*[0] * 100)
     log.flush()

@@ -67,6 +67,40 @@ def test_retention_stays_within_the_log() -> None:
     assert log.min_offset == 84
 
 
+def test_data_and_index_expire_each_by_itself() -> None:
+    log = filled(10)
+
+    log.expire_data_to(84)
+    assert (log.min_offset, log.min_data_offset, log.data_end) == (0, 3 * 54, 540)
+
+    log.expire_index_to(140)
+    assert (log.min_offset, log.min_data_offset, log.data_end) == (140, 3 * 54, 540)
+
+    log.expire_index_to(280)
+    assert (log.min_offset, log.min_data_offset, log.data_end) == (280, 3 * 54, 540)
+    assert log.append(0, b"m9", time_ms=0, checksum=1).offset == 280
+    assert log.data_end == 594
+
+
+def test_closed_segments_expire_by_their_own_age_and_size() -> None:
+    log = filled(10)  # 54 bytes a record; the n-th was stored at time n
+    log.flush()
+    sizes = {"data_bytes": 100, "index_records": 4}
+
+    assert not log.expire_segments(1, **sizes)
+    assert log.expire_segments(4, **sizes)  # data: two of two records; index: one of four
+    assert (log.min_data_offset, log.min_offset) == (4 * 54, 112)
+    assert log.expire_segments(6, **sizes)  # the index segment has one of time 7
+    assert (log.min_data_offset, log.min_offset) == (6 * 54, 112)
+    assert log.expire_segments(100, **sizes)  # the last index segment is open
+    assert (log.min_data_offset, log.min_offset) == (10 * 54, 224)
+
+
+def test_what_is_not_in_the_file_closes_no_segment() -> None:
+    log = filled(10)
+    assert not log.expire_segments(100, data_bytes=100, index_records=4)
+
+
 def test_truncation_gives_offsets_out_again_with_new_ids() -> None:
     log = filled(5)
     old_ids = {record.message_id for record in log.slice(0, log.end)}
@@ -95,7 +129,10 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(0, 2)),
         st.tuples(st.sampled_from(["swap", "write", "flush"]), st.just(0)),
-        st.tuples(st.sampled_from(["expire", "truncate"]), st.integers(0, 2_000)),
+        st.tuples(
+            st.sampled_from(["expire_to", "expire_data_to", "expire_index_to", "truncate"]),
+            st.integers(0, 2_000),
+        ),
     ),
     max_size=60,
 )
@@ -109,9 +146,10 @@ def test_marks_stay_in_order_whatever_happens(steps: list[tuple[str, int]]) -> N
         end = log.end
         if action == "append":
             assert log.append(value, b"abc", time_ms=0, checksum=1).offset == end
-        elif action == "expire":
-            log.expire_to(value)
-            assert log.end == end
+        elif action.startswith("expire"):
+            data_end = log.data_end
+            getattr(log, action)(value)
+            assert (log.end, log.data_end) == (end, data_end)
         elif action == "truncate":
             log.truncate_to(value, first_message_id=1)
             assert log.end <= end
@@ -119,5 +157,6 @@ def test_marks_stay_in_order_whatever_happens(steps: list[tuple[str, int]]) -> N
             getattr(log, action)()
         ends = log.ends
         assert ends.min <= ends.stable <= ends.file <= log.backup_end <= ends.memory
+        assert log.min_data_offset <= log.data_end
         assert all(mark % 28 == 0 for mark in (*ends, log.backup_end))
         assert len(log) == (ends.memory - ends.min) // 28

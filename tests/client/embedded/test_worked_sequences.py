@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from urllib.request import urlopen
+
 import pytest
 
 from tests.client.embedded.conftest import BY_HAND
@@ -192,6 +196,34 @@ def test_a_store_with_expired_records_moves_readers_on(
     assert ends.min == 140
     assert batch.currOffset == 140
     assert bodies(batch) == [b"m5", b"m6", b"m7"]
+
+
+def test_closed_segments_go_by_timer_as_the_topics_policy_says(clock: ManualClock) -> None:
+    switches = replace(BY_HAND, segment_bytes=150, retention_scan_ms=1000)
+    with (
+        EmbeddedTubeMQ(1, [TopicSpec("lone")], switches=switches, clock=clock) as mq,
+        BrokerWire(mq.broker(1).address) as wire,
+    ):
+        change = f"http://{mq.master_web}/webapi.htm?method=admin_update_topic_deploy_info"
+        body = (
+            "confModAuthToken=abc&brokerId=1&topicName=lone&deletePolicy=delete,30s&modifyUser=me"
+        )
+        urlopen(f"{change}&{body}").close()
+        wire.send_all("lone", 10)
+        mq.broker(1).flush()
+        clock.advance(29_000)
+        mq.broker(1).expire_segments()
+        assert _marks(mq) == (0, 0)
+        clock.advance(2_000)
+        mq.broker(1).expire_segments()
+        assert _marks(mq) == (0, 9 * 54)
+
+
+def _marks(mq: EmbeddedTubeMQ) -> tuple[int, int]:
+    ask = f"http://{mq.broker(1).web}/broker.htm?method=admin_query_pubinfo&topicName=lone"
+    with urlopen(ask) as answer:
+        (row,) = json.load(answer)["dataSet"][0]["offsetInfo"]
+    return row["offsetMin"], row["dataMin"]
 
 
 def test_topics_of_unknown_size_use_the_clusters_limit(clock: ManualClock) -> None:

@@ -297,11 +297,12 @@ def test_a_window_of_a_partition_the_topic_does_not_have_is_refused(world: World
     assert "window: topic 'demo' has no partition 1:7" in last_line(caught.value)
 
 
-def test_retention_between_planning_and_reading_is_an_error(world: World) -> None:
+@pytest.mark.parametrize("expire", ["expire_to", "expire_data_to"])
+def test_retention_between_planning_and_reading_is_an_error(world: World, expire: str) -> None:
     world.produce(400)
     ranges = {"1:0": (0, world.end("1:0"))}
     options = spark_options(world.settings, world.plan(ranges))
-    world.mq.broker(1).expire_to("demo", 28 * 50)
+    getattr(world.mq.broker(1).store("demo"), expire)(28 * 50)
     with pytest.raises(DataLoss) as caught:
         read(options)
     line = last_line(caught.value)

@@ -75,12 +75,15 @@ def test_reports_of_a_batch_stay_when_the_next_one_reports(world: World, tmp_pat
     assert sum(report["records"] for report in found) == reported == 16
 
 
-def test_what_retention_takes_before_a_first_batch_is_tried_again_is_told(world: World) -> None:
+@pytest.mark.parametrize("expire", ["expire_to", "expire_data_to"])
+def test_what_retention_takes_before_a_first_batch_is_tried_again_is_told(
+    world: World, expire: str
+) -> None:
     world.produce(40)
     before = reader(world)
     begin = before.initialOffset()
     end = before.latestOffset(begin, ReadAllAvailable())
-    world.mq.broker(1).expire_to(TOPIC, 28 * 10)
+    getattr(world.mq.broker(1).store(TOPIC), expire)(28 * 10)
     after = reader(world)
     first, *_ = after.partitions(kept(after.initialOffset()), kept(end))
     with pytest.raises(DataLoss):

@@ -84,11 +84,20 @@ def test_a_log_that_was_cut_and_grew_again_is_another(
         assert reader.holds(partition, kept, 40 * 28) is True
 
 
+@pytest.mark.parametrize("expire", ["expire_to", "expire_data_to"])
+@pytest.mark.parametrize("upto", [28, 40 * 28])
 def test_what_retention_has_removed_proves_nothing(
-    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, group: str
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    group: str,
+    expire: str,
+    upto: int,
 ) -> None:
     partition = send(settings, 40, "old")
     with shell.RangeReader(settings, group=group) as reader:
         anchor = reader.first_record(OffsetRange(partition, 0, 28))
-        by_hand.broker(1).store(SINGLE, 0).expire_to(20 * 28)
-        assert reader.holds(partition, anchor, 28) is None
+        getattr(by_hand.broker(1).store(SINGLE, 0), expire)(20 * 28)
+        assert reader.holds(partition, anchor, upto) is None
+        assert reader.readable_from(OffsetRange(partition, 0, 40 * 28)) == 20 * 28
+        assert reader.readable_from(OffsetRange(partition, 25 * 28, 40 * 28)) == 25 * 28

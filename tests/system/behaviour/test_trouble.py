@@ -116,10 +116,19 @@ def test_a_crash_that_loses_records_behind_the_range_costs_nothing(
 # -- losses that are named ------------------------------------------------------------------------
 
 
+BOTH_EXPIRE = pytest.mark.parametrize("expire", ["expire_to", "expire_data_to"])
+"""Retention takes data and index, or only data: a broker then passes over what it still lists."""
+
+
+@BOTH_EXPIRE
 def test_retention_past_the_start_names_topic_partition_range_and_option(
-    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    filled: OffsetRange,
+    expire: str,
 ) -> None:
-    by_hand.broker(1).expire_to(SHARED, 5_600)
+    getattr(by_hand.broker(1).store(SHARED), expire)(5_600)
     with (
         shell.RangeReader(settings, group="lost") as reader,
         pytest.raises(errors.DataLoss) as failure,
@@ -130,27 +139,39 @@ def test_retention_past_the_start_names_topic_partition_range_and_option(
         assert word in text
 
 
+@BOTH_EXPIRE
+@pytest.mark.parametrize("filters", [(), ("alpha",)], ids=["unfiltered", "filtered"])
+@pytest.mark.parametrize("parallel", [1, 2])
 def test_gap_policy_skip_goes_on_and_records_the_gap(
     shell: Shell,
     by_hand: EmbeddedTubeMQ,
     settings: ClientSettings,
     ledger: Ledger,
     filled: OffsetRange,
+    expire: str,
+    filters: tuple[str, ...],
+    parallel: int,
 ) -> None:
-    by_hand.broker(1).expire_to(SHARED, 5_600)
-    with shell.RangeReader(settings, group="skip", gap_policy="skip") as reader:
-        got = bodies(reader, filled)
+    getattr(by_hand.broker(1).store(SHARED), expire)(5_600)
+    with shell.RangeReader(settings, group="skip", gap_policy="skip", filters=filters) as reader:
+        got = [m.body for b in reader.read(filled, parallel=parallel) for m in b.messages()]
         assert [(g.partition, g.start, g.end) for g in reader.stats.gaps] == [("1:1", 0, 5_600)]
     rest = OffsetRange(PARTITION, 5_600, filled.end)
-    assert got == ledger.expected(rest, ())
+    assert got == ledger.expected(rest, filters)
 
 
+@BOTH_EXPIRE
 def test_retention_that_overtakes_a_running_read_is_noticed(
-    shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, filled: OffsetRange
+    shell: Shell,
+    by_hand: EmbeddedTubeMQ,
+    settings: ClientSettings,
+    filled: OffsetRange,
+    expire: str,
 ) -> None:
     end = filled.end - 280
+    remove = getattr(by_hand.broker(1).store(SHARED), expire)
     with shell.RangeReader(settings, group="race") as reader, pytest.raises(errors.DataLoss):
-        after_two_batches(reader, filled, lambda: by_hand.broker(1).expire_to(SHARED, end))
+        after_two_batches(reader, filled, lambda: remove(end))
 
 
 def test_a_truncated_log_is_an_error_not_a_short_window(

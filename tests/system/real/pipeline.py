@@ -64,13 +64,18 @@ class Pipeline:
         found = metadata.reachable_ends(self.topic, GROUP, stable=stable)
         return {partition.key: ends.max_offset for partition, ends in found.items()}
 
-    def run(self, planner: CursorPlanner | StandalonePlanner, sink: ParquetSink) -> WindowResult:
+    def run(
+        self,
+        planner: CursorPlanner | StandalonePlanner,
+        sink: ParquetSink,
+        policies: Policies | None = None,
+    ) -> WindowResult:
         self.runs += 1
         store = MemoryOffsetStore(self.journal, task=str(self.runs))
-        engine = inline_engine(self.settings, policies=Policies())
+        engine = inline_engine(self.settings, policies=policies or Policies())
         return window_run(planner, store, sink, engine, attempt=str(self.runs)).run()
 
-    def cursor_window(self, epoch: str = "") -> WindowResult:
+    def cursor_window(self, epoch: str = "", policies: Policies | None = None) -> WindowResult:
         sink = ParquetSink(self.root / "cursor")
         scope = WindowScope("genuine", self.topic, GROUP, sink.identity, epoch=epoch)
         with (
@@ -78,8 +83,14 @@ class Pipeline:
             RangeReader(self.settings, group=GROUP) as witness,
         ):
             look = lambda: metadata.reachable_ends(self.topic, GROUP)  # noqa: E731
-            planner = CursorPlanner(scope, look, initial_position="earliest", witness=witness)
-            return self.run(planner, sink)
+            planner = CursorPlanner(
+                scope,
+                look,
+                initial_position="earliest",
+                policies=policies or Policies(),
+                witness=witness,
+            )
+            return self.run(planner, sink, policies)
 
     def time_window(self, number: int, boundaries: list[Mapping[str, int]]) -> WindowResult:
         sink = ParquetSink(self.root / "time")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from threading import Event
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -19,7 +19,14 @@ from zoneinfo import ZoneInfo
 from tubemq_client import errors
 from tubemq_client.config import ClientConfig
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import ClientSettings, Message, OffsetRange, Partition
+from tubemq_client.model import (
+    ClientSettings,
+    Message,
+    OffsetRange,
+    Partition,
+    PartitionEnds,
+    ReachableEnds,
+)
 from tubemq_client.sync import AssignedConsumer, Metadata, RangeReader
 from tubemq_provider.sources.base import End, Ends, Keep, RecordReader
 from tubemq_provider.sources.telling import tell_brokers
@@ -132,22 +139,25 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
                 # A look-up makes its group known to the brokers: the next scan records it.
                 self.ends()
             with Metadata(self._settings) as client:
-                return client.reachable_ends(HISTORY_TOPIC, HISTORY_GROUP, stable=False)
+                found = client.reachable_ends(HISTORY_TOPIC, HISTORY_GROUP, stable=False)
+            return read.with_data(found)
 
+        read = self._reading(HISTORY_GROUP, pool_size=1)
         return HistoryResolver(
             self._topic,
             named or f"{self._group}.e",
-            self._reading(HISTORY_GROUP, pool_size=1),
+            read,
             ends,
             lambda: sorted(self.partitions()),
             options.get("late_allowance") or timedelta(0),
         )
 
     def _message_time(self, options: Mapping[str, Any]) -> TimeResolver:
+        read = self._reading(self._group, pool_size=_POOL)
         return MessageTimeResolver(
             self._topic,
-            self._reading(self._group, pool_size=_POOL),
-            self.ends,
+            read,
+            lambda: read.with_data(self.ends()),
             lambda: datetime.now(UTC),
             late_allowance=options.get("late_allowance") or timedelta(0),
             zone=ZoneInfo(options.get("message_zone") or "UTC"),
@@ -180,25 +190,52 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
         left_out = mirror_offsets(self._settings, self._topic, self._group, offsets)
         return {partition.key: reason for partition, reason in left_out.items()}
 
-    def _reading(self, group: str, *, pool_size: int, filters: Sequence[str] = ()) -> ReadRange:
+    def _reading(self, group: str, *, pool_size: int, filters: Sequence[str] = ()) -> _Reading:
         """Opened with the first range. Corrupt records are judged where the window is read, not
         where it is measured."""
-        opened: list[RangeReader] = []
 
-        def read(range_: OffsetRange) -> Iterator[Message]:
-            if not opened:
-                reader = RangeReader(
-                    self._settings,
-                    group=group,
-                    filters=filters,
-                    pool_size=pool_size,
-                    corrupt_records="drop",
-                )
-                opened.append(self._stack.enter_context(reader))
-            for batch in opened[0].read(range_):
-                yield from batch.messages()
+        def opened() -> RangeReader:
+            reader = RangeReader(
+                self._settings,
+                group=group,
+                filters=filters,
+                pool_size=pool_size,
+                corrupt_records="drop",
+            )
+            return self._stack.enter_context(reader)
 
-        return read
+        return _Reading(opened)
+
+
+class _Reading:
+    """Reads ranges, with a reader that `opened` gives when it is first needed."""
+
+    def __init__(self, opened: Callable[[], RangeReader]) -> None:
+        self._opened = opened
+
+    @cached_property
+    def _reader(self) -> RangeReader:
+        return self._opened()
+
+    def __call__(self, range_: OffsetRange) -> Iterator[Message]:
+        for batch in self._reader.read(range_):
+            yield from batch.messages()
+
+    def with_data(self, found: Mapping[Partition, Ends]) -> Mapping[Partition, Ends]:
+        """`found`, with each minimum where the data of the store begins: the broker may list
+        records that it no longer has, and nothing tells what their time was."""
+        begin: dict[tuple[int, int], int] = {}
+        for partition, ends in found.items():
+            if partition.store_key not in begin:
+                whole = OffsetRange(partition, ends.min_offset, ends.max_offset)
+                begin[partition.store_key] = self._reader.readable_from(whole)
+        with_data = {
+            partition: PartitionEnds(
+                partition, begin[partition.store_key], ends.max_offset, ends.stable
+            )
+            for partition, ends in found.items()
+        }
+        return ReachableEnds(with_data, getattr(found, "away", {}))
 
 
 def open_source(

@@ -150,7 +150,9 @@ class CursorPlanner:
             key: (start, max(start, self._known[key].max_offset) if key in self._known else start)
             for key, start in starts.items()
         }
-        gaps = lost_starts(self.scope.topic, full, self._known, self.policies.gap_policy)
+        kept = {key: anchor for key, anchor in position.last.items() if key not in resets}
+        data = self._life.first_readable(full, kept, self._known)
+        gaps = lost_starts(self.scope.topic, full, self._known, self.policies.gap_policy, data)
         ranges = _capped(self.scope.space, full, gaps, self._cap(full, gaps), turn=position.seq)
         # A reset, or where a partition joins at its end, is lost again unless a window says so.
         fixes = bool(resets) or (
@@ -158,7 +160,6 @@ class CursorPlanner:
         )
         if not fixes and all(start == end for start, end in ranges.values()):
             return None
-        kept = {key: anchor for key, anchor in position.last.items() if key not in resets}
         return WindowPlan.cursor(
             self.scope,
             position.seq + 1,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tubemq_client.errors import DataLoss, LogReplaced
 from tubemq_client.model import Anchor
@@ -20,7 +20,7 @@ from tubemq_provider.windows.cursor import epoch_command
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.spaces import Ends, reach_of
 
-__all__ = ["LogLife", "LogWitness", "new_life_advice"]
+__all__ = ["DataWitness", "LogLife", "LogWitness", "new_life_advice"]
 
 _LOOKS_BACK = (1, 4096)
 """How many index entries before a position are searched for a record to take as its anchor: the
@@ -37,7 +37,17 @@ class LogWitness(Protocol):
         """The first record of a range."""
 
     def holds(self, partition: Any, anchor: Anchor, upto: int) -> bool | None:
-        """Whether the anchor's record is where it was; None if retention has removed the place."""
+        """Whether the anchor's record is where it was; None if retention has removed the place, or
+        the data that was there."""
+
+
+@runtime_checkable
+class DataWitness(Protocol):
+    """A witness whose brokers may list records that they no longer have (TubeMQ's)."""
+
+    def readable_from(self, range_: Any) -> int:
+        """The first offset of a range whose record is still there, in any partition of the log; the
+        range's end if there is none."""
 
 
 @dataclass
@@ -129,6 +139,41 @@ class LogLife:
                     self._answers[(range_.partition.key, anchor)] = True
                     break
         return found
+
+    def first_readable(
+        self, ranges: Mapping[str, Range], anchors: Anchors, known: Mapping[str, Ends]
+    ) -> dict[str, int]:
+        """Where the data of the ranges begins, for the stores that begin with entries whose data is
+        gone. A store whose log was recognised by a record before its ranges is not asked: what lies
+        behind a record that is there is there as well."""
+        witness, space = self.witness, self.scope.space
+        found: dict[str, int] = {}
+        if not isinstance(witness, DataWitness):
+            return {}
+        for keys in self._stores(ranges):
+            read = [key for key in keys if key in known and ranges[key][0] < ranges[key][1]]
+            if not read:
+                continue
+            start = max(min(ranges[key][0] for key in read), known[read[0]].min_offset)
+            end = max(ranges[key][1] for key in read)
+            if start >= end or any(
+                key in anchors
+                and anchors[key].offset < start
+                and self._answers.get((key, anchors[key])) is True
+                for key in keys
+            ):
+                continue
+            readable = witness.readable_from(space.ranges(self.scope.topic, read[0], start, end))
+            if readable > start:
+                found |= dict.fromkeys(read, readable)
+        return found
+
+    def begin(
+        self, ranges: Mapping[str, Range], known: Mapping[str, Ends]
+    ) -> tuple[dict[str, Anchor], dict[str, int]]:
+        """New anchors for ranges that have none, and where their data begins (`first_readable`)."""
+        anchors = self.taken(ranges, {}, known)
+        return anchors, self.first_readable(ranges, anchors, known)
 
     def _places(self, ranges: Mapping[str, Range], known: Mapping[str, Ends]) -> Iterator[Any]:
         """Where a record of a store may be that tells its log, the most telling place first."""

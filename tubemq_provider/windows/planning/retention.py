@@ -46,20 +46,24 @@ def lost_starts(
     ranges: Mapping[str, Range],
     ends: Mapping[str, Ends],
     policy: GapPolicy,
+    readable: Mapping[str, int] | None = None,
 ) -> dict[str, tuple[Range, ...]]:
-    """The part of each range below the broker's minimum offset.
+    """The part of each range below the broker's minimum offset, or below the offset in `readable`
+    where its data begins.
 
     Under `GapPolicy.FAIL` any such part raises `DataLoss` naming all of them.
     """
+    data = readable or {}
+    begin = {key: max(ends[key].min_offset, data.get(key, 0)) for key in ranges if key in ends}
     gaps: dict[str, tuple[Range, ...]] = {
-        key: ((start, min(end, ends[key].min_offset)),)
+        key: ((start, min(end, begin[key])),)
         for key, (start, end) in ranges.items()
-        if key in ends and start < min(end, ends[key].min_offset)
+        if key in begin and start < min(end, begin[key])
     }
     if gaps and policy is GapPolicy.FAIL:
         lines = "".join(
             f"\n  - partition {key}: offsets [{gap[0][0]}, {gap[0][1]}) are gone, the broker holds "
-            f"data from {ends[key].min_offset}"
+            f"data from {begin[key]}"
             for key, gap in gaps.items()
         )
         first = next(iter(gaps))
@@ -67,7 +71,7 @@ def lost_starts(
             f"retention has removed data of topic {topic!r} before it was read:{lines}\n"
             f"set gap_policy='skip' to go on without it; the lost ranges are then recorded",
             start=gaps[first][0][0],
-            available=ends[first].min_offset,
+            available=begin[first],
         )
     return gaps
 

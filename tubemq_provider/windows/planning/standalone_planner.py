@@ -82,8 +82,7 @@ class StandalonePlanner(Protocol):
         """The plan; the same question may be answered differently later."""
 
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
-        """Raise `LogReplaced` unless the logs are those that the plan was made for; `again` asks
-        the brokers anew."""
+        """Raise `LogReplaced` unless the logs are the plan's; `again` asks the brokers anew."""
 
 
 class _Standalone:
@@ -203,7 +202,8 @@ class TimePlanner(_Standalone):
         ranges, joined = self._ranges(before, after, known, gone)
         here = {key: range_ for key, range_ in ranges.items() if key not in gone}
         check_reachable(topic, here, known)
-        gaps = lost_starts(topic, here, known, self.policies.gap_policy)
+        anchors, data = self._life.begin(here, known)
+        gaps = lost_starts(topic, here, known, self.policies.gap_policy, data)
         gaps |= {key: (ranges[key],) for key in gone if ranges[key][0] < ranges[key][1]}
         return WindowPlan.for_time(
             self.scope,
@@ -213,7 +213,7 @@ class TimePlanner(_Standalone):
             gaps=gaps,
             joined=joined,
             absent=tuple(key for key in ranges if key not in known),
-            before=self._life.taken(here, {}, known),
+            before=anchors,
         )
 
     def _scope_book(self) -> ScopeBook | None:
@@ -487,8 +487,8 @@ class ExplicitPlanner(_Standalone):
         ]:
             raise ConfigError(beyond, subject="offsets")
         check_reachable(self.scope.topic, ranges, known)
-        gaps = lost_starts(self.scope.topic, ranges, known, self.policies.gap_policy)
-        before = self._life.taken(ranges, {}, known)
+        before, data = self._life.begin(ranges, known)
+        gaps = lost_starts(self.scope.topic, ranges, known, self.policies.gap_policy, data)
         return WindowPlan.explicit(self.scope, ranges, gaps=gaps, before=before)
 
 

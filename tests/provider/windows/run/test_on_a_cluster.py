@@ -143,11 +143,18 @@ def test_a_broker_that_loses_records_and_reuses_offsets_costs_and_repeats_none(
     cluster.check(cluster.receipts)
 
 
-def test_retention_past_the_position_is_a_clear_error_or_a_recorded_gap(cluster: Cluster) -> None:
+BOTH_EXPIRE = pytest.mark.parametrize("expire", ["expire_to", "expire_data_to"])
+"""Retention takes data and index, or only data: a broker then passes over what it still lists."""
+
+
+@BOTH_EXPIRE
+def test_retention_past_the_position_is_a_clear_error_or_a_recorded_gap(
+    cluster: Cluster, expire: str
+) -> None:
     cluster.produce(16)
     cluster.run()
     cluster.produce(16)
-    cluster.server.broker(2).store(TOPIC, 0).expire_to(28 * 6)
+    getattr(cluster.server.broker(2).store(TOPIC, 0), expire)(28 * 6)
     with pytest.raises(DataLoss) as caught:
         cluster.run()
     for word in (TOPIC, "2:0", "2:1", "[112, 168)", "gap_policy='skip'"):
@@ -162,7 +169,31 @@ def test_retention_past_the_position_is_a_clear_error_or_a_recorded_gap(cluster:
     cluster.check(body for body in cluster.receipts if body not in gone)
 
 
-def test_retention_that_passes_a_planned_window_is_recorded_as_a_gap(cluster: Cluster) -> None:
+@BOTH_EXPIRE
+def test_a_first_window_over_records_that_are_gone_is_loss_unless_it_may_be(
+    cluster: Cluster, expire: str
+) -> None:
+    """Offsets where the group begins; a broker lists entries whose data is gone as the earliest."""
+    cluster.produce(24)
+    getattr(cluster.server.broker(1).store(TOPIC, 0), expire)(28 * 4)
+    if expire == "expire_data_to":
+        with pytest.raises(DataLoss, match=r"1:0: offsets \[0, 112\) are gone"):
+            cluster.run()
+    result = cluster.run(gap_policy="skip")
+    gaps = {"1:0": [[0, 112]], "1:1": [[0, 112]]} if expire == "expire_data_to" else {}
+    assert result.gaps == gaps
+    kept = [
+        body
+        for body, receipt in cluster.receipts.items()
+        if receipt.partition.key not in {"1:0", "1:1"} or receipt.offset >= 112
+    ]
+    cluster.check(kept)
+
+
+@BOTH_EXPIRE
+def test_retention_that_passes_a_planned_window_is_recorded_as_a_gap(
+    cluster: Cluster, expire: str
+) -> None:
     """Between plan and read, the reader meets the gap, with the real class for it."""
     cluster.produce(16)
     cluster.run()
@@ -174,7 +205,7 @@ def test_retention_that_passes_a_planned_window_is_recorded_as_a_gap(cluster: Cl
     )
     child.start()
     child.join(CHILD_TIMEOUT)
-    cluster.server.broker(2).store(TOPIC, 0).expire_to(28 * 12)
+    getattr(cluster.server.broker(2).store(TOPIC, 0), expire)(28 * 12)
     with pytest.raises(DataLoss, match="gap_policy='skip'"):
         cluster.run("second")
     result = cluster.run("second", gap_policy="skip")
