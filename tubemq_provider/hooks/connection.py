@@ -37,9 +37,13 @@ def _in_the_form(problem: str) -> str:
 def _http_url(value: object) -> object:
     if isinstance(value, str) and "@" in value:
         raise ValueError("credentials do not belong into a URL")
-    parts = urlsplit(value) if isinstance(value, str) else None
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{value!r} is not http://host:port")
+    text = value if isinstance(value, str) else ""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{errors.without_credentials(text)!r} is not http://host:port")
     return f"{parts.scheme}://{parts.netloc}"
 
 
