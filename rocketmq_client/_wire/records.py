@@ -108,7 +108,8 @@ class RecordColumns:
     unpacked_bytes: int = 0
     """What `scan` has unpacked for these."""
     cut: bool = False
-    """Whether `scan` left records of the answer out: it was asked for fewer, or had unpacked enough."""
+    """Whether `scan` left records of the answer out: it was to take fewer, or had unpacked enough.
+    """
 
     def __len__(self) -> int:
         return len(self.offsets)
