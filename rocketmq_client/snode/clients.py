@@ -19,7 +19,9 @@ from rocketmq_client._wire.commands import ANSWER, ONE_WAY, Command, encode_comm
 from rocketmq_client.model import Address, address_text
 from rocketmq_client.snode.access import Access, NotAdmitted
 from rocketmq_client.snode.frames import MOST_DIGITS, FrameCutter, Head, command_of, read_head
+from rocketmq_client.snode.limits import Limits
 from rocketmq_client.snode.lines import Line, Relayed
+from rocketmq_client.snode.listener import Seldom
 from rocketmq_client.snode.members import Member
 from rocketmq_client.snode.metrics import Metrics
 from rocketmq_client.snode.named import topic_in
@@ -28,6 +30,7 @@ from rocketmq_client.snode.routing import (
     LITE_PULL,
     PASSED_ON,
     PULL,
+    PULLS,
     broker_in,
     patience_of,
 )
@@ -41,6 +44,8 @@ __all__ = ["Client", "Shared"]
 
 _LOG = logging.getLogger(__name__)
 _HIGH_WATER_BYTES = 512 * 1024
+_INTRODUCTION_S = 10.0
+"""Where there are users, a client has so long to sign something."""
 
 
 @dataclass(slots=True)
@@ -53,6 +58,8 @@ class Shared:
     relay: Relay
     metrics: Metrics
     clients: set[Client]
+    limits: Limits
+    seldom: Seldom
     connected: int = 0
 
 
@@ -67,6 +74,11 @@ class Client(asyncio.Protocol):
         self.slot = shared.connected
         settings = shared.settings
         self._cutter = FrameCutter(settings.max_frame_bytes)
+        self.introduced = False
+        if shared.access.signs:
+            self._cutter.admits = shared.access.names_user
+        self.unfinished = self.queued = 0
+        self.unfinished_since = 0.0
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._held_by: set[object] = set()
@@ -74,7 +86,7 @@ class Client(asyncio.Protocol):
         self.peer: Address = ("", 0)
         self.requests = 0
         self.tasks: set[asyncio.Task[None]] = set()
-        self.heard_at = self._loop.time()
+        self.began = self.heard_at = self._loop.time()
         self.member = Member(
             shared.upstream,
             self._push,
@@ -92,6 +104,32 @@ class Client(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def cut_off(self, why: str) -> None:
+        """Cut the connection of a client that takes more than its share."""
+        self._shared.metrics.add("cut_off")
+        peer = address_text(self.peer)
+        self._shared.seldom.say(logging.INFO, "a client is cut off: %s", why, client=peer)
+        self.abandon()
+        self._forget()
+
+    def check(self, now: float) -> None:
+        """Cut off a client that is silent, does not finish a frame, or does not say who it is."""
+        settings = self._shared.settings
+        before = self.queued
+        self._weigh()
+        if self.queued < before:
+            self.heard_at = now  # it takes answers
+        stuck = self.unfinished and not self._held_by
+        introduction_s = min(_INTRODUCTION_S, settings.idle_ms / 1000)
+        if now - self.heard_at > settings.idle_ms / 1000 and not self.in_flight:
+            self.abandon()
+        elif stuck and now - self.unfinished_since > settings.frame_timeout_ms / 1000:
+            self.cut_off("its frame is not whole in time (frame_timeout_ms)")
+        elif (
+            self._shared.access.signs and not self.introduced and now - self.began > introduction_s
+        ):
+            self.cut_off("it has signed nothing")
+
     # -- what the event loop calls --------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -103,36 +141,46 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard_at = now = self._loop.time()
         try:
-            for raw in self._cutter.cut(data):
+            frames = self._cutter.cut(data)
+            if frames or not self.unfinished:
+                self.unfinished_since = now
+            self._shared.limits.hold_unfinished(self, self._cutter.pending)
+            for raw in frames:
                 self._take(raw, now)
             if self._cutter.failure is not None:
                 raise self._cutter.failure
         except errors.ProtocolViolation as error:
             self._shared.metrics.add("violations")
-            _LOG.info("a client is cut off: %s", error, extra={"client": address_text(self.peer)})
-            self.abandon()
+            self.cut_off(str(error))
         self._shared.upstream.turn.end()
 
     def pause_writing(self) -> None:
         self.hold(self)
 
     def resume_writing(self) -> None:
+        self._weigh()
         self.release(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._shared.clients.discard(self)
+        self._forget()
         self.member.abandon()
         for task in list(self.tasks):
             task.cancel()
         said = {"client": address_text(self.peer), "requests": self.requests}
-        _LOG.info("a client is gone", extra=said | ({"reason": str(exc)} if exc else {}))
+        if exc:
+            said["reason"] = str(exc)
+        if self.requests:
+            _LOG.info("a client is gone", extra=said)
+        else:
+            self._shared.seldom.say(logging.INFO, "a client that asked nothing is gone", **said)
 
     # -- what lines call ------------------------------------------------------------------------
 
     def answered(self, relayed: Relayed, code: int, frame: bytes) -> None:
         """An answer to pass on."""
         self._relayed -= 1
+        self.member.pulls -= relayed.code in PULLS
         now = self._loop.time()
         self._shared.metrics.answered(relayed.code, code, len(frame), now - relayed.began)
         if relayed.topic is not None:
@@ -143,6 +191,7 @@ class Client(asyncio.Protocol):
         """There is no answer to pass on: the node gives one."""
         asked = Command(relayed.code, relayed.opaque, {})
         self._relayed -= 1
+        self.member.pulls -= relayed.code in PULLS
         answer = unanswered(asked, error)
         frame = encode_command(answer)
         spent = self._loop.time() - relayed.began
@@ -158,6 +207,7 @@ class Client(asyncio.Protocol):
     def release(self, reason: object) -> None:
         """Read again, if nothing else is in the way."""
         self._held_by.discard(reason)
+        self.unfinished_since = self._loop.time()
         if not self._held_by and self._transport is not None:
             self._transport.resume_reading()
 
@@ -166,11 +216,23 @@ class Client(asyncio.Protocol):
         frames, self._out = self._out, []
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(frames))
+            self._weigh()
+
+    def _weigh(self) -> None:
+        """Tell the limits how much the client has not taken."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._shared.limits.hold_queued(self, self._transport.get_write_buffer_size())
+
+    def _forget(self) -> None:
+        """Count it no more, though its socket may take a moment to close."""
+        self._shared.limits.forget(self)
+        self._shared.clients.discard(self)
 
     # -- requests -------------------------------------------------------------------------------
 
     def _take(self, raw: bytes, now: float) -> None:
         if not self._shared.access.signs:
+            self.introduced = True
             head = read_head(raw)
             if head is not None and self._passed_on(head, raw, now):
                 return
@@ -183,6 +245,8 @@ class Client(asyncio.Protocol):
             self._count(command.code, len(raw))
             self._say(command, refusal_of(command, error), now)
             return
+        if not command.is_answer:
+            self.introduced, self._cutter.admits = True, None
         raw = encode_command(admitted._replace(binary=False))
         head = read_head(raw)
         if head is None or not self._passed_on(head, raw, now):
@@ -191,14 +255,18 @@ class Client(asyncio.Protocol):
     def _passed_on(self, head: Head, raw: bytes, now: float) -> bool:
         """Whether it could go on within the turn."""
         shared, code = self._shared, head.code
-        if code not in PASSED_ON or head.flag & ANSWER:
-            return False
         # A frame that grows too large for brokers would cost everybody the line.
         grown, settings = len(raw) + MOST_DIGITS, shared.settings
-        if self.in_flight >= settings.max_in_flight_per_client or grown > settings.max_frame_bytes:
+        is_full = self.in_flight >= settings.max_in_flight_per_client
+        if (
+            code not in PASSED_ON
+            or head.flag & ANSWER
+            or is_full
+            or grown > settings.max_frame_bytes
+        ):
             return False
         broker = broker_in(code, head.fields) or self._port_broker
-        line = self._line(broker, now) if type(broker) is str else None
+        line = self._line(broker, now, code) if type(broker) is str else None
         topic = topic_in(code, head.fields)
         if line is None or (shared.access.lists and not self._served(code, head.fields)):
             return False
@@ -213,19 +281,27 @@ class Client(asyncio.Protocol):
                     return False
                 head = again
         self._count(code, len(raw))
+        if code in PULLS and not shared.upstream.admits_pull(
+            line.name, self.member.pulls, len(shared.clients)
+        ):
+            asked = Command(code, head.opaque, {}, flag=head.flag)
+            self._say(asked, refusal(asked, 2, "too many pulls are under way to this broker"), now)
+            return True
         relayed = None
         if not head.flag & ONE_WAY:
             wait = patience_of(code, head.fields, shared.settings.upstream_timeout_ms) / 1000
             known = shared.metrics.moved(topic, "in", len(raw)) if type(topic) is str else None
             relayed = Relayed(self, code, head.opaque, known, now, now + wait)
             self._relayed += 1
+            self.member.pulls += code in PULLS
         line.relay(raw, head.at, head.to, self, relayed)
         return True
 
-    def _line(self, broker: str, now: float) -> Line | None:
+    def _line(self, broker: str, now: float, code: int) -> Line | None:
         bound = self.member.connection_to(broker)
         if bound is None:
-            return self._shared.upstream.ready_line(broker, self.slot, now)
+            upstream = self._shared.upstream
+            return upstream.ready_line(broker, self.slot, now, pulls=code in PULLS)
         return bound.line_to(self._shared.upstream.master(broker))
 
     def _served(self, code: int, fields: dict[str, Any]) -> bool:

@@ -19,6 +19,7 @@ __all__ = [
     "LITE_PULL",
     "PASSED_ON",
     "PULL",
+    "PULLS",
     "Target",
     "broker_in",
     "own_cluster_info",
@@ -48,7 +49,7 @@ _ANY_WILL_DO: Final = frozenset({38, 46})
 _ANY_OF_TOPIC: Final = frozenset({351})
 _SENDS: Final = frozenset({310, 320})
 _LOCKS: Final = frozenset({41, 42})
-_PULLS: Final = frozenset({PULL, LITE_PULL})
+PULLS: Final = frozenset({PULL, LITE_PULL})
 
 _MASTER: Final = "0"
 _MAY_WAIT: Final = 2
@@ -102,7 +103,7 @@ def _broker_named(request: Command) -> str | None:
 
 def patience_of(code: int, fields: Mapping[str, Any], usual_ms: int) -> int:
     """How long the answer may take, ms: a pull as long as the broker may hold it, and 10 s more."""
-    if code not in _PULLS:
+    if code not in PULLS:
         return usual_ms
     try:
         if int(fields.get("sysFlag", "0")) & _MAY_WAIT:
