@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -32,6 +33,7 @@ from rocketmq_client.snode.routing import (
     PULL,
     PULLS,
     broker_in,
+    may_wait,
     patience_of,
 )
 from rocketmq_client.snode.settings import SnodeSettings
@@ -44,6 +46,7 @@ __all__ = ["Client", "Shared"]
 
 _LOG = logging.getLogger(__name__)
 _HIGH_WATER_BYTES = 512 * 1024
+_PULLS_AHEAD = 4
 _INTRODUCTION_S = 10.0
 """Where there are users, a client has so long to sign something."""
 
@@ -83,6 +86,8 @@ class Client(asyncio.Protocol):
         self._out: list[bytes] = []
         self._held_by: set[object] = set()
         self._relayed = 0
+        self._parked: deque[tuple[Head, bytes]] = deque()
+        self._long_held = 0
         self.peer: Address = ("", 0)
         self.requests = 0
         self.tasks: set[asyncio.Task[None]] = set()
@@ -97,7 +102,7 @@ class Client(asyncio.Protocol):
     @property
     def in_flight(self) -> int:
         """Requests that are not answered."""
-        return len(self.tasks) + self._relayed
+        return len(self.tasks) + self._relayed + len(self._parked)
 
     def abandon(self) -> None:
         """Cut the connection."""
@@ -119,6 +124,9 @@ class Client(asyncio.Protocol):
         self._weigh()
         if self.queued < before:
             self.heard_at = now  # it takes answers
+        if not self.queued:
+            self._long_held += _PULLS_AHEAD
+            self._pull_on()
         stuck = self.unfinished and not self._held_by
         introduction_s = min(_INTRODUCTION_S, settings.idle_ms / 1000)
         if now - self.heard_at > settings.idle_ms / 1000 and not self.in_flight:
@@ -160,11 +168,14 @@ class Client(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._weigh()
         self.release(self)
+        self._pull_on()
+        self._shared.upstream.turn.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._forget()
         self.member.abandon()
+        self._parked.clear()
         for task in list(self.tasks):
             task.cancel()
         said = {"client": address_text(self.peer), "requests": self.requests}
@@ -181,22 +192,26 @@ class Client(asyncio.Protocol):
         """An answer to pass on."""
         self._relayed -= 1
         self.member.pulls -= relayed.code in PULLS
+        self.member.held -= relayed.may_wait
         now = self._loop.time()
         self._shared.metrics.answered(relayed.code, code, len(frame), now - relayed.began)
         if relayed.topic is not None:
             self._shared.metrics.moved(relayed.topic, "out", len(frame))
         self._write(frame)
+        self._pull_on()
 
     def unanswered(self, relayed: Relayed, error: RocketMQError) -> None:
         """There is no answer to pass on: the node gives one."""
         asked = Command(relayed.code, relayed.opaque, {})
         self._relayed -= 1
         self.member.pulls -= relayed.code in PULLS
+        self.member.held -= relayed.may_wait
         answer = unanswered(asked, error)
         frame = encode_command(answer)
         spent = self._loop.time() - relayed.began
         self._shared.metrics.answered(relayed.code, answer.code, len(frame), spent)
         self._write(frame)
+        self._pull_on()
 
     def hold(self, reason: object) -> None:
         """Read no more until `release`."""
@@ -234,9 +249,8 @@ class Client(asyncio.Protocol):
         if not self._shared.access.signs:
             self.introduced = True
             head = read_head(raw)
-            if head is not None and self._passed_on(head, raw, now):
-                return
-            self._take_command(command_of(raw), len(raw))
+            if head is None or not self._park(head, raw):
+                self._send_on(head, raw, now)
             return
         command = command_of(raw)
         try:
@@ -249,8 +263,33 @@ class Client(asyncio.Protocol):
             self.introduced, self._cutter.admits = True, None
         raw = encode_command(admitted._replace(binary=False))
         head = read_head(raw)
+        if head is None or not self._park(head, raw):
+            self._send_on(head, raw, now)
+
+    def _send_on(self, head: Head | None, raw: bytes, now: float) -> None:
         if head is None or not self._passed_on(head, raw, now):
-            self._take_command(admitted, len(raw))
+            self._take_command(command_of(raw), len(raw))
+
+    def _park(self, head: Head, raw: bytes) -> bool:
+        """Keep a pull back while answers to earlier ones are on their way: a client that takes
+        none must not make brokers send more. Pulls that brokers may hold soon count no more: a
+        client of many queues has many."""
+        if head.code not in PULLS or self._may_pull():
+            return False
+        if self.in_flight >= self._shared.settings.max_in_flight_per_client:
+            return False  # it is answered "busy"
+        self._parked.append((head, raw))
+        return True
+
+    def _may_pull(self) -> bool:
+        return self not in self._held_by and self.member.pulls - self._long_held < _PULLS_AHEAD
+
+    def _pull_on(self) -> None:
+        """Send pulls on that were kept back, as far as they may go."""
+        self._long_held = min(self._long_held, self.member.held)
+        while self._parked and self._may_pull():
+            head, raw = self._parked.popleft()
+            self._send_on(head, raw, self._loop.time())
 
     def _passed_on(self, head: Head, raw: bytes, now: float) -> bool:
         """Whether it could go on within the turn."""
@@ -291,9 +330,11 @@ class Client(asyncio.Protocol):
         if not head.flag & ONE_WAY:
             wait = patience_of(code, head.fields, shared.settings.upstream_timeout_ms) / 1000
             known = shared.metrics.moved(topic, "in", len(raw)) if type(topic) is str else None
-            relayed = Relayed(self, code, head.opaque, known, now, now + wait)
+            held = may_wait(code, head.fields)
+            relayed = Relayed(self, code, head.opaque, known, now, now + wait, held)
             self._relayed += 1
             self.member.pulls += code in PULLS
+            self.member.held += held
         line.relay(raw, head.at, head.to, self, relayed)
         return True
 
@@ -320,6 +361,7 @@ class Client(asyncio.Protocol):
             return
         self._count(request.code, size)
         if self.in_flight < self._shared.settings.max_in_flight_per_client:
+            self._count_pull(request.code, request.fields, 1)
             self._begin(self._answer(request))
         else:
             busy = refusal(request, 2, f"{self.in_flight} requests are unanswered")
@@ -332,10 +374,21 @@ class Client(asyncio.Protocol):
 
     async def _answer(self, request: Command) -> None:
         began = self._loop.time()
-        answer = await self._shared.relay.answer(request, self.member, self._port_broker, self.slot)
+        try:
+            answer = await self._shared.relay.answer(
+                request, self.member, self._port_broker, self.slot
+            )
+        finally:
+            self._count_pull(request.code, request.fields, -1)
         if answer is not None:
             self._say(request, answer, began)
-            self.flush()
+            self._pull_on()
+            self._shared.upstream.turn.end()
+
+    def _count_pull(self, code: int, fields: dict[str, str], more: int) -> None:
+        if code in PULLS:
+            self.member.pulls += more
+            self.member.held += more if may_wait(code, fields) else 0
 
     def _count(self, code: int, size: int) -> None:
         self.requests += 1

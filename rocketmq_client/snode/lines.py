@@ -50,6 +50,7 @@ class Relayed(NamedTuple):
     topic: str | None
     began: float
     deadline: float
+    may_wait: bool = False
 
 
 class Flushable(Protocol):
@@ -105,8 +106,8 @@ class Line(AsyncConnection):
         """Requests that are not answered."""
         return len(self._replies) + len(self._relayed)
 
-    def count_pulls(self, more: int) -> None:
-        """So many pulls more are under way, or fewer."""
+    def _count_pulls(self, more: int) -> None:
+        """So many relayed pulls more are under way, or fewer."""
         self.pulls += more
         self._load.pulls += more
 
@@ -115,7 +116,7 @@ class Line(AsyncConnection):
         serial = next(self._serials) & _SERIALS
         if relayed is not None:
             self._relayed[serial] = relayed
-            self.count_pulls(relayed.code in PULLS)
+            self._count_pulls(relayed.code in PULLS)
             self._soonest = min(self._soonest, relayed.deadline)
         if not self._writable.is_set():
             self._waiting.append(asker)
@@ -141,7 +142,7 @@ class Line(AsyncConnection):
         late = [serial for serial, one in self._relayed.items() if one.deadline <= now]
         for serial in late:
             one = self._relayed.pop(serial)
-            self.count_pulls(-(one.code in PULLS))
+            self._count_pulls(-(one.code in PULLS))
             self._judge(one.deadline)
             one.asker.unanswered(one, errors.RpcTimeout(f"{self.name} gave no answer in time"))
         left = self._relayed.values()
@@ -189,7 +190,7 @@ class Line(AsyncConnection):
         if found is not None:
             relayed = self._relayed.pop(found.opaque, None)
             if relayed is not None:
-                self.count_pulls(-(relayed.code in PULLS))
+                self._count_pulls(-(relayed.code in PULLS))
                 frame = renumbered(raw, found.at, found.to, relayed.opaque)
                 relayed.asker.answered(relayed, found.code, frame)
                 return
@@ -204,7 +205,7 @@ class Line(AsyncConnection):
     def _fail(self, failure: errors.RocketMQError, cause: BaseException | None = None) -> None:
         super()._fail(failure, cause)
         relayed, self._relayed = self._relayed, {}
-        self.count_pulls(-sum(one.code in PULLS for one in relayed.values()))
+        self._count_pulls(-sum(one.code in PULLS for one in relayed.values()))
         for one in relayed.values():
             one.asker.unanswered(one, failure)
         self._release()

@@ -134,13 +134,15 @@ class Relay:
         address = await self._upstream.address_of(broker)
         if request.code not in PULLS:
             return await self._ask_broker(request, member, broker, address, slot)
-        if not self._upstream.admits_pull(address_text(address), member.pulls, self.clients()):
+        others = member.pulls - 1  # the client has counted this one
+        if not self._upstream.admits_pull(address_text(address), others, self.clients()):
             raise errors.Busy(2, "too many pulls are under way to this broker")
-        member.pulls += 1
+        load = self._upstream.load_of(address_text(address))
+        load.pulls += 1
         try:
             return await self._ask_broker(request, member, broker, address, slot)
         finally:
-            member.pulls -= 1
+            load.pulls -= 1
 
     async def _ask_broker(
         self, request: Command, member: Member, broker: str, address: Address, slot: int

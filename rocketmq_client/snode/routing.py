@@ -22,6 +22,7 @@ __all__ = [
     "PULLS",
     "Target",
     "broker_in",
+    "may_wait",
     "own_cluster_info",
     "own_route",
     "patience_of",
@@ -103,15 +104,21 @@ def _broker_named(request: Command) -> str | None:
 
 def patience_of(code: int, fields: Mapping[str, Any], usual_ms: int) -> int:
     """How long the answer may take, ms: a pull as long as the broker may hold it, and 10 s more."""
-    if code not in PULLS:
+    if not may_wait(code, fields):
         return usual_ms
     try:
-        if int(fields.get("sysFlag", "0")) & _MAY_WAIT:
-            wait = int(fields.get("suspendTimeoutMillis", "0"))
-            return max(0, min(wait, 600_000)) + _BEYOND_WAIT_MS
+        wait = int(fields.get("suspendTimeoutMillis", "0"))
     except (ValueError, TypeError):
-        pass  # the broker says what is wrong with it
-    return usual_ms
+        return usual_ms  # the broker says what is wrong with it
+    return max(0, min(wait, 600_000)) + _BEYOND_WAIT_MS
+
+
+def may_wait(code: int, fields: Mapping[str, Any]) -> bool:
+    """Whether it is a pull that the broker may hold."""
+    try:
+        return code in PULLS and bool(int(fields.get("sysFlag", "0")) & _MAY_WAIT)
+    except (ValueError, TypeError):
+        return False
 
 
 def own_route(body: bytes, advertise: Address, ports: dict[str, int]) -> bytes:

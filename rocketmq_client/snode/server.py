@@ -37,6 +37,7 @@ __all__ = ["Snode"]
 _LOG = logging.getLogger(__name__)
 _STALE_S = 30.0
 _EXPIRY_STEP_S = 0.1
+_CHECK_STEP_S = 0.1
 _DRAIN_STEP_S = 0.02
 
 
@@ -258,12 +259,13 @@ class Snode:
         """Drop clients whose time is over, a little after it."""
         loop = asyncio.get_running_loop()
         shortest = min(self._settings.idle_ms, self._settings.frame_timeout_ms)
-        step_s = max(0.05, min(1.0, shortest / 10_000))
+        step_s = max(0.05, min(_CHECK_STEP_S, shortest / 10_000))
         while True:
             await asyncio.sleep(step_s)
             now = loop.time()
             for client in list(self._shared.clients):
                 client.check(now)
+            self._upstream.turn.end()
 
     def _entry(self) -> Command:
         fields = {"namespace": NAMESPACE, "key": self._settings.name}

@@ -106,8 +106,7 @@ class Upstream:
 
     def line(self, name: str, decoder: Any) -> Line:
         """A new line, before it is connected."""
-        load = self._loads.setdefault(name, Load())
-        line = Line(name, decoder, self.turn, load, self._ended)
+        line = Line(name, decoder, self.turn, self.load_of(name), self._ended)
         self._lines.add(line)
         return line
 
@@ -120,10 +119,14 @@ class Upstream:
     def admits_pull(self, name: str, mine: int, clients: int) -> bool:
         """Whether a client with `mine` pulls under way may have another one at the broker of this
         address. Half of them go to whoever asks, a quarter is shared out equally."""
-        load, most = self._loads.get(name), self._settings.max_pulls_per_broker
-        if load is None or load.pulls < (most + 1) // 2:
+        pulls, most = self.load_of(name).pulls, self._settings.max_pulls_per_broker
+        if pulls < (most + 1) // 2:
             return True
-        return mine < max(1, most // 4 // max(1, clients)) and load.pulls < most
+        return mine < max(1, most // 4 // max(1, clients)) and pulls < most
+
+    def load_of(self, name: str) -> Load:
+        """What is under way to the broker of this address."""
+        return self._loads.setdefault(name, Load())
 
     def ready_line(self, broker: str, slot: int, now: float, *, pulls: bool) -> Line | None:
         """An open line to a broker that is not overloaded; None if there is something to wait for
@@ -157,11 +160,11 @@ class Upstream:
         slot = self._pool_of(slot, pulls=pulls)
         line = cast("Line", await self._pools[slot].connection(address))
         self._ready[slot, address] = line
-        line.count_pulls(pulls)
+        line.pulls += pulls
         try:
             return await ask(line, request, timeout_ms, self.network.max_frame_bytes)
         finally:
-            line.count_pulls(-pulls)
+            line.pulls -= pulls
 
     async def ask_name_server(self, request: Command) -> Command:
         """The answer of the name server that answered last, or of the next one that does: one that
@@ -275,11 +278,11 @@ class BoundConnection:
             line = self.line
         assert line is not None
         pulls = request.code in PULLS
-        line.count_pulls(pulls)
+        line.pulls += pulls
         try:
             return await ask(line, request, timeout_ms, self._upstream.network.max_frame_bytes)
         finally:
-            line.count_pulls(-pulls)
+            line.pulls -= pulls
 
     async def _open(self, address: Address) -> None:
         upstream = self._upstream
