@@ -45,8 +45,11 @@ if TYPE_CHECKING:
 __all__ = ["Client", "Shared"]
 
 _LOG = logging.getLogger(__name__)
-_HIGH_WATER_BYTES = 512 * 1024
+_HIGH_WATER_BYTES = 128 * 1024
 _PULLS_AHEAD = 4
+"""Pulls under way of a client that takes its answers; one at first, one more with each answer."""
+_HELD_MORE = 4
+"""Pulls that brokers may hold and that count no more after each look at a client."""
 _INTRODUCTION_S = 10.0
 """Where there are users, a client has so long to sign something."""
 
@@ -88,6 +91,7 @@ class Client(asyncio.Protocol):
         self._relayed = 0
         self._parked: deque[tuple[Head, bytes]] = deque()
         self._long_held = 0
+        self._pulls_ahead = 1
         self.peer: Address = ("", 0)
         self.requests = 0
         self.tasks: set[asyncio.Task[None]] = set()
@@ -125,7 +129,7 @@ class Client(asyncio.Protocol):
         if self.queued < before:
             self.heard_at = now  # it takes answers
         if not self.queued:
-            self._long_held += _PULLS_AHEAD
+            self._long_held += _HELD_MORE
             self._pull_on()
         stuck = self.unfinished and not self._held_by
         introduction_s = min(_INTRODUCTION_S, settings.idle_ms / 1000)
@@ -198,6 +202,8 @@ class Client(asyncio.Protocol):
         if relayed.topic is not None:
             self._shared.metrics.moved(relayed.topic, "out", len(frame))
         self._write(frame)
+        if self not in self._held_by and self._pulls_ahead < _PULLS_AHEAD:
+            self._pulls_ahead += 1
         self._pull_on()
 
     def unanswered(self, relayed: Relayed, error: RocketMQError) -> None:
@@ -206,6 +212,7 @@ class Client(asyncio.Protocol):
         self._relayed -= 1
         self.member.pulls -= relayed.code in PULLS
         self.member.held -= relayed.may_wait
+        self._pulls_ahead = 1
         answer = unanswered(asked, error)
         frame = encode_command(answer)
         spent = self._loop.time() - relayed.began
@@ -282,7 +289,7 @@ class Client(asyncio.Protocol):
         return True
 
     def _may_pull(self) -> bool:
-        return self not in self._held_by and self.member.pulls - self._long_held < _PULLS_AHEAD
+        return self not in self._held_by and self.member.pulls - self._long_held < self._pulls_ahead
 
     def _pull_on(self) -> None:
         """Send pulls on that were kept back, as far as they may go."""
