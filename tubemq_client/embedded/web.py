@@ -33,6 +33,7 @@ __all__ = ["WebListener", "broker_app", "master_app"]
 
 _POLL_S = 0.01
 _START_POLLS = 500
+_MOST_BODY_BYTES = 1 << 20
 
 Reply = Callable[[Mapping[str, str]], tuple[str, str | None]]
 
@@ -61,7 +62,12 @@ def _app(
         values = dict(request.query_params)
         if request.method == "POST":
             # By hand: for this starlette asks for one more package.
-            values |= parse_qsl((await request.body()).decode(), keep_blank_values=True)
+            body_bytes = bytearray()
+            async for piece in request.stream():
+                body_bytes += piece
+                if len(body_bytes) > _MOST_BODY_BYTES:
+                    return Response("the request is too long\n", 413, media_type="text/plain")
+            values |= parse_qsl(body_bytes.decode("utf-8", "replace"), keep_blank_values=True)
         body, content_type = reply(values)
         # Real servers send no content type with JSON.
         headers = {"content-type": content_type} if content_type else None
