@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import deque
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -147,6 +149,7 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        _keep_little_unsent(transport.get_extra_info("socket"))
         self.peer = (transport.get_extra_info("peername") or self.peer)[:2]
         self._shared.clients.add(self)
 
@@ -420,3 +423,12 @@ class Client(asyncio.Protocol):
         if not self._out:
             self._shared.upstream.turn.touch(self)
         self._out.append(frame)
+
+
+def _keep_little_unsent(found: socket.socket | None) -> None:
+    """Leave in the kernel's buffer what the network can take soon, not the megabytes that it has
+    room for: a client that takes nothing is noticed the sooner."""
+    option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+    if found is not None and option is not None:
+        with suppress(OSError):
+            found.setsockopt(socket.IPPROTO_TCP, option, _HIGH_WATER_BYTES)
