@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["PackedBodies"]
 
+_MOST_RECORDS: Final = 1 << 18
+"""Of one pack. Empty records take four bytes, twenty times fewer when compressed: a small body must
+not fill the memory."""
+
 _OURS: Final = ("packed_index", "packed_time", "packed_attributes")
 
 
@@ -92,6 +96,8 @@ class _Unpacked:
         """Take one pack apart."""
         try:
             pack = parse_tdmsg(body)
+            if len(pack) > _MOST_RECORDS:
+                raise ValueError(f"a pack of {len(pack)} records; at most {_MOST_RECORDS} are read")
             held = list(pack)
             made = pack.create_time_ms
             time = None if made is None or made < 0 else datetime.fromtimestamp(made / 1000, UTC)
