@@ -117,6 +117,8 @@ class Client(asyncio.Protocol):
 
     def cut_off(self, why: str) -> None:
         """Cut the connection of a client that takes more than its share."""
+        if self._transport is None or self._transport.is_closing():
+            return
         self._shared.metrics.add("cut_off")
         peer = address_text(self.peer)
         self._shared.seldom.say(logging.INFO, "a client is cut off: %s", why, client=peer)
@@ -182,7 +184,6 @@ class Client(asyncio.Protocol):
         self._transport = None
         self._forget()
         self.member.abandon()
-        self._parked.clear()
         for task in list(self.tasks):
             task.cancel()
         said = {"client": address_text(self.peer), "requests": self.requests}
@@ -251,6 +252,8 @@ class Client(asyncio.Protocol):
     def _forget(self) -> None:
         """Count it no more, though its socket may take a moment to close."""
         self._shared.limits.forget(self)
+        self._cutter.end()
+        self._parked.clear()
         self._shared.clients.discard(self)
 
     # -- requests -------------------------------------------------------------------------------

@@ -93,6 +93,11 @@ class FrameCutter:
         self._judge_large()
         return found
 
+    def end(self) -> None:
+        """Let go of what has arrived; there will be no frames any more."""
+        self._buffer = bytearray()
+        self.failure = self.failure or errors.ProtocolViolation("the connection was cut off")
+
     @property
     def pending(self) -> int:
         """Bytes of the frame that is not whole."""

@@ -96,13 +96,15 @@ class _Unpacked:
         """Take one pack apart."""
         try:
             pack = parse_tdmsg(body)
-            if len(pack) > _MOST_RECORDS:
-                raise ValueError(f"a pack of {len(pack)} records; at most {_MOST_RECORDS} are read")
-            held = list(pack)
+            held = list(pack) if len(pack) <= _MOST_RECORDS else []
             made = pack.create_time_ms
             time = None if made is None or made < 0 else datetime.fromtimestamp(made / 1000, UTC)
         except (UnreadableTDMsg, ValueError, OverflowError, OSError) as error:
             self._bad.append(Bad(place, str(error).splitlines()[0]))
+            return
+        if len(pack) > _MOST_RECORDS:
+            reason = f"a pack of {len(pack)} records; at most {_MOST_RECORDS} are read"
+            self._bad.append(Bad(place, reason))
             return
         if not held:
             self._empty.append(place)
