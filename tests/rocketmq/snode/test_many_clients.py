@@ -18,6 +18,7 @@ from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client.model import address_text
 from rocketmq_client.snode import SnodeSettings
 from rocketmq_client.snode.frames import FrameCutter
+from tests.kit.certificates import make_certificates
 from tests.kit.ports import reserved_port
 from tests.rocketmq.snode.raw import FIRST, PULL, Raw, eventually, fill, heartbeat
 
@@ -232,3 +233,14 @@ def test_a_header_is_waited_for_up_to_a_small_frame() -> None:
 def test_limits_that_no_frame_fits_into_are_refused() -> None:
     with pytest.raises(errors.ConfigError, match=r"max_unfinished_bytes.*max_frame_bytes"):
         SnodeSettings((("ns", 9876),), max_unfinished_bytes=MIB)
+
+
+def test_connections_that_never_shake_hands_count_too(rocketmq, start, tmp_path) -> None:
+    server = make_certificates(tmp_path).server
+    node = start(max_clients=2, tls_cert_file=server.cert, tls_key_file=server.key)
+    with ExitStack() as stack:
+        silent = [stack.enter_context(Raw(node.address)) for _ in range(2)]
+        eventually(lambda: node.do(node.node._connections) == 2)
+        with Raw(node.address) as refused:
+            assert eventually(lambda: is_cut_off(refused))
+        assert not any(map(is_cut_off, silent))
