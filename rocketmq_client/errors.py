@@ -46,6 +46,7 @@ from tubemq_client.errors import (
     TubeMQError,
     UnknownTopic,
     require_extra,
+    shown_addresses,
 )
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "UnsupportedTopic",
     "for_code",
     "require_extra",
+    "shown_addresses",
 ]
 
 RocketMQError = TubeMQError

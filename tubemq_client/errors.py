@@ -100,7 +100,8 @@ __all__ = [
     "for_code",
     "from_text",
     "require_extra",
-    "without_userinfo",
+    "shown_addresses",
+    "without_credentials",
 ]
 
 
@@ -488,6 +489,21 @@ def require_extra(extra: str, error: ImportError) -> MissingExtraError:
     )
 
 
-def without_userinfo(address: str) -> str:
-    """An address for a message, without what stands before an ``@``: it may be a password."""
-    return f"…@{address.rpartition('@')[2]}" if "@" in address else address
+def without_credentials(addresses: str) -> str:
+    """One or several addresses for a message, without what may be a password or a token: all that
+    precedes the last ``@``, commas included, and all that follows a ``?`` or ``#``."""
+    _, at, rest = addresses.rpartition("@")
+    shown = re.split("[?#]", rest)[0]
+    cut = "" if shown == rest else f"{rest[len(shown)]}…"
+    return f"{'…@' if at else ''}{shown}{cut}"
+
+
+def shown_addresses(items: Sequence[str]) -> str:
+    """Items of a list of addresses for a message. A comma in a password makes two items of one
+    address: as soon as one has an ``@``, nothing before the last one is shown."""
+    text = ",".join(items)
+    return (
+        repr(without_credentials(text))
+        if "@" in text
+        else ", ".join(repr(without_credentials(item)) for item in items)
+    )

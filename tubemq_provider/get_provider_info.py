@@ -138,6 +138,24 @@ _CONN_FIELDS: dict[str, object] = {
         "description": "The masters' confModAuthToken; only changes over HTTP need it.",
         "schema": {"type": ["string", "null"], "format": "password"},
     },
+    "admin_ca_file": {
+        "label": "Authorities to trust for HTTPS (PEM)",
+        "description": "For an https:// address of a master. Default: those of the system.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "admin_cert_file": {
+        "label": "Client certificate for HTTPS (PEM)",
+        "schema": {"type": ["string", "null"]},
+    },
+    "admin_key_file": {
+        "label": "Its key (PEM)",
+        "description": "Default: it is in the file of the certificate.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "admin_key_password": {
+        "label": "Password of that key",
+        "schema": {"type": ["string", "null"], "format": "password"},
+    },
     "rpc_timeout_ms": {
         "label": "Request timeout (ms)",
         "schema": {
@@ -203,9 +221,7 @@ _ROCKETMQ_CONNECTION: dict[str, object] = {
         "placeholders": {"host": "ns1:9876;ns2:9876"},
     },
     "conn-fields": {
-        name: field
-        for name, field in _CONN_FIELDS.items()
-        if name not in {"admin_url", "admin_token"}
+        name: field for name, field in _CONN_FIELDS.items() if not name.startswith("admin_")
     }
     | {
         "security_token": {

@@ -10,7 +10,7 @@ Source: `docs/rocketmq-protocol/wire.md#signatures`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from rocketmq_client import errors
 from rocketmq_client._wire import codes
@@ -24,7 +24,7 @@ from rocketmq_client._wire.bodies import (
 )
 from rocketmq_client._wire.codec import Request
 from rocketmq_client._wire.signature import signed
-from tubemq_client._core.effects import Call, Now
+from tubemq_client._core.effects import Call, Now, Sleep
 
 if TYPE_CHECKING:
     from rocketmq_client._wire.codes import Method
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
 
 __all__ = ["Cluster"]
+
+_PAUSES_MS: Final = (200, 400, 800, 1_600)
+"""Before a broker that fails inside is asked again what it says of itself."""
 
 
 @dataclass(slots=True)
@@ -117,9 +120,18 @@ class Cluster:
         return parse_cluster_info(answer.body)
 
     def runtime_info(self, address: Address, broker: str) -> Conversation[RuntimeInfo]:
-        """What a broker says of itself now. In its first second it may fail: ask again. The name is
-        for a service node in between, which chooses brokers by it."""
-        answer = yield from self.call(address, codes.GET_BROKER_RUNTIME_INFO, {"bname": broker})
+        """What a broker says of itself now. In the first second after its start it fails (code 1,
+        `NoSuchElementException`), so it is asked again for 3 s. The name is for a service node in
+        between, which chooses brokers by it."""
+        method, fields = codes.GET_BROKER_RUNTIME_INFO, {"bname": broker}
+        for pause_ms in _PAUSES_MS:
+            try:
+                answer = yield from self.call(address, method, fields)
+                break
+            except errors.BrokerFailure:
+                yield Sleep(pause_ms)
+        else:
+            answer = yield from self.call(address, method, fields)
         info = parse_runtime_info(answer.body)
         if info.moves_minima:
             self._moving.add((address, broker))

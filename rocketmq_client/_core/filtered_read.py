@@ -124,7 +124,8 @@ class FilteredRead:
         """The records of an answer, or None where they are the work of retention."""
         queue = self._range.queue
         try:
-            columns = scan(answer.body, queue.topic, queue.queue_id)
+            asked = min(_MOST, self._range.end - self._at)
+            columns = scan(answer.body, queue.topic, queue.queue_id, asked)
         except errors.ProtocolViolation as error:
             self._lose((yield from self._refusals.stranger(address, self._at, answer, error)))
             return None

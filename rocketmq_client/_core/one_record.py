@@ -18,7 +18,7 @@ from rocketmq_client._core.pulling import PullAnswer, pull_request
 from rocketmq_client._core.read_policy import Patience
 from rocketmq_client._core.refusals import Refusals, Unexplained
 from rocketmq_client._wire import codes
-from rocketmq_client._wire.records import parse_records
+from rocketmq_client._wire.records import parse_record
 from rocketmq_client.model import QueueRange, RecordMark
 
 if TYPE_CHECKING:
@@ -76,17 +76,17 @@ def _record(
         yield from refusals.judge(address, offset, answer)
         return None
     try:
-        found = parse_records(answer.body)
-        if found:
-            _refuse_another(range_, found[0])
+        found = parse_record(answer.body, 0)[0] if answer.body else None
+        if found is not None:
+            _refuse_another(range_, found)
     except errors.ProtocolViolation as error:
         yield from refusals.stranger(address, offset, answer, error)
         return None
-    if not found:
+    if found is None:
         raise Unexplained("the broker found records and sent none")
-    if found[0].queue_offset > offset:
-        yield from refusals.hole(offset, answer, found[0].queue_offset)
-    return found[0] if found[0].queue_offset == offset else None
+    if found.queue_offset > offset:
+        yield from refusals.hole(offset, answer, found.queue_offset)
+    return found if found.queue_offset == offset else None
 
 
 def _refuse_another(range_: QueueRange, record: StoredRecord) -> None:

@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rocketmq_client import errors
 from rocketmq_client._wire import codes
-from rocketmq_client._wire.batches import decode_batch
+from rocketmq_client._wire.batches import MAX_INNER_RECORDS, decode_batch
 from rocketmq_client._wire.bodies import Subscription
-from rocketmq_client._wire.compression import decompress
+from rocketmq_client._wire.compression import COMPRESSED, decompress
 from rocketmq_client._wire.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from rocketmq_client._wire.records import INNER_BATCH, StoredRecord, offset_id, parse_records
+from rocketmq_client._wire.records import (
+    INNER_BATCH,
+    MAX_UNPACKED_BYTES,
+    StoredRecord,
+    offset_id,
+    parse_record,
+)
 from rocketmq_client.model import Message, PullResult, tag_names
 
 if TYPE_CHECKING:
@@ -120,15 +126,12 @@ def pull(
     )
     answer = PullAnswer.of((yield from cluster.ask(address, codes.PULL_MESSAGE, request)))
     wanted = _wanted_tags(subscription)
-    messages = tuple(
-        message
-        for message in messages_of(queue, answer.body)
-        if wanted is None or message.tags in wanted
-    )
+    found, rest_at = messages_of(queue, answer.body, count)
+    messages = tuple(message for message in found if wanted is None or message.tags in wanted)
     return PullResult(
         _status(answer, offset, empty=not messages),
         messages,
-        answer.next_offset,
+        answer.next_offset if rest_at is None else rest_at,
         answer.min_offset,
         answer.max_offset,
     )
@@ -177,13 +180,28 @@ def _status(
     return "nothing"
 
 
-def messages_of(queue: Queue, body: bytes) -> Iterator[Message]:
-    """The messages of an answer; those of an inner batch one by one."""
-    for record in parse_records(body):
+def messages_of(queue: Queue, body: bytes, count: int) -> tuple[list[Message], int | None]:
+    """The messages of an answer to a pull of `count` records; those of an inner batch one by one.
+
+    The rest is left out after `count` messages or `MAX_UNPACKED_BYTES` of unpacked bodies: a small
+    answer must not fill the memory. The second value is then the offset to go on at, else None.
+    Raises `errors.CorruptRecord` and `errors.ProtocolViolation`.
+    """
+    found: list[Message] = []
+    pos = unpacked = following = 0
+    while pos < len(body):
+        if len(found) >= count or unpacked >= MAX_UNPACKED_BYTES:
+            return found, following
+        record, pos = parse_record(body, pos)
+        plain = _plain(record, queue)
+        if record.sys_flag & COMPRESSED:
+            unpacked += len(plain)
         if record.sys_flag & INNER_BATCH:
-            yield from _inner_messages(queue, record)
+            found += _inner_messages(queue, record, plain)
         else:
-            yield message_of(queue, record, _plain(record, queue))
+            found.append(message_of(queue, record, plain))
+        following = found[-1].offset + 1 if found else record.queue_offset + 1
+    return found, None
 
 
 def _plain(record: StoredRecord, queue: Queue) -> bytes:
@@ -198,8 +216,8 @@ def _plain(record: StoredRecord, queue: Queue) -> bytes:
     )
 
 
-def _inner_messages(queue: Queue, record: StoredRecord) -> Iterator[Message]:
-    for place, element in enumerate(decode_batch(_plain(record, queue))):
+def _inner_messages(queue: Queue, record: StoredRecord, body: bytes) -> Iterator[Message]:
+    for place, element in enumerate(decode_batch(body, MAX_INNER_RECORDS)):
         inner = record._replace(
             queue_offset=record.queue_offset + place,
             flag=element.flag,

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rocketmq_client import errors
 
-__all__ = ["BatchElement", "decode_batch", "encode_batch"]
+__all__ = ["MAX_INNER_RECORDS", "BatchElement", "decode_batch", "encode_batch"]
+
+MAX_INNER_RECORDS: Final = 32_767
+"""Records of one inner batch at most: a broker's index counts them in 16 bits
+(`BatchConsumeQueue.java`)."""
 
 _HEAD = struct.Struct(">iiiii")
 
@@ -40,11 +44,14 @@ def _encode(element: BatchElement) -> bytes:
     return b"".join((head, body, len(properties).to_bytes(2, "big"), properties))
 
 
-def decode_batch(data: bytes) -> list[BatchElement]:
-    """The records of a batch. Raises `errors.ProtocolViolation` when sizes do not add up."""
+def decode_batch(data: bytes, most: int | None = None) -> list[BatchElement]:
+    """The records of a batch, of which there may be `most`. Raises `errors.ProtocolViolation` for
+    more, and when sizes do not add up."""
     found: list[BatchElement] = []
     pos = 0
     while pos < len(data):
+        if len(found) == most:
+            raise errors.ProtocolViolation(f"a batch has more than {most} records")
         if pos + _HEAD.size > len(data):
             raise errors.ProtocolViolation("a batch is cut short")
         size, _, _, flag, length = _HEAD.unpack_from(data, pos)

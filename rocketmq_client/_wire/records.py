@@ -108,7 +108,8 @@ class RecordColumns:
     unpacked_bytes: int = 0
     """What `scan` has unpacked for these."""
     cut: bool = False
-    """Whether `scan` left records of the answer out because it had unpacked enough."""
+    """Whether `scan` left records of the answer out: it was to take fewer, or had unpacked enough.
+    """
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -165,14 +166,12 @@ def scan(data: bytes, topic: str, queue_id: int, limit: int | None = None) -> Re
     short = bytes((len(name),)) + name if len(name) < 256 else b""
     pos, end, left = 0, len(data), -1 if limit is None else limit
     try:
-        while pos < end and left != 0:
-            if columns.unpacked_bytes >= MAX_UNPACKED_BYTES:
-                columns.cut = True
-                break
+        while pos < end and left != 0 and columns.unpacked_bytes < MAX_UNPACKED_BYTES:
             pos = _scan_one(data, pos, columns, short, queue_id, topic)
             left -= 1
     except struct.error as error:
         raise errors.ProtocolViolation(f"a record is cut short: {error}") from error
+    columns.cut = pos < end
     return columns
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr
 
+from rocketmq_client import errors
 from rocketmq_client.model import Address, ClientSettings, Credentials, ProducerSettings
 from tubemq_client.config.base import CommonOptions
 from tubemq_client.config.security import Tls
@@ -20,7 +21,7 @@ from tubemq_client.config.security import Tls
 __all__ = ["AuthConfig", "ClientConfig", "NameServers", "ProducerConfig", "parse_server"]
 
 _DEFAULT_PORT = 9876
-_SERVER = re.compile(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:;,\s\[\]]+))(?::(\d{1,5}))?")
+_SERVER = re.compile(r"(?:\[([0-9a-fA-F:.%\w]+)\]|([^:;,\s\[\]@/?#]+))(?::(\d{1,5}))?")
 _MIB = 2**20
 
 
@@ -31,9 +32,9 @@ def _servers(value: object) -> object:
     if not isinstance(value, list | tuple):
         raise ValueError("give 'host:port[;host:port…]'")  # noqa: TRY004 - pydantic wants it
     found = [parse_server(item) for item in value]
-    wrong = [repr(item) for item, server in zip(value, found, strict=True) if server is None]
+    wrong = [item for item, server in zip(value, found, strict=True) if server is None]
     if wrong:
-        raise ValueError(f"{', '.join(wrong)}: not host:port")
+        raise ValueError(f"{errors.shown_addresses(wrong)}: not host:port")
     return tuple(found)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from rocketmq_client import errors
-from rocketmq_client._wire.commands import Command
+from rocketmq_client._wire.commands import Command, decode_command
 from rocketmq_client._wire.signature import is_signed_by, signed
 from rocketmq_client.model import Credentials
 from rocketmq_client.snode.named import groups_in, named_in_body, origin_in, topic_in
@@ -72,6 +72,14 @@ class Access:
         for group in groups:
             if group and self._groups and group not in self._groups:
                 raise NotAdmitted(f"group {group!r} is not served here")
+
+    def names_user(self, header: bytes) -> bool:
+        """Whether a header, with its mark and length, names a user; nothing is verified."""
+        try:
+            key = decode_command(header).fields.get("AccessKey", "")
+        except errors.ProtocolViolation:
+            return False
+        return key in self._users
 
     def admit(self, request: Command) -> Command:
         """The request as brokers are to see it. Raises `NotAdmitted` for one that none of

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+from collections import deque
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +22,9 @@ from rocketmq_client._wire.commands import ANSWER, ONE_WAY, Command, encode_comm
 from rocketmq_client.model import Address, address_text
 from rocketmq_client.snode.access import Access, NotAdmitted
 from rocketmq_client.snode.frames import MOST_DIGITS, FrameCutter, Head, command_of, read_head
+from rocketmq_client.snode.limits import Limits
 from rocketmq_client.snode.lines import Line, Relayed
+from rocketmq_client.snode.listener import Seldom
 from rocketmq_client.snode.members import Member
 from rocketmq_client.snode.metrics import Metrics
 from rocketmq_client.snode.named import topic_in
@@ -28,7 +33,9 @@ from rocketmq_client.snode.routing import (
     LITE_PULL,
     PASSED_ON,
     PULL,
+    PULLS,
     broker_in,
+    may_wait,
     patience_of,
 )
 from rocketmq_client.snode.settings import SnodeSettings
@@ -40,7 +47,13 @@ if TYPE_CHECKING:
 __all__ = ["Client", "Shared"]
 
 _LOG = logging.getLogger(__name__)
-_HIGH_WATER_BYTES = 512 * 1024
+_HIGH_WATER_BYTES = 128 * 1024
+_PULLS_AHEAD = 4
+"""Pulls under way of a client that takes its answers; one at first, one more with each answer."""
+_HELD_MORE = 4
+"""Pulls that brokers may hold and that count no more after each look at a client."""
+_INTRODUCTION_S = 10.0
+"""Where there are users, a client has so long to sign something."""
 
 
 @dataclass(slots=True)
@@ -53,6 +66,8 @@ class Shared:
     relay: Relay
     metrics: Metrics
     clients: set[Client]
+    limits: Limits
+    seldom: Seldom
     connected: int = 0
 
 
@@ -67,14 +82,22 @@ class Client(asyncio.Protocol):
         self.slot = shared.connected
         settings = shared.settings
         self._cutter = FrameCutter(settings.max_frame_bytes)
+        self.introduced = False
+        if shared.access.signs:
+            self._cutter.admits = shared.access.names_user
+        self.unfinished = self.queued = 0
+        self.unfinished_since = 0.0
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._held_by: set[object] = set()
         self._relayed = 0
+        self._parked: deque[tuple[Head, bytes]] = deque()
+        self._long_held = 0
+        self._pulls_ahead = 1
         self.peer: Address = ("", 0)
         self.requests = 0
         self.tasks: set[asyncio.Task[None]] = set()
-        self.heard_at = self._loop.time()
+        self.began = self.heard_at = self._loop.time()
         self.member = Member(
             shared.upstream,
             self._push,
@@ -85,69 +108,121 @@ class Client(asyncio.Protocol):
     @property
     def in_flight(self) -> int:
         """Requests that are not answered."""
-        return len(self.tasks) + self._relayed
+        return len(self.tasks) + self._relayed + len(self._parked)
 
     def abandon(self) -> None:
         """Cut the connection."""
         if self._transport is not None:
             self._transport.abort()
 
+    def cut_off(self, why: str) -> None:
+        """Cut the connection of a client that takes more than its share."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._shared.metrics.add("cut_off")
+        peer = address_text(self.peer)
+        self._shared.seldom.say(logging.INFO, "a client is cut off: %s", why, client=peer)
+        self.abandon()
+        self._forget()
+
+    def check(self, now: float) -> None:
+        """Cut off a client that is silent, does not finish a frame, or does not say who it is."""
+        settings = self._shared.settings
+        before = self.queued
+        self._weigh()
+        if self.queued < before:
+            self.heard_at = now  # it takes answers
+        if not self.queued:
+            self._long_held += _HELD_MORE
+            self._pull_on()
+        stuck = self.unfinished and not self._held_by
+        introduction_s = min(_INTRODUCTION_S, settings.idle_ms / 1000)
+        if now - self.heard_at > settings.idle_ms / 1000 and not self.in_flight:
+            self.abandon()
+        elif stuck and now - self.unfinished_since > settings.frame_timeout_ms / 1000:
+            self.cut_off("its frame is not whole in time (frame_timeout_ms)")
+        elif (
+            self._shared.access.signs and not self.introduced and now - self.began > introduction_s
+        ):
+            self.cut_off("it has signed nothing")
+
     # -- what the event loop calls --------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        _keep_little_unsent(transport.get_extra_info("socket"))
         self.peer = (transport.get_extra_info("peername") or self.peer)[:2]
         self._shared.clients.add(self)
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = now = self._loop.time()
         try:
-            for raw in self._cutter.cut(data):
+            frames = self._cutter.cut(data)
+            if frames or not self.unfinished:
+                self.unfinished_since = now
+            self._shared.limits.hold_unfinished(self, self._cutter.pending)
+            for raw in frames:
                 self._take(raw, now)
             if self._cutter.failure is not None:
                 raise self._cutter.failure
         except errors.ProtocolViolation as error:
             self._shared.metrics.add("violations")
-            _LOG.info("a client is cut off: %s", error, extra={"client": address_text(self.peer)})
-            self.abandon()
+            self.cut_off(str(error))
         self._shared.upstream.turn.end()
 
     def pause_writing(self) -> None:
         self.hold(self)
 
     def resume_writing(self) -> None:
+        self._weigh()
         self.release(self)
+        self._pull_on()
+        self._shared.upstream.turn.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._shared.clients.discard(self)
+        self._forget()
         self.member.abandon()
         for task in list(self.tasks):
             task.cancel()
         said = {"client": address_text(self.peer), "requests": self.requests}
-        _LOG.info("a client is gone", extra=said | ({"reason": str(exc)} if exc else {}))
+        if exc:
+            said["reason"] = str(exc)
+        if self.requests:
+            _LOG.info("a client is gone", extra=said)
+        else:
+            self._shared.seldom.say(logging.INFO, "a client that asked nothing is gone", **said)
 
     # -- what lines call ------------------------------------------------------------------------
 
     def answered(self, relayed: Relayed, code: int, frame: bytes) -> None:
         """An answer to pass on."""
         self._relayed -= 1
+        self.member.pulls -= relayed.code in PULLS
+        self.member.held -= relayed.may_wait
         now = self._loop.time()
         self._shared.metrics.answered(relayed.code, code, len(frame), now - relayed.began)
         if relayed.topic is not None:
             self._shared.metrics.moved(relayed.topic, "out", len(frame))
         self._write(frame)
+        if self not in self._held_by and self._pulls_ahead < _PULLS_AHEAD:
+            self._pulls_ahead += 1
+        self._pull_on()
 
     def unanswered(self, relayed: Relayed, error: RocketMQError) -> None:
         """There is no answer to pass on: the node gives one."""
         asked = Command(relayed.code, relayed.opaque, {})
         self._relayed -= 1
+        self.member.pulls -= relayed.code in PULLS
+        self.member.held -= relayed.may_wait
+        self._pulls_ahead = 1
         answer = unanswered(asked, error)
         frame = encode_command(answer)
         spent = self._loop.time() - relayed.began
         self._shared.metrics.answered(relayed.code, answer.code, len(frame), spent)
         self._write(frame)
+        self._pull_on()
 
     def hold(self, reason: object) -> None:
         """Read no more until `release`."""
@@ -158,6 +233,7 @@ class Client(asyncio.Protocol):
     def release(self, reason: object) -> None:
         """Read again, if nothing else is in the way."""
         self._held_by.discard(reason)
+        self.unfinished_since = self._loop.time()
         if not self._held_by and self._transport is not None:
             self._transport.resume_reading()
 
@@ -166,15 +242,28 @@ class Client(asyncio.Protocol):
         frames, self._out = self._out, []
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(frames))
+            self._weigh()
+
+    def _weigh(self) -> None:
+        """Tell the limits how much the client has not taken."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._shared.limits.hold_queued(self, self._transport.get_write_buffer_size())
+
+    def _forget(self) -> None:
+        """Count it no more, though its socket may take a moment to close."""
+        self._shared.limits.forget(self)
+        self._cutter.end()
+        self._parked.clear()
+        self._shared.clients.discard(self)
 
     # -- requests -------------------------------------------------------------------------------
 
     def _take(self, raw: bytes, now: float) -> None:
         if not self._shared.access.signs:
+            self.introduced = True
             head = read_head(raw)
-            if head is not None and self._passed_on(head, raw, now):
-                return
-            self._take_command(command_of(raw), len(raw))
+            if head is None or not self._park(head, raw):
+                self._send_on(head, raw, now)
             return
         command = command_of(raw)
         try:
@@ -183,22 +272,53 @@ class Client(asyncio.Protocol):
             self._count(command.code, len(raw))
             self._say(command, refusal_of(command, error), now)
             return
+        if not command.is_answer:
+            self.introduced, self._cutter.admits = True, None
         raw = encode_command(admitted._replace(binary=False))
         head = read_head(raw)
+        if head is None or not self._park(head, raw):
+            self._send_on(head, raw, now)
+
+    def _send_on(self, head: Head | None, raw: bytes, now: float) -> None:
         if head is None or not self._passed_on(head, raw, now):
-            self._take_command(admitted, len(raw))
+            self._take_command(command_of(raw), len(raw))
+
+    def _park(self, head: Head, raw: bytes) -> bool:
+        """Keep a pull back while answers to earlier ones are on their way: a client that takes
+        none must not make brokers send more. Pulls that brokers may hold soon count no more: a
+        client of many queues has many."""
+        if head.code not in PULLS or self._may_pull():
+            return False
+        if self.in_flight >= self._shared.settings.max_in_flight_per_client:
+            return False  # it is answered "busy"
+        self._parked.append((head, raw))
+        return True
+
+    def _may_pull(self) -> bool:
+        return self not in self._held_by and self.member.pulls - self._long_held < self._pulls_ahead
+
+    def _pull_on(self) -> None:
+        """Send pulls on that were kept back, as far as they may go."""
+        self._long_held = min(self._long_held, self.member.held)
+        while self._parked and self._may_pull():
+            head, raw = self._parked.popleft()
+            self._send_on(head, raw, self._loop.time())
 
     def _passed_on(self, head: Head, raw: bytes, now: float) -> bool:
         """Whether it could go on within the turn."""
         shared, code = self._shared, head.code
-        if code not in PASSED_ON or head.flag & ANSWER:
-            return False
         # A frame that grows too large for brokers would cost everybody the line.
         grown, settings = len(raw) + MOST_DIGITS, shared.settings
-        if self.in_flight >= settings.max_in_flight_per_client or grown > settings.max_frame_bytes:
+        is_full = self.in_flight >= settings.max_in_flight_per_client
+        if (
+            code not in PASSED_ON
+            or head.flag & ANSWER
+            or is_full
+            or grown > settings.max_frame_bytes
+        ):
             return False
         broker = broker_in(code, head.fields) or self._port_broker
-        line = self._line(broker, now) if type(broker) is str else None
+        line = self._line(broker, now, code) if type(broker) is str else None
         topic = topic_in(code, head.fields)
         if line is None or (shared.access.lists and not self._served(code, head.fields)):
             return False
@@ -213,19 +333,29 @@ class Client(asyncio.Protocol):
                     return False
                 head = again
         self._count(code, len(raw))
+        if code in PULLS and not shared.upstream.admits_pull(
+            line.name, self.member.pulls, len(shared.clients)
+        ):
+            asked = Command(code, head.opaque, {}, flag=head.flag)
+            self._say(asked, refusal(asked, 2, "too many pulls are under way to this broker"), now)
+            return True
         relayed = None
         if not head.flag & ONE_WAY:
             wait = patience_of(code, head.fields, shared.settings.upstream_timeout_ms) / 1000
             known = shared.metrics.moved(topic, "in", len(raw)) if type(topic) is str else None
-            relayed = Relayed(self, code, head.opaque, known, now, now + wait)
+            held = may_wait(code, head.fields)
+            relayed = Relayed(self, code, head.opaque, known, now, now + wait, held)
             self._relayed += 1
+            self.member.pulls += code in PULLS
+            self.member.held += held
         line.relay(raw, head.at, head.to, self, relayed)
         return True
 
-    def _line(self, broker: str, now: float) -> Line | None:
+    def _line(self, broker: str, now: float, code: int) -> Line | None:
         bound = self.member.connection_to(broker)
         if bound is None:
-            return self._shared.upstream.ready_line(broker, self.slot, now)
+            upstream = self._shared.upstream
+            return upstream.ready_line(broker, self.slot, now, pulls=code in PULLS)
         return bound.line_to(self._shared.upstream.master(broker))
 
     def _served(self, code: int, fields: dict[str, Any]) -> bool:
@@ -244,6 +374,7 @@ class Client(asyncio.Protocol):
             return
         self._count(request.code, size)
         if self.in_flight < self._shared.settings.max_in_flight_per_client:
+            self._count_pull(request.code, request.fields, 1)
             self._begin(self._answer(request))
         else:
             busy = refusal(request, 2, f"{self.in_flight} requests are unanswered")
@@ -256,10 +387,21 @@ class Client(asyncio.Protocol):
 
     async def _answer(self, request: Command) -> None:
         began = self._loop.time()
-        answer = await self._shared.relay.answer(request, self.member, self._port_broker, self.slot)
+        try:
+            answer = await self._shared.relay.answer(
+                request, self.member, self._port_broker, self.slot
+            )
+        finally:
+            self._count_pull(request.code, request.fields, -1)
         if answer is not None:
             self._say(request, answer, began)
-            self.flush()
+            self._pull_on()
+            self._shared.upstream.turn.end()
+
+    def _count_pull(self, code: int, fields: dict[str, str], more: int) -> None:
+        if code in PULLS:
+            self.member.pulls += more
+            self.member.held += more if may_wait(code, fields) else 0
 
     def _count(self, code: int, size: int) -> None:
         self.requests += 1
@@ -284,3 +426,12 @@ class Client(asyncio.Protocol):
         if not self._out:
             self._shared.upstream.turn.touch(self)
         self._out.append(frame)
+
+
+def _keep_little_unsent(found: socket.socket | None) -> None:
+    """Leave in the kernel's buffer what the network can take soon, not the megabytes that it has
+    room for: a client that takes nothing is noticed the sooner."""
+    option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+    if found is not None and option is not None:
+        with suppress(OSError):
+            found.setsockopt(socket.IPPROTO_TCP, option, _HIGH_WATER_BYTES)

@@ -12,6 +12,7 @@ import asyncio
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -28,6 +29,8 @@ from rocketmq_client.snode.settings import SnodeSettings
 
 __all__ = ["main"]
 
+_DESCRIPTORS = 65_536
+"""What the process asks for, as far as it may: clients and members' connections need one each."""
 
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every record has; the rest is what the node says of this one."""
@@ -83,6 +86,10 @@ def _list(name_servers: str) -> int:
 
 
 async def _serve(settings: SnodeSettings) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
 

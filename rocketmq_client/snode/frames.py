@@ -9,6 +9,7 @@ headers among it) is left to `rocketmq_client._wire.commands`, which writes head
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from json import JSONDecoder
 from json.scanner import make_scanner
 from typing import Any, Final, NamedTuple
@@ -19,6 +20,7 @@ from rocketmq_client._wire.framing import Reply
 
 __all__ = [
     "MOST_DIGITS",
+    "SMALL_FRAME_BYTES",
     "Answer",
     "FrameCutter",
     "Head",
@@ -27,6 +29,9 @@ __all__ = [
     "read_head",
     "renumbered",
 ]
+
+SMALL_FRAME_BYTES: Final = 64 * 1024
+"""Larger frames are not taken of everybody where there are users."""
 
 MOST_DIGITS: Final = 10
 """Of a number: a frame grows by less when it gets another one."""
@@ -42,12 +47,16 @@ _DISGUISE: Final = re.compile(rb"\\u(?!00[01])")
 
 class FrameCutter:
     """Cuts a stream into whole frames, their lengths included. It holds at most one unfinished
-    frame of `max_frame_bytes`, and one chunk. A broken stream stays broken."""
+    frame of `max_frame_bytes`, and one chunk. A broken stream stays broken.
 
-    __slots__ = ("_buffer", "_max_frame_bytes", "_wanted", "failure")
+    While `admits` is set, a frame over `SMALL_FRAME_BYTES` is waited for only if `admits` says so
+    of its mark and header."""
+
+    __slots__ = ("_buffer", "_max_frame_bytes", "_wanted", "admits", "failure")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self.admits: Callable[[bytes], bool] | None = None
         self._buffer = bytearray()
         self._wanted = 0
         self.failure: errors.ProtocolViolation | None = None
@@ -59,6 +68,7 @@ class FrameCutter:
         if self._buffer:
             self._buffer += data
             if len(self._buffer) < self._wanted:
+                self._judge_large()
                 return []
             data = bytes(self._buffer)
             self._buffer.clear()
@@ -80,7 +90,30 @@ class FrameCutter:
         else:
             self._wanted = 4
         self._buffer += data[pos:]
+        self._judge_large()
         return found
+
+    def end(self) -> None:
+        """Let go of what has arrived; there will be no frames any more."""
+        self._buffer = bytearray()
+        self.failure = self.failure or errors.ProtocolViolation("the connection was cut off")
+
+    @property
+    def pending(self) -> int:
+        """Bytes of the frame that is not whole."""
+        return len(self._buffer)
+
+    def _judge_large(self) -> None:
+        if self.admits is None or self._wanted <= SMALL_FRAME_BYTES or len(self._buffer) < 8:
+            return
+        stop = 8 + int.from_bytes(self._buffer[5:8], "big")
+        if stop > len(self._buffer) and len(self._buffer) <= SMALL_FRAME_BYTES:
+            return  # the header is not whole
+        if stop > len(self._buffer) or not self.admits(bytes(self._buffer[4:stop])):
+            self._buffer.clear()
+            self.failure = errors.ProtocolViolation(
+                f"a frame of {self._wanted} bytes before a request that a user has signed"
+            )
 
     # What a connection of `tubemq_client._io` asks of a decoder; `lines` reads frames itself.
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from rocketmq_client import errors
 from rocketmq_client._wire.commands import Command
 from rocketmq_client.snode.frames import FrameCutter, command_of, read_answer, renumbered
+from rocketmq_client.snode.routing import PULLS
 from tubemq_client._io.asyncio_connection import AsyncConnection
 
-__all__ = ["LINES", "Line", "Relayed", "Turn"]
+__all__ = ["LINES", "Line", "Load", "Relayed", "Turn"]
 
 _SERIALS: Final = 0x7FFFFFFF
 _HIGH_WATER_BYTES: Final = 1 << 20
@@ -48,6 +50,7 @@ class Relayed(NamedTuple):
     topic: str | None
     began: float
     deadline: float
+    may_wait: bool = False
 
 
 class Flushable(Protocol):
@@ -73,13 +76,23 @@ class Turn:
             self._touched.pop().flush()
 
 
+@dataclass(slots=True)
+class Load:
+    """What is under way to one broker over all lines."""
+
+    pulls: int = 0
+
+
 class Line(AsyncConnection):
     """Frames over one transport, in both ways. `on_request` is given what the server asks, and
     `on_end` the line itself when it is gone."""
 
-    def __init__(self, name: str, decoder: Any, turn: Turn, on_end: Callable[[Line], None]) -> None:
+    def __init__(
+        self, name: str, decoder: Any, turn: Turn, load: Load, on_end: Callable[[Line], None]
+    ) -> None:
         super().__init__(name, decoder)
-        self.turn, self._on_end = turn, on_end
+        self.turn, self._load, self._on_end = turn, load, on_end
+        self.pulls = 0
         self.on_request: Callable[[Command], None] | None = None
         self._cutter = cast("FrameCutter", decoder)
         self._relayed: dict[int, Relayed] = {}
@@ -93,15 +106,17 @@ class Line(AsyncConnection):
         """Requests that are not answered."""
         return len(self._replies) + len(self._relayed)
 
-    def waiting(self, *codes: int) -> int:
-        """Relayed requests of these types that are not answered."""
-        return sum(one.code in codes for one in self._relayed.values())
+    def _count_pulls(self, more: int) -> None:
+        """So many relayed pulls more are under way, or fewer."""
+        self.pulls += more
+        self._load.pulls += more
 
     def relay(self, raw: bytes, at: int, to: int, asker: Asker, relayed: Relayed | None) -> None:
         """Pass a request of `asker` on with the turn; None for a one-way request."""
         serial = next(self._serials) & _SERIALS
         if relayed is not None:
             self._relayed[serial] = relayed
+            self._count_pulls(relayed.code in PULLS)
             self._soonest = min(self._soonest, relayed.deadline)
         if not self._writable.is_set():
             self._waiting.append(asker)
@@ -127,6 +142,7 @@ class Line(AsyncConnection):
         late = [serial for serial, one in self._relayed.items() if one.deadline <= now]
         for serial in late:
             one = self._relayed.pop(serial)
+            self._count_pulls(-(one.code in PULLS))
             self._judge(one.deadline)
             one.asker.unanswered(one, errors.RpcTimeout(f"{self.name} gave no answer in time"))
         left = self._relayed.values()
@@ -174,6 +190,7 @@ class Line(AsyncConnection):
         if found is not None:
             relayed = self._relayed.pop(found.opaque, None)
             if relayed is not None:
+                self._count_pulls(-(relayed.code in PULLS))
                 frame = renumbered(raw, found.at, found.to, relayed.opaque)
                 relayed.asker.answered(relayed, found.code, frame)
                 return
@@ -188,6 +205,7 @@ class Line(AsyncConnection):
     def _fail(self, failure: errors.RocketMQError, cause: BaseException | None = None) -> None:
         super()._fail(failure, cause)
         relayed, self._relayed = self._relayed, {}
+        self._count_pulls(-sum(one.code in PULLS for one in relayed.values()))
         for one in relayed.values():
             one.asker.unanswered(one, failure)
         self._release()

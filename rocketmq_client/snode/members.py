@@ -37,6 +37,9 @@ class Member:
         self._push = push
         self._timeout_ms = timeout_ms
         self._retry_s = retry_ms / 1000
+        self.pulls = 0
+        """Pulls under way; `held`: those of them that brokers may hold."""
+        self.held = 0
         self._bound: dict[str, BoundConnection] = {}
         self._asked: dict[int, tuple[BoundConnection, int]] = {}
         self._numbers = itertools.count(1)

@@ -11,10 +11,14 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from rocketmq_client.model import Address
+from rocketmq_client.snode.listener import Listener
+
 __all__ = ["Metrics", "serve_http"]
 
 _LINE_BYTES = 4_096
 _PATIENCE_S = 5.0
+_MOST_READERS = 32
 _BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 30.0)
 _MOST_TOPICS = 1_000
 _OTHER = "(other)"
@@ -136,11 +140,15 @@ def _escaped(text: str) -> str:
 
 
 async def serve_http(
-    host: str, port: int, pages: Mapping[str, Callable[[], tuple[int, str]]]
-) -> asyncio.Server:
-    """Listen; `pages` gives status and text by path."""
+    address: Address, pages: Mapping[str, Callable[[], tuple[int, str]]]
+) -> Listener:
+    """Listen; `pages` gives status and text by path. A descriptor is kept for a page, so that it
+    can be read while clients have all others. Raises `OSError`."""
+    reading = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal reading
+        reading += 1
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 words = (await reader.readline()).split()
@@ -157,6 +165,13 @@ async def serve_http(
         except (OSError, TimeoutError, ValueError):
             pass  # it asked nothing that can be answered
         finally:
+            reading -= 1
             writer.close()
+            asyncio.get_running_loop().call_later(0.1, listener.renew_spare)
 
-    return await asyncio.start_server(serve, host, port, limit=_LINE_BYTES)
+    def protocol() -> asyncio.StreamReaderProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=_LINE_BYTES), serve)
+
+    listener = Listener(protocol, admits=lambda: reading < _MOST_READERS, spare=True)
+    await listener.listen(address)
+    return listener

@@ -161,6 +161,15 @@ class SnodeConfig(CommonOptions):
     pool_size: int = Field(2, ge=1, le=64, description="shared connections to each broker")
     max_in_flight_per_client: int = Field(256, ge=1, le=65_536, description="then: busy")
     max_in_flight_per_broker: int = Field(2_048, ge=1, le=1_048_576, description="then: busy")
+    max_pulls_per_broker: int = Field(16_384, ge=1, le=1_048_576, description="then: busy")
+    max_clients: int = Field(4_096, ge=1, le=1_048_576, description="connections at a time")
+    max_unfinished_bytes: int = Field(
+        128 * 2**20, ge=2**20, le=2**40, description="of incomplete frames of all clients"
+    )
+    max_queued_bytes: int = Field(
+        128 * 2**20, ge=2**20, le=2**40, description="of answers that clients have not taken"
+    )
+    frame_timeout_ms: int = Field(60_000, ge=100, le=3_600_000, description="for one frame, ms")
     max_frame_bytes: int = Field(
         16 * 2**20, ge=2**20, le=256 * 2**20, description="largest frame, bytes"
     )

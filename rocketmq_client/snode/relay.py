@@ -9,15 +9,18 @@ send that went out and was not answered is told 1: whether it was stored is not 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rocketmq_client import errors
 from rocketmq_client._wire.bodies import parse_route
 from rocketmq_client._wire.commands import ANSWER, Command
-from rocketmq_client.model import address_text
+from rocketmq_client.model import Address, address_text
 from rocketmq_client.snode.access import Access, NotAdmitted
 from rocketmq_client.snode.members import Member
 from rocketmq_client.snode.routing import (
     LITE_PULL,
     PULL,
+    PULLS,
     own_cluster_info,
     own_route,
     patience_of,
@@ -29,6 +32,8 @@ from rocketmq_client.snode.upstream import Upstream
 __all__ = ["Relay", "refusal", "refusal_of", "unanswered"]
 
 _NOT_SUPPORTED = 3
+_AT_BROKERS = "is administration, which a node does not serve: ask the brokers themselves"
+_ADMINISTRATION = {17: f"(updateTopic) {_AT_BROKERS}", 222: f"(resetOffsetByTime) {_AT_BROKERS}"}
 _STORES = frozenset({10, 36, 37, 310, 320})
 """Sends, send back, end of a transaction: done twice, a record is there twice."""
 _GONE_OUT = (errors.ConnectionLost, errors.RpcTimeout)
@@ -65,8 +70,15 @@ def unanswered(request: Command, error: errors.RocketMQError) -> Command:
 class Relay:
     """Answers requests for any client; holds nothing of one."""
 
-    def __init__(self, settings: SnodeSettings, upstream: Upstream, access: Access) -> None:
+    def __init__(
+        self,
+        settings: SnodeSettings,
+        upstream: Upstream,
+        access: Access,
+        clients: Callable[[], int],
+    ) -> None:
         self._settings = settings
+        self.clients = clients
         self._upstream = upstream
         self._access = access
         self._ports = dict(settings.ports)
@@ -89,7 +101,8 @@ class Relay:
         self._access.judge(request.code, request.fields)
         self._access.judge_body(request)
         if target.kind == "nobody":
-            return refusal(request, 3, f"request type {request.code} is not served")
+            why = _ADMINISTRATION.get(request.code, "is not served")
+            return refusal(request, 3, f"request type {request.code} {why}")
         if target.kind == "broker":
             broker = target.broker or port_broker
             if broker is None and target.any_of_topic:
@@ -119,6 +132,21 @@ class Relay:
         self, request: Command, member: Member, broker: str, slot: int
     ) -> Command | None:
         address = await self._upstream.address_of(broker)
+        if request.code not in PULLS:
+            return await self._ask_broker(request, member, broker, address, slot)
+        others = member.pulls - 1  # the client has counted this one
+        if not self._upstream.admits_pull(address_text(address), others, self.clients()):
+            raise errors.Busy(2, "too many pulls are under way to this broker")
+        load = self._upstream.load_of(address_text(address))
+        load.pulls += 1
+        try:
+            return await self._ask_broker(request, member, broker, address, slot)
+        finally:
+            load.pulls -= 1
+
+    async def _ask_broker(
+        self, request: Command, member: Member, broker: str, address: Address, slot: int
+    ) -> Command | None:
         wait_ms = patience_of(request.code, request.fields, self._settings.upstream_timeout_ms)
         bound = member.connection_to(broker)
 

@@ -19,8 +19,10 @@ __all__ = [
     "LITE_PULL",
     "PASSED_ON",
     "PULL",
+    "PULLS",
     "Target",
     "broker_in",
+    "may_wait",
     "own_cluster_info",
     "own_route",
     "patience_of",
@@ -48,7 +50,7 @@ _ANY_WILL_DO: Final = frozenset({38, 46})
 _ANY_OF_TOPIC: Final = frozenset({351})
 _SENDS: Final = frozenset({310, 320})
 _LOCKS: Final = frozenset({41, 42})
-_PULLS: Final = frozenset({PULL, LITE_PULL})
+PULLS: Final = frozenset({PULL, LITE_PULL})
 
 _MASTER: Final = "0"
 _MAY_WAIT: Final = 2
@@ -102,15 +104,21 @@ def _broker_named(request: Command) -> str | None:
 
 def patience_of(code: int, fields: Mapping[str, Any], usual_ms: int) -> int:
     """How long the answer may take, ms: a pull as long as the broker may hold it, and 10 s more."""
-    if code not in _PULLS:
+    if not may_wait(code, fields):
         return usual_ms
     try:
-        if int(fields.get("sysFlag", "0")) & _MAY_WAIT:
-            wait = int(fields.get("suspendTimeoutMillis", "0"))
-            return max(0, min(wait, 600_000)) + _BEYOND_WAIT_MS
+        wait = int(fields.get("suspendTimeoutMillis", "0"))
     except (ValueError, TypeError):
-        pass  # the broker says what is wrong with it
-    return usual_ms
+        return usual_ms  # the broker says what is wrong with it
+    return max(0, min(wait, 600_000)) + _BEYOND_WAIT_MS
+
+
+def may_wait(code: int, fields: Mapping[str, Any]) -> bool:
+    """Whether it is a pull that the broker may hold."""
+    try:
+        return code in PULLS and bool(int(fields.get("sysFlag", "0")) & _MAY_WAIT)
+    except (ValueError, TypeError):
+        return False
 
 
 def own_route(body: bytes, advertise: Address, ports: dict[str, int]) -> bytes:

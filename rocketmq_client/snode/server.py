@@ -24,6 +24,8 @@ from rocketmq_client._wire.json_text import write_json
 from rocketmq_client.model import Address, address_text
 from rocketmq_client.snode.access import Access
 from rocketmq_client.snode.clients import Client, Shared
+from rocketmq_client.snode.limits import Limits
+from rocketmq_client.snode.listener import Listener, Seldom
 from rocketmq_client.snode.metrics import Metrics, serve_http
 from rocketmq_client.snode.registry import NAMESPACE
 from rocketmq_client.snode.relay import Relay
@@ -35,6 +37,7 @@ __all__ = ["Snode"]
 _LOG = logging.getLogger(__name__)
 _STALE_S = 30.0
 _EXPIRY_STEP_S = 0.1
+_CHECK_STEP_S = 0.1
 _DRAIN_STEP_S = 0.02
 
 
@@ -46,10 +49,16 @@ class Snode:
         self.metrics = Metrics()
         self._upstream = upstream = Upstream(settings)
         self._access = access = Access(settings)
-        relay = Relay(settings, upstream, access)
-        self._shared = Shared(settings, upstream, access, relay, self.metrics, set())
-        self._servers: list[asyncio.Server] = []
-        self._pages: list[asyncio.Server] = []
+        clients: set[Client] = set()
+        relay = Relay(settings, upstream, access, lambda: len(clients))
+        limits = Limits(settings, clients, lambda: upstream.connections)
+        seldom = Seldom(_LOG)
+        self._shared = Shared(
+            settings, upstream, access, relay, self.metrics, clients, limits, seldom
+        )
+        upstream.may_connect = lambda: limits.may_connect(self._connections())
+        self._servers: list[Listener] = []
+        self._pages: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._draining = False
         self.address: Address = settings.listen
@@ -77,15 +86,17 @@ class Snode:
         settings = self._settings
         ports: list[tuple[int, str | None]] = [(settings.listen[1], None)]
         ports += [(port, broker) for broker, port in settings.ports]
+        context = _context(settings)
         try:
             for port, broker in ports:
-                self._servers.append(await self._listen(port, broker))
+                self._servers.append(await self._listen(port, broker, context))
         except OSError as error:
             _close(self._servers)
             raise errors.ConfigError(f"listen: {error}", subject="snode options") from error
-        self.address = self._servers[0].sockets[0].getsockname()[:2]
+        self.address = self._servers[0].address
         own = _advertising(settings, self.address)
-        self._shared.relay = Relay(own, self._upstream, self._access)
+        clients = self._shared.clients
+        self._shared.relay = Relay(own, self._upstream, self._access, lambda: len(clients))
         self.metrics_address = await self._show(
             settings.metrics_listen,
             {"/metrics": lambda: (200, self.metrics.text(self.gauges()))},
@@ -93,7 +104,7 @@ class Snode:
         self.admin_address = await self._show(
             settings.admin_listen, {"/clients": lambda: (200, _page(self._clients()))}
         )
-        for work in (self._keep(), self._expire()):
+        for work in (self._keep(), self._expire(), self._check_clients()):
             self._tasks.append(asyncio.create_task(work, name="snode-keeper"))
         told = {"address": address_text(self.address), "node": settings.name}
         _LOG.info("listening on %s", address_text(self.address), extra=told)
@@ -143,6 +154,8 @@ class Snode:
             "pooled_connections": upstream.pooled,
             "in_flight": sum(client.in_flight for client in clients),
             "held_pulls": upstream.held,
+            "unfinished_bytes": self._shared.limits.unfinished,
+            "queued_bytes": self._shared.limits.queued,
             "brokers": len(upstream.masters()),
             "name_server_age_seconds": age,
         }
@@ -183,15 +196,27 @@ class Snode:
             "registry": self._entry_value(),
         }
 
-    async def _listen(self, port: int, broker: str | None) -> asyncio.Server:
+    async def _listen(
+        self, port: int, broker: str | None, context: ssl.SSLContext | None
+    ) -> Listener:
         settings = self._settings
-        return await asyncio.get_running_loop().create_server(
-            lambda: Client(self._shared, broker),
-            settings.listen[0],
-            port,
-            reuse_port=settings.reuse_port or None,
-            ssl=_context(settings),
+        listener = Listener(lambda: Client(self._shared, broker), admits=self._admits, tls=context)
+        await listener.listen((settings.listen[0], port), reuse_port=settings.reuse_port)
+        return listener
+
+    def _connections(self) -> int:
+        """Clients, and connections that become some."""
+        return len(self._shared.clients) + sum(one.opening for one in self._servers)
+
+    def _admits(self) -> bool:
+        shared = self._shared
+        if shared.limits.admits(self._connections(), asyncio.get_running_loop().time()):
+            return True
+        self.metrics.add("refused_clients")
+        shared.seldom.say(
+            logging.WARNING, "a client is refused: there are too many (max_clients, descriptors)"
         )
+        return False
 
     async def _show(
         self, at: Address | None, pages: Mapping[str, Callable[[], tuple[int, str]]]
@@ -200,15 +225,14 @@ class Snode:
         if at is None:
             return None
         try:
-            server = await serve_http(*at, {"/healthz": self._health, **pages})
+            server = await serve_http(at, {"/healthz": self._health, **pages})
         except OSError as error:
             await self.abandon()
             raise errors.ConfigError(
                 f"metrics_listen, admin_listen: {error}", subject="snode options"
             ) from error
         self._pages.append(server)
-        found: Address = server.sockets[0].getsockname()[:2]
-        return found
+        return server.address
 
     async def _expire(self) -> None:
         """Answer for brokers that do not, a little after the time is over."""
@@ -221,7 +245,6 @@ class Snode:
         settings = self._settings
         registered = -1e9
         while True:
-            self._drop_silent_clients()
             try:
                 await self._upstream.discover()
                 now = time.monotonic()
@@ -232,11 +255,17 @@ class Snode:
                 _LOG.warning("no look at the brokers: %s", error)
             await asyncio.sleep(settings.discovery_period_ms / 1000)
 
-    def _drop_silent_clients(self) -> None:
-        oldest = asyncio.get_running_loop().time() - self._settings.idle_ms / 1000
-        for client in list(self._shared.clients):
-            if client.heard_at < oldest and not client.in_flight:
-                client.abandon()
+    async def _check_clients(self) -> None:
+        """Drop clients whose time is over, a little after it."""
+        loop = asyncio.get_running_loop()
+        shortest = min(self._settings.idle_ms, self._settings.frame_timeout_ms)
+        step_s = max(0.05, min(_CHECK_STEP_S, shortest / 10_000))
+        while True:
+            await asyncio.sleep(step_s)
+            now = loop.time()
+            for client in list(self._shared.clients):
+                client.check(now)
+            self._upstream.turn.end()
 
     def _entry(self) -> Command:
         fields = {"namespace": NAMESPACE, "key": self._settings.name}
@@ -256,7 +285,7 @@ def _page(value: dict[str, object]) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
-def _close(servers: list[asyncio.Server]) -> None:
+def _close(servers: list[Listener]) -> None:
     for server in servers:
         server.close()
     servers.clear()

@@ -23,8 +23,12 @@ class SnodeSettings:
     wildcard. `ports` are virtual ports, broker name → port, for clients that send no broker name.
     `topics` and `groups` are allow-lists; empty: all. `pool_size` connections go to each broker for
     what belongs to no member. A client may have `max_in_flight_per_client` requests unanswered, a
-    broker `max_in_flight_per_broker`; beyond that they are answered "busy". A client that says
-    nothing for `idle_ms` and waits for nothing is cut off, as brokers do. `tls_cert_file` and
+    broker `max_in_flight_per_broker` of all clients together beside `max_pulls_per_broker` pulls;
+    beyond that they are answered "busy". A client that says nothing for `idle_ms` and waits for
+    nothing is cut off, as brokers do, and so is one whose frame is not whole after
+    `frame_timeout_ms`. There may be `max_clients` connections; over all of them unfinished frames
+    may have `max_unfinished_bytes`, and answers that wait to be taken `max_queued_bytes`: the
+    oldest, or the largest, is cut off beyond that. `tls_cert_file` and
     `tls_key_file` encrypt what clients see, `tls` what brokers see. `users` are access keys and
     secrets of clients: with them every request is verified here. `credentials` then sign it anew
     for brokers; without them the client's own signature is passed on. `admin_listen` shows clients
@@ -43,6 +47,11 @@ class SnodeSettings:
     pool_size: int = 2
     max_in_flight_per_client: int = 256
     max_in_flight_per_broker: int = 2_048
+    max_pulls_per_broker: int = 16_384
+    max_clients: int = 4_096
+    max_unfinished_bytes: int = 128 * 1024 * 1024
+    max_queued_bytes: int = 128 * 1024 * 1024
+    frame_timeout_ms: int = 60_000
     max_frame_bytes: int = 16 * 1024 * 1024
     upstream_timeout_ms: int = 5_000
     connect_timeout_ms: int = 3_000
@@ -68,11 +77,19 @@ class SnodeSettings:
                 f"advertise: {(self.advertise or self.listen)[0]!r} is no address that clients "
                 "can connect to, and routes name it"
             )
-        positive = ("pool_size", "max_in_flight_per_client", "max_in_flight_per_broker")
+        positive = (
+            *("pool_size", "max_in_flight_per_client", "max_in_flight_per_broker"),
+            *("max_pulls_per_broker", "max_clients", "frame_timeout_ms"),
+        )
         problems += [
             f"{name}: {getattr(self, name)} is less than 1"
             for name in positive
             if getattr(self, name) < 1
+        ]
+        problems += [
+            f"{name}: {getattr(self, name)} is less than a frame (max_frame_bytes)"
+            for name in ("max_unfinished_bytes", "max_queued_bytes")
+            if getattr(self, name) < self.max_frame_bytes
         ]
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             problems.append("tls_cert_file, tls_key_file: give both or none")

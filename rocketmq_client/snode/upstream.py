@@ -17,8 +17,8 @@ from rocketmq_client._wire.codec import ROCKETMQ
 from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client._wire.signature import signed
 from rocketmq_client.model import Address, ClientSettings, NetworkSettings
-from rocketmq_client.snode.lines import LINES, Line, Turn
-from rocketmq_client.snode.routing import LITE_PULL, PULL
+from rocketmq_client.snode.lines import LINES, Line, Load, Turn
+from rocketmq_client.snode.routing import PULLS
 from rocketmq_client.snode.settings import SnodeSettings
 from tubemq_client._io.asyncio_connection import AsyncConnection, connect
 from tubemq_client._io.asyncio_pool import AsyncPool
@@ -66,6 +66,9 @@ class Upstream:
         self._pools = [AsyncPool(self.network, LINES, self.line) for _ in range(settings.pool_size)]
         self._ready: dict[tuple[int, Address], Line] = {}
         self._lines: set[Line] = set()
+        self._loads: dict[str, Load] = {}
+        self.may_connect: Callable[[], bool] = lambda: True
+        """Whether there is a descriptor for another connection."""
         self._answering = 0
         self._stale_s = self.network.idle_connection_ms / 1000
         self.info = ClusterInfo({}, {})
@@ -86,7 +89,12 @@ class Upstream:
     @property
     def held(self) -> int:
         """Pulls that brokers have not answered."""
-        return sum(line.waiting(PULL, LITE_PULL) for line in self._lines)
+        return sum(line.pulls for line in self._lines)
+
+    @property
+    def connections(self) -> int:
+        """Lines to brokers, shared or a member's own."""
+        return len(self._lines)
 
     def lines(self) -> list[dict[str, object]]:
         """What operators see of connections to brokers."""
@@ -98,7 +106,7 @@ class Upstream:
 
     def line(self, name: str, decoder: Any) -> Line:
         """A new line, before it is connected."""
-        line = Line(name, decoder, self.turn, self._ended)
+        line = Line(name, decoder, self.turn, self.load_of(name), self._ended)
         self._lines.add(line)
         return line
 
@@ -108,28 +116,55 @@ class Upstream:
             line.expire(now, self._settings.upstream_timeout_ms / 1000)
         self.turn.end()
 
-    def ready_line(self, broker: str, slot: int, now: float) -> Line | None:
+    def admits_pull(self, name: str, mine: int, clients: int) -> bool:
+        """Whether a client with `mine` pulls under way may have another one at the broker of this
+        address. Half of them go to whoever asks, a quarter is shared out equally."""
+        pulls, most = self.load_of(name).pulls, self._settings.max_pulls_per_broker
+        if pulls < (most + 1) // 2:
+            return True
+        return mine < max(1, most // 4 // max(1, clients)) and pulls < most
+
+    def load_of(self, name: str) -> Load:
+        """What is under way to the broker of this address."""
+        return self._loads.setdefault(name, Load())
+
+    def ready_line(self, broker: str, slot: int, now: float, *, pulls: bool) -> Line | None:
         """An open line to a broker that is not overloaded; None if there is something to wait for
         or to refuse."""
         master = self.master(broker)
         if master is None:
             return None
-        line = self._ready.get((slot % len(self._pools), master))
+        line = self._ready.get((self._pool_of(slot, pulls=pulls), master))
         if line is None or not line.usable or line.retired or now - line.used_at > self._stale_s:
             return None
-        return line if self._load(master) < self._settings.max_in_flight_per_broker else None
+        if pulls or self._load(master) < self._settings.max_in_flight_per_broker:
+            return line
+        return None
+
+    def _pool_of(self, slot: int, *, pulls: bool) -> int:
+        """Pulls and everything else have pools of their own, so that an answer to a send does not
+        wait behind megabytes of records."""
+        half = len(self._pools) // 2
+        if not half:
+            return 0
+        return slot % half if pulls else half + slot % (len(self._pools) - half)
 
     async def ask(
         self, address: Address, request: Command, timeout_ms: int, slot: int = 0
     ) -> Command | None:
         """Over a shared line. Raises `errors.NetworkError`, and `errors.Busy` beyond
         `max_in_flight_per_broker`."""
-        if (count := self._load(address)) >= self._settings.max_in_flight_per_broker:
+        pulls, count = request.code in PULLS, self._load(address)
+        if not pulls and count >= self._settings.max_in_flight_per_broker:
             raise errors.Busy(2, f"{count} requests are under way to this broker")
-        slot %= len(self._pools)
+        slot = self._pool_of(slot, pulls=pulls)
         line = cast("Line", await self._pools[slot].connection(address))
         self._ready[slot, address] = line
-        return await ask(line, request, timeout_ms, self.network.max_frame_bytes)
+        line.pulls += pulls
+        try:
+            return await ask(line, request, timeout_ms, self.network.max_frame_bytes)
+        finally:
+            line.pulls -= pulls
 
     async def ask_name_server(self, request: Command) -> Command:
         """The answer of the name server that answered last, or of the next one that does: one that
@@ -202,7 +237,7 @@ class Upstream:
 
     def _load(self, address: Address) -> int:
         lines = (self._ready.get((slot, address)) for slot in range(len(self._pools)))
-        return sum(line.in_flight for line in lines if line is not None)
+        return sum(line.in_flight - line.pulls for line in lines if line is not None)
 
     def _ended(self, line: Line) -> None:
         self._lines.discard(line)
@@ -242,12 +277,19 @@ class BoundConnection:
                 await self._open(address)
             line = self.line
         assert line is not None
-        return await ask(line, request, timeout_ms, self._upstream.network.max_frame_bytes)
+        pulls = request.code in PULLS
+        line.pulls += pulls
+        try:
+            return await ask(line, request, timeout_ms, self._upstream.network.max_frame_bytes)
+        finally:
+            line.pulls -= pulls
 
     async def _open(self, address: Address) -> None:
         upstream = self._upstream
         if self.line is not None:
             self.line.abandon()
+        if not upstream.may_connect():
+            raise errors.Busy(2, "the node has too many connections")
         found = await connect(address, upstream.network, LINES, kind=upstream.line)
         self.line, self._at = cast("Line", found), address
         self.line.on_request = self._on_request

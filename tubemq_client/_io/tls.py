@@ -137,6 +137,25 @@ def _shake_hands(sock: ssl.SSLSocket, deadline: float) -> None:
             raise TimeoutError
 
 
+_PAIR = "options tls.cert_file and tls.key_file"
+_ADVICE = (
+    (
+        ("protocol version", "unsupported protocol", "no protocols", "version too low"),
+        " (no version of TLS in common: allow 1.2 or 1.3, which this client speaks, at the server)",
+    ),
+    (
+        ("wrong version number", "http request", "packet length too long"),
+        " (is this a TLS port?)",
+    ),
+    (
+        ("handshake failure", "no shared cipher", "insufficient security"),
+        f" (no algorithm in common, or the server wants a client's certificate: {_PAIR})",
+    ),
+    (("alert", "certificate"), f" (the server refuses this client: {_PAIR})"),
+)
+"""By what OpenSSL's words contain, the first that fits."""
+
+
 def late(address: Address, settings: TlsSettings) -> errors.TlsError:
     return errors.TlsError(
         f"no TLS handshake with {address_text(address)} within {settings.handshake_timeout_ms} ms "
@@ -185,9 +204,12 @@ def _advice(error: BaseException) -> str:
         if "match" in words or "valid for" in words:
             return " (options tls.server_hostname, tls.check_hostname)"
         return " (option tls.ca_file)"
-    if "alert" in words or "certificate" in words:
-        return " (the server refuses this client: options tls.cert_file and tls.key_file)"
-    return ""
+    return next((advice for signs, advice in _ADVICE if any(sign in words for sign in signs)), "")
+
+
+def explain(error: BaseException) -> str:
+    """A failure of TLS in words, with the option to look at."""
+    return f"{reason(error)}{_advice(error)}"
 
 
 class TlsSocket:

@@ -11,29 +11,77 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from tubemq_client import errors
+from tubemq_client._io.tls import explain, is_tls_error, make_context, no_answer
 from tubemq_client.admin._web import Answer, Exchange, Web
+from tubemq_client.model import TlsSettings
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["MAX_ANSWER_BYTES", "Body", "Cutter", "network_error", "request_of", "trust"]
+__all__ = [
+    "MAX_ANSWER_BYTES",
+    "Body",
+    "Cutter",
+    "network_error",
+    "opened",
+    "options_of",
+    "request_of",
+]
+
+T = TypeVar("T")
+
+_WAITING = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 MAX_ANSWER_BYTES: Final = 16 << 20
 """Of an answer by default: ten thousand partitions have less than three megabytes."""
 
 
-def trust(web: Web) -> bool | ssl.SSLContext:
-    """httpx's own trust if an address has TLS. Loading it takes longer than most requests, so
-    elsewhere it is a context that trusts nobody, and is never asked."""
-    if any(url.startswith("https:") for url in web.urls):
-        return True
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def trust(web: Web, tls: TlsSettings) -> ssl.SSLContext:
+    """Whom to trust and what to show if an address has TLS. Loading it takes longer than most
+    requests, so elsewhere it is a context that trusts nobody, and is never asked. Raises
+    `errors.ConfigError` for files that cannot be used, and for those that would have no effect."""
+    if not any(url.startswith("https:") for url in web.urls):
+        if tls != TlsSettings():
+            raise errors.ConfigError(
+                "ca_file, cert_file, key_file have an effect on https:// addresses only",
+                subject="administration",
+            )
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        return make_context(tls)
+    except errors.ConfigError as error:
+        problems = [problem.replace("tls.", "") for problem in error.problems]
+        raise errors.ConfigError(problems, subject="administration") from None
+
+
+def options_of(web: Web, tls: TlsSettings, timeout_ms: int, *, trust_env: bool) -> dict[str, Any]:
+    """What either client of httpx is made with."""
+    return {
+        "timeout": timeout_ms / 1000,
+        "follow_redirects": False,
+        "verify": trust(web, tls),
+        "trust_env": trust_env,
+    }
+
+
+def opened(make: Callable[..., T], options: Mapping[str, Any]) -> T:
+    """A client of httpx. Raises `errors.ConfigError` for proxies of the environment that it cannot
+    use; their addresses, which may hold a password, are not repeated."""
+    try:
+        return make(**options)
+    except (ImportError, ValueError) as error:
+        if not options["trust_env"]:
+            raise
+        raise errors.ConfigError(
+            f"trust_env: a proxy of the environment cannot be used ({type(error).__name__})",
+            subject="administration",
+        ) from None
 
 
 def request_of(
@@ -139,9 +187,23 @@ def network_error(error: Exception, wanted: Exchange, *, over: bool = False) -> 
     that the time for the whole exchange was."""
     import httpx
 
-    what = f"{wanted.fields['method']} at {wanted.url}: {str(error) or type(error).__name__}"
+    where = f"{wanted.fields['method']} at {wanted.url}"
+    timed_out = over or isinstance(error, httpx.TimeoutException)
+    if not timed_out and (failure := _tls_failure(error)) is not None:
+        return errors.TlsError(f"{where}: {explain(failure).replace('tls.', '')}")
+    what = f"{where}: {str(error) or type(error).__name__}"
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         return errors.ConnectError(what)
-    if over or isinstance(error, httpx.TimeoutException):
+    if timed_out:
         return errors.RpcTimeout(f"{what} (timeout_ms)")
+    if wanted.url.startswith("https:"):
+        what += no_answer(secured=True).replace("tls.", "")
     return errors.ConnectionLost(what)
+
+
+def _tls_failure(error: BaseException) -> BaseException | None:
+    """What OpenSSL raised below httpx, if it was TLS that failed."""
+    below: BaseException | None = error
+    while below is not None and (not is_tls_error(below) or isinstance(below, _WAITING)):
+        below = below.__cause__ or below.__context__
+    return below

@@ -66,11 +66,8 @@ def web_urls(urls: Sequence[str] | str) -> tuple[str, ...]:
     texts = urls.split(",") if isinstance(urls, str) else list(urls)
     found = [text.strip().rstrip("/") for text in texts if text.strip()]
     found = [text if "://" in text else f"http://{text}" for text in found]
-    problems = [
-        f"{errors.without_userinfo(text)!r} is not http://host:port"
-        for text in found
-        if not _is_web(text)
-    ]
+    wrong = [text for text in found if not _is_web(text)]
+    problems = [f"{errors.shown_addresses(wrong)} is not http://host:port"] if wrong else []
     if not found:
         problems.append("give the HTTP address of every master, for instance http://host:8080")
     if problems:

@@ -18,11 +18,12 @@ from tubemq_client.admin._http import (
     MAX_ANSWER_BYTES,
     Body,
     network_error,
+    opened,
+    options_of,
     request_of,
-    trust,
 )
 from tubemq_client.admin._web import Answer, Conversation, Exchange, Web
-from tubemq_client.admin.client import new_web, signed
+from tubemq_client.admin.client import new_web, signed, tls_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +64,11 @@ class AsyncAdminClient:
         user: str = "tubemq_client",
         timeout_ms: int = 10_000,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        ca_file: str | None = None,
+        cert_file: str | None = None,
+        key_file: str | None = None,
+        key_password: SecretStr | str | None = None,
+        trust_env: bool = False,
     ) -> None:
         try:
             import httpx
@@ -71,9 +77,9 @@ class AsyncAdminClient:
         self.web = new_web(urls, token, user)
         self._max_answer_bytes = max_answer_bytes
         self._timeout_s = timeout_ms / 1000
-        self._http = httpx.AsyncClient(
-            timeout=timeout_ms / 1000, follow_redirects=False, verify=trust(self.web)
-        )
+        tls = tls_of(ca_file, cert_file, key_file, key_password)
+        options = options_of(self.web, tls, timeout_ms, trust_env=trust_env)
+        self._http = opened(httpx.AsyncClient, options)
         watch(self)
 
     async def __aenter__(self) -> Self:

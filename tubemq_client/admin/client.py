@@ -20,10 +20,12 @@ from tubemq_client.admin._http import (
     Body,
     Cutter,
     network_error,
+    opened,
+    options_of,
     request_of,
-    trust,
 )
 from tubemq_client.admin._web import Answer, Conversation, Exchange, Web
+from tubemq_client.model import TlsSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-__all__ = ["AdminClient", "new_web", "signed"]
+__all__ = ["AdminClient", "new_web", "signed", "tls_of"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,6 +57,21 @@ def _blocking(
     return cast("Callable[Concatenate[AdminClient, P], T]", signed(method, conversation))
 
 
+def tls_of(
+    ca_file: str | None,
+    cert_file: str | None,
+    key_file: str | None,
+    key_password: SecretStr | str | None,
+) -> TlsSettings:
+    """The settings of TLS for HTTP. Raises `errors.ConfigError` for a key without certificate."""
+    if cert_file is None and (key_file or key_password):
+        raise errors.ConfigError("key_file, key_password: need cert_file", subject="administration")
+    secret = (
+        key_password if isinstance(key_password, str | None) else key_password.get_secret_value()
+    )
+    return TlsSettings(ca_file, cert_file, key_file, secret)
+
+
 def signed(method: T, conversation: Callable[..., Any]) -> T:
     """Show a method's own signature: `self` for what a conversation talks through, and its result
     for the conversation."""
@@ -75,7 +92,10 @@ class AdminClient:
     `confModAuthToken`, needed for changes that go to a master; `user` is written into changed
     records. `timeout_ms` bounds one exchange, from the connection to the last byte of the answer
     (each address of a name is tried so long), `max_answer_bytes` the memory that an answer takes
-    before it is read.
+    before it is read. For https:// addresses `ca_file` names the authorities to trust (the
+    system's by default), `cert_file`, `key_file` and `key_password` the client's own pair. Proxies
+    and netrc of the environment are used with `trust_env` only: over plain HTTP a proxy sees the
+    token.
 
     Raises `errors.ConnectError` when nobody answers, `errors.StandbyMaster` when only stand-bys do,
     `errors.ServerError` when a request is refused, `errors.AdminError` when items of a change are,
@@ -91,6 +111,11 @@ class AdminClient:
         user: str = "tubemq_client",
         timeout_ms: int = 10_000,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        ca_file: str | None = None,
+        cert_file: str | None = None,
+        key_file: str | None = None,
+        key_password: SecretStr | str | None = None,
+        trust_env: bool = False,
     ) -> None:
         try:
             import httpx
@@ -99,9 +124,9 @@ class AdminClient:
         self.web = new_web(urls, token, user)
         self._max_answer_bytes = max_answer_bytes
         self._cutter = Cutter(timeout_ms)
-        self._http = httpx.Client(
-            timeout=timeout_ms / 1000, follow_redirects=False, verify=trust(self.web)
-        )
+        tls = tls_of(ca_file, cert_file, key_file, key_password)
+        options = options_of(self.web, tls, timeout_ms, trust_env=trust_env)
+        self._http = opened(httpx.Client, options)
         watch(self)
 
     def __enter__(self) -> Self:

@@ -297,7 +297,7 @@ def _admin(admin: str | None, timeout_ms: int) -> Iterator[Finding]:
     if admin is None:
         yield Finding("admin", "-", "skipped", "--admin is not given")
         return
-    target = ",".join(errors.without_userinfo(url) for url in admin.split(","))
+    target = errors.without_credentials(admin)
     try:
         with admin_client(admin, timeout_ms) as client:
             yield Finding("admin", target, "ok", f"TubeMQ {client.server_version()}")

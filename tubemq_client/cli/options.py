@@ -7,6 +7,7 @@ output can be piped. Nothing here opens a connection.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -121,8 +122,15 @@ status_console = Console(stderr=True, highlight=False)
 
 
 def admin_client(admin: str, timeout_ms: int, token: str | None = None) -> AdminClient:
-    """A client of the HTTP administration; a context manager."""
-    return AdminClient(admin, token=token, user=_AUDIT_NAME, timeout_ms=timeout_ms)
+    """A client of the HTTP administration; a context manager. Files of TLS are named by the
+    environment: `TUBEMQ_ADMIN_CA_FILE` and the like."""
+    names = ("ca_file", "cert_file", "key_file", "key_password")
+    files: dict[str, Any] = {
+        name: os.environ.get(f"TUBEMQ_ADMIN_{name.upper()}") or None for name in names
+    }
+    if not any(url.strip().lower().startswith("https:") for url in admin.split(",")):
+        files = {}
+    return AdminClient(admin, token=token, user=_AUDIT_NAME, timeout_ms=timeout_ms, **files)
 
 
 def client_settings(masters: str, rpc_timeout_ms: int) -> ClientSettings:

@@ -83,7 +83,10 @@ def _problem(item: Any, model: type[BaseModel]) -> str:
     if item["type"] in ("value_error", "missing") or field is None or secret:
         return f"{name}: {text}"
     allowed = range_of(field)
-    return f"{name}: {item['input']!r}: {text}" + (f" (allowed: {allowed})" if allowed else "")
+    given = repr(item["input"])
+    # An address with a login may have been given to any option.
+    given = "" if "@" in given else f"{given}: "
+    return f"{name}: {given}{text}" + (f" (allowed: {allowed})" if allowed else "")
 
 
 def _place(path: list[str], model: type[BaseModel]) -> _Place:

@@ -166,7 +166,10 @@ def of_go(text: str, put: Put) -> dict[str, Any]:
     """
     masters, _, query = text.partition("?")
     pairs = [token.partition("=") for token in query.split("&")]
-    problems = [f"{name!r}: no value" for name, equals, _ in pairs if not equals]
+    nameless = [name for name, equals, _ in pairs if not equals]
+    # An '&' in a password makes a second pair of its rest.
+    hidden = "@" in text or "authPassword" in text
+    problems = [f"{'…' if hidden else repr(name)}: no value" for name in nameless]
     given = [(name, unquote_plus(value)) for name, equals, value in pairs if equals]
     if "@" in masters or any(name == "authPassword" for name, _ in given):
         problems.append("credentials do not belong into an address; pass them as options")

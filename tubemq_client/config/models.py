@@ -49,16 +49,12 @@ def _masters(value: object) -> object:
     if not isinstance(value, list | tuple):
         raise ValueError("give 'host:port[,host:port…]'")  # noqa: TRY004 - pydantic wants it
     found = [_master(item) for item in value]
-    wrong = [_shown(item) for item, master in zip(value, found, strict=True) if master is None]
+    wrong = [item for item, master in zip(value, found, strict=True) if master is None]
     if wrong:
         several = any(re.search(r"[\s;|]", text) for text in wrong)
         hint = "; write a comma between masters" if several else ""
-        raise ValueError(f"{', '.join(wrong)}: not host:port{hint}")
+        raise ValueError(f"{errors.shown_addresses(wrong)}: not host:port{hint}")
     return tuple(found)
-
-
-def _shown(item: object) -> str:
-    return repr(errors.without_userinfo(item) if isinstance(item, str) else item)
 
 
 def _master(item: object) -> object:

@@ -45,12 +45,13 @@ def from_url(url: str) -> dict[str, Any]:
     problems = []
     try:
         parts = urlsplit(url)
-    except ValueError as error:  # brackets of an IPv6 address
-        raise errors.ConfigError(f"{error}", subject="URL") from None
+    except ValueError as error:  # brackets of an IPv6 address; its text may repeat the address
+        reason = "it cannot be read as a URL" if "@" in url else f"{error}"
+        raise errors.ConfigError(reason, subject="URL") from None
     if parts.scheme != "tubemq" or not parts.netloc:
         problems.append(f"{parts.scheme}://… is not tubemq://host:port[,host:port]/topic?group=…")
     query = parse_qsl(parts.query, keep_blank_values=True)
-    if "@" in parts.netloc or any(key.rpartition(".")[2] in _SECRET for key, _ in query):
+    if "@" in url.partition("?")[0] or any(key.rpartition(".")[2] in _SECRET for key, _ in query):
         problems.append("credentials do not belong into a URL; pass them as options")
     topic = parts.path.strip("/")
     names = ["masters", *(["topic"] if topic else []), *(key for key, _ in query)]

@@ -109,7 +109,7 @@ class StoreFile:
     def _reopen(self) -> None:
         self.close()
         # Unbuffered: bytes that could not be written must not turn up later.
-        self._file = self._path.open("ab", buffering=0)
+        self._file = FileIO(str(self._path), "ab", opener=_private)
 
 
 class DataDirectory:
@@ -118,8 +118,8 @@ class DataDirectory:
     def __init__(self, root: str | os.PathLike[str], *, fsync: bool = False) -> None:
         self.root = Path(root)
         self._fsync = fsync
-        self.root.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.root / "lock").open("a")
+        _make_private(self.root)
+        self._lock = open(self.root / "lock", "a", opener=_private)  # noqa: SIM115 - held; Path has no opener
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -158,7 +158,7 @@ class DataDirectory:
 
     def _broker(self, broker_id: int) -> Path:
         path = self.root / f"broker-{broker_id}"
-        path.mkdir(exist_ok=True)
+        _make_private(path)
         return path
 
     def _save(self, path: Path, document: dict[str, Any]) -> None:
@@ -227,9 +227,23 @@ def _load(path: Path) -> dict[str, Any] | None:
     return document
 
 
+def _make_private(path: Path) -> None:
+    """Make a directory for its owner alone; one that is there and empty is taken over."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_uid == os.geteuid() and not any(path.iterdir()):
+        path.chmod(0o700)
+
+
+def _private(name: str, flags: int) -> int:
+    """Opens a file that its owner alone may read, one of an earlier version included."""
+    found = os.open(name, flags, 0o600)
+    os.fchmod(found, 0o600)
+    return found
+
+
 def _replace(path: Path, content: bytes, *, fsync: bool) -> None:
     fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
+    with open(fresh, "wb", opener=_private) as file:
         file.write(content)
         file.flush()
         if fsync:

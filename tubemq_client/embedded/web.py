@@ -8,6 +8,7 @@ on the embedded server's own event loop and on a socket bound before.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qsl
@@ -32,6 +33,7 @@ __all__ = ["WebListener", "broker_app", "master_app"]
 
 _POLL_S = 0.01
 _START_POLLS = 500
+_MOST_BODY_BYTES = 1 << 20
 
 Reply = Callable[[Mapping[str, str]], tuple[str, str | None]]
 
@@ -48,6 +50,9 @@ def _app(
     reply: Reply, orders: ScriptedPages, stands_by: Callable[[], bool] = lambda: False
 ) -> Starlette:
     async def answer(request: Request) -> Response:
+        refused = _refusal(request)
+        if refused is not None:
+            return Response(f"{refused}\n", 403, media_type="text/plain")
         ordered = orders.take()
         if ordered is not None:
             return Response(ordered.body, ordered.status, headers=ordered.headers)
@@ -57,13 +62,41 @@ def _app(
         values = dict(request.query_params)
         if request.method == "POST":
             # By hand: for this starlette asks for one more package.
-            values |= parse_qsl((await request.body()).decode(), keep_blank_values=True)
+            body_bytes = bytearray()
+            async for piece in request.stream():
+                body_bytes += piece
+                if len(body_bytes) > _MOST_BODY_BYTES:
+                    return Response("the request is too long\n", 413, media_type="text/plain")
+            values |= parse_qsl(body_bytes.decode("utf-8", "replace"), keep_blank_values=True)
         body, content_type = reply(values)
         # Real servers send no content type with JSON.
         headers = {"content-type": content_type} if content_type else None
         return Response(body, headers=headers)
 
     return Starlette(routes=[Route("/{path:path}", answer, methods=["GET", "POST"])])
+
+
+def _refusal(request: Request) -> str | None:
+    """Why a request is not served: a page of the web may have sent it from the user's browser, by
+    a name of its own that leads to this machine, or across sites. Other clients are told apart by
+    what only browsers send."""
+    host = request.headers.get("host", "")
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    if not _is_loopback(name):
+        return "this server is reached by localhost or an address of loopback only (Host)"
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != host:
+        return "pages of other sites are not served (Origin)"
+    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return "pages of other sites are not served (Sec-Fetch-Site)"
+    return None
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return name.lower().rstrip(".") == "localhost"
 
 
 class WebListener:

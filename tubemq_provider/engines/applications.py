@@ -18,7 +18,6 @@ import secrets
 import shutil
 import signal
 import socket
-import stat
 import tempfile
 import threading
 import time
@@ -27,8 +26,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import read_document, replace_document
+from tubemq_provider.files.private import make_private
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import Document
 
@@ -268,19 +267,13 @@ class Application:
 class Applications:
     """The folders of one user below `root`, which other users cannot enter.
 
-    Raises `ConfigError` if `root` is another user's or open to others.
+    Raises `ConfigError` if `root` is a link, another user's or open to others, or if others could
+    replace it.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = root.stat()
-        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise ConfigError(
-                f"{root} belongs to user {found.st_uid} and has mode {stat.filemode(found.st_mode)}"
-                f"; name a directory of user {os.geteuid()} that others cannot enter (mode 0700)",
-                subject="work_dir",
-            )
+        make_private(root, subject="work_dir")
 
     def make(self, window_id: str, order: Mapping[str, Any]) -> Application:
         """A new folder, with its order in it; claimed."""

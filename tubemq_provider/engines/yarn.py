@@ -14,13 +14,14 @@ import json
 import logging
 import os
 import re
-import urllib.request
+import socket
+import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from tubemq_client.errors import ConfigError
 
@@ -36,6 +37,8 @@ _HADOOP: Final = "spark.hadoop."
 _REFERENCE: Final = re.compile(r"\$\{([^}]+)\}")
 _FINAL: Final = ("FINISHED", "FAILED", "KILLED")
 _ANSWER_S: Final = 5.0
+_MOST_BYTES: Final = 4 << 20
+"""Of an answer: the applications of one tag are few."""
 
 
 class YarnApplication(NamedTuple):
@@ -80,8 +83,12 @@ class Yarn:
         """The newest application with `tag`; None if there is none, or no answer."""
         query = urlencode({"applicationTags": tag})
         found = self._ask("GET", f"/ws/v1/cluster/apps?{query}")
-        apps = ((found or {}).get("apps") or {}).get("app") or []
-        named = [YarnApplication(str(app["id"]), str(app["state"])) for app in apps]
+        try:
+            apps = ((found or {}).get("apps") or {}).get("app") or []
+            named = [YarnApplication(str(app["id"]), str(app["state"])) for app in apps]
+        except (AttributeError, KeyError, TypeError) as error:
+            log.info("an answer about %s cannot be read: %s", tag, type(error).__name__)
+            return None
         return max(named, default=None)
 
     def kill(self, application_id: str) -> bool:
@@ -93,16 +100,9 @@ class Yarn:
     def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any] | None:
         data = None if body is None else json.dumps(body).encode()
         for address in self.addresses:
-            request = urllib.request.Request(  # noqa: S310 - of the cluster's configuration
-                f"{address}{path}",
-                data=data,
-                method=method,
-                headers={"Content-Type": "application/json", "Accept": "application/json"},
-            )
             try:
-                with urllib.request.urlopen(request, timeout=_ANSWER_S) as reply:  # noqa: S310
-                    found = json.load(reply)
-            except (OSError, ValueError, http.client.HTTPException) as error:
+                found = json.loads(_answer(address, method, path, data))
+            except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
                 log.info("%s gives no answer: %s", address, error)
                 continue
             if isinstance(found, dict):
@@ -110,10 +110,51 @@ class Yarn:
         return None
 
 
+def _answer(address: str, method: str, path: str, data: bytes | None) -> bytes:
+    """The body of a manager's answer: at most `_MOST_BYTES`, within `_ANSWER_S` altogether, and
+    from this address: a manager that stands by redirects, and the others are asked anyway. Raises
+    `OSError`, `ValueError` and `HTTPException`."""
+    parts = urlsplit(address)
+    secure = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=_ANSWER_S)
+    over = threading.Event()
+    with closing(connection):
+        connection.connect()
+        socket_ = connection.sock  # an answer without a length takes it from the connection
+
+        def end() -> None:
+            over.set()
+            with suppress(OSError):
+                socket_.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(_ANSWER_S, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            headers = {"Content-Type": "application/json", "Accept": "application/json"}
+            connection.request(method, path, data, headers)
+            reply = connection.getresponse()
+            body = reply.read(_MOST_BYTES + 1)
+        finally:
+            timer.cancel()
+    if over.is_set():
+        raise TimeoutError(f"no whole answer within {_ANSWER_S:g} s")
+    if reply.status not in (200, 202):
+        raise ValueError(f"HTTP status {reply.status}")
+    if len(body) > _MOST_BYTES:
+        raise ValueError(f"an answer of more than {_MOST_BYTES} bytes")
+    return body
+
+
 def _properties(file: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     with suppress(FileNotFoundError):
-        for item in ET.fromstring(file.read_text(encoding="utf-8")).iter("property"):  # noqa: S314
+        try:
+            document = ET.fromstring(file.read_text(encoding="utf-8"))  # noqa: S314 - the worker's
+        except (ET.ParseError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file}: {error}", subject="submit engine") from None
+        for item in document.iter("property"):
             name, value = item.findtext("name"), item.findtext("value")
             if name and value is not None:
                 found[name.strip()] = value.strip()

@@ -58,6 +58,7 @@ class TubeMQAdminHook(BaseHook):
             token=config.admin_token,
             user="airflow",
             timeout_ms=config.rpc_timeout_ms,
+            **config.admin_tls(),
         )
 
     def topics(self, names: Sequence[str] = ()) -> list[TopicInfo]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from tubemq_client import errors
 from tubemq_client.config import ClientConfig, validated
@@ -29,17 +29,19 @@ def _in_the_form(problem: str) -> str:
     """A problem in words of the connection form, where options are called otherwise."""
     if problem.startswith("masters: ''"):
         return "host (Masters) is empty: name the masters, as master1:8715,master2:8715"
-    return problem.replace(
-        "known: admin_token, admin_url, auth, ", "known: admin_token, admin_url, "
-    )
+    return problem.replace("admin_token, admin_url, auth, ", "admin_token, admin_url, ")
 
 
 def _http_url(value: object) -> object:
     if isinstance(value, str) and "@" in value:
         raise ValueError("credentials do not belong into a URL")
-    parts = urlsplit(value) if isinstance(value, str) else None
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{value!r} is not http://host:port")
+    text = value if isinstance(value, str) else ""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{errors.without_credentials(text)!r} is not http://host:port")
     return f"{parts.scheme}://{parts.netloc}"
 
 
@@ -58,6 +60,27 @@ class ConnectionConfig(ClientConfig):
     admin_token: SecretStr | None = Field(
         None, description="the masters' confModAuthToken, for changes over HTTP"
     )
+
+    admin_ca_file: str | None = Field(
+        None, description="authorities to trust for an https:// admin_url"
+    )
+    admin_cert_file: str | None = Field(None, description="the client's certificate for it")
+    admin_key_file: str | None = Field(None, description="its key; by default in the certificate")
+    admin_key_password: SecretStr | None = Field(None, description="opens an encrypted key")
+
+    @model_validator(mode="after")
+    def _files_have_an_effect(self) -> Self:
+        if self.admin_tls() and not str(self.admin_url).startswith("https:"):
+            raise ValueError("admin_ca_file, admin_cert_file: need an https:// admin_url")
+        if (self.admin_key_file or self.admin_key_password) and not self.admin_cert_file:
+            raise ValueError("admin_key_file, admin_key_password: need admin_cert_file")
+        return self
+
+    def admin_tls(self) -> dict[str, Any]:
+        """Options of `AdminClient` for TLS that are given."""
+        names = ("ca_file", "cert_file", "key_file", "key_password")
+        given = {name: getattr(self, f"admin_{name}") for name in names}
+        return {name: value for name, value in given.items() if value is not None}
 
     @classmethod
     def from_connection(cls, connection: Connection) -> ConnectionConfig:

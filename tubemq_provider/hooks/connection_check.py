@@ -79,7 +79,9 @@ def _administration(config: ConnectionConfig) -> list[Address]:
     """The addresses of brokers that masters count as running."""
     from tubemq_client.admin import AdminClient
 
-    with AdminClient(config.admin_urls(), timeout_ms=config.rpc_timeout_ms) as client:
+    with AdminClient(
+        config.admin_urls(), timeout_ms=config.rpc_timeout_ms, **config.admin_tls()
+    ) as client:
         client.master_group()
         return [
             (found.host, found.tls_port if config.tls else found.port)

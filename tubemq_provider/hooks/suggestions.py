@@ -49,7 +49,9 @@ def _names(config: ConnectionConfig) -> list[str] | None:
     from tubemq_client.admin import AdminClient
 
     try:
-        with AdminClient(config.admin_urls(), timeout_ms=_TIMEOUT_MS) as client:
+        with AdminClient(
+            config.admin_urls(), timeout_ms=_TIMEOUT_MS, **config.admin_tls()
+        ) as client:
             return sorted(found.name for found in client.topics())
     except Exception:  # noqa: BLE001 - whatever it is, the error at hand is the one to tell
         return None

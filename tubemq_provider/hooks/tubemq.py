@@ -178,7 +178,9 @@ class TubeMQHook(BaseHook):
 
         config = self.config
         brokers = self.topic(topic, group).brokers
-        with AdminClient(config.admin_urls(), timeout_ms=config.rpc_timeout_ms) as client:
+        with AdminClient(
+            config.admin_urls(), timeout_ms=config.rpc_timeout_ms, **config.admin_tls()
+        ) as client:
             return client.group_offsets(topic, group, brokers)
 
     def commit_group_offsets(

@@ -56,7 +56,10 @@ class TubeMQMessageQueueProvider(BaseMessageQueueProvider):
         for anything else that the URI says, which would have no effect."""
         from urllib.parse import parse_qs, urlsplit
 
-        parts = urlsplit(queue)
+        try:
+            parts = urlsplit(queue)
+        except ValueError:
+            raise errors.ConfigError("it cannot be read as a URI", subject="queue") from None
         if "@" in parts.netloc:
             raise errors.ConfigError(
                 "a queue's URI names a cluster by its alias; user and password belong into the "
@@ -74,7 +77,9 @@ class TubeMQMessageQueueProvider(BaseMessageQueueProvider):
         group = groups[0] if len(groups) == 1 else ""
         if not (parts.netloc and topic and group):
             raise errors.ConfigError(
-                f"{queue!r} is not tubemq://<cluster>/<topic>?group=<group>", subject="queue"
+                f"{errors.without_credentials(queue)!r} is not "
+                "tubemq://<cluster>/<topic>?group=<group>",
+                subject="queue",
             )
         found = {"cluster": parts.netloc, "topic": topic, "group": group}
         return {name: value for name, value in found.items() if name not in kwargs}

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["PackedBodies"]
 
+_MOST_RECORDS: Final = 1 << 18
+"""Of one pack. Empty records take four bytes, twenty times fewer when compressed: a small body must
+not fill the memory."""
+
 _OURS: Final = ("packed_index", "packed_time", "packed_attributes")
 
 
@@ -92,11 +96,15 @@ class _Unpacked:
         """Take one pack apart."""
         try:
             pack = parse_tdmsg(body)
-            held = list(pack)
+            held = list(pack) if len(pack) <= _MOST_RECORDS else []
             made = pack.create_time_ms
             time = None if made is None or made < 0 else datetime.fromtimestamp(made / 1000, UTC)
         except (UnreadableTDMsg, ValueError, OverflowError, OSError) as error:
             self._bad.append(Bad(place, str(error).splitlines()[0]))
+            return
+        if len(pack) > _MOST_RECORDS:
+            reason = f"a pack of {len(pack)} records; at most {_MOST_RECORDS} are read"
+            self._bad.append(Bad(place, reason))
             return
         if not held:
             self._empty.append(place)

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, NamedTuple
 
-from tubemq_client.errors import ConfigError
+from tubemq_client.errors import ConfigError, shown_addresses
 from tubemq_provider.rows.spec import DecodeSpec
 
 if TYPE_CHECKING:
@@ -120,16 +120,20 @@ class OptionParser:
         words = self.words(name)
         if not words:
             self.problems.append(f"{name}: is needed, for example 'master1:{default_port}'")
-        return tuple(self._address(name, word, default_port) for word in words)
+        found = [self._address(word, default_port) for word in words]
+        wrong = [word for word, address in zip(words, found, strict=True) if address is None]
+        if wrong:
+            self.problems.append(f"{name}: {shown_addresses(wrong)} is not '<host>:<port>'")
+        return tuple(address or ("", 0) for address in found)
 
-    def _address(self, name: str, text: str, default_port: int) -> Address:
+    @staticmethod
+    def _address(text: str, default_port: int) -> Address | None:
         if _is_ipv6(text):
             return (text, default_port)
         found = _ADDRESS.fullmatch(text)
         port = int(found[3] or default_port) if found is not None else 0
         if found is None or not 0 < port < 65_536:
-            self.problems.append(f"{name}: {text!r} is not '<host>:<port>'")
-            return ("", 0)
+            return None
         return (found[1] or found[2], port)
 
     def _take(self, key: str, value: str, refused: Mapping[str, str]) -> None:

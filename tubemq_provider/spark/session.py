@@ -105,14 +105,18 @@ def spark_artifacts(directory: str | Path | None = None, *, kind: str = FIRST_SO
     Executors need protobuf and pyarrow installed besides; call `register` after adding it. The name
     carries a hash of the content; an existing file is reused if it has that content and only this
     user, or root, can change it, else replaced. A wheel would not do: Spark does not put wheels on
-    the path. Raises `ConfigError` if `directory` does not let it be replaced.
+    the path. Raises `ConfigError` if `directory` does not let it be replaced, or lets other users
+    do so.
     """
+    from tubemq_provider.files.private import refuse_open_to_others
+
     files = dict(_sources(kind))
     digest = hashlib.sha256()
     for name, data in files.items():
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
     folder = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="tubemq-"))
     folder.mkdir(parents=True, exist_ok=True)
+    refuse_open_to_others(folder, subject="directory of artifacts")
     target = folder / f"tubemq-spark-{digest.hexdigest()[:12]}.zip"
     content = _zip(files)
     if not _is_mine(target, content):

@@ -28,6 +28,7 @@ __all__ = ["WaitingTrigger", "unpacked"]
 _READY: Final = {"status": "ready"}
 
 _PACKED: Final = "zlib"
+_MOST_UNPACKED: Final = 64 << 20
 _PLAIN: Final = 200
 """Offsets of more partitions are packed: MySQL has 64 KiB for a trigger's arguments, encrypted."""
 
@@ -118,7 +119,11 @@ def unpacked(offsets: Mapping[str, Any] | None) -> dict[str, int]:
     found = dict(offsets or {})
     if found.keys() != {_PACKED}:
         return found
-    whole: dict[str, int] = json.loads(zlib.decompress(b85decode(found[_PACKED])))
+    unpacking = zlib.decompressobj()
+    text = unpacking.decompress(b85decode(found[_PACKED]), _MOST_UNPACKED)
+    if not unpacking.eof:
+        raise ValueError(f"packed offsets have no end within {_MOST_UNPACKED} bytes")
+    whole: dict[str, int] = json.loads(text)
     return whole
 
 

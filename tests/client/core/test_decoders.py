@@ -27,10 +27,11 @@ from tests.client.core.decoding import (
     outcome,
     pure,
 )
-from tubemq_client import _pb
+from tubemq_client import _pb, errors
 from tubemq_client._core.attributes import AttributeCache, AttributeColumns
 from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._wire import native
+from tubemq_client._wire.fetching import MOST_RECORDS, FetchReply
 from tubemq_client._wire.payload import checksum, parse_attributes
 
 T = TypeVar("T")
@@ -242,6 +243,7 @@ import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in repr(finder)]
 sys.path[:] = [sys.argv[1], *(place for place in sys.path if place != sys.argv[2])]
 from tubemq_client._wire import native
+from tubemq_client._wire.fetching import MOST_RECORDS, FetchReply
 print(native.__file__, native.describe())
 """
 
@@ -265,6 +267,7 @@ HIDE = """
 import sys
 sys.modules["tubemq_client._native"] = None
 from tubemq_client._wire import native
+from tubemq_client._wire.fetching import MOST_RECORDS, FetchReply
 print(native.describe())
 """
 
@@ -282,3 +285,27 @@ def test_where_it_is_not_installed_python_decodes_unless_told_otherwise(
     )
     assert answer.returncode == code
     assert said in answer.stdout
+
+
+@pytest.mark.parametrize("decoder", [nullcontext, pure])
+@pytest.mark.parametrize("tag", [b"\x22", b"\xa2\x00"], ids=["tag", "long tag"])
+def test_a_reply_of_more_records_than_any_broker_sends_is_refused_unparsed(decoder, tag) -> None:
+    known = b"\x08\x01\x10\x00\x1a\x00\x20\x00"
+    one = tag + bytes([len(known)]) + known
+
+    with decoder():
+        found = FetchReply(replies.DELIVERING + one * MOST_RECORDS).parse()
+        assert len(found.messages) == MOST_RECORDS
+        for more in (one * (MOST_RECORDS + 1), b"\x5b\x5c" + one * (MOST_RECORDS + 1)):
+            with pytest.raises(errors.ProtocolViolation, match="more than 65536 records"):
+                FetchReply(replies.DELIVERING + more).parse()
+
+
+@pytest.mark.parametrize("decoder", [nullcontext, pure])
+def test_a_body_that_looks_like_many_records_is_one(decoder) -> None:
+    body = b'"' * (2 * MOST_RECORDS)
+    record = _pb.TransferedMessage(messageId=1, checkSum=0, payLoadData=body, flag=0)
+
+    with decoder():
+        found = FetchReply(replies.DELIVERING + replies.piece(4, record.SerializeToString()))
+        assert [bytes(one.payLoadData) for one in found.parse().messages] == [body]

@@ -162,3 +162,46 @@ def test_ordered_answers_replace_the_next_ones(mq: EmbeddedTubeMQ) -> None:
     ]
     assert ask(mq.broker(1).web) == (302, "http://127.0.0.1:9/elsewhere")
     assert ask(mq.broker(1).web)[0] == 200
+
+
+def status_of(place: str | None, **headers: str) -> int:
+    """The answer's status to a change by GET, as a page of the web would cause it."""
+    host, _, port = str(place).rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    query = "method=admin_query_server_version&confModAuthToken=s3cret"
+    connection.putrequest("GET", f"/webapi.htm?{query}", skip_host="Host" in headers)
+    for name, value in headers.items():
+        connection.putheader(name.replace("_", "-"), value)
+    connection.endheaders()
+    with connection.getresponse() as reply:
+        reply.read()
+        return reply.status
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "evil.example:8080"},
+        {"Host": "127.0.0.1.evil.example:8080"},
+        {"Host": "192.168.1.2"},
+        {"Host": ""},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+)
+def test_pages_of_other_sites_are_not_served(mq: EmbeddedTubeMQ, headers) -> None:
+    assert status_of(mq.master_web, **headers) == 403
+    assert status_of(mq.broker(1).web, **headers) == 403
+
+
+def test_clients_and_the_servers_own_pages_are_served(mq: EmbeddedTubeMQ) -> None:
+    place = str(mq.master_web)
+    port = place.rpartition(":")[2]
+    assert status_of(place) == 200
+    for host in ("localhost", f"localhost:{port}", f"LOCALHOST.:{port}", "[::1]", f"[::1]:{port}"):
+        assert status_of(place, Host=host) == 200
+    assert status_of(place, Origin=f"http://{place}", Sec_Fetch_Site="same-origin") == 200

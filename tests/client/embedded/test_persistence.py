@@ -249,3 +249,19 @@ def test_writes_that_fail_twice_leave_nothing_behind(
     file.append([record])
     file.close()
     assert StoreFile(path, fsync=False).open().records == [record]
+
+
+def test_the_directory_and_its_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir(mode=0o755)
+    umask = os.umask(0)
+    try:
+        for root in (tmp_path / "new", tmp_path / "there"):
+            with server(root, 1, "orders") as mq, BrokerWire(mq.broker(1).address) as wire:
+                wire.send("orders", b"secret", 10_000)
+            modes = {path.name: path.stat().st_mode & 0o777 for path in (root, *root.rglob("*"))}
+            assert {mode for name, mode in modes.items() if "." in name or name == "lock"} == {
+                0o600
+            }
+            assert modes[root.name] == modes["broker-1"] == 0o700
+    finally:
+        os.umask(umask)

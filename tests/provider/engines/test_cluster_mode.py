@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -250,6 +250,86 @@ def test_a_manager_that_dies_in_mid_answer_is_one_that_gives_none() -> None:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
         assert Yarn((address,)).find(TAG) is None
         thread.join(10)
+
+
+@contextmanager
+def managed(answer: Callable[[socket.socket], None]) -> Iterator[Yarn]:
+    """A manager whose answers `answer` writes, byte for byte."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with suppress(OSError), connection:
+                        connection.recv(1 << 16)
+                        answer(connection)
+
+        Thread(target=serve, daemon=True).start()
+        yield Yarn((f"http://127.0.0.1:{server.getsockname()[1]}",))
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_manager_that_sends_without_end_is_not_listened_to() -> None:
+    sent = 0
+
+    def endless(connection: socket.socket) -> None:
+        nonlocal sent
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        for _ in range(200):
+            connection.sendall(b" " * (1 << 20))
+            sent += 1
+
+    with managed(endless) as yarn:
+        assert yarn.find(TAG) is None
+    assert sent < 50
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_manager_that_redirects_is_one_that_gives_no_answer(
+    manager: Manager, status: int
+) -> None:
+    manager.states[TAG] = "RUNNING"
+
+    def redirect(connection: socket.socket) -> None:
+        place = f"{manager.address}/ws/v1/cluster/apps?applicationTags={TAG}"
+        head = f"HTTP/1.1 {status} see\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n"
+        connection.sendall(head.encode())
+
+    with managed(redirect) as yarn:
+        assert yarn.find(TAG) is None
+        assert not yarn.kill("application_1_0001")
+        assert manager.asked == []
+        both = Yarn((*yarn.addresses, manager.address))
+        assert both.find(TAG) == YarnApplication("application_1_0001", "RUNNING")
+
+
+@pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_the_time_of_an_answer_is_bounded_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch, begin: bytes
+) -> None:
+    monkeypatch.setattr("tubemq_provider.engines.yarn._ANSWER_S", 0.5)
+
+    def slow(connection: socket.socket) -> None:
+        connection.sendall(begin)
+        for _ in range(100):
+            connection.sendall(b" ")
+            time.sleep(0.1)
+
+    with managed(slow) as yarn:
+        began = time.monotonic()
+        assert yarn.find(TAG) is None
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b'{"apps": [1]}', b'{"apps": {"app": [{}]}}', b"[" * 100_000, b"x" * 70_000]
+)
+def test_an_answer_of_another_shape_is_none(body: bytes) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+    with managed(lambda connection: connection.sendall(head + body)) as yarn:
+        assert yarn.find(TAG) is None
 
 
 def refuse(*_: object) -> None:

@@ -160,3 +160,21 @@ def test_a_password_in_a_host_beside_a_port_is_not_repeated() -> None:
     with pytest.raises(ConfigError) as caught:
         ConnectionConfig.from_connection(connection("u:s3cret-word@m1", port=9000))
     assert "s3cret-word" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "extra"),
+    [
+        (RocketMQConnection, {"name_servers": "https://user:s3cret@m/"}),
+        (RocketMQConnection, {"name_servers": "https://user:s3cret,s3cret@m/"}),
+        (RocketMQConnection, {"name_servers": "m", "cluster": "https://user:s3cret@m/"}),
+        (RocketMQConnection, {"name_servers": "m", "rpc_timeout_ms": "user:s3cret@m"}),
+        (ConnectionConfig, {"masters": "https://user:s3cret@m/"}),
+        (ConnectionConfig, {"masters": "m", "admin_url": "https://user:s3cret@m/"}),
+        (ConnectionConfig, {"masters": "m", "admin_url": "ftp://m/?token=s3cret"}),
+    ],
+)
+def test_no_error_of_a_connection_repeats_what_may_be_a_password(model: Any, extra: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        model.from_connection(connection(host="", extra=extra))
+    assert "s3cret" not in str(caught.value)

@@ -302,6 +302,17 @@ def test_a_pack_is_a_row_for_each_of_its_records() -> None:
     assert [(entry.position, entry.data) for entry in bad] == [(1, b"no pack")]
 
 
+def test_a_pack_of_more_records_than_memory_should_hold_is_a_bad_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tubemq_provider.rows.from_tdmsg._MOST_RECORDS", 2)
+    rows, bad = decode("tdmsg", [packed(b"x", b"y", b"z"), packed(b"x", b"y")])
+    assert [row["packed_index"] for row in rows] == [0, 1]
+    assert [(entry.position, entry.reason) for entry in bad] == [
+        (0, "a pack of 3 records; at most 2 are read")
+    ]
+
+
 def test_records_of_a_pack_are_decoded_further_and_bad_ones_named_by_themselves() -> None:
     spec = {"format": "tdmsg", "then": {"format": "csv", "schema": "id int, name string"}}
     rows, bad = decode(spec, [packed(b"1,a", b"oops", b"2,b"), packed(b"3,c")])

@@ -1,0 +1,49 @@
+"""A broker that has just started cannot say anything of itself for a second: it is asked again."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_client import ClientSettings, errors
+from rocketmq_client._core.cluster import Cluster
+from rocketmq_client._wire.commands import Command
+from tests.rocketmq.core.script import ADDRESS, play, runtime
+
+
+def asked(failures: int, error: errors.RocketMQError) -> tuple[object, int]:
+    """What comes of asking a broker that fails so often at first, and how often it was asked."""
+    times = 0
+
+    def broker(_method, _request) -> Command:
+        nonlocal times
+        times += 1
+        if times <= failures:
+            raise error
+        return runtime()
+
+    cluster = Cluster(ClientSettings((ADDRESS,)))
+    try:
+        return play(cluster.runtime_info(ADDRESS, "broker-a"), broker), times
+    except errors.ServerError as raised:
+        return raised, times
+
+
+JUST_STARTED = errors.for_code(1, "java.util.NoSuchElementException, java.util.LinkedList.getLast")
+
+
+@pytest.mark.parametrize("failures", [1, 4])
+def test_a_broker_that_has_just_started_is_asked_again(failures: int) -> None:
+    found, times = asked(failures, JUST_STARTED)
+
+    assert not isinstance(found, Exception)
+    assert times == failures + 1
+
+
+def test_a_broker_that_goes_on_failing_is_not_asked_for_ever() -> None:
+    assert asked(100, JUST_STARTED) == (JUST_STARTED, 5)
+
+
+def test_a_refusal_is_told_at_once() -> None:
+    refused = errors.for_code(1, "org.apache.rocketmq.acl.common.AclException: no")
+
+    assert asked(100, refused) == (refused, 1)

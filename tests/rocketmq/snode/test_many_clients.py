@@ -1,0 +1,246 @@
+"""All that clients of a node hold together is bounded, and honest ones are served all the same."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+import pytest
+
+from rocketmq_client import Credentials, OutgoingMessage, Producer, PullConsumer, errors
+from rocketmq_client._wire.commands import Command, encode_command
+from rocketmq_client.model import address_text
+from rocketmq_client.snode import SnodeSettings
+from rocketmq_client.snode.frames import FrameCutter
+from tests.kit.certificates import make_certificates
+from tests.kit.ports import reserved_port
+from tests.rocketmq.snode.raw import FIRST, PULL, Raw, eventually, fill, heartbeat
+
+MIB = 2**20
+LOOK_UP = Command(206, 1, {})
+USER = Credentials("reader01", "87654321")
+HELD = {**PULL, "maxMsgNums": "1", "sysFlag": "6", "suspendTimeoutMillis": "20000"}
+
+
+def gauge(node, name: str) -> float:
+    found: float = node.do(node.node.gauges)[name]
+    return found
+
+
+def is_cut_off(client: Raw) -> bool:
+    client._socket.settimeout(0.05)
+    try:
+        return client._socket.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def begin_frame(client: Raw, announced: int, sent: int) -> None:
+    """The beginning of a request of `announced` bytes, `sent` bytes of it."""
+    frame = encode_command(Command(310, 1, {"b": "orders", "n": "broker-a"}, bytes(announced)))
+    with suppress(OSError):
+        client._socket.sendall(frame[:sent])
+
+
+def test_unfinished_frames_of_all_clients_are_bounded(rocketmq, start) -> None:
+    node = start(max_unfinished_bytes=32 * MIB)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Raw(node.address)) for _ in range(8)]
+        for client in clients:
+            begin_frame(client, 15 * MIB, 7 * MIB)
+            assert gauge(node, "unfinished_bytes") <= 32 * MIB
+        assert eventually(lambda: sum(map(is_cut_off, clients)) >= 3)
+        with Raw(node.address) as honest:
+            assert honest.ask(LOOK_UP).code == 0
+    eventually(lambda: gauge(node, "unfinished_bytes") == 0)
+
+
+def test_a_frame_that_trickles_is_not_waited_for(rocketmq, start) -> None:
+    node = start(frame_timeout_ms=500)
+    with Raw(node.address) as slow, Raw(node.address) as honest:
+        begin_frame(slow, MIB, 1_000)
+        end = time.monotonic() + 20
+        while not is_cut_off(slow):
+            assert time.monotonic() < end
+            with suppress(OSError):
+                slow._socket.sendall(b"\0")
+        assert honest.ask(LOOK_UP).code == 0
+
+
+def test_silent_clients_go_when_their_time_is_over(rocketmq, start) -> None:
+    node = start(idle_ms=500, discovery_period_ms=30_000)
+    with Raw(node.address) as silent:
+        began = time.monotonic()
+        assert eventually(lambda: is_cut_off(silent), 20)
+        assert time.monotonic() - began < 5
+
+
+def users_only(rocketmq, start, **options):
+    return start(users=((USER.access_key, USER.secret_key),), **options)
+
+
+def test_a_large_frame_is_taken_of_users_only(rocketmq, start) -> None:
+    node = users_only(rocketmq, start)
+    with Raw(node.address) as stranger:
+        begin_frame(stranger, MIB, 100_000)
+        assert eventually(lambda: is_cut_off(stranger))
+    with Raw(node.address) as stranger:
+        stranger._socket.sendall((15 * MIB).to_bytes(4, "big") + b"\0\xff\xff\xff" + bytes(70_000))
+        assert eventually(lambda: is_cut_off(stranger))
+    with Producer(replace(node.settings, auth=USER)) as producer:
+        assert producer.send("orders", os.urandom(MIB)).offset is not None
+
+
+def test_a_client_that_signs_nothing_is_cut_off(rocketmq, start) -> None:
+    node = users_only(rocketmq, start, idle_ms=1_000)
+    with Raw(node.address) as stranger:
+        end = time.monotonic() + 20
+        while not is_cut_off(stranger):
+            assert time.monotonic() < end
+            with suppress(OSError):
+                stranger.send(LOOK_UP)
+
+
+def test_a_client_that_has_asked_nothing_gives_way_and_others_stay(rocketmq, start) -> None:
+    node = start(max_clients=3)
+    with ExitStack() as stack:
+        busy = [stack.enter_context(Raw(node.address)) for _ in range(2)]
+        assert [client.ask(LOOK_UP).code for client in busy] == [0, 0]
+        silent = stack.enter_context(Raw(node.address))
+        eventually(lambda: gauge(node, "clients") == 3)
+        with Raw(node.address) as refused:
+            assert eventually(lambda: is_cut_off(refused))
+        time.sleep(1.2)
+        late = stack.enter_context(Raw(node.address))
+        assert late.ask(LOOK_UP).code == 0
+        assert eventually(lambda: is_cut_off(silent))
+        assert [client.ask(LOOK_UP).code for client in (*busy, late)] == [0, 0, 0]
+        with Raw(node.address) as refused:
+            time.sleep(1.2)
+            assert eventually(lambda: is_cut_off(refused))
+
+
+@pytest.mark.timeout(120)
+def test_pages_answer_and_the_log_stays_small_while_descriptors_are_used_up(
+    rocketmq, tmp_path
+) -> None:
+    log = tmp_path / "log"
+    with reserved_port() as port, reserved_port() as page, log.open("wb") as errors_to:
+        options = {
+            "NAME_SERVERS": address_text(rocketmq.name_server),
+            "LISTEN": f"127.0.0.1:{port}",
+            "METRICS_LISTEN": f"127.0.0.1:{page}",
+        }
+        command = f"ulimit -n 128; exec {sys.executable} -m rocketmq_client.snode.command serve"
+        node = subprocess.Popen(
+            ["bash", "-c", command],
+            stdout=subprocess.PIPE,
+            stderr=errors_to,
+            env=os.environ | {f"SNODE_{key}": value for key, value in options.items()},
+        )
+        try:
+            assert node.stdout is not None
+            assert node.stdout.readline().startswith(b"listening")
+            with Raw(("127.0.0.1", port)) as first, ExitStack() as stack:
+                assert first.ask(LOOK_UP).code == 0
+                for _ in range(400):
+                    with suppress(OSError):
+                        found = socket.create_connection(("127.0.0.1", port), 5)
+                        stack.enter_context(found)
+                for place in ("healthz", "metrics"):
+                    with urllib.request.urlopen(f"http://127.0.0.1:{page}/{place}") as answer:
+                        assert answer.status == 200
+                assert first.ask(LOOK_UP).code == 0
+        finally:
+            node.kill()
+            node.communicate(timeout=30)
+    text = log.read_text()
+    assert "Traceback" not in text
+    assert len(text) < 20_000
+
+
+def test_clients_that_never_read_do_not_use_up_memory_or_others_turns(rocketmq, start) -> None:
+    node = start(max_queued_bytes=16 * MIB)
+    with Producer(rocketmq.settings) as producer:
+        for _ in range(20):
+            messages = [OutgoingMessage(os.urandom(10_000)) for _ in range(10)]
+            producer.send_batch("orders", messages, queue=FIRST)
+    fields = {**PULL, "maxMsgNums": "32", "queueOffset": "0"}
+    pulls = b"".join(encode_command(Command(11, number, fields)) for number in range(64))
+    with ExitStack() as stack:
+        for number in range(40):
+            lazy = stack.enter_context(Raw(node.address))
+            lazy._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            with suppress(OSError):
+                if number % 2:
+                    lazy.send(heartbeat(f"client-{number}"))
+                lazy._socket.sendall(pulls)
+        largest, slowest = 0.0, 0.0
+        with Producer(node.settings) as producer, PullConsumer(node.settings, group="h") as honest:
+            for _ in range(20):
+                began = time.monotonic()
+                producer.send("orders", b"honest", queue=FIRST)
+                slowest = max(slowest, time.monotonic() - began)
+                assert honest.pull(FIRST, 0, max_records=1).status == "found"
+                largest = max(largest, gauge(node, "queued_bytes"))
+    assert largest <= 17 * MIB
+    assert slowest < 5
+
+
+def test_held_pulls_leave_room_for_sends_and_for_other_clients_pulls(rocketmq, start) -> None:
+    node = start(max_pulls_per_broker=16, max_in_flight_per_broker=2)
+    fill(node.settings, 1)
+    with Raw(node.address) as greedy, Raw(node.address) as other:
+        assert greedy.ask(LOOK_UP).code == other.ask(LOOK_UP).code == 0
+        pulls = [Command(11, number, {**HELD, "queueOffset": "1"}) for number in range(40)]
+        greedy.send(*pulls)
+        refused = [greedy.receive() for _ in range(30)]
+        assert {answer.code for answer in refused} == {2}
+        assert 8 <= eventually(lambda: gauge(node, "held_pulls")) <= 12
+        found = other.ask(Command(11, 7, {**HELD, "queueOffset": "0"}))
+        assert found.code == 0
+        fields = {"topic": "orders", "queueId": "0", "bname": "broker-a"}
+        assert other.ask(Command(30, 8, fields)).code == 0
+
+
+@pytest.mark.parametrize(("code", "name"), [(17, "updateTopic"), (222, "resetOffsetByTime")])
+def test_administration_is_refused_with_the_way_out(rocketmq, start, code, name) -> None:
+    node = start()
+    with Raw(node.address) as client:
+        answer = client.ask(Command(code, 1, {"topic": "orders"}))
+    assert answer.code == 3
+    assert answer.remark is not None
+    assert name in answer.remark
+    assert "ask the brokers themselves" in answer.remark
+
+
+def test_a_header_is_waited_for_up_to_a_small_frame() -> None:
+    cutter = FrameCutter(16 * MIB)
+    cutter.admits = lambda header: b"user" in header
+    frame = encode_command(Command(310, 1, {"AccessKey": "user"}, bytes(MIB)))
+    assert [found for at in range(0, len(frame), 5) for found in cutter.cut(frame[at : at + 5])]
+    assert cutter.failure is None
+
+
+def test_limits_that_no_frame_fits_into_are_refused() -> None:
+    with pytest.raises(errors.ConfigError, match=r"max_unfinished_bytes.*max_frame_bytes"):
+        SnodeSettings((("ns", 9876),), max_unfinished_bytes=MIB)
+
+
+def test_connections_that_never_shake_hands_count_too(rocketmq, start, tmp_path) -> None:
+    server = make_certificates(tmp_path).server
+    node = start(max_clients=2, tls_cert_file=server.cert, tls_key_file=server.key)
+    with ExitStack() as stack:
+        silent = [stack.enter_context(Raw(node.address)) for _ in range(2)]
+        eventually(lambda: node.do(node.node._connections) == 2)
+        with Raw(node.address) as refused:
+            assert eventually(lambda: is_cut_off(refused))
+        assert not any(map(is_cut_off, silent))
