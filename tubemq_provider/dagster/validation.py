@@ -29,6 +29,7 @@ _OURS: Final = {
     "start": "partitions_def says it",
     "end": "partitions_def says it",
     "granularity": "partitions_def says it",
+    "max_run_window": "partitions_def says which windows there are",
     "path": "sink says it",
     "sink_conn_id": "pass storage_options, catalog_properties or a Sink",
     "spark_conn_id": "spark_conf says it",
@@ -39,7 +40,7 @@ _OURS: Final = {
 }
 """Arguments that Airflow's operators have, and what says the same here."""
 
-_POLICIES: Final = tuple(sorted(members(IngestPolicies)))
+_POLICIES: Final = tuple(sorted(members(IngestPolicies) & {*Policies.__dataclass_fields__}))
 
 
 class _Placed(IngestArguments):

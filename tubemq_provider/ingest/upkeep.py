@@ -96,25 +96,43 @@ def instant_given(text: str, option: str) -> datetime:
         raise ConfigError(problem, subject=option) from exc
 
 
-def check_untouched(sink: Sink, scope: WindowScope, book: ScopeBook, instant: datetime) -> None:
+def check_untouched(
+    sink: Sink,
+    scope: WindowScope,
+    book: ScopeBook,
+    instant: datetime,
+    planned: Iterable[str],
+    *,
+    option: str,
+) -> None:
     """Raise `ConfigError` or `BoundaryConflict` unless the boundary at `instant` is fixed, and no
-    published window begins, ends or lies there. `ScopeBook.take_back` may then forget it."""
+    published window and none of the `planned` ones begins, ends or lies there. `ScopeBook.take_back`
+    may then forget it. `option` tells that the runs which planned these windows have ended."""
     if not book.has(instant):
         known = ", ".join(map(rfc3339, book.instants()[-5:])) or "none"
         raise ConfigError(
             f"no boundary of this group is fixed at {rfc3339(instant)}; the last ones: {known}",
             subject="unfix",
         )
-    intervals = (interval_of(window_id, scope.scope_hash) for window_id in sink.window_ids())
-    touching = [found for found in intervals if found and found[0] <= instant <= found[1]]
-    if touching:
+    def touching(window_ids: Iterable[str]) -> list[str]:
+        intervals = (interval_of(window_id, scope.scope_hash) for window_id in window_ids)
+        found = sorted(each for each in intervals if each and each[0] <= instant <= each[1])
+        return [time_window_id(*each, scope.scope_hash) for each in found]
+
+    if published := touching(sink.window_ids()):
         raise BoundaryConflict(
             f"the boundary at {rfc3339(instant)} is in use",
-            [
-                f"{time_window_id(*found, scope.scope_hash)} is published"
-                for found in sorted(touching)
-            ],
+            [f"{window_id} is published" for window_id in published],
             ["what is published stays; give later windows offsets that fit"],
+        )
+    if waiting := touching(planned):
+        raise BoundaryConflict(
+            f"the boundary at {rfc3339(instant)} is in use",
+            [f"{window_id} is planned, and may be being read" for window_id in waiting],
+            [
+                f"let the runs end that have planned these windows; if they have ended without "
+                f"publishing them, say {option}: their next try then plans the windows anew"
+            ],
         )
 
 
