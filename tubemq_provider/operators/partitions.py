@@ -78,7 +78,10 @@ def ticks_of(timetable: object) -> Callable[[datetime], datetime | None] | None:
 
 def is_tick(timetable: object, at: datetime) -> bool:
     """Whether an interval of a timetable by a cron expression begins at `at`."""
-    return _after(timetable, at) is not None
+    try:
+        return _after(timetable, at) is not None
+    except (OverflowError, ValueError):  # at an end of what calendars know
+        return False
 
 
 def _after(timetable: object, date: datetime) -> datetime | None:
