@@ -60,9 +60,9 @@ def unfix(args: Any) -> None:
     sink, scope, book = _opened(args)
     instant = instant_given(args.instant, "--instant")
     planned, running = _under_way(args.asset)
-    check_untouched(
-        sink, scope, book, instant, () if getattr(args, "ended", False) and not running else planned, option="--ended"
-    )
+    if getattr(args, "ended", False) and not running:
+        planned = []
+    check_untouched(sink, scope, book, instant, planned, option="--ended")
     if running:
         raise errors.ConfigError(
             [f"{name} is running" for name in running]

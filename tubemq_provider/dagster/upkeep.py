@@ -46,7 +46,7 @@ class _Change(dg.Config):
         default_factory=list, description="the same where brokers have names, not numbers"
     )
     ended: bool = Field(
-        False,
+        default=False,
         description="of unfix: the runs have ended that planned, and did not publish, windows "
         "which touch the instant",
     )

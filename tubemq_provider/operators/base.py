@@ -61,6 +61,7 @@ from tubemq_provider.operators.clears import is_cleared, run_clears
 from tubemq_provider.operators.deferring import Attendance
 from tubemq_provider.operators.intervals import Interval, refuse_interval, run_interval
 from tubemq_provider.operators.job import SourceHook, open_job
+from tubemq_provider.rendered import RefusesNothing
 from tubemq_provider.task_arguments import check_literals, is_mapped, is_template, near_names, parse
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
@@ -109,7 +110,7 @@ COMMON_TEMPLATE_FIELDS = (
 """Arguments of every ingest operator that a template may fill in."""
 
 
-class IngestOperator(BaseOperator):
+class IngestOperator(RefusesNothing, BaseOperator):
     """Base of the ingest operators: what they all are told, and all they do.
 
     :param topic: topic to read. Names an asset, so no template; so do `group` and `cluster`.

@@ -4,9 +4,9 @@ A run can say it in several ways; the first that does counts: ``tubemq_window`` 
 params, a data interval of more than zero width, a partition date. Arguments of the task go before
 all of them and are not looked at here.
 
-A user who may trigger a run need not be one who may edit its Dag, so what a trigger chooses is judged: by the grid of
-the Dag's own timetable, and by the length that the Dag's author allows. Reads a context, and keeps
-the interval of a partition in the task's state; nothing else.
+A user who may trigger a run need not be one who may edit its Dag, so what a trigger chooses is
+judged: by the grid of the Dag's own timetable, and by the length that the Dag's author allows.
+Reads a context, and keeps the interval of a partition in the task's state; nothing else.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Chosen:
         allows its length and it begins and ends where intervals of the Dag do."""
         if self.longest is None:
             raise errors.ConfigError(
-                "the run asks for an interval of its own, and the task does not allow that: a Dag's "
-                "author allows it with max_run_window, the greatest length of such an interval",
+                "the run asks for an interval of its own, and the task does not allow that: the "
+                "Dag's author allows it with max_run_window, the greatest length of such an "
+                "interval",
                 subject=WINDOW_KEY,
             )
         self._refuse(found, WINDOW_KEY, of_grid=True)
@@ -77,9 +78,7 @@ class Chosen:
         if ticks_of(self.timetable) is None and self.granularity is not None:
             self._expect_multiple(date, "partition date")
 
-    def _refuse(
-        self, found: tuple[datetime, datetime], subject: str, *, of_grid: bool
-    ) -> None:
+    def _refuse(self, found: tuple[datetime, datetime], subject: str, *, of_grid: bool) -> None:
         problems = []
         longest = self.longest
         if longest is not None and found[1] - found[0] > longest:
@@ -189,8 +188,7 @@ def no_interval() -> errors.ConfigError:
     return errors.ConfigError(
         [
             "the run has no interval: pass start and end",
-            f'or trigger it with {{"{WINDOW_KEY}": {{"start": …, "end": …}}}} as conf, which the '
-            "task's max_run_window has to allow",
+            f'or set max_run_window, and give conf {{"{WINDOW_KEY}": {{"start": …, "end": …}}}}',
             "or schedule it with CronDataIntervalTimetable: a plain cron string gives zero width",
             "or trigger it with a logical date",
             "or schedule it with CronPartitionTimetable, which says where partitions end",

@@ -149,6 +149,7 @@ class TubeMQCommitWindowOperator(TubeMQWindowOperator):
         "records",
         "size",
     )
+    own_data = frozenset({"plan", "records"})
     ui_color = "#d9ecd0"
 
     def __init__(

@@ -140,8 +140,8 @@ def test_a_partition_keeps_its_interval_when_the_timetable_is_edited(
     again: dict[str, int],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    day = world.task(DAILY)
     with pytest.raises(Killed):
-        day = world.task(DAILY)
         world.attempt(day, "r1", partition_date=DAY, act=killed_at(point))
     result = world.attempt(world.task(**edited), "r1", partition_date=DAY, **again)
     assert (result["start"], result["end"]) == ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
@@ -207,8 +207,8 @@ def test_a_hole_between_two_windows_is_told_in_log_result_and_event(
 ) -> None:
     """Hours that become two hours while an odd hour runs: the next run begins one hour later."""
     for hour in (1, 2):
-        at = DAY + HOUR * hour
-        assert world.attempt(world.task(), f"h{hour}", **data_interval(at, at + HOUR))["missing"] == []
+        one = data_interval(DAY + HOUR * hour, DAY + HOUR * (hour + 1))
+        assert world.attempt(world.task(), f"h{hour}", **one)["missing"] == []
     capfd.readouterr()
     two = data_interval(DAY + 4 * HOUR, DAY + 6 * HOUR)
     fails = world.task(on_missing_interval="fail")

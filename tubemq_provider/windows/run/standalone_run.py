@@ -203,8 +203,7 @@ def _interval_changed(
         f"{plan.window_id}, which nobody has published",
         [f"planned: {start} to {end}", f"asked for now: {now}"],
         [
-            f"set start={start!r} and end={end!r} until this run is done; or, if that window is "
-            f"not wanted, delete the key 'plan' of the task's state, or leave this run and start "
-            f"a new one"
+            f"set start={start!r} and end={end!r} until this run is done",
+            "if that window is not wanted, start a new run, or delete 'plan' in the task's state",
         ],
     )
