@@ -67,6 +67,11 @@ def asset_arguments(
     """The arguments of the asset `name`, whose runs claim windows if `claims`. Raises `ConfigError`
     with every problem; None is what was not given."""
     problems = [f"{word} has no effect: {_OURS[word]}" for word in given if word in _OURS]
+    problems += [
+        f"{word}: {value!r} names nothing, and what was asked for is not taken for left out"
+        for word, value in given.items()
+        if isinstance(value, str) and value.strip() in ("", "None") and word != "epoch"
+    ]
     chosen = {word: value for word, value in given.items() if word not in _OURS}
     if policies is not None:
         named = [word for word in _POLICIES if word in chosen]

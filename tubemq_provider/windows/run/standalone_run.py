@@ -161,7 +161,12 @@ class StandaloneRun(WindowRun):
             yield "boundaries looked at again"
 
     def _commit(self) -> Iterator[str]:
-        """As ever, with a warning of time that lies in no window beside this one."""
+        """As ever, with a warning of time that lies in no window beside this one: also where the
+        try that published it was killed before it could say so."""
+        if self._now.replayed and (interval := self._planner.interval):
+            ids = self._sink.window_ids()
+            self._now.missing = tuple(missing_beside(ids, interval, self._scope.scope_hash))
+            yield "intervals looked at again"
         if self._now.missing and (interval := self._planner.interval):
             self._now.warnings.append(missing_text(self._now.missing, interval))
         yield from super()._commit()
