@@ -15,6 +15,7 @@ refused by an error of the product.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import os
@@ -105,7 +106,7 @@ class Task(TubeMQSparkIngestOperator):
     kill: str | None = None
     said: Any = None
 
-    def observer(self, context: Any, narrator: Any) -> Any:  # noqa: ARG002 - the operator's
+    def observer(self, context: Any, narrator: Any) -> Any:
         said = self.said
 
         def info(text: str, *args: Any) -> None:
@@ -172,7 +173,7 @@ class Editor:
     """One history. `edits`, `outcomes` and `errors` count what happened; `moves` say it."""
 
     def __init__(self, seed: int, root: Path) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - no secret
+        self.random = random.Random(seed)
         self.root = root
         self.dag: dict[str, Any] = {name: choices[0] for name, choices in CHOICES.items()}
         self.dag["timetable"] = self.random.choice(["days", "half days", "two hours", "intervals"])
@@ -387,7 +388,7 @@ class Editor:
                         spans.setdefault(plan.scope_hash, []).append(tuple(plan.time))
             for known in spans.values():
                 known.sort()
-                for (_, end), (start, _) in zip(known, known[1:], strict=False):
+                for (_, end), (start, _) in itertools.pairwise(known):
                     if end < start and (end, start) not in self.told and self._all_green():
                         raise Wrong(f"nothing told of {end} to {start} in sink {path}")
 

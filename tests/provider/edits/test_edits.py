@@ -55,6 +55,12 @@ def test_an_interval_that_is_not_kept_is_found(
         return date, end
 
     monkeypatch.setattr(intervals, "_partition", now)
-    with pytest.raises(Wrong, match="stands for"):
-        for seed in range(40):
+
+    def found(seed: int) -> bool:
+        try:
             play(seed, 8, tmp_path / str(seed))
+        except Wrong as wrong:
+            return "stands for" in str(wrong)
+        return False
+
+    assert any(map(found, range(40)))
