@@ -165,6 +165,15 @@ class TubeMQCommitWindowOperator(TubeMQWindowOperator):
         self.records = records
         self.size = size
 
+    def _opened(
+        self, context: Context, stack: ExitStack
+    ) -> tuple[IngestArguments, TaskStore, IngestJob]:
+        """A planned window of time has its interval, whatever the timetable says by now."""
+        planned = self.plan if isinstance(self.plan, Mapping) else {}
+        if self.mode == "time" and self.start is None and planned.get("start"):
+            self.start, self.end = planned["start"], planned["end"]
+        return super()._opened(context, stack)
+
     def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:  # noqa: ARG002
         """Give this task the plan of the other, as if a try of its own had made it."""
         wanted: Any = self.plan

@@ -19,6 +19,7 @@ from tubemq_provider._airflow import AirflowFailException
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.commit_events import commit_event
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.planning import TubeMQPlanWindowOperator
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import IntervalMissing, StoreConflict
@@ -250,3 +251,32 @@ def test_a_boundary_that_is_taken_back_while_a_window_is_read_stops_it(world: Wo
         world.attempt(world.task(), "r1", act=unfixed, **ten)
     assert world.attempt(world.task(boundaries=later), "r1", number=2, **ten)["total"] == 6
     assert world.records() == list(range(40, 48))
+
+
+def test_a_planned_window_is_committed_after_the_timetable_was_edited(world: World) -> None:
+    """Days become hours while the tasks between read the day."""
+
+    def both(schedule: Any) -> tuple[Any, Any]:
+        with DAG("own", schedule=schedule):
+            plan = TubeMQPlanWindowOperator(
+                task_id="plan",
+                topic=TOPIC,
+                group="own",
+                cluster="test",
+                mode="time",
+                boundaries=world.boundaries,
+                markers=str(world.root / "done"),
+            )
+            return plan, plan.committed(records={"1:0": 96})
+
+    def execute(task: Any) -> dict[str, Any]:
+        context = fake_context(task, world.kept, dag=task.dag, partition_date=DAY)
+        found: dict[str, Any] = type(task).execute.__wrapped__(task, context)
+        return found
+
+    plan, _ = both(DAILY)
+    planned = execute(plan)
+    assert planned["entries"] == 96
+    _, commit = both(HOURLY)
+    commit.plan = planned
+    assert execute(commit)["end"] == "2026-01-02T00:00:00Z"
