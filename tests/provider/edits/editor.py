@@ -86,7 +86,7 @@ CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "group": ("lake", "other"),
     "filters": ((), ("s0",), ("s0", "s1")),
     "mode": ("time", "time", "cursor"),
-    "resolver": ("boundaries", "message_time"),
+    "resolver": ("boundaries", "boundaries", "boundaries", "message_time"),
     "task_id": ("ingest", "copy"),
     "offset_store": ("asset_state", "asset_state", "ledger", "events"),
 }
