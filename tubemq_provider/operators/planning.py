@@ -170,7 +170,8 @@ class TubeMQCommitWindowOperator(TubeMQWindowOperator):
     ) -> tuple[IngestArguments, TaskStore, IngestJob]:
         """A planned window of time has its interval, whatever the timetable says by now."""
         planned = self.plan if isinstance(self.plan, Mapping) else {}
-        if self.mode == "time" and self.start is None and planned.get("start"):
+        if self.mode == "time" and planned.get("start"):
+            # Of arguments too, which were judged when the window was planned.
             self.start, self.end = planned["start"], planned["end"]
         return super()._opened(context, stack)
 
