@@ -127,7 +127,7 @@ def run_interval(
 ) -> Interval:
     """The run's interval in UTC, or a pair of None.
 
-    `longest` is the greatest length of an interval that who triggers a run may choose; None where
+    `longest` is the greatest length of an interval that a trigger may choose; None where
     the Dag's author allows none. The interval of a partition is kept in the task's state, as the
     timetable that says where it ends may be edited between two tries; `log` is told of that.
 
