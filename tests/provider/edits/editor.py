@@ -175,6 +175,7 @@ class Editor:
     def __init__(self, seed: int, root: Path) -> None:
         self.random = random.Random(seed)
         self.root = root
+        root.mkdir(parents=True, exist_ok=True)
         self.dag: dict[str, Any] = {name: choices[0] for name, choices in CHOICES.items()}
         self.dag["timetable"] = self.random.choice(["days", "half days", "two hours", "intervals"])
         self.dag["resolver"] = self.random.choice(CHOICES["resolver"])
