@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from airflow.sdk import DAG, CronPartitionTimetable
@@ -18,6 +18,8 @@ with DAG(
     schedule=CronPartitionTimetable(CRON, timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
+    # For what a busy machine does; an instant without a boundary is final.
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
 ):
     TubeMQSparkIngestOperator(
         task_id="ingest",
