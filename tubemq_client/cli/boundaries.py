@@ -23,6 +23,7 @@ from typing import Any
 
 from tubemq_client import errors
 from tubemq_client.cli.rows import instant
+from tubemq_client.json_text import given_json
 from tubemq_client.model import INDEX_ENTRY_BYTES, Partition, PartitionEnds, SendReceipt
 
 __all__ = ["BoundaryWriter", "StoreEnds"]
@@ -212,7 +213,7 @@ def _load(path: Path) -> Document:
     if not path.exists():
         return {}
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = given_json(path.read_text(encoding="utf-8"))
         well_formed = _well_formed(document)
     except (OSError, ValueError, RecursionError) as error:
         raise errors.ConfigError(f"{path.name}: {error}", subject="boundaries") from None

@@ -27,6 +27,7 @@ from tubemq_client.cli.options import (
     show,
 )
 from tubemq_client.config import ConsumerConfig
+from tubemq_client.json_text import given_json
 
 __all__ = ["groups"]
 
@@ -201,7 +202,7 @@ def _rules(file: Path | None) -> list[dict[str, Any]] | None:
     if file is None:
         return None
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = given_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise errors.ConfigError(f"--flow-rules {file}: {error}") from None
     if not isinstance(found, list):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from tubemq_client import Record, errors
+from tubemq_client.json_text import given_json
 
 __all__ = ["Row", "RowSource", "Selection", "instant"]
 
@@ -190,7 +191,7 @@ def _json_lines(lines: Iterable[str]) -> Iterator[_Fields]:
         if not line.strip():
             continue
         try:
-            fields = json.loads(line, parse_constant=_no_constant)
+            fields = given_json(line, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             raise errors.ConfigError(f"row {number}: {error}", subject="rows") from None
         if not isinstance(fields, dict):

@@ -7,7 +7,6 @@ together.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -23,6 +22,7 @@ from tubemq_client._core.limits import (
     topic_problem,
 )
 from tubemq_client.config.base import CommonOptions
+from tubemq_client.json_text import given_json
 from tubemq_client.model import Partition
 
 __all__ = ["Bound", "BoundConfig", "FilterItem", "GroupName", "TopicName", "Topics"]
@@ -60,7 +60,7 @@ Filters = Annotated[tuple[FilterItem, ...], Field(max_length=MAX_FILTERS)]
 def _of_json(value: object) -> object:
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
-            return json.loads(value)
+            return given_json(value)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"not valid JSON ({error})") from None
     return value

@@ -21,7 +21,7 @@ from tubemq_provider.ingest.upkeep import (
     instant_given,
 )
 from tubemq_provider.offsets.commit_events import RECENT
-from tubemq_provider.offsets.metadata_db import groups
+from tubemq_provider.offsets.metadata_db import groups, is_set_up
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.protocols import Sink
@@ -52,16 +52,38 @@ def retire(args: Any) -> None:
 
 @command
 def unfix(args: Any) -> None:
-    """Take a boundary back that no published window touches; only while no task of the group runs.
+    """Take a boundary back that no window touches which is published, or planned by a run that may
+    be reading it; never while a task of the group runs.
 
     The next window that needs the instant asks its resolver anew.
     """
     sink, scope, book = _opened(args)
     instant = instant_given(args.instant, "--instant")
-    check_untouched(sink, scope, book, instant)
+    planned, running = _under_way(args.asset)
+    if getattr(args, "ended", False) and not running:
+        planned = []
+    check_untouched(sink, scope, book, instant, planned, option="--ended")
+    if running:
+        raise errors.ConfigError(
+            [f"{name} is running" for name in running]
+            + ["wait until no task of the group runs: it may be about to plan with this boundary"],
+            subject="unfix",
+        )
     changed(args, book.at(instant), None)
     confirm(args)
     book.take_back(instant)
+
+
+def _under_way(asset: str) -> tuple[list[str], list[str]]:
+    """Windows of the group that Airflow has a stored plan of, and its tasks that run now."""
+    if not is_set_up():
+        return [], []
+    with groups() as every:
+        found = next((group for group in every if asset in (group.asset, group.name)), None)
+        if found is None:
+            return [], []
+        running = [f"{task.dag_id} {task.run_id} {task.task_id}" for task in found.tasks()]
+        return found.planned(), running
 
 
 def _opened(args: Any) -> tuple[Sink, WindowScope, ScopeBook]:

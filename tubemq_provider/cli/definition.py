@@ -66,6 +66,11 @@ _BROKER = _arg(
     required=True,
 )
 _INSTANT = _arg(("--instant",), help="the boundary's instant, RFC 3339", required=True)
+_ENDED = _arg(
+    ("--ended",),
+    help="the runs have ended that planned, and did not publish, windows which touch the instant",
+    action="store_true",
+)
 _FILTER = _arg(
     ("--filter",), help="one of the operator's filters; may be repeated", action="append"
 )
@@ -125,9 +130,9 @@ _OFFSETS_COMMANDS = (
     ),
     _action(
         "unfix",
-        "Take back the boundary of an instant that no published window touches",
+        "Take back the boundary of an instant that no published or planned window touches",
         "boundaries.unfix",
-        *(_ASSET, _NEEDED_SINK, _SINK_CONN, _INSTANT, _FILTER, _EPOCH, _YES),
+        *(_ASSET, _NEEDED_SINK, _SINK_CONN, _INSTANT, _ENDED, _FILTER, _EPOCH, _YES),
     ),
 )
 

@@ -6,12 +6,12 @@ its position is set: a run that is under way goes on with the plan it has.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from tubemq_client import errors
+from tubemq_client.json_text import given_json
 from tubemq_client.terminal import visible
 from tubemq_provider.cli._ends import known_ends
 from tubemq_provider.cli._show import changed, command, confirm, people, say
@@ -192,7 +192,7 @@ def _offsets(text: str, known: Iterable[str], space: OffsetSpace) -> dict[str, i
     """Offsets from the command line, of all `known` partitions. Raises `DocumentError` with every
     problem."""
     try:
-        given = json.loads(text)
+        given = given_json(text)
     except (ValueError, RecursionError) as exc:
         raise DocumentError("--offsets", [f"it is not JSON: {exc}"]) from exc
     return named_offsets(given, known, space, subject="--offsets")

@@ -45,6 +45,11 @@ class _Change(dg.Config):
     retire_names: list[str] = Field(
         default_factory=list, description="the same where brokers have names, not numbers"
     )
+    ended: bool = Field(
+        default=False,
+        description="of unfix: the runs have ended that planned, and did not publish, windows "
+        "which touch the instant",
+    )
     unfix: str | None = Field(
         None, description="instant of a boundary that no published window touches: it is forgotten"
     )
@@ -145,7 +150,8 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
     book = book_of(sink, scope)
     if config.unfix:
         instant = instant_given(config.unfix, "unfix")
-        check_untouched(sink, scope, book, instant)
+        planned = () if config.ended else store.planned()
+        check_untouched(sink, scope, book, instant, planned, option="ended=True")
         offsets = book.at(instant)
         book.take_back(instant)
         return f"the boundary at {config.unfix} was {offsets}, and is not fixed any more"

@@ -29,6 +29,7 @@ _OURS: Final = {
     "start": "partitions_def says it",
     "end": "partitions_def says it",
     "granularity": "partitions_def says it",
+    "max_run_window": "partitions_def says which windows there are",
     "path": "sink says it",
     "sink_conn_id": "pass storage_options, catalog_properties or a Sink",
     "spark_conn_id": "spark_conf says it",
@@ -39,7 +40,7 @@ _OURS: Final = {
 }
 """Arguments that Airflow's operators have, and what says the same here."""
 
-_POLICIES: Final = tuple(sorted(members(IngestPolicies)))
+_POLICIES: Final = tuple(sorted(members(IngestPolicies) & {*Policies.__dataclass_fields__}))
 
 
 class _Placed(IngestArguments):
@@ -66,6 +67,11 @@ def asset_arguments(
     """The arguments of the asset `name`, whose runs claim windows if `claims`. Raises `ConfigError`
     with every problem; None is what was not given."""
     problems = [f"{word} has no effect: {_OURS[word]}" for word in given if word in _OURS]
+    problems += [
+        f"{word}: {value!r} names nothing, and what was asked for is not taken for left out"
+        for word, value in given.items()
+        if isinstance(value, str) and value.strip() in ("", "None") and word != "epoch"
+    ]
     chosen = {word: value for word, value in given.items() if word not in _OURS}
     if policies is not None:
         named = [word for word in _POLICIES if word in chosen]

@@ -6,7 +6,6 @@ drift apart. Opens nothing: `tubemq` and `aio` ask Airflow for the connection an
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from tubemq_client import errors
 from tubemq_client.config import ClientConfig, validated
+from tubemq_client.json_text import RepeatedName, given_json
 from tubemq_client.model import address_text
 
 if TYPE_CHECKING:
@@ -154,7 +154,11 @@ def extras_of(connection: Connection) -> Mapping[str, Any]:
     """The extra fields. Raises `errors.ConfigError` for a text that is no JSON object: Airflow
     takes it for none, and a connection without TLS would be the result."""
     try:
-        found = json.loads(connection.extra or "{}")
+        found = given_json(connection.extra or "{}")
+    except RepeatedName as exc:
+        raise errors.ConfigError(
+            f"extra: {exc}", subject=f"connection {connection.conn_id!r}"
+        ) from None
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

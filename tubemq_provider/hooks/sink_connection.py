@@ -84,13 +84,21 @@ def _with_login(spec: str, word: str, connection: Connection) -> str:
         )
     secret = f":{quote(connection.password, safe='')}" if connection.password else ""
     address = f"{head}://{quote(connection.login, safe='')}{secret}@{rest.removeprefix('//')}"
-    more = connection.extra_dejson.get("url_parameters") or {}
+    more = _extra(connection).get("url_parameters") or {}
     if not isinstance(more, Mapping):
         raise errors.ConfigError(
             f"connection {connection.conn_id!r}: 'url_parameters' of its extra is no object",
             subject="sink_conn_id",
         )
     return f"{address}&{urlencode(more, doseq=True)}" if more else address
+
+
+def _extra(connection: Connection) -> Mapping[str, Any]:
+    """The extra fields as Airflow reads them, which masks those with sensitive names in logs.
+    Raises `errors.ConfigError` for a text that is no JSON object, or has a name twice."""
+    extras_of(connection)
+    found: Mapping[str, Any] = connection.extra_dejson
+    return found
 
 
 def _place_of_connection(word: str, connection: Connection) -> Place:
@@ -110,14 +118,14 @@ def _storage_options(connection: Connection) -> dict[str, str]:
     """Login and password are the key and its secret; the rest is in the extra."""
     given = {"access_key_id": connection.login, "secret_access_key": connection.password}
     options = {name: value for name, value in given.items() if value}
-    options |= _texts(connection.extra_dejson, _STORAGE_NAMES)
+    options |= _texts(_extra(connection), _STORAGE_NAMES)
     if options.get("endpoint", "").startswith("http://"):
         options.setdefault("allow_http", "true")
     return options
 
 
 def _catalog_properties(connection: Connection) -> dict[str, str]:
-    return _texts(connection.extra_dejson, {})
+    return _texts(_extra(connection), {})
 
 
 def _texts(extra: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:

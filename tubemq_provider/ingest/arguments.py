@@ -58,6 +58,7 @@ _TIME_ONLY = (
     "start",
     "end",
     "granularity",
+    "max_run_window",
     "resolver",
     "boundaries",
     "late_allowance",
@@ -77,6 +78,7 @@ _OF_RESOLVER = {
     "start": _OF_TIME,
     "end": _OF_TIME,
     "granularity": _OF_TIME,
+    "max_run_window": _OF_TIME,
     "starting_offsets": ("explicit",),
     "ending_offsets": ("explicit",),
 }
@@ -246,6 +248,7 @@ class IngestArguments(TaskArguments):
     start: Instant = None
     end: Instant = None
     granularity: Length = None
+    max_run_window: Length = None
     resolver: Resolver | None = None
     boundaries: GivenBoundaries | None = None
     late_allowance: Duration = None
@@ -269,6 +272,7 @@ class IngestArguments(TaskArguments):
     corrupt_records: Literal["fail", "drop", "quarantine"] = "fail"
     on_clear: Literal["verify", "rewrite"] = "verify"
     on_other_scope: Literal["fail", "start_anew"] = "fail"
+    on_missing_interval: Literal["warn", "fail"] = "warn"
     commit_to_broker: bool = False
     offset_store: StoreName = "asset_state"
     skip_if_empty: bool = False
@@ -365,11 +369,10 @@ class IngestArguments(TaskArguments):
 
     def _of_mode(self) -> list[str]:
         if self.mode == "cursor":
-            return [
-                f"{name} has no effect with mode='cursor'; use mode='time'"
-                for name in _TIME_ONLY
-                if getattr(self, name) is not None
-            ]
+            given = [name for name in _TIME_ONLY if getattr(self, name) is not None]
+            if self.on_missing_interval != "warn":
+                given.append("on_missing_interval")
+            return [f"{name} has no effect with mode='cursor'; use mode='time'" for name in given]
         return [
             f"{name} has no effect with mode='time'"
             for name, default in _CURSOR_ONLY.items()
@@ -412,6 +415,7 @@ class IngestArguments(TaskArguments):
             else f"{name} {value} is {'negative' if value else 'zero'}"
             for name, value, least in (
                 ("granularity", self.granularity, timedelta(microseconds=1)),
+                ("max_run_window", self.max_run_window, timedelta(microseconds=1)),
                 ("late_allowance", self.late_allowance, timedelta(0)),
                 ("max_duration", self.max_duration, timedelta(seconds=1)),
             )

@@ -103,6 +103,7 @@ class IngestJob:
             corrupt_records=arguments.corrupt_records,
             on_clear=arguments.on_clear,
             on_other_scope=arguments.on_other_scope,
+            on_missing_interval=arguments.on_missing_interval,
         )
         self._engine = make_engine(arguments, source, self._policies, stack)
         self._told_engine: Engine = self._engine
@@ -115,11 +116,18 @@ class IngestJob:
         serialised: bool,
         observer: StepObserver,
         cleared: bool = False,
+        retried: bool = False,
     ) -> WindowResult:
         """All eight steps. `attempt` names this try; `serialised` says no other run overlaps,
-        `cleared` that a user asked for a finished run to be done again."""
+        `cleared` that a user asked for a finished run to be done again, `retried` that an earlier
+        try has begun the run and no user asked for another."""
         return self._window_run(
-            store, attempt=attempt, serialised=serialised, observer=observer, cleared=cleared
+            store,
+            attempt=attempt,
+            serialised=serialised,
+            observer=observer,
+            cleared=cleared,
+            retried=retried,
         ).run()
 
     def plan(
@@ -178,6 +186,7 @@ class IngestJob:
         serialised: bool,
         observer: StepObserver,
         cleared: bool,
+        retried: bool = False,
     ) -> WindowRun:
         if self._cancelled.is_set():
             raise WindowError("the task was killed before it began")
@@ -191,6 +200,7 @@ class IngestJob:
             attempt=attempt,
             observer=observer,
             cleared=cleared,
+            retried=retried,
             mirror=self._source.mirror if self._arguments.commit_to_broker else None,
             columns=lambda: expected_columns(self._arguments, self._source.space.source),
         )

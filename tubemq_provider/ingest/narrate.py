@@ -49,6 +49,8 @@ class Narrator:
     place: str
     clock: Callable[[], float] = time.monotonic
     on_page: Callable[[str], None] = field(default=lambda _: None)
+    earlier: tuple[int, str, str] | None = None
+    """Number of this try, and id and hash of the window that an earlier try planned."""
     on_progress: Callable[[dict[str, Any]], None] = field(default=lambda _: None)
     """Takes the same as the lines say, for programs: `state` (``reading`` or ``done``), `window`,
     `entries` (at most so many records), then `read` and `rate` (a second), or `done` of `tasks`."""
@@ -67,6 +69,7 @@ class Narrator:
 
     def begins(self, plan: WindowPlan) -> None:
         """The window is planned, and its records are read from here on."""
+        self._compare(plan.window_id, plan.hash, "it reads the same offsets")
         interval = f", {plan.time[0]} to {plan.time[1]}" if plan.time else ""
         read = sum(1 for start, end in plan.ranges.values() if start < end)
         self.log.info(
@@ -158,8 +161,32 @@ class Narrator:
         about = {"v": 1, "state": state, "window": plan.window_id, "entries": plan.entries}
         self.on_progress({**about, **numbers})
 
+    def _compare(self, window_id: str, plan_hash: str, taken: str) -> None:
+        """Say once what became of the plan of an earlier try, now that it is known; `taken` is what
+        to say of one that is taken over."""
+        if self.earlier is None:
+            return
+        (number, planned, planned_hash), self.earlier = self.earlier, None
+        if plan_hash == planned_hash:
+            self.log.info(
+                "try %s takes over window %s, which an earlier try planned: %s",
+                number,
+                planned,
+                taken,
+            )
+        else:
+            self.log.info(
+                "window %s, which an earlier try planned, is not taken over: try %s has window %s "
+                "with a plan of its own",
+                planned,
+                number,
+                window_id,
+            )
+
     def done(self, result: WindowResult) -> None:
         """The run is over."""
+        if result.window_id is not None and result.hash is not None:
+            self._compare(result.window_id, result.hash, "it is in the sink, not written again")
         if result.window_id is None:
             self.log.info(
                 "%s -> %s: nothing to read for group %s", result.topic, self.place, result.group

@@ -6,13 +6,13 @@ Asks no cluster. This module must not know how a framework keeps progress.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tubemq_client.errors import ConfigError
+from tubemq_client.json_text import given_json
 from tubemq_provider.windows.canonical import parse_instant, rfc3339
 from tubemq_provider.windows.cursor import (
     CURSOR_VERSION,
@@ -96,25 +96,45 @@ def instant_given(text: str, option: str) -> datetime:
         raise ConfigError(problem, subject=option) from exc
 
 
-def check_untouched(sink: Sink, scope: WindowScope, book: ScopeBook, instant: datetime) -> None:
+def check_untouched(
+    sink: Sink,
+    scope: WindowScope,
+    book: ScopeBook,
+    instant: datetime,
+    planned: Iterable[str],
+    *,
+    option: str,
+) -> None:
     """Raise `ConfigError` or `BoundaryConflict` unless the boundary at `instant` is fixed, and no
-    published window begins, ends or lies there. `ScopeBook.take_back` may then forget it."""
+    published window and none of the `planned` ones begins, ends or lies there, so that
+    `ScopeBook.take_back` may forget it. `option` tells that the runs which planned these windows
+    have ended."""
     if not book.has(instant):
         known = ", ".join(map(rfc3339, book.instants()[-5:])) or "none"
         raise ConfigError(
             f"no boundary of this group is fixed at {rfc3339(instant)}; the last ones: {known}",
             subject="unfix",
         )
-    intervals = (interval_of(window_id, scope.scope_hash) for window_id in sink.window_ids())
-    touching = [found for found in intervals if found and found[0] <= instant <= found[1]]
-    if touching:
+
+    def touching(window_ids: Iterable[str]) -> list[str]:
+        intervals = (interval_of(window_id, scope.scope_hash) for window_id in window_ids)
+        found = sorted(each for each in intervals if each and each[0] <= instant <= each[1])
+        return [time_window_id(*each, scope.scope_hash) for each in found]
+
+    if published := touching(sink.window_ids()):
         raise BoundaryConflict(
             f"the boundary at {rfc3339(instant)} is in use",
-            [
-                f"{time_window_id(*found, scope.scope_hash)} is published"
-                for found in sorted(touching)
-            ],
+            [f"{window_id} is published" for window_id in published],
             ["what is published stays; give later windows offsets that fit"],
+        )
+    if waiting := touching(planned):
+        raise BoundaryConflict(
+            f"the boundary at {rfc3339(instant)} is in use",
+            [f"{window_id} is planned, and may be being read" for window_id in waiting],
+            [
+                "let the runs end that have planned these windows",
+                f"if they ended without publishing them, say {option}: a later try plans anew",
+            ],
         )
 
 
@@ -145,10 +165,10 @@ def beginning(text: str) -> object:
     if text in (EARLIEST, STABLE, LATEST):
         return end_word(text)
     try:
-        return json.loads(text)
+        return given_json(text)
     except (ValueError, RecursionError) as exc:
         raise ConfigError(
-            f"{text!r} is neither earliest or stable nor JSON", subject="begin"
+            f"{text!r} is neither earliest or stable nor JSON ({exc})", subject="begin"
         ) from exc
 
 

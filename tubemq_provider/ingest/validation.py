@@ -8,7 +8,6 @@ rule: no connection, no file, no network, no framework.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -29,6 +28,7 @@ from pydantic import (
 
 from tubemq_client import errors
 from tubemq_client.config import FilterItem, GroupName, TopicName
+from tubemq_client.json_text import given_json
 from tubemq_provider.windows.plan import CLUSTER_PATTERN
 from tubemq_provider.windows.policies import parse_offsets
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
@@ -89,7 +89,7 @@ def from_json(value: object) -> object:
     """Text that looks like JSON is JSON: templates and Variables can give nothing but text."""
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         try:
-            return json.loads(value)
+            return given_json(value)
         except (ValueError, RecursionError) as exc:
             # What Jinja makes of a list or mapping is Python's text of it.
             hint = "; in a template write {{ … | tojson }}" if "'" in value else ""

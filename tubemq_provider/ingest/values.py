@@ -60,6 +60,8 @@ class IngestPolicies(Value):
     corrupt_records: str = "fail"
     on_clear: str = "verify"
     on_other_scope: str = "fail"
+    on_missing_interval: str = "warn"
+    max_run_window: timedelta | float | str | None = None
 
 
 @dataclass(repr=False)

@@ -79,6 +79,10 @@ class FileOffsetStore:
     def forget_plan(self, window_id: str) -> None:
         self._plan(window_id).unlink(missing_ok=True)
 
+    def planned(self) -> list[str]:
+        """Ids of windows that a plan is stored of: runs have planned and not yet published them."""
+        return sorted(path.stem for path in (self._root / "win").glob("*.json"))
+
     def load_task_plan(self) -> Document | None:
         return read_document(self._task_plan())
 

@@ -21,7 +21,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import func, inspect, or_, select
 
 from tubemq_client import errors
-from tubemq_provider._airflow import AssetScope, TaskScope, get_state_backend
+from tubemq_provider._airflow import AssetScope, TaskScope, get_state_backend, has_asset_state
 from tubemq_provider.offsets.asset_state import PROGRESS, TIMELINE, DocumentState
 from tubemq_provider.offsets.commit_events import commit_event
 from tubemq_provider.offsets.ledger.backend import TubeMQStateBackend, ledger_of
@@ -40,6 +40,7 @@ __all__ = [
     "find_groups",
     "groups",
     "has_ledger",
+    "is_set_up",
     "open_group",
     "reading",
     "state_backend",
@@ -51,6 +52,8 @@ _LOOKED_THROUGH = 50_000
 """Events of successes without a commit event are passed over, as tasks that only look can have any
 number of them; they are small."""
 _TASKS = 50
+_PLAN = "win/"
+"""What is in the keys of stored plans, in asset state and in the ledger's copies there."""
 _AT_WORK = ("running", "deferred")
 _EVENTS_AT_ONCE = 5
 
@@ -200,6 +203,17 @@ class Group:
             raise StoreConflict("cursor: a task has written it since it was read; look again")
         state.store("cursor", document)
 
+    def planned(self) -> list[str]:
+        """Ids of windows that a plan is stored of: runs have planned and not yet published them."""
+        if not has_asset_state():
+            return []
+        from airflow.models.asset_state_store import AssetStateStoreModel
+
+        key = AssetStateStoreModel.key
+        kept = select(key).where(AssetStateStoreModel.asset_id == self.asset_id)
+        found = self.session.scalars(kept.where(key.contains(_PLAN, autoescape=True)))
+        return sorted(name.partition(_PLAN)[2] for name in found if "~" not in name)
+
     def forget_timeline(self) -> None:
         """Drop the samples of ends, if there are any."""
         DocumentState(self._state()).delete(TIMELINE)
@@ -249,6 +263,13 @@ class _SessionState:
 def has_ledger(session: Any) -> bool:
     """Whether the ledger's tables are there."""
     return bool(inspect(session.get_bind()).has_table(CURSORS.name))
+
+
+def is_set_up() -> bool:
+    """Whether the metadata database has its tables: a command may run beside an Airflow that was
+    never used."""
+    with reading() as session:
+        return bool(inspect(session.get_bind()).has_table(AssetModel.__tablename__))
 
 
 @contextmanager

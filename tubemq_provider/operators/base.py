@@ -59,8 +59,9 @@ from tubemq_provider.offsets.registry import TaskStore, store_for
 from tubemq_provider.operators.announce import announce, bounded
 from tubemq_provider.operators.clears import is_cleared, run_clears
 from tubemq_provider.operators.deferring import Attendance
-from tubemq_provider.operators.intervals import refuse_interval, run_interval
+from tubemq_provider.operators.intervals import Interval, refuse_interval, run_interval
 from tubemq_provider.operators.job import SourceHook, open_job
+from tubemq_provider.rendered import RefusesNothing
 from tubemq_provider.task_arguments import check_literals, is_mapped, is_template, near_names, parse
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
@@ -109,7 +110,7 @@ COMMON_TEMPLATE_FIELDS = (
 """Arguments of every ingest operator that a template may fill in."""
 
 
-class IngestOperator(BaseOperator):
+class IngestOperator(RefusesNothing, BaseOperator):
     """Base of the ingest operators: what they all are told, and all they do.
 
     :param topic: topic to read. Names an asset, so no template; so do `group` and `cluster`.
@@ -216,9 +217,9 @@ class IngestOperator(BaseOperator):
         with failing, attendance.attending(self.log), ExitStack() as stack:
             arguments, store, job = self._opened(context, stack)
             self._prepare(context, store, job)
-            self._tell_of_earlier_try(context, store)
             attendance.prepare(job, arguments, self.log)
             narrator = job.narrator(self.log)
+            narrator.earlier = self._earlier_plan(context, store)
             narrator.on_page = lambda page: self._show_spark(context, page)
             narrator.on_progress = lambda told: self._keep_progress(context, told)
             result = job.run(
@@ -227,6 +228,7 @@ class IngestOperator(BaseOperator):
                 serialised=self._serialised,
                 observer=self.observer(context, narrator),
                 cleared=is_cleared(context, self.retries),
+                retried=self._try_number(context) > 1 and not is_cleared(context, self.retries),
             )
         narrator.done(result)
         self.result = result
@@ -257,7 +259,11 @@ class IngestOperator(BaseOperator):
             refuse_interval(context, planned=lambda: store.load_task_plan() is not None)
         # What the run stands for may be past telling, which is of no matter to what does not ask.
         asks = needs_interval(arguments, (None, None))
-        interval = run_interval(context, arguments.granularity) if asks else (None, None)
+        interval: Interval = (None, None)
+        if asks:
+            interval = run_interval(
+                context, arguments.granularity, longest=arguments.max_run_window, log=self.log
+            )
         job = self._job = open_job(arguments, hook, interval, stack, timeline=store.load_timeline)
         if self._killed:
             # The signal came before there was a job to cancel.
@@ -271,16 +277,16 @@ class IngestOperator(BaseOperator):
     def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:
         """Before the run begins; for operators that read the window by other means."""
 
-    def _tell_of_earlier_try(self, context: Context, store: TaskStore) -> None:
-        """A try that was killed leaves no word of it; this one says what it goes on with."""
-        number = getattr(context["ti"], "try_number", 1)
-        if number > 1 and (plan := store.load_task_plan()) is not None:
-            self.log.info(
-                "try %s takes over window %s, which an earlier try planned: it reads the same "
-                "offsets, and what is published already is not written again",
-                number,
-                plan.get("id"),
-            )
+    def _earlier_plan(self, context: Context, store: TaskStore) -> tuple[int, str, str] | None:
+        """The window that an earlier try of this task has planned, for the log to say what becomes
+        of it once that is known."""
+        number = self._try_number(context)
+        plan = store.load_task_plan() if number > 1 else None
+        return None if plan is None else (number, str(plan.get("id")), str(plan.get("hash")))
+
+    @staticmethod
+    def _try_number(context: Context) -> int:
+        return int(getattr(context["ti"], "try_number", 1) or 1)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002
         """The topic as input, the sink's data as output with rows and bytes; None without the

@@ -87,7 +87,8 @@ class TubeMQWindowIngestOperator(IngestOperator):
     window is.
 
     :param start: first instant, RFC 3339 or datetime. Default: what the run says: a
-        ``tubemq_window`` in its conf or params, its data interval, its partition date.
+        ``tubemq_window`` in its conf or params, if `policies` allow one with `max_run_window`, its
+        data interval, its partition date.
     :param end: first instant after it.
     :param granularity: length of the window of a partitioned run: timedelta, seconds or ``PT1H``.
     :param resolver: how a window of time gets its offsets: ``boundaries`` (default), ``timeline``,
@@ -194,6 +195,10 @@ class TubeMQSparkIngestOperator(IngestOperator):
     :param granularity: length of the window of a partitioned run: timedelta, seconds or ``PT1H``;
         less than a day. Not needed with `CronPartitionTimetable`, whose partitions end where the
         next begins, also days and months.
+    :param max_run_window: greatest length of a window that a user who triggers a run may choose:
+        with ``tubemq_window`` in its conf or params, or as its data interval. It begins and ends
+        where intervals of the Dag's timetable do, or, where that has none, at multiples of
+        `granularity`. Default: none may be chosen. No template.
     :param resolver: how a time window gets its offsets. ``boundaries`` (default) looks instants up
         in `boundaries`; ``timeline`` in the samples of `TubeMQSampleEndsOperator`; ``history`` in
         what the brokers record of themselves; ``message_time`` looks for the producers' times;
@@ -263,6 +268,9 @@ class TubeMQSparkIngestOperator(IngestOperator):
         written under another group, cluster alias or mode, or with other filters: ``fail``, as it
         would store all records again; ``start_anew`` begins beside them. Also asked of windows of
         time or explicit offsets beside the cursor of the same group.
+    :param on_missing_interval: between a window of time and its nearest published neighbour lies
+        time that no published window has, as after a change of the schedule: ``warn`` (in log,
+        result and event) or ``fail``, which a retry cures if a run that is under way brings it.
     :param commit_to_broker: also show where the group goes on as its offsets at the brokers, for
         TubeMQ's own dashboards; best effort.
     :param offset_store: where progress is kept: ``asset_state``; ``ledger``, if the deployment has
@@ -324,6 +332,7 @@ class TubeMQSparkIngestOperator(IngestOperator):
         "corrupt_records",
         "on_clear",
         "on_other_scope",
+        "on_missing_interval",
         "engine",
         "direct_write",
         "tubemq_conn_id",
@@ -339,6 +348,7 @@ class TubeMQSparkIngestOperator(IngestOperator):
         start: datetime | str | None = None,
         end: datetime | str | None = None,
         granularity: timedelta | float | str | None = None,
+        max_run_window: timedelta | float | str | None = None,
         resolver: str | None = None,
         boundaries: Mapping[str, Any] | str | None = None,
         late_allowance: timedelta | float | str | None = None,
@@ -356,6 +366,7 @@ class TubeMQSparkIngestOperator(IngestOperator):
         corrupt_records: str = "fail",
         on_clear: str = "verify",
         on_other_scope: str = "fail",
+        on_missing_interval: str = "warn",
         spark_conf: Mapping[str, str] | None = None,
         spark_conn_id: str | None = None,
         spark_work_dir: str | None = None,

@@ -32,6 +32,7 @@ from tubemq_provider.offsets.registry import (
     store_for,
 )
 from tubemq_provider.operators.clears import most_tries, run_clears
+from tubemq_provider.rendered import RefusesNothing
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.task_arguments import (
     ClusterAlias,
@@ -87,7 +88,7 @@ class OffsetsArguments(TaskArguments):
         return []
 
 
-class TubeMQOffsetsOperator(BaseOperator):
+class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
     """Show, set or mirror the progress of `group` on `topic`.
 
     ``show`` says where the group is and how far behind. ``set`` moves it: the next window begins

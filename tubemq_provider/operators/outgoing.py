@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tubemq_client import Record, errors
+from tubemq_client.json_text import given_json
 
 __all__ = ["Outgoing", "Trail", "of_file", "of_values"]
 
@@ -111,7 +112,7 @@ def _rows(
 
 def _parsed(line: str, path: str, number: int) -> Any:
     try:
-        return json.loads(line, parse_constant=_no_constant)
+        return given_json(line, parse_constant=_no_constant)
     except (ValueError, RecursionError) as exc:
         raise errors.ConfigError(f"{path}, line {number}: {exc}", subject="file") from exc
 

@@ -10,16 +10,21 @@ timetable, nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any, Final
 
 from tubemq_client.errors import ConfigError
 
-__all__ = ["next_partition", "partition_end"]
+__all__ = ["is_tick", "next_partition", "partition_end", "ticks_of"]
 
 _DAY: Final = timedelta(days=1)
+_BY_CRON: Final = {
+    "CronPartitionTimetable",
+    "CronDataIntervalTimetable",
+    "CronTriggerTimetable",
+}
 _SHIFT: Final = timedelta(hours=2)
 """No zone moves its clocks further when summer comes or goes."""
 
@@ -52,6 +57,35 @@ def next_partition(timetable: object, date: datetime) -> datetime | None:
     """
     if type(timetable).__name__ != "CronPartitionTimetable":
         return None
+    after = _after(timetable, date)
+    if after is None:
+        expression, zone = _cron_of(timetable)
+        raise ConfigError(
+            f"no partition begins at {date.isoformat()} by {expression!r} in {zone}; give start "
+            f"and end",
+            subject="partition date",
+        )
+    return after
+
+
+def ticks_of(timetable: object) -> Callable[[datetime], datetime | None] | None:
+    """The grid of a timetable by a cron expression, as a function from a tick to the next; None for
+    other timetables."""
+    if type(timetable).__name__ not in _BY_CRON:
+        return None
+    return lambda tick: _after(timetable, tick)
+
+
+def is_tick(timetable: object, at: datetime) -> bool:
+    """Whether an interval of a timetable by a cron expression begins at `at`."""
+    try:
+        return _after(timetable, at) is not None
+    except (OverflowError, ValueError):  # at an end of what calendars know
+        return False
+
+
+def _after(timetable: object, date: datetime) -> datetime | None:
+    """The tick of the timetable's cron expression after `date`; None if `date` is no tick."""
     expression, zone = _cron_of(timetable)
     croniter: Any = import_module("croniter").croniter  # Airflow's timetables need it as well
     local = date.astimezone(UTC).astimezone(zone).replace(tzinfo=None)
@@ -60,11 +94,7 @@ def next_partition(timetable: object, date: datetime) -> datetime | None:
     before: datetime = croniter(expression, scheduled).get_prev(datetime)
     hourly = cron.expanded[1] == ["*"]  # also runs in the hour that comes twice
     if before != local if hourly else _in(zone, before) != date:
-        raise ConfigError(
-            f"no partition begins at {date.isoformat()} by {expression!r} in {zone}; give start "
-            f"and end",
-            subject="partition date",
-        )
+        return None
     return date + (scheduled - local) if hourly else _in(zone, scheduled)
 
 

@@ -149,6 +149,7 @@ class TubeMQCommitWindowOperator(TubeMQWindowOperator):
         "records",
         "size",
     )
+    own_data = frozenset({"plan", "records"})
     ui_color = "#d9ecd0"
 
     def __init__(
@@ -163,6 +164,16 @@ class TubeMQCommitWindowOperator(TubeMQWindowOperator):
         self.plan = plan
         self.records = records
         self.size = size
+
+    def _opened(
+        self, context: Context, stack: ExitStack
+    ) -> tuple[IngestArguments, TaskStore, IngestJob]:
+        """A planned window of time has its interval, whatever the timetable says by now."""
+        planned = self.plan if isinstance(self.plan, Mapping) else {}
+        if self.mode == "time" and planned.get("start"):
+            # Of arguments too, which were judged when the window was planned.
+            self.start, self.end = planned["start"], planned["end"]
+        return super()._opened(context, stack)
 
     def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:  # noqa: ARG002
         """Give this task the plan of the other, as if a try of its own had made it."""

@@ -24,6 +24,7 @@ from tubemq_provider.assets import declared, topic_asset
 from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.operators.outgoing import Outgoing, Trail, of_file, of_values
+from tubemq_provider.rendered import RefusesNothing
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.task_arguments import (
     ClusterAlias,
@@ -90,7 +91,7 @@ class ProduceArguments(TaskArguments):
         return self.on_retry == "continue"
 
 
-class TubeMQProduceOperator(BaseOperator):
+class TubeMQProduceOperator(RefusesNothing, BaseOperator):
     """Send records to `topic`; fail with the first one that is not delivered.
 
     A record is text, bytes, a `tubemq_client.Record`, or anything else that JSON can say, which
@@ -130,6 +131,7 @@ class TubeMQProduceOperator(BaseOperator):
         "tubemq_conn_id",
     )
     template_fields_renderers = {"records": "json"}  # noqa: RUF012 - Airflow's declaration
+    own_data = frozenset({"records"})
     ui_color = "#d6eef2"
 
     def __init__(

@@ -18,6 +18,7 @@ from tubemq_provider.assets import declared, offsets_asset
 from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetTimeline
+from tubemq_provider.rendered import RefusesNothing
 from tubemq_provider.task_arguments import (
     ClusterAlias,
     SourceGroup,
@@ -62,7 +63,7 @@ class SampleArguments(TaskArguments):
     cluster: ClusterAlias
 
 
-class TubeMQSampleEndsOperator(BaseOperator):
+class TubeMQSampleEndsOperator(RefusesNothing, BaseOperator):
     """Add one sample of `topic`'s ends to the timeline of `group`.
 
     The ends are those in memory, looked up after the time was noted: what had arrived by then is

@@ -99,6 +99,7 @@ def _row(commit: Commit, event: Mapping[str, Any]) -> dict[str, Any]:
         "corrupt": event.get("corrupt", 0),
         "partitions": len(event.get("ranges", {})),
         "gaps": sum(len(found) for found in event.get("gaps", {}).values()),
+        "missing": len(_listed(event.get("missing"))),
         "replayed": bool(event.get("replayed")),
         "place": f"{sink.get('kind', '')} {sink.get('ref', '')}".strip(),
         "at": rfc3339(commit.at),

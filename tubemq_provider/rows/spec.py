@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tubemq_client.errors import ConfigError
+from tubemq_client.json_text import given_json
 
 __all__ = ["FORMATS", "SUBJECT", "DecodeSpec", "schema_of"]
 
@@ -128,7 +129,7 @@ def _document(given: str | Mapping[str, Any]) -> dict[str, Any]:
     text = given.strip()
     if text.startswith("{"):
         try:
-            found = json.loads(text)
+            found = given_json(text)
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"not valid JSON: {error}", subject=SUBJECT) from error
         return dict(found)

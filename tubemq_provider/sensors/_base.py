@@ -27,6 +27,7 @@ from tubemq_provider.hooks.failures import (
     fatal_errors_fail_the_task,
 )
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.rendered import RefusesNothing
 from tubemq_provider.windows.errors import is_final
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ _FAIL: Final = "__fail__"
 """What Airflow calls in the place of a method when the time of a deferral is over."""
 
 
-class TubeMQSensor(BaseSensorOperator):
+class TubeMQSensor(RefusesNothing, BaseSensorOperator):
     """Base of the sensors: `look` says whether to go on, errors say whether to wait.
 
     A deferrable sensor looks once in a worker and then waits in the triggerer; when its trigger

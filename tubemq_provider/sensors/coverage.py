@@ -18,6 +18,7 @@ from tubemq_client import errors
 from tubemq_provider.hooks.failures import explained, fatal_errors_fail_the_task
 from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.rendered import RefusesNothing
 from tubemq_provider.sinks.factory import needless_connection, spec_problems
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.task_arguments import (
@@ -72,7 +73,7 @@ class CoverageArguments(TaskArguments):
         return problems
 
 
-class TubeMQCoverageSensor(BaseSensorOperator):
+class TubeMQCoverageSensor(RefusesNothing, BaseSensorOperator):
     """Succeed when `sink` has every instant of `[start, end)` in windows of time, none twice.
 
     Each topic and group that has windows there must have them all. What a group wrote before and

@@ -7,12 +7,12 @@ shown at once. Numbers are those of Spark's Kafka source where TubeMQ has none o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tubemq_client.json_text import given_json
 from tubemq_client.model import Partition
 from tubemq_provider.sources.tubemq.space import SPACE
 
@@ -29,7 +29,6 @@ __all__ = [
     "parse_instant",
     "parse_instants",
     "reversed_bounds",
-    "unique_keys",
 ]
 
 EARLIEST = "earliest"
@@ -63,10 +62,6 @@ MISUSE: Mapping[tuple[str, str], str] = {
     ("endingOffsets", EARLIEST): "a bounded read that ends at the first offset would be empty",
 }
 """Words that a bounded read refuses, by their option, and why."""
-
-
-class _DuplicateKey(ValueError):
-    pass
 
 
 def bound_of(bounds: Bounds, partition: Partition) -> Bound:
@@ -122,17 +117,6 @@ def reversed_bounds(start: Bounds, end: Bounds) -> list[str]:
     ]
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON (an ``object_pairs_hook``). Raises `ValueError` for a name given twice, of
-    which JSON would keep the last."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise _DuplicateKey(f"{key!r} occurs twice")
-        found[key] = value
-    return found
-
-
 def _word(option: str, text: Any, where: str, report: Report, *, streaming: bool) -> str | None:
     if text not in (EARLIEST, LATEST, STABLE):
         words = "'earliest'" if option == "startingOffsets" else "'stable' or 'latest'"
@@ -154,7 +138,7 @@ def _by_partition(
     read: Callable[[str, str, Any, Report], Bound | None],
 ) -> Mapping[Partition, Bound]:
     try:
-        document = json.loads(text, object_pairs_hook=unique_keys)
+        document = given_json(text)
     except (ValueError, RecursionError) as error:
         report(f"{option}: not valid JSON ({error}); write {example}")
         return {}

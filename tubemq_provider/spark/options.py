@@ -9,12 +9,12 @@ must not import pyspark, pyarrow or pydantic.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tubemq_client.errors import ConfigError
+from tubemq_client.json_text import given_json
 from tubemq_client.model import Address, ClientSettings, Partition
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
@@ -225,7 +225,7 @@ def _window(values: OptionParser) -> WindowPlan | None:
         if values.text(other) is not None:
             values.problems.append(f"{other}: cannot be combined with 'window', which fixes ranges")
     try:
-        return WindowPlan.from_document(json.loads(text))
+        return WindowPlan.from_document(given_json(text))
     except DocumentError as error:
         values.problems.extend(f"window: {problem}" for problem in error.problems)
     except (ValueError, RecursionError) as error:

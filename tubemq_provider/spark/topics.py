@@ -7,16 +7,15 @@ not know offsets.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
+from tubemq_client.json_text import given_json
 from tubemq_client.model import Partition
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.spark.offset_options import unique_keys
 
 if TYPE_CHECKING:
     from tubemq_client import TopicMetadata
@@ -96,7 +95,7 @@ def _assigned(values: OptionParser) -> TopicChoice:
     if values.text("partitions") is not None:
         values.problems.append("partitions: cannot be combined with 'assign', which names them")
     try:
-        document = json.loads(values.value("assign"), object_pairs_hook=unique_keys)
+        document = given_json(values.value("assign"))
         lists = {topic: _listed(keys) for topic, keys in document.items()}
         found = [SPACE.partition(topic, str(key)) for topic in lists for key in lists[topic]]
     except (ValueError, TypeError, AttributeError, RecursionError) as error:

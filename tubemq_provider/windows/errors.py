@@ -21,6 +21,7 @@ __all__ = [
     "DatabaseError",
     "DocumentError",
     "IdentityMismatch",
+    "IntervalMissing",
     "MarkerConflict",
     "NoInitialPosition",
     "OtherScopeFound",
@@ -85,6 +86,13 @@ class BoundaryConflict(WindowError):
         self.problems = list(problems)
         lines = "".join(f"\n  - {problem}" for problem in self.problems)
         super().__init__(f"{subject}:{lines}\n" + "\n".join(hints))
+
+
+class IntervalMissing(WindowError):
+    """Between the window and its nearest published neighbour lies time that no published window
+    has. Nothing was published. A retry cures it if a run that is under way brings that window."""
+
+    retriable = True
 
 
 class MarkerConflict(WindowError):

@@ -22,6 +22,7 @@ __all__ = [
     "GapPolicy",
     "NewPartitionPosition",
     "OnClear",
+    "OnMissingInterval",
     "OnOtherScope",
     "Policies",
     "RegressionPolicy",
@@ -96,6 +97,14 @@ class OnOtherScope(StrEnum):
     START_ANEW = "start_anew"
 
 
+class OnMissingInterval(StrEnum):
+    """Between a window of time and its nearest published neighbour lies time that no published
+    window has: say it in log, result and event, or raise `IntervalMissing`."""
+
+    WARN = "warn"
+    FAIL = "fail"
+
+
 @dataclass(frozen=True, slots=True)
 class Policies:
     """One value per policy. `Policies.of` takes the options' texts and lists all problems."""
@@ -106,6 +115,7 @@ class Policies:
     corrupt_records: CorruptRecords = CorruptRecords.FAIL
     on_clear: OnClear = OnClear.VERIFY
     on_other_scope: OnOtherScope = OnOtherScope.FAIL
+    on_missing_interval: OnMissingInterval = OnMissingInterval.WARN
 
     @classmethod
     def of(cls, **options: str) -> Policies:

@@ -23,7 +23,7 @@ from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.cursor import epoch_command
 from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
-from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.plan import WindowScope, time_window_id
 from tubemq_provider.windows.planning.boundary_book import ScopeBook, boundary_command
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
@@ -229,6 +229,48 @@ def test_a_boundary_in_use_or_unknown_is_not_taken_back(setup: Setup) -> None:
         setup.ask(boundaries.unfix, instant=hour(0), asset="orders")
     with pytest.raises(ConfigError, match="no source of kind 'kafka'"):
         setup.ask(boundaries.unfix, instant=hour(0), asset="kafka:c1/orders/g1")
+
+
+class Planned(Known):
+    """The same group; a run of it has planned a window, and a task of it may be running."""
+
+    def __init__(self, window: str, *running: Any) -> None:
+        self._window, self._running = window, running
+
+    def planned(self) -> list[str]:
+        return [self._window]
+
+    def tasks(self) -> list[Any]:
+        return list(self._running)
+
+
+def test_a_boundary_that_a_planned_window_touches_is_not_taken_back(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = ParquetSink(setup.root)
+    assert sink.boundaries is not None
+    scope = WindowScope("c1", TOPIC, "g1", sink.identity)
+    times = [datetime.fromisoformat(hour(number)) for number in (0, 1, 2)]
+    for at in times:
+        ScopeBook(sink.boundaries, scope).fix(at, "t", lambda: Resolved({"1:0": 0}), exact=False)
+    window = time_window_id(times[0], times[1], scope.scope_hash)
+    task = SimpleNamespace(dag_id="d", run_id="r", task_id="ingest")
+    monkeypatch.setattr(boundaries, "is_set_up", lambda: True)
+
+    monkeypatch.setattr(boundaries, "groups", known(Planned(window)))
+    for number in (0, 1):
+        with pytest.raises(BoundaryConflict, match=f"{window} is planned[^$]*say --ended"):
+            setup.ask(boundaries.unfix, instant=hour(number), ended=False)
+    monkeypatch.setattr(boundaries, "groups", known(Planned(window, task)))
+    with pytest.raises(BoundaryConflict, match="is planned"):
+        setup.ask(boundaries.unfix, instant=hour(1), ended=True)
+    with pytest.raises(ConfigError, match="d r ingest is running"):
+        setup.ask(boundaries.unfix, instant=hour(2), ended=False)
+
+    monkeypatch.setattr(boundaries, "groups", known(Planned(window)))
+    setup.ask(boundaries.unfix, instant=hour(2), ended=False)
+    setup.ask(boundaries.unfix, instant=hour(1), ended=True)
+    assert ScopeBook(sink.boundaries, scope).instants() == times[:1]
 
 
 def test_the_commands_are_there() -> None:

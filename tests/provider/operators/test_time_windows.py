@@ -73,9 +73,11 @@ class TestWhichInterval:
 
     def test_what_the_run_was_asked_goes_before_its_data_interval(self) -> None:
         run = Run({"tubemq_window": self.WINDOW})
-        assert run_interval({"dag_run": run, **self.DATA}, None) == self.ASKED
+        day = timedelta(days=1)
+        assert run_interval({"dag_run": run, **self.DATA}, HOUR, longest=day) == self.ASKED
         params = {"tubemq_window": self.WINDOW}
-        assert run_interval({"dag_run": Run(), "params": params, **self.DATA}, None) == self.ASKED
+        context = {"dag_run": Run(), "params": params, **self.DATA}
+        assert run_interval(context, HOUR, longest=day) == self.ASKED
 
     def test_the_data_interval_goes_before_the_partition(self) -> None:
         context = {**self.DATA, "partition_date": NOON - HOUR}

@@ -10,6 +10,7 @@ import pendulum
 import pytest
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider._airflow import AirflowFailException
 from tubemq_provider.sensors import coverage
 from tubemq_provider.sensors.coverage import TubeMQCoverageSensor
 from tubemq_provider.sinks.factory import sink_for
@@ -55,13 +56,13 @@ def test_it_waits_for_every_hour_whoever_writes_it(tmp_path: Path) -> None:
     assert sensor(place, **airflows).poke({}).is_done  # type: ignore[arg-type]
 
 
-def test_what_a_template_gives_as_none_is_none(tmp_path: Path) -> None:
-    """A topic of that name was waited for."""
+def test_what_a_template_gives_as_none_is_no_topic_and_not_any(tmp_path: Path) -> None:
+    """A topic of that name was waited for; and any topic of the sink would have done."""
     place = f"markers:{tmp_path}/done"
     write(sink_for(place), 0, hours=3)
     task = sensor(place, topic="{{ params.topic }}", group="{{ params.group }}")
-    task.render_template_fields({"params": {"topic": None, "group": "lake"}})  # type: ignore[typeddict-item]
-    assert task.poke({}).is_done  # type: ignore[arg-type]
+    with pytest.raises(AirflowFailException, match="topic: its template rendered to nothing"):
+        task.render_template_fields({"params": {"topic": None, "group": "lake"}})  # type: ignore[typeddict-item]
 
 
 def test_a_database_that_does_not_answer_is_waited_for(tmp_path: Path) -> None:

@@ -399,6 +399,7 @@ const windowColumns = [
 function remarks(row) {
   const found = [];
   if (row.replayed) found.push(el("span", { class: "warn" }, "replayed "));
+  if (row.missing) found.push(el("span", { class: "bad" }, "hole beside it "));
   if (row.gaps) found.push(el("span", { class: "bad" }, `${row.gaps} gaps `));
   if (row.corrupt) found.push(el("span", { class: "bad" }, `${row.corrupt} corrupt`));
   return el("span", {}, found);

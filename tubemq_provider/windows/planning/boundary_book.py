@@ -124,6 +124,14 @@ class ScopeBook:
         self._look()
         return self._effective(instant)
 
+    def stated(self, instant: datetime) -> Mapping[str, int] | None:
+        """The boundary fixed at `instant`, in one read where its document is whole; None if none
+        is fixed there."""
+        document = self._document(instant)
+        if document is None:
+            return None
+        return dict(document["offsets"]) if document.get("whole") else self.at(instant)
+
     def evidence(self, instant: datetime) -> Document:
         """What the boundary fixed at `instant` rests on; empty if it says nothing, or is none."""
         found = (self._document(instant) or {}).get("evidence", {})

@@ -1,8 +1,10 @@
-"""Time windows of one scope that would hold the same records: found before anything is read.
+"""Time windows of one scope that reach into each other, or leave time between them.
 
 A window's id names its interval, so one listing of the sink tells what is published. A schedule
-that was changed from hours to two hours, or a backfill by days over hours, asks for windows that
-reach into others: they would store those records again, and are refused. Pure functions of ids.
+that was changed from hours to two hours, or a backfill by days over hours, may ask for windows that
+reach into others: they would store those records again, and are refused. Or its first window may
+begin behind the end of the last one: what lies between is in no window, which is told. Pure
+functions of ids.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from tubemq_provider.windows.canonical import parse_basic_instant, rfc3339
 from tubemq_provider.windows.errors import BoundaryConflict
 from tubemq_provider.windows.plan import time_window_id
 
-__all__ = ["interval_of", "refuse_overlaps"]
+__all__ = ["interval_of", "missing_beside", "missing_text", "refuse_overlaps"]
 
 Interval = tuple[datetime, datetime]
 _SHOWN = 3
@@ -47,7 +49,7 @@ def refuse_overlaps(window_ids: Iterable[str], interval: Interval, scope_hash: s
         problems.append(f"and {len(found) - _SHOWN} more")
     free = " and ".join(f"{rfc3339(a)} to {rfc3339(b)}" for a, b in _free(interval, found))
     rest = (
-        f'run {free} instead, e.g. with {{"tubemq_window": {{"start": …, "end": …}}}} as conf'
+        f"run {free} instead, with start and end of a task of the same group and sink"
         if free
         else "nothing of it is left to run"
     )
@@ -55,6 +57,29 @@ def refuse_overlaps(window_ids: Iterable[str], interval: Interval, scope_hash: s
         f"the window from {rfc3339(start)} to {rfc3339(end)} would store records again",
         problems,
         [f"{rest}; to have all of it in other pieces, take another group or another sink"],
+    )
+
+
+def missing_beside(
+    window_ids: Iterable[str], interval: Interval, scope_hash: str
+) -> list[Interval]:
+    """The time between `interval` and its nearest published neighbours in scope `h`, on both sides,
+    that no published window has. Empty where there is no neighbour on a side, or it touches."""
+    start, end = interval
+    known = [found for id_ in window_ids if (found := interval_of(id_, scope_hash))]
+    before = max((high for _, high in known if high <= start), default=start)
+    after = min((low for low, _ in known if low >= end), default=end)
+    return [(low, high) for low, high in ((before, start), (end, after)) if low < high]
+
+
+def missing_text(missing: Iterable[Interval], interval: Interval) -> str:
+    """What to say of time that is in no window beside `interval`."""
+    spans = " and ".join(f"{rfc3339(low)} to {rfc3339(high)}" for low, high in missing)
+    return (
+        f"no published window has {spans}, beside the window from {rfc3339(interval[0])} to "
+        f"{rfc3339(interval[1])}: a run that is under way may bring it; if none is (the schedule "
+        f"was changed, or a run was passed over), run a task of the same group and sink once with "
+        f"exactly that start and end"
     )
 
 

@@ -18,7 +18,7 @@ from tubemq_client.model import Anchor
 from tubemq_provider.windows.anchors import anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import EarlierLife
-from tubemq_provider.windows.errors import WindowNotReady
+from tubemq_provider.windows.errors import StoreConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope, time_window_id
 from tubemq_provider.windows.planning.boundary_book import ANCHORS, BEGIN, ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved, TimeResolver, ask
@@ -80,6 +80,10 @@ class StandalonePlanner(Protocol):
 
     def plan(self) -> WindowPlan:
         """The plan; the same question may be answered differently later."""
+
+    def check_fixed(self, plan: WindowPlan) -> None:
+        """Raise `StoreConflict` unless what `plan` lies between is fixed as it was planned. Asked
+        once its records are read."""
 
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
         """Raise `LogReplaced` unless the logs are the plan's; `again` asks the brokers anew."""
@@ -215,6 +219,28 @@ class TimePlanner(_Standalone):
             absent=tuple(key for key in ranges if key not in known),
             before=anchors,
         )
+
+    def check_fixed(self, plan: WindowPlan) -> None:
+        """Raise `StoreConflict` unless both boundaries are fixed where `plan` begins and ends: one
+        that was taken back meanwhile may be fixed elsewhere for the window beside this one."""
+        book = self._scope_book()
+        if book is None:
+            return
+        for at, side in ((self.start, 0), (self.end, 1)):
+            stated = book.stated(at)
+            planned = {
+                key: pair[side]
+                for key, pair in plan.ranges.items()
+                if side or key not in plan.joined
+            }
+            # Before any partition has joined, a boundary names none, and a plan some at zero.
+            nothing = stated == {} and not any(planned.values())
+            if stated != planned and not nothing:
+                raise StoreConflict(
+                    f"the boundary at {rfc3339(at)} was taken back, or fixed elsewhere, while "
+                    f"window {plan.window_id} was being read. Nothing was published; the next try "
+                    f"plans the window anew"
+                )
 
     def _scope_book(self) -> ScopeBook | None:
         return None if self.book is None else ScopeBook(self.book, self.scope)
@@ -452,6 +478,9 @@ class ExplicitPlanner(_Standalone):
         return False
 
     def confirm(self) -> None:
+        """Nothing is fixed for such windows."""
+
+    def check_fixed(self, plan: WindowPlan) -> None:
         """Nothing is fixed for such windows."""
 
     def stands(self, plan: WindowPlan) -> bool:

@@ -61,6 +61,7 @@ class RunBase:
         observer: StepObserver | None = None,
         mirror: Mirror | None = None,
         cleared: bool = False,
+        retried: bool = False,
         columns: Callable[[], Any] = lambda: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -85,6 +86,7 @@ class RunBase:
         self._observer = observer
         self._mirror_to = mirror
         self._cleared = cleared
+        self._retried = retried
         self._rewrites = rewrites and cleared
         self._columns = columns
         self._clock = clock

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.planning.read_limits import Throughput
 from tubemq_provider.windows.protocols import Engine, Sink
 from tubemq_provider.windows.run._base import Planner
@@ -56,5 +57,6 @@ def outcome(
         pace=now.pace() or common.pace,
         empty=now.plan.entries == 0,
         replayed=now.replayed,
+        missing=tuple((rfc3339(low), rfc3339(high)) for low, high in now.missing),
         sink_ref=now.marker.ref,
     )

@@ -57,6 +57,7 @@ class RunProgress:
     - `begun`: this run resolved where the group begins, or by which records its logs are known;
       nothing but its event says it so far.
     - `marker`: what the sink has for `plan`; set once the window is known to be written.
+    - `missing`: time beside a window of time that no published window has.
     - `noted`: claimed windows of runs that have ended, found published by this one.
     """
 
@@ -76,6 +77,7 @@ class RunProgress:
     absent: Mapping[str, str] = field(default_factory=dict)
     unannounced: bool = False
     begun: bool = False
+    missing: tuple[tuple[datetime, datetime], ...] = ()
     noted: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

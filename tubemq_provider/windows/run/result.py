@@ -39,6 +39,8 @@ class WindowResult:
     - `begun`: where the group begins, or by which records its logs are known, was resolved by this
       run, and only its event remembers it.
     - `gaps`: offset ranges that retention took and `gap_policy="skip"` accepted.
+    - `missing`: time between a window of time and its nearest neighbours that no published window
+      had when this one was published.
     - `resets`: the position that a partition had before `on_offset_regression` moved it.
     - `warnings`: for people.
     """
@@ -68,6 +70,7 @@ class WindowResult:
     absent: Mapping[str, str] = field(default_factory=dict)
     begun: bool = False
     resets: Mapping[str, int] = field(default_factory=dict)
+    missing: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -109,6 +112,7 @@ class WindowResult:
             "position": {"seq": position.seq, "next": dict(position.next)} if position else None,
             "recovered": list(self.recovered),
             "absent": dict(self.absent),
+            "missing": [list(span) for span in self.missing],
             "warnings": list(self.warnings),
         }
 
@@ -153,6 +157,8 @@ def event_document(
         document["recovered"] = list(result.recovered)
     if result.resets:
         document["resets"] = dict(result.resets)
+    if result.missing:
+        document["missing"] = [list(span) for span in result.missing]
     if result.absent:
         document["absent"] = list(result.absent)
     if result.pace is not None:

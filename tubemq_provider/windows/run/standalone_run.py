@@ -7,16 +7,27 @@ stored. This module must not import airflow, pyspark or pyarrow.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar
 
+from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import earlier_life, past_epochs
-from tubemq_provider.windows.errors import SinkHistoryLost
-from tubemq_provider.windows.plan import WindowKind, WindowPlan
-from tubemq_provider.windows.planning.overlaps import refuse_overlaps
+from tubemq_provider.windows.errors import (
+    BoundaryConflict,
+    IdentityMismatch,
+    IntervalMissing,
+    SinkHistoryLost,
+)
+from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope
+from tubemq_provider.windows.planning.overlaps import (
+    missing_beside,
+    missing_text,
+    refuse_overlaps,
+)
 from tubemq_provider.windows.planning.scopes import refuse_stored, scope_in
 from tubemq_provider.windows.planning.standalone_planner import StandalonePlanner
-from tubemq_provider.windows.policies import OnOtherScope
+from tubemq_provider.windows.policies import OnMissingInterval, OnOtherScope
 from tubemq_provider.windows.protocols import PlacedSink
 from tubemq_provider.windows.run._progress import appended_before
 from tubemq_provider.windows.run.epochs import recent_events, stored_life
@@ -90,11 +101,17 @@ class StandaloneRun(WindowRun):
     def _ours(self, plan: WindowPlan) -> bool:
         """Whether a task plan is for what is asked now (a cleared task may have new options)."""
         if plan.scope_hash != self._scope.scope_hash:
+            if self._retried:
+                raise _begun_elsewhere(plan, self._scope)
             return False
         wanted = self._planner.window_id
         if wanted is None:
             return plan.kind is WindowKind.EXPLICIT and self._planner.stands(plan)
-        return plan.window_id == wanted
+        if plan.window_id == wanted:
+            return True
+        if plan.kind is WindowKind.TIME and self._sink.marker(plan.window_id) is None:
+            raise _interval_changed(plan, self._planner.interval)
+        return False
 
     def _still_there(self, plan: WindowPlan) -> bool:
         return self._planner.stands(plan)
@@ -116,7 +133,15 @@ class StandaloneRun(WindowRun):
     def _refuse_overlaps(self) -> Iterator[str]:
         """A time window that reaches into published ones would store their records again."""
         if interval := self._planner.interval:
-            refuse_overlaps(self._sink.window_ids(), interval, self._scope.scope_hash)
+            ids = list(self._sink.window_ids())
+            refuse_overlaps(ids, interval, self._scope.scope_hash)
+            self._now.missing = tuple(missing_beside(ids, interval, self._scope.scope_hash))
+            fails = self._planner.policies.on_missing_interval is OnMissingInterval.FAIL
+            if self._now.missing and fails:
+                raise IntervalMissing(
+                    f"{missing_text(self._now.missing, interval)}, or set "
+                    f"on_missing_interval='warn'"
+                )
             yield "intervals compared"
 
     # -- 3 check marker, 5 publish ------------------------------------------------------------
@@ -132,6 +157,19 @@ class StandaloneRun(WindowRun):
             yield from self._refuse_other_scopes()
             yield from self._refuse_stored(plan)
             yield from self._refuse_overlaps()
+            self._planner.check_fixed(plan)
+            yield "boundaries looked at again"
+
+    def _commit(self) -> Iterator[str]:
+        """As ever, with a warning of time that lies in no window beside this one: also where the
+        try that published it was killed before it could say so."""
+        if self._now.replayed and (interval := self._planner.interval):
+            ids = self._sink.window_ids()
+            self._now.missing = tuple(missing_beside(ids, interval, self._scope.scope_hash))
+            yield "intervals looked at again"
+        if self._now.missing and (interval := self._planner.interval):
+            self._now.warnings.append(missing_text(self._now.missing, interval))
+        yield from super()._commit()
 
     # -- 6 advance ----------------------------------------------------------------------------
 
@@ -140,3 +178,37 @@ class StandaloneRun(WindowRun):
         if self._now.plan is not None:
             self._store.forget_plan(self._now.plan.window_id)
             yield "plan forgotten"
+
+
+def _begun_elsewhere(plan: WindowPlan, scope: WindowScope) -> IdentityMismatch:
+    """An earlier try may have published its window where this one does not look."""
+    names = ("cluster", "topic", "group", "filters", "epoch")
+    changed = [
+        f"{name} {getattr(plan, name)!r}, now {getattr(scope, name)!r}"
+        for name in names
+        if getattr(plan, name) != getattr(scope, name)
+    ]
+    return IdentityMismatch(
+        f"an earlier try of this task planned window {plan.window_id} for another "
+        f"{'scope: ' + '; '.join(changed) if changed else f'sink than {scope.sink}'}, and may have "
+        f"published it there. Set the arguments back, so that this run ends as it began and new "
+        f"runs have the new ones; or clear the task, which begins it with the new arguments and "
+        f"leaves what was published"
+    )
+
+
+def _interval_changed(
+    plan: WindowPlan, interval: tuple[datetime, datetime] | None
+) -> BoundaryConflict:
+    """What an earlier try has planned would be in no window."""
+    start, end = plan.time or ("", "")
+    now = f"{rfc3339(interval[0])} to {rfc3339(interval[1])}" if interval else "no interval"
+    return BoundaryConflict(
+        f"the interval of this task has changed since an earlier try of it planned window "
+        f"{plan.window_id}, which nobody has published",
+        [f"planned: {start} to {end}", f"asked for now: {now}"],
+        [
+            f"set start={start!r} and end={end!r} until this run is done",
+            "if that window is not wanted, start a new run, or delete 'plan' in the task's state",
+        ],
+    )

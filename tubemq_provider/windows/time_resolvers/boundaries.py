@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tubemq_client.errors import ConfigError
+from tubemq_client.json_text import RepeatedName, given_json
 from tubemq_provider.windows.canonical import parse_instant, rfc3339
 from tubemq_provider.windows.policies import parse_offsets
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
@@ -71,7 +72,7 @@ class Boundaries:
             return cls(given, topic, source=source)
         text = str(given)
         try:
-            mapping = json.loads(_read(text))
+            mapping = given_json(_read(text))
         except ConfigError:
             raise
         except Exception as exc:  # noqa: BLE001 - drivers of fsspec raise what they like
@@ -129,7 +130,7 @@ def _shown(text: str) -> str:
 
 
 def _reason(text: str, error: Exception) -> str:
-    if not _is_url(text) or isinstance(error, json.JSONDecodeError):
+    if not _is_url(text) or isinstance(error, (json.JSONDecodeError, RepeatedName)):
         return str(error)
     told = getattr(error, "strerror", None) or ""
     status = getattr(error, "status", None)

@@ -27,6 +27,8 @@ with DAG("window_by_arrival", schedule=None, start_date=FIRST, catchup=False):
         engine="inline",
         mode="time",
         resolver="timeline",
+        max_run_window=timedelta(days=1),
+        granularity=timedelta(microseconds=1),
         retries=1,
         retry_delay=timedelta(seconds=1),
     )
@@ -51,5 +53,6 @@ for mode in ("cursor", "time"):
             mode=mode,
             initial_position="earliest" if mode == "cursor" else None,
             boundaries={} if mode == "time" else None,
+            max_run_window="PT1H" if mode == "time" else None,
         )
     globals()[f"resolve_{mode}"] = resolving

@@ -102,7 +102,7 @@ for letter, Operator in (("s", Ingest), ("r", RocketIngest)):
 
     for number in (11, 12, 14, 15):
         with dag(f"{letter}{number:02}", HOURS) as globals()[f"{letter}{number:02}"]:
-            Operator(**time_windows(f"{letter}{number:02}"))
+            Operator(**time_windows(f"{letter}{number:02}", max_run_window="PT1H"))
 
     with dag(f"{letter}11_cursor", HOURS, retries=0):
         Operator(**cursor(f"{letter}11"))
