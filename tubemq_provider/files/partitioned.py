@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import quote
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.data_file import DataFile
@@ -40,6 +41,8 @@ _LONGEST: Final = 240
 """Bytes of a folder's name; file systems take 255."""
 
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^<>|`~&+,;$!()@") | {chr(n) for n in range(32)}
+
+_ASCII: Final = "".join(map(chr, range(0x21, 0x7F)))
 
 _YEAR: Final = re.compile(r"(?!0000)\d{4}-")
 
@@ -167,9 +170,10 @@ class PartitionedWriter:
         folder = ""
         _refuse_unreadable(keys, self._by)
         if self._by.layout != "columns":
+            # In Delta too: the log has the values, but some readers (polars) go by the path.
             _refuse_unnameable(keys)
-        if self._by.layout == "folders":
-            folder = "".join(f"{folder_of(name, text)}/" for name, _, text in keys)
+            name_of = folder_of if self._by.layout == "folders" else _delta_folder_of
+            folder = "".join(f"{name_of(name, text)}/" for name, _, text in keys)
         made = self._partitions[values] = _Partition(keys, folder)
         return made
 
@@ -240,6 +244,15 @@ def folder_of(name: str, text: str | None) -> str:
     """A folder as Hive and Spark call it: what means something in paths and addresses is escaped,
     letters of any alphabet are not, since Spark reads escapes as characters and not as bytes."""
     return f"{_escaped(name)}={NULL_FOLDER if text is None else _escaped(text)}"
+
+
+def _delta_folder_of(name: str, text: str | None) -> str:
+    """A folder of a Delta table. What Spark leaves as it is, spaces and letters beyond ASCII, is
+    escaped too if there is room: deltalake (1.6) names files in object stores by half-escaped
+    addresses, under which polars does not find them. Readers that go by folders decode UTF-8."""
+    folder = folder_of(name, text)
+    escaped = quote(folder, safe=_ASCII)
+    return escaped if len(escaped) <= _LONGEST else folder
 
 
 def _escaped(text: str) -> str:

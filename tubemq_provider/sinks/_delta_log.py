@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from tubemq_provider.sinks._delta_stats import stats_of
 from tubemq_provider.windows.facts import FileFact
@@ -114,7 +115,8 @@ def commit_of(
     actions += [
         {
             "add": {
-                "path": file.path,
+                # A URI, as deltalake writes it: the escapes in names of folders are escaped again.
+                "path": quote(file.path, safe="/="),
                 "partitionValues": values_of(file),
                 "size": file.size,
                 "modificationTime": now_ms,

@@ -387,7 +387,10 @@ def _name_of(plan: WindowPlan, token: str, at: int, file: FileFact, staging: Sta
     """Where a staged file is, or will be, relative to the table's location."""
     if staging.final:
         return f"{data_of(plan.window_id)}/{token}/{file.path}"
-    return f"{data_of(plan.window_id)}/{token}-{at}-{_plain(file.path)}"
+    folders, _, name = file.path.rpartition("/")
+    if folders:
+        return f"{data_of(plan.window_id)}/{token}/{folders}/{at}-{_plain(name)}"
+    return f"{data_of(plan.window_id)}/{token}-{at}-{_plain(name)}"
 
 
 def _common_schema(staged: Sequence[FileFact], *, with_keys: bool) -> pa.Schema | None:
@@ -400,7 +403,8 @@ def _common_schema(staged: Sequence[FileFact], *, with_keys: bool) -> pa.Schema 
         found = arrow_schema_of(file)
         for name, kind, _ in file.keys if with_keys else ():
             found = found.append(pa.field(name, pa.type_for_alias(kind)))
-        if "/" in file.path or "partition" not in found.names:
+        in_folders = "/" in file.path and not file.keys
+        if in_folders or "partition" not in found.names:
             raise ConfigError(
                 f"{file.path}: a table takes files that hold the column 'partition' themselves, "
                 f"not in directories",
