@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.data_file import DataFile
+from tubemq_provider.files.field_ids import with_field_ids
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, FilePiece, StagedWriter, rows_by_key
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tubemq_provider.files.columns import ColumnSet
     from tubemq_provider.files.locations import Location
     from tubemq_provider.windows.facts import FileFact, Key
+    from tubemq_provider.windows.field_ids import FieldIds
     from tubemq_provider.windows.partitioning import PartitionBy, PartitionField
 
 __all__ = ["NULL_FOLDER", "PartitionedWriter", "folder_of", "staged_writer"]
@@ -54,9 +56,11 @@ def staged_writer(
     stem: str,
     schema: pa.Schema,
     by: PartitionBy | None,
+    ids: FieldIds | None = None,
     **options: Any,
 ) -> StagedWriter | PartitionedWriter:
     """The writer of files for a staging place; `options` are those of `StagedWriter`."""
+    schema = with_field_ids(schema, ids)
     if by is None:
         return StagedWriter(location, stem, schema, **options)
     return PartitionedWriter(location, stem, schema, by, **options)
