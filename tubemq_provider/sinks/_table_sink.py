@@ -271,10 +271,8 @@ class TableSink(ABC):
     def _settled(self, window: TableWindow) -> str:
         """The token of the try whose commit has the window."""
         window_id = window.plan.window_id
-        others = {*self._existing_marker_store().tokens(window_id)} - {window.token}
-        token = self._named_by_files(window_id, others) if others else None
         for _ in range(_COMMITS):
-            token = token or self._confirmed(window.plan)
+            token = self._confirmed(window.plan) or self._brought_by_others(window)
             if token is not None:
                 return token
             try:
@@ -297,6 +295,17 @@ class TableSink(ABC):
             f"window {window_id} met another commit of {self.storage.url} {_COMMITS} times; "
             f"nothing is published, a retry writes it again"
         )
+
+    def _brought_by_others(self, window: TableWindow) -> str | None:
+        """The token of another try whose commit the table has forgotten: only windows whose marker
+        is noted are forgotten, so it is looked for after the table. A try that never came as far
+        as committing left no token."""
+        markers, window_id = self._existing_marker_store(), window.plan.window_id
+        others = {*markers.tokens(window_id)} - {window.token}
+        if not others:
+            return None
+        noted = markers.confirmed(window_id)
+        return self._named_by_files(window_id, others) if noted is None else str(noted["token"])
 
     def _withdraw(self, window: TableWindow) -> None:
         """Remove what this try brought and no commit names."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
-
-from tubemq_provider.windows.canonical import sha256_hex
 
 __all__ = ["FieldIds"]
 
@@ -44,7 +43,7 @@ class FieldIds:
             if number is None and self.first:
                 number = max(taken, default=0) + 1
             elif number is None:
-                number = _FIRST + int(sha256_hex(path)[:12], 16) % _RANGE
+                number = _FIRST + int(sha256(path.encode()).hexdigest()[:12], 16) % _RANGE
                 while number in taken:
                     number += 1
             found[path] = number
