@@ -224,8 +224,8 @@ class TableSink(ABC):
         markers, document = self._marker_store(), self._document(window_id)
         if markers is None or document is None:
             return
-        winner = str(document["token"])
-        listed = {str(entry["path"]) for entry in document["files"]}
+        winner = str(document.get("token"))
+        listed = {*self._marker(window_id, document).files}
         there = self.storage.names(data_of(window_id), at_work=True)
         self.storage.remove(name for name in there if name not in listed)
         markers.clear(window_id, [token for token in markers.tokens(window_id) if token != winner])
@@ -305,7 +305,7 @@ class TableSink(ABC):
         if not others:
             return None
         noted = markers.confirmed(window_id)
-        return self._named_by_files(window_id, others) if noted is None else str(noted["token"])
+        return self._named_by_files(window_id, others) if noted is None else str(noted.get("token"))
 
     def _withdraw(self, window: TableWindow) -> None:
         """Remove what this try brought and no commit names."""
