@@ -77,8 +77,8 @@ _OVERRULING: Final = _words(
 
 _HARMLESS: Final = _words(
     """lock_timeout statement_timeout idle_in_transaction_session_timeout idle_session_timeout
-    timezone transaction_timeout deadlock_timeout application_name work_mem maintenance_work_mem temp_buffers
-    synchronous_commit tcp_keepalives_idle tcp_keepalives_interval tcp_keepalives_count
+    timezone transaction_timeout deadlock_timeout application_name work_mem maintenance_work_mem
+    temp_buffers synchronous_commit tcp_keepalives_idle tcp_keepalives_interval tcp_keepalives_count
     tcp_user_timeout client_connection_check_interval jit"""
 )
 """Settings of PostgreSQL that change neither what a name means nor what a value is; the sink sets

@@ -323,6 +323,30 @@ def test_old_snapshots_leave_and_windows_stay(
     assert len([*metadata.glob("*.metadata.json")]) <= 21
 
 
+def test_a_try_that_slept_until_its_window_was_forgotten_writes_nothing(
+    in_place: OpenSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another try has published it, its snapshot has left, and its files were merged."""
+    monkeypatch.setattr(_iceberg_history, "KEPT", 2)
+    assert publish(in_place(), 1, {"id": [1] * 3}).won
+    sleeper = in_place()
+    staging, counts = begun(sleeper, 2, {"id": [2] * 3})
+
+    def others(point: str) -> None:
+        if point != "marker staged":
+            return
+        for seq in range(2, 7):
+            assert publish(in_place(), seq, {"id": [seq] * 3}).won
+        table = table_of(in_place())
+        assert len(table.metadata.snapshots) < 6
+        table.overwrite(table.scan().to_arrow())
+
+    found = sleeper.publish(staging, plan_of(sleeper, 2), counts, others)
+    assert not found.won
+    ids = table_of(in_place()).scan().to_arrow()["id"].to_pylist()
+    assert sorted(ids) == [seq for seq in range(1, 7) for _ in range(3)]
+
+
 def test_a_snapshot_that_somebody_may_need_stays(
     in_place: OpenSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
