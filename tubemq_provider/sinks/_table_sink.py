@@ -271,8 +271,9 @@ class TableSink(ABC):
     def _settled(self, window: TableWindow) -> str:
         """The token of the try whose commit has the window."""
         window_id = window.plan.window_id
+        token: str | None = None
         for _ in range(_COMMITS):
-            token = self._confirmed(window.plan) or self._brought_by_others(window)
+            token = token or self._confirmed(window.plan) or self._brought_by_others(window)
             if token is not None:
                 return token
             try:
