@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KEPT", "NEW_TABLE", "clear_up", "outdated", "remove_snapshots"]
 
-KEPT: Final = 20
+KEPT: Final = 10
 """Newest snapshots of a branch that always stay, unless the table wants more."""
 
 _AT_ONCE: Final = 20
@@ -31,7 +31,7 @@ _MAX_AGE: Final = "history.expire.max-snapshot-age-ms"
 
 NEW_TABLE: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
+    "write.metadata.previous-versions-max": "10",
 }
 """Properties of a table that the sink makes: old metadata files are deleted."""
 

@@ -85,7 +85,7 @@ _TOKEN_ENDS: Final = re.compile("[/-]")
 """What follows the token in the name of a file that was written in place, or brought in."""
 _MERGES: Final = {
     "commit.manifest-merge.enabled": "true",
-    "commit.manifest.min-count-to-merge": "30",
+    "commit.manifest.min-count-to-merge": "20",
     "commit.manifest.target-size-bytes": str(256 * 1024),
 }
 """Where the table does not say otherwise: one list of manifests is read and written a window."""
