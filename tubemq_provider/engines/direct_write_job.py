@@ -56,7 +56,10 @@ def direct_write_frame(
     many tasks share the splits as can run at once: small partitions then end in one file."""
     tasks = runtime.slots(spark) if target_bytes else None
     by = None if staging.partition_by is None else staging.partition_by.to_json()
-    order = WriteTask(place_of(staging), storage_file, target_bytes, tasks, quarantine, kind, by)
+    ids = None if staging.field_ids is None else staging.field_ids.to_json()
+    order = WriteTask(
+        place_of(staging), storage_file, target_bytes, tasks, quarantine, kind, by, ids
+    )
     runtime.register(spark, DirectWriteSource, secrets_of(options, storage_file))
     given = {**options, OPTION: order.to_json()}
     return spark.read.format(DirectWriteSource.name()).options(**given).load()

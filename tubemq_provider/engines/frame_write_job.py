@@ -106,8 +106,9 @@ def write_rows(
     """Run the one Spark job of the window, whose tasks write the files; what is known of these, and
     how many rows Spark has handed over."""
     by = None if staging.partition_by is None else staging.partition_by.to_json()
+    ids = None if staging.field_ids is None else staging.field_ids.to_json()
     directory = place_of(staging)
-    order = RowsOrder(directory, reports.directory, storage_file, target_bytes, by)
+    order = RowsOrder(directory, reports.directory, storage_file, target_bytes, by, ids)
     runtime.register(frame.sparkSession, RowsWriteSource, secrets_of({}, storage_file))
     counted, handed = _counted(frame, staging.attempt)
     counted.write.format(RowsWriteSource.name()).mode("append").options(**order.option()).save()

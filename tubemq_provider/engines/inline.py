@@ -25,7 +25,6 @@ from tubemq_provider.rows.inference import settle
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.base import RecordReader, Source
 from tubemq_provider.windows.errors import WindowError
-from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import CorruptRecords, GapPolicy, Policies
 from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
@@ -132,7 +131,7 @@ class InlineEngine:
         with (
             self._corrupt.into(location, _ASIDE),
             self._open_reader(plan) as reader,
-            self._writer(location, staging.partition_by) as writer,
+            self._writer(location, staging) as writer,
         ):
             for range_ in plan.reads():
                 known_gaps = len(reader.stats.gaps)
@@ -173,14 +172,13 @@ class InlineEngine:
             return self._decoder.schema
         return self._known.arrow_schema(self._columns)
 
-    def _writer(
-        self, location: Location, by: PartitionBy | None
-    ) -> StagedWriter | PartitionedWriter:
+    def _writer(self, location: Location, staging: Staging) -> StagedWriter | PartitionedWriter:
         return staged_writer(
             location,
             "part",
             self._schema,
-            by,
+            staging.partition_by,
+            staging.field_ids,
             target_bytes=self._target_file_bytes,
             row_group_bytes=self._row_group_bytes,
             compression=self._compression,

@@ -44,6 +44,7 @@ from tubemq_provider.engines.sampling import first_bodies
 from tubemq_provider.engines.spark_runtime import (
     SparkRuntime,
     TaskObserver,
+    session_zone,
     temporary_conf,
     whole_reads,
 )
@@ -74,7 +75,14 @@ _OURS = (
     *("masters", "tubemq.masters", "nameServers", "window"),
     *("reportDir", "failOnDataLoss", "corruptRecords"),
 )
-_PARQUET = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+_PARQUET = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+}
+"""Files have instants and days as they are: rebased ones are others before 1582 and 1900 for every
+reader that is not Spark."""
 
 
 class EngineShape(TypedDict, total=False):
@@ -323,7 +331,7 @@ class SparkEngine:
         with (
             self._reading(plan) as options,
             self._job(spark, plan),
-            temporary_conf(spark, whole_reads(spark)),
+            temporary_conf(spark, {**whole_reads(spark), **session_zone(spark)}),
         ):
             frame = loaded(
                 spark, self._kind, options, place, storage_file, aside=aside, runtime=self._runtime

@@ -194,6 +194,8 @@ def session_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.enabled": "false",
         # Said, or spark-defaults.conf might say otherwise.
         "spark.submit.deployMode": "client",
+        # Functions in Python see instants in the zone of the worker's process.
+        "spark.executorEnv.TZ": conf.get(_ZONE, "UTC"),
         **(local if _is_local(master) else {}),
         **conf,
     }
@@ -301,8 +303,10 @@ def spark_submit() -> Path:
 
 @contextmanager
 def temporary_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Runtime settings for the body of a `with`; what was set before is restored."""
-    before = {key: spark.conf.get(key, None) for key in conf}
+    """Runtime settings for the body of a `with`; what was set before is restored, and what was not
+    set is so again: a default that is written down would count as chosen."""
+    chosen = spark.conf.getAll
+    before = {key: chosen.get(key) for key in conf}
     for key, value in conf.items():
         spark.conf.set(key, value)
     try:
@@ -311,6 +315,8 @@ def temporary_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[Non
         for key, former in before.items():
             spark.conf.unset(key) if former is None else spark.conf.set(key, former)
 
+
+_ZONE = "spark.sql.session.timeZone"
 
 _SKIPPING = {
     "spark.sql.optimizer.excludedRules": (
@@ -322,6 +328,12 @@ _SKIPPING = {
     ),
 }
 """Rules by which Spark leaves out a read whose rows a query turns out not to need."""
+
+
+def session_zone(spark: SparkSession) -> dict[str, str]:
+    """UTC as the zone of the session, unless somebody has chosen another: by default it is that of
+    the machine, and a try on another worker would make other rows of the same records."""
+    return {} if _ZONE in spark.conf.getAll else {_ZONE: "UTC"}
 
 
 def whole_reads(spark: SparkSession) -> dict[str, str]:

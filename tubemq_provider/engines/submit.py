@@ -265,6 +265,7 @@ class SubmitEngine:
                     "path": staging.path,
                     "final": staging.final,
                     "partition_by": _apart(staging),
+                    "field_ids": None if staging.field_ids is None else staging.field_ids.to_json(),
                 },
                 "path": [entry for entry in sys.path if Path(entry).is_absolute()],
                 "secrets": hidden,

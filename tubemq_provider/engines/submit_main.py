@@ -26,6 +26,7 @@ from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.transforms import sql_transform
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.windows.field_ids import FieldIds
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Document, IngestCounts, Staging
@@ -92,9 +93,10 @@ def _counts(
     """What the order is about; what has failed is removed."""
     plan = WindowPlan.from_document(order["plan"])
     given = dict(order["staging"])
-    apart = given.pop("partition_by", None)
+    apart, numbers = given.pop("partition_by", None), given.pop("field_ids", None)
     by = None if apart is None else PartitionBy.from_json(apart)
-    staging = Staging(**given, options=secrets["storage"], partition_by=by)
+    ids = None if numbers is None else FieldIds.from_json(numbers)
+    staging = Staging(**given, options=secrets["storage"], partition_by=by, field_ids=ids)
     try:
         engine = ordered_engine(order, secrets["settings"])
         with _obeying(employer, engine):

@@ -7,15 +7,18 @@ not know what the files mean.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.objects import StoreFailed
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import Document
 
@@ -24,12 +27,30 @@ __all__ = [
     "create_file",
     "ensure_directory",
     "ensure_root",
+    "failures_told",
     "fsync_path",
     "gone_if_failed",
     "missing_root",
     "read_document",
     "replace_document",
 ]
+
+
+_NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+@contextmanager
+def failures_told(path: Path) -> Iterator[None]:
+    """Turn what a file system raises about `path` in the body into `StoreFailed`, with the place.
+    What is missing is left to the caller."""
+    try:
+        yield
+    except (FileNotFoundError, StoreFailed):
+        raise
+    except OSError as exc:
+        failed = StoreFailed(f"{path}: {exc.strerror or exc} {_here()}")
+        failed.errno = exc.errno
+        raise failed from exc
 
 
 def fsync_path(path: Path) -> None:
@@ -105,7 +126,8 @@ def _here() -> str:
 def read_document(path: Path) -> Document | None:
     """The JSON object in `path`, or None if there is no such file. Raises `DocumentError`."""
     try:
-        data = path.read_bytes()
+        with failures_told(path):
+            data = path.read_bytes()
     except FileNotFoundError:
         return None
     try:
@@ -132,16 +154,27 @@ def create_document(path: Path, document: Document) -> bool:
 
 
 def create_file(path: Path, data: bytes) -> bool:
-    """Put `data` at `path`, whole, only if nothing is there; False if something is."""
-    ensure_directory(path.parent)
-    temporary = _write_beside(path, data)
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    finally:
-        temporary.unlink()
-    fsync_path(path.parent)
+    """Put `data` at `path`, whole, only if nothing is there; False if something is. Raises
+    `ConfigError` where the file system has no hard links, by which alone that can be done."""
+    with failures_told(path):
+        ensure_directory(path.parent)
+        temporary = _write_beside(path, data)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError as exc:
+            if exc.errno not in _NO_LINKS:
+                raise
+            raise ConfigError(
+                f"{path.parent}: a file cannot be created here only if it is absent: the file "
+                f"system refuses hard links ({exc.strerror}), as vfat, SMB and Azure Files do; "
+                f"choose a directory of a local disk or NFS, or an object store (s3://…)",
+                subject="storage",
+            ) from exc
+        finally:
+            temporary.unlink()
+        fsync_path(path.parent)
     return True
 
 
@@ -151,7 +184,8 @@ def _text_of(document: Document) -> bytes:
 
 def _write_beside(path: Path, data: bytes) -> Path:
     """A file on disk."""
-    temporary = path.parent / f".{path.name}.{uuid4().hex}"
+    # Without the name of the file, which may be as long as a name can be.
+    temporary = path.parent / f".{uuid4().hex}"
     with gone_if_failed(temporary), temporary.open("wb") as file:
         file.write(data)
         file.flush()

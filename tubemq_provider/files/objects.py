@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_client.errors import ConfigError, require_extra
+from tubemq_client.errors import ConfigError, TubeMQError, require_extra
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -25,6 +25,7 @@ __all__ = [
     "is_refusal",
     "is_remote",
     "open_store",
+    "prefix_problems",
     "refusal",
     "refusals_told",
     "split_options",
@@ -34,6 +35,7 @@ SCHEMES: Final = ("s3", "gs", "az")
 """Schemes of URLs that are object stores."""
 
 _CLIENT_OPTIONS: Final = ("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout")
+_PERCENT: Final = re.compile("%[0-9A-Fa-f]{2}")
 _STATUS: Final = re.compile(r"status code\W+([45]\d\d\b(?: [A-Z][A-Za-z-]*)*)")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
 _NO_ANSWER: Final = re.compile(r"HTTP error: ([a-z ]{1,64})")
@@ -42,14 +44,45 @@ _REQUEST: Final = "Error performing"
 """What obstore writes before the reply of a store."""
 
 
-class StoreFailed(OSError):
-    """An object store failed or did not answer: what it holds is as it was, and may be asked
-    for again."""
+class StoreFailed(TubeMQError, OSError):
+    """A store failed or did not answer, an object store or a file system: what it holds is as it
+    was, and may be asked for again."""
+
+    retriable = True
 
 
 def is_remote(path: str) -> bool:
     """Whether a staging path is a URL of an object store, and not a directory."""
     return path.partition("://")[0] in SCHEMES and "://" in path
+
+
+def prefix_problems(url: str) -> list[str]:
+    """Why an address of an object store would mean another prefix than it says, or one that readers
+    do not find again: libraries resolve, join or decode parts of it, each in its own way."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, prefix = rest.rstrip("/").partition("/")
+    if not bucket:
+        return [f"{url!r} names no bucket; write {scheme}://<bucket>/<prefix>"]
+    parts = prefix.split("/") if prefix else []
+    problems = []
+    if bad := [part for part in parts if part in ("", ".", "..")]:
+        plain: list[str] = []
+        for part in parts:
+            if part == "..":
+                del plain[-1:]
+            elif part not in ("", "."):
+                plain.append(part)
+        named = "an empty part" if bad[0] == "" else f"the part {bad[0]!r}"
+        meant = "/".join((bucket, *plain))
+        problems.append(f"{url!r} has {named}; did you mean {scheme}://{meant}?")
+    if found := _PERCENT.search(prefix):
+        problems.append(
+            f"{url!r} has the escape {found[0]}, which some readers decode and others do not; "
+            f"write the character itself, or choose a prefix without it"
+        )
+    if "\\" in prefix or any(ord(char) < ord(" ") or char == "\x7f" for char in prefix):
+        problems.append(f"{url!r} has a backslash or a control character; choose another prefix")
+    return problems
 
 
 def open_store(url: str, options: Mapping[str, str]) -> ObjectStore:

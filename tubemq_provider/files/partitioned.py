@@ -14,9 +14,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import quote
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.data_file import DataFile
+from tubemq_provider.files.field_ids import with_field_ids
 from tubemq_provider.files.writer import ROW_GROUP_BYTES, FilePiece, StagedWriter, rows_by_key
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from tubemq_provider.files.columns import ColumnSet
     from tubemq_provider.files.locations import Location
     from tubemq_provider.windows.facts import FileFact, Key
+    from tubemq_provider.windows.field_ids import FieldIds
     from tubemq_provider.windows.partitioning import PartitionBy, PartitionField
 
 __all__ = ["NULL_FOLDER", "PartitionedWriter", "folder_of", "staged_writer"]
@@ -41,6 +44,8 @@ _LONGEST: Final = 240
 
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^<>|`~&+,;$!()@") | {chr(n) for n in range(32)}
 
+_ASCII: Final = "".join(map(chr, range(0x21, 0x7F)))
+
 _YEAR: Final = re.compile(r"(?!0000)\d{4}-")
 
 Values = tuple[str | None, ...]
@@ -51,9 +56,11 @@ def staged_writer(
     stem: str,
     schema: pa.Schema,
     by: PartitionBy | None,
+    ids: FieldIds | None = None,
     **options: Any,
 ) -> StagedWriter | PartitionedWriter:
     """The writer of files for a staging place; `options` are those of `StagedWriter`."""
+    schema = with_field_ids(schema, ids)
     if by is None:
         return StagedWriter(location, stem, schema, **options)
     return PartitionedWriter(location, stem, schema, by, **options)
@@ -167,9 +174,10 @@ class PartitionedWriter:
         folder = ""
         _refuse_unreadable(keys, self._by)
         if self._by.layout != "columns":
+            # In Delta too: the log has the values, but some readers (polars) go by the path.
             _refuse_unnameable(keys)
-        if self._by.layout == "folders":
-            folder = "".join(f"{folder_of(name, text)}/" for name, _, text in keys)
+            name_of = folder_of if self._by.layout == "folders" else _delta_folder_of
+            folder = "".join(f"{name_of(name, text)}/" for name, _, text in keys)
         made = self._partitions[values] = _Partition(keys, folder)
         return made
 
@@ -240,6 +248,15 @@ def folder_of(name: str, text: str | None) -> str:
     """A folder as Hive and Spark call it: what means something in paths and addresses is escaped,
     letters of any alphabet are not, since Spark reads escapes as characters and not as bytes."""
     return f"{_escaped(name)}={NULL_FOLDER if text is None else _escaped(text)}"
+
+
+def _delta_folder_of(name: str, text: str | None) -> str:
+    """A folder of a Delta table. What Spark leaves as it is, spaces and letters beyond ASCII, is
+    escaped too if there is room: deltalake (1.6) names files in object stores by half-escaped
+    addresses, under which polars does not find them. Readers that go by folders decode UTF-8."""
+    folder = folder_of(name, text)
+    escaped = quote(folder, safe=_ASCII)
+    return escaped if len(escaped) <= _LONGEST else folder
 
 
 def _escaped(text: str) -> str:

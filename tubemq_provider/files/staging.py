@@ -299,9 +299,10 @@ def _check_footers(
 
 
 def _sweep(staging: Path) -> None:
-    """Remove `_SUCCESS`, `_temporary`, checksums; corrupt records that were set aside stay."""
+    """Remove `_SUCCESS`, `_temporary`, checksums; corrupt records that were set aside stay, and
+    folders of partitions."""
     for path in sorted(staging.rglob("[._]*"), reverse=True):
-        if path == staging / CORRUPT:
+        if path == staging / CORRUPT or "=" in path.name:
             continue
         if path.is_dir():
             shutil.rmtree(path)

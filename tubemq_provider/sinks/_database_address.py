@@ -9,7 +9,7 @@ SQLAlchemy, opens nothing, and repeats no value of a parameter in an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -20,6 +20,8 @@ __all__ = [
     "REFUSED",
     "Place",
     "address_problems",
+    "environment_problems",
+    "meaning_problems",
     "overruling",
     "place_of",
     "without_login",
@@ -73,6 +75,20 @@ _OVERRULING: Final = _words(
     address"""
 )
 
+_HARMLESS: Final = _words(
+    """lock_timeout statement_timeout idle_in_transaction_session_timeout idle_session_timeout
+    timezone transaction_timeout deadlock_timeout application_name work_mem maintenance_work_mem
+    temp_buffers synchronous_commit tcp_keepalives_idle tcp_keepalives_interval tcp_keepalives_count
+    tcp_user_timeout client_connection_check_interval jit"""
+)
+"""Settings of PostgreSQL that change neither what a name means nor what a value is; the sink sets
+the zone of each transaction itself."""
+
+_SETTING: Final = re.compile(
+    r"(?:(?<=\s)|^)(?:-c\s*|--)(?P<name>[\w.-]+)\s*=(?:\\.|[^\s\\])*", re.DOTALL
+)
+_SEARCH_PATH: Final = "name the schema instead: ?table=<schema>.<table>"
+
 # As SQLAlchemy divides an address: a password goes on to the next @, whatever is in between.
 _LOGIN: Final = re.compile(r"//[^:/]*(?::[^@]*)?@")
 _ADDRESS: Final = re.compile(
@@ -111,6 +127,9 @@ def address_problems(backend: str, rest: str) -> list[str]:
     if found is None:
         return ["the address of a database has to be dialect://host:port/database?table=<name>"]
     given = parse_qsl(found["query"] or "", keep_blank_values=True)
+    database = rest[3:].partition("?")[0] if rest.startswith("///") else ""
+    if problems := meaning_problems(backend, database, given):
+        return problems
     names = {name.lower() for name, _ in given} - {"table"}
     if found["host"]:
         names = {"host!" if name == "host" else name for name in names}
@@ -124,6 +143,68 @@ def address_problems(backend: str, rest: str) -> list[str]:
         f"address only these lead nowhere else and hold no secret: table, {allowed}"
     )
     return [problem]
+
+
+def meaning_problems(
+    backend: str, database: str, parameters: Iterable[tuple[str, str]]
+) -> list[str]:
+    """Why an address would mean another table on another worker or in another run: settings of a
+    session that change what names or values mean, files without an absolute path."""
+    if backend == "sqlite":
+        return _file_problems(database, [name.lower() for name, _ in parameters])
+    if backend != "postgresql":
+        return []
+    given = [value for name, value in parameters if name.lower() == "options"]
+    return [problem for value in given for problem in _option_problems(value)]
+
+
+def _option_problems(options: str) -> Iterator[str]:
+    """Of libpq's ``options``: command-line words of the server."""
+    words = _SETTING.sub("", options).split()
+    names = [found["name"].lower().replace("-", "_") for found in _SETTING.finditer(options)]
+    if words:
+        yield (
+            f"options of a postgresql address may only set parameters, as "
+            f"options=-c%20lock_timeout%3D10min, and {len(words)} words of it do not"
+        )
+    for name in names:
+        if name in _HARMLESS:
+            continue
+        hint = f"; {_SEARCH_PATH}" if name == "search_path" else ""
+        yield (
+            f"options set {name}, which may change where records go or what they are, and is no "
+            f"part of the sink's identity{hint}. Only these may be set: "
+            f"{', '.join(sorted(_HARMLESS))}"
+        )
+
+
+def _file_problems(database: str, names: Iterable[str]) -> list[str]:
+    """Of SQLite's ``database``, as SQLAlchemy takes it from an address."""
+    if database in ("", ":memory:"):
+        return ["SQLite in memory keeps nothing; name a file, as sqlite:////data/lake.db"]
+    if database.startswith("file:") or "uri" in names:
+        return ["a file: URI of SQLite has parameters of its own; name the file by its path"]
+    if not database.startswith("/"):
+        problem = f"{database!r} is relative to where a worker happens to stand; write four slashes"
+        return [f"{problem} before an absolute path, as sqlite:////{database}"]
+    return []
+
+
+def environment_problems(environment: Mapping[str, str], *, named: bool, port: bool) -> list[str]:
+    """Variables of libpq by which this process would get to another database, or to other tables of
+    it, than the address says. `named`, `port`: the address has a host, and a port."""
+    wrong = [name for name in ("PGHOSTADDR", "PGSERVICE") if environment.get(name)]
+    if not named and environment.get("PGHOST"):
+        wrong.append("PGHOST")
+    if not port and environment.get("PGPORT", "5432") not in ("", "5432"):
+        wrong.append("PGPORT")
+    problems = [
+        f"{name} of the environment leads elsewhere than the address says; unset it for the "
+        f"worker, name host and port in the address, or give identity="
+        for name in wrong
+    ]
+    said = [*_option_problems(environment.get("PGOPTIONS", ""))]
+    return problems + [f"PGOPTIONS of the environment: {problem}" for problem in said]
 
 
 def place_of(backend: str, rest: str) -> Place:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from tubemq_provider.sinks._delta_stats import stats_of
 from tubemq_provider.windows.facts import FileFact
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 __all__ = [
+    "DURABLE",
     "Shape",
     "commit_of",
+    "durable_before",
     "grown",
     "log_name",
     "says_type",
@@ -36,6 +39,9 @@ __all__ = [
 
 _FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 _IMPLIED = ("appendOnly", "invariants")
+
+DURABLE = "tubemqDurable"
+"""In the metadata of a window's commit: up to which version the log was on disk before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +96,31 @@ def log_name(version: int) -> str:
     return f"_delta_log/{version:020}.json"
 
 
+def durable_before(commit: bytes | None) -> int | None:
+    """Up to which version the log was on disk before a commit, if the commit says so."""
+    for line in (commit or b"").splitlines():
+        if line.startswith(b'{"commitInfo"'):
+            try:
+                return int(json.loads(line)["commitInfo"][DURABLE])
+            except (ValueError, KeyError, TypeError):
+                return None
+    return None
+
+
 def commit_of(
     table: DeltaTable,
     shape: Shape,
     files: Sequence[FileFact],
     transactions: Mapping[str, int],
-    document: str,
+    metadata: Mapping[str, str],
 ) -> bytes:
-    """The commit that gives the table this shape and adds files to it."""
+    """The commit that gives the table this shape and adds files to it; `metadata` is about it."""
     now_ms = time.time_ns() // 1_000_000
     said = {
         "timestamp": now_ms,
         "operation": "WRITE",
         "operationParameters": {"mode": "Append"},
-        "tubemq": document,
+        **metadata,
     }
     actions: list[dict[str, Any]] = [{"commitInfo": said}, *_protocol(table, shape)]
     actions.append({"metaData": _metadata(table, shape)})
@@ -114,7 +131,8 @@ def commit_of(
     actions += [
         {
             "add": {
-                "path": file.path,
+                # A URI, as deltalake writes it: the escapes in names of folders are escaped again.
+                "path": quote(file.path, safe="/="),
                 "partitionValues": values_of(file),
                 "size": file.size,
                 "modificationTime": now_ms,

@@ -2,8 +2,9 @@
 
 pyiceberg takes a file's partition from the least and largest value in its footer: a column without
 them, or with some nulls, puts all records into a partition that they are not in, and readers with a
-filter pass over them. Files have no field ids, so columns are found through the table's name
-mapping: one that is not in it reads as null. Both are judged here before anything is committed.
+filter pass over them. Columns of files without field ids (Spark's own writer, engines of others)
+are found through the table's name mapping: one that is not in it reads as null. pyiceberg takes
+types that readers cannot. All are judged here before anything is committed.
 This module reads a loaded table and facts of files, and must not change either.
 """
 
@@ -13,6 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tubemq_provider.files.field_ids import ids_in
+from tubemq_provider.files.footers import arrow_schema_of
 from tubemq_provider.sinks._column_names import case_problems, path_problems
 from tubemq_provider.sinks._evolution import Evolution
 from tubemq_provider.sinks._iceberg_spec import spec_of
@@ -29,6 +32,7 @@ __all__ = [
     "column_misfits",
     "columns_of",
     "misfits",
+    "mismatches",
     "new_column_problems",
     "type_problems",
 ]
@@ -37,10 +41,12 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class StagedColumns:
     """Columns of a window's files, and which of them have values that their footers tell: a least
-    and a largest one and no null, or nulls alone, in every file."""
+    and a largest one and no null, or nulls alone, in every file. `numbered`: every file has field
+    ids."""
 
     names: frozenset[str]
     told: frozenset[str]
+    numbered: bool = False
 
 
 def columns_of(schema: pa.Schema | None, files: Sequence[FileFact]) -> StagedColumns:
@@ -50,7 +56,8 @@ def columns_of(schema: pa.Schema | None, files: Sequence[FileFact]) -> StagedCol
     told = set(schema.names)
     for file in files:
         told &= {path for path, leaf in file.leaves.items() if leaf.told}
-    return StagedColumns(frozenset(schema.names), frozenset(told))
+    numbered = all(ids_in(arrow_schema_of(file)) is not None for file in files)
+    return StagedColumns(frozenset(schema.names), frozenset(told), numbered)
 
 
 def alike_problems(table: Table | None, schema: pa.Schema) -> list[str]:
@@ -92,7 +99,9 @@ def misfits(table: Table, columns: StagedColumns, by: PartitionBy | None) -> lis
     """Why files with `columns` cannot be added to the table; empty if they can. Files that were
     written apart by what the table is partitioned by need not tell it in their footers."""
     apart = _told_problems(table, columns) if by is None else _spec_problems(table, by)
-    return [*apart, *_mapping_problems(table, columns.names)]
+    # Columns are found by number where files have them, and by the mapping of names elsewhere.
+    mapped = [] if columns.numbered else _mapping_problems(table, columns.names)
+    return [*apart, *mapped]
 
 
 def column_misfits(
@@ -100,11 +109,63 @@ def column_misfits(
 ) -> list[str]:
     """Why files with these columns could not be added, as far as values do not decide."""
     problems = [] if by is None else [*_spec_problems(table, by)]
-    problems += _mapping_problems(table, schema.names)
     problems += new_column_problems(table, schema, evolution)
+    problems += mismatches(table, schema)
     if not problems:
         problems += _type_problems(table, schema)
     return problems
+
+
+def mismatches(table: Table, schema: pa.Schema) -> list[str]:
+    """Columns of files whose types are not those of the table, nor may become them when they are
+    read. pyiceberg also takes bytes for text, for one, and then no reader can scan the table."""
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+
+    there = {field.name: field.field_type for field in table.schema().fields}
+    version = table.metadata.format_version
+    problems = []
+    for field in schema:
+        if field.name not in there:
+            continue
+        given = _pyarrow_to_schema_without_ids(pa.schema([field]), False, version)  # noqa: FBT003
+        for path, wanted, found in _differences(
+            field.name, there[field.name], given.fields[0].field_type
+        ):
+            problems.append(
+                f"column {path!r} is {wanted} in the table and {found} in the files, which readers "
+                f"cannot take for it; cast it in decode or transform, or write into another table"
+            )
+    return problems
+
+
+def _differences(path: str, wanted: Any, found: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Parts of a column that differ, with both types."""
+    from pyiceberg.types import ListType, MapType, StructType
+
+    if isinstance(wanted, StructType) and isinstance(found, StructType):
+        parts = {field.name: field.field_type for field in wanted.fields}
+        for field in found.fields:
+            if field.name not in parts:
+                yield f"{path}.{field.name}", "missing", field.field_type
+            else:
+                yield from _differences(f"{path}.{field.name}", parts[field.name], field.field_type)
+    elif isinstance(wanted, ListType) and isinstance(found, ListType):
+        yield from _differences(f"{path}.element", wanted.element_type, found.element_type)
+    elif isinstance(wanted, MapType) and isinstance(found, MapType):
+        yield from _differences(f"{path}.key", wanted.key_type, found.key_type)
+        yield from _differences(f"{path}.value", wanted.value_type, found.value_type)
+    elif wanted != found and not _becomes(found, wanted):
+        yield path, wanted, found
+
+
+def _becomes(found: Any, wanted: Any) -> bool:
+    """Promotions that every reader of Iceberg makes: the specification lists them."""
+    from pyiceberg.types import DecimalType, DoubleType, FloatType, IntegerType, LongType
+
+    if isinstance(found, DecimalType) and isinstance(wanted, DecimalType):
+        return found.scale == wanted.scale and found.precision <= wanted.precision
+    return (type(found), type(wanted)) in ((IntegerType, LongType), (FloatType, DoubleType))
 
 
 def _type_problems(table: Table, schema: pa.Schema) -> Iterator[str]:
@@ -125,9 +186,9 @@ def _type_problems(table: Table, schema: pa.Schema) -> Iterator[str]:
 def new_column_problems(table: Table, schema: pa.Schema, evolution: Evolution) -> list[str]:
     """Columns of files that the table has not and does not get, with the way out.
 
-    Never one under a name that another column had: files have no field ids, so those that are there
-    would be read under the new column. What was renamed would be null, and what was dropped would
-    come back, or no reader could make sense of it."""
+    Never one under a name that another column had: files of earlier releases have no field ids, so
+    they would be read under the new column. What was renamed would be null, and what was dropped
+    would come back, or no reader could make sense of it."""
     now = {field.field_id: field.name for field in table.schema().fields}
     before = _former_names(table)
     problems = []

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
-from tubemq_provider.files.objects import SCHEMES, open_store, refusals_told, split_options
+from tubemq_provider.files.objects import (
+    SCHEMES,
+    open_store,
+    prefix_problems,
+    refusals_told,
+    split_options,
+)
 from tubemq_provider.sinks._storage import as_document, scheme_of
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
@@ -48,6 +54,8 @@ class ObjectStorage:
                 f"characters @ ? #, and give credentials as storage_options or in the environment",
                 subject="sink",
             )
+        if problems := prefix_problems(url):
+            raise ConfigError(problems, subject="sink")
         try:
             import obstore  # noqa: F401 (missing, it should be missed before anything is read)
         except ImportError as exc:

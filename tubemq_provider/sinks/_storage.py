@@ -23,6 +23,7 @@ from tubemq_provider.files.durable import (
     create_file,
     ensure_directory,
     ensure_root,
+    failures_told,
     fsync_path,
     gone_if_failed,
     missing_root,
@@ -97,7 +98,8 @@ class LocalStorage:
         found = read_document(self.root / name)
         if found is not None:
             # The try that created it may have died before its name was on disk.
-            fsync_path((self.root / name).parent)
+            with failures_told(self.root / name):
+                fsync_path((self.root / name).parent)
         return found
 
     def create(self, name: str, document: Document) -> bool:
@@ -113,21 +115,25 @@ class LocalStorage:
     def swap(self, name: str, old: Document, new: Document) -> bool:
         """See `Storage.swap`. Swaps of one directory wait for each other."""
         target = self.root / name
-        lock = os.open(target.parent, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if read_document(target) != old:
-                return False
-            replace_document(target, new)
-            fsync_path(target.parent)
-            return True
-        finally:
-            os.close(lock)
+        with failures_told(target):
+            lock = os.open(target.parent, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if read_document(target) != old:
+                    return False
+                replace_document(target, new)
+                fsync_path(target.parent)
+                return True
+            finally:
+                os.close(lock)
 
     def put_file(self, source: Path, name: str) -> None:
         """Moves where source and place share a file system, else copies."""
-        target = self.root / name
         ensure_root(self.root)
+        with failures_told(self.root / name):
+            self._move_in(source, self.root / name)
+
+    def _move_in(self, source: Path, target: Path) -> None:
         ensure_directory(target.parent)
         fsync_path(source)
         try:
@@ -136,7 +142,7 @@ class LocalStorage:
             # Tried, not guessed: two bind mounts of one disk have one device, and no rename.
             if exc.errno != errno.EXDEV:
                 raise
-            temporary = target.with_name(f".{target.name}.{uuid4().hex}")
+            temporary = target.with_name(f".{uuid4().hex}")
             with gone_if_failed(temporary):
                 shutil.copyfile(source, temporary)
                 fsync_path(temporary)
@@ -148,29 +154,33 @@ class LocalStorage:
         directories = set()
         for name in names:
             path = self.root / name
-            fsync_path(path)
+            with failures_told(path):
+                fsync_path(path)
             above = [p for p in path.parents if p.is_relative_to(self.root)]
             directories.update(above)
         for directory in sorted(directories, reverse=True):
-            fsync_path(directory)
+            with failures_told(directory):
+                fsync_path(directory)
 
     def rename(self, source: str, name: str) -> None:
         """See `Storage.rename`."""
         target = self.root / name
-        ensure_directory(target.parent)
-        (self.root / source).rename(target)
-        fsync_path(target)
-        fsync_path(target.parent)
+        with failures_told(target):
+            ensure_directory(target.parent)
+            (self.root / source).rename(target)
+            fsync_path(target)
+            fsync_path(target.parent)
 
     def names(self, prefix: str, *, at_work: bool = False) -> Iterable[str]:
         """See `Storage.names`; files at work have a dot in front. A directory that goes away
-        meanwhile has none; one that this user may not read raises `OSError`."""
-        found = [
-            Path(directory, name)
-            for directory, _, names in os.walk(self.root / prefix, onerror=_raise_unless_gone)
-            for name in names
-            if at_work or not name.startswith(".")
-        ]
+        meanwhile has none; one that this user may not read raises `StoreFailed`."""
+        with failures_told(self.root / prefix):
+            found = [
+                Path(directory, name)
+                for directory, _, names in os.walk(self.root / prefix, onerror=_raise_unless_gone)
+                for name in names
+                if at_work or not name.startswith(".")
+            ]
         for path in sorted(found):
             if path.is_file():
                 yield path.relative_to(self.root).as_posix()
@@ -179,7 +189,8 @@ class LocalStorage:
         """Also removes directories that are empty afterwards."""
         for name in names:
             path = self.root / name
-            path.unlink(missing_ok=True)
+            with failures_told(path):
+                path.unlink(missing_ok=True)
             with suppress(OSError):
                 above = path.parent
                 above.rmdir()
@@ -206,10 +217,12 @@ class StorageBook:
         self._directory = directory
 
     def listing(self) -> Iterable[str]:
-        """One listing of the directory."""
+        """One listing of the directory. Files of others among the documents are passed over."""
         prefix = f"{self._directory}/"
         for name in self._storage.names(self._directory):
-            yield name.removeprefix(prefix).removesuffix(".json")
+            key = name.removeprefix(prefix)
+            if key.endswith(".json") and "/" not in key:
+                yield key.removesuffix(".json")
 
     def read(self, key: str) -> Document | None:
         """The document fixed under `key`, or None."""

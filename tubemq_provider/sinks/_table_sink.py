@@ -224,8 +224,8 @@ class TableSink(ABC):
         markers, document = self._marker_store(), self._document(window_id)
         if markers is None or document is None:
             return
-        winner = str(document["token"])
-        listed = {str(entry["path"]) for entry in document["files"]}
+        winner = str(document.get("token"))
+        listed = {*self._marker(window_id, document).files}
         there = self.storage.names(data_of(window_id), at_work=True)
         self.storage.remove(name for name in there if name not in listed)
         markers.clear(window_id, [token for token in markers.tokens(window_id) if token != winner])
@@ -271,10 +271,9 @@ class TableSink(ABC):
     def _settled(self, window: TableWindow) -> str:
         """The token of the try whose commit has the window."""
         window_id = window.plan.window_id
-        others = {*self._existing_marker_store().tokens(window_id)} - {window.token}
-        token = self._named_by_files(window_id, others) if others else None
+        token: str | None = None
         for _ in range(_COMMITS):
-            token = token or self._confirmed(window.plan)
+            token = token or self._confirmed(window.plan) or self._brought_by_others(window)
             if token is not None:
                 return token
             try:
@@ -297,6 +296,17 @@ class TableSink(ABC):
             f"window {window_id} met another commit of {self.storage.url} {_COMMITS} times; "
             f"nothing is published, a retry writes it again"
         )
+
+    def _brought_by_others(self, window: TableWindow) -> str | None:
+        """The token of another try whose commit the table has forgotten: only windows whose marker
+        is noted are forgotten, so it is looked for after the table. A try that never came as far
+        as committing left no token."""
+        markers, window_id = self._existing_marker_store(), window.plan.window_id
+        others = {*markers.tokens(window_id)} - {window.token}
+        if not others:
+            return None
+        noted = markers.confirmed(window_id)
+        return self._named_by_files(window_id, others) if noted is None else str(noted.get("token"))
 
     def _withdraw(self, window: TableWindow) -> None:
         """Remove what this try brought and no commit names."""
@@ -387,7 +397,10 @@ def _name_of(plan: WindowPlan, token: str, at: int, file: FileFact, staging: Sta
     """Where a staged file is, or will be, relative to the table's location."""
     if staging.final:
         return f"{data_of(plan.window_id)}/{token}/{file.path}"
-    return f"{data_of(plan.window_id)}/{token}-{at}-{_plain(file.path)}"
+    folders, _, name = file.path.rpartition("/")
+    if folders:
+        return f"{data_of(plan.window_id)}/{token}/{folders}/{at}-{_plain(name)}"
+    return f"{data_of(plan.window_id)}/{token}-{at}-{_plain(name)}"
 
 
 def _common_schema(staged: Sequence[FileFact], *, with_keys: bool) -> pa.Schema | None:
@@ -400,7 +413,8 @@ def _common_schema(staged: Sequence[FileFact], *, with_keys: bool) -> pa.Schema 
         found = arrow_schema_of(file)
         for name, kind, _ in file.keys if with_keys else ():
             found = found.append(pa.field(name, pa.type_for_alias(kind)))
-        if "/" in file.path or "partition" not in found.names:
+        in_folders = "/" in file.path and not file.keys
+        if in_folders or "partition" not in found.names:
             raise ConfigError(
                 f"{file.path}: a table takes files that hold the column 'partition' themselves, "
                 f"not in directories",

@@ -28,8 +28,10 @@ from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checke
 from tubemq_provider.sinks._column_names import case_problems
 from tubemq_provider.sinks._delta_errors import gist, stores_told
 from tubemq_provider.sinks._delta_log import (
+    DURABLE,
     Shape,
     commit_of,
+    durable_before,
     grown,
     log_name,
     shape_of,
@@ -120,6 +122,7 @@ class DeltaSink(TableSink):
         self._judged: object = None
         self._staged: StagedWindow | None = None
         self._change: Shape | None = None
+        self._committed = "", 0
         self._evolution = checked_evolution(schema_evolution)
         self._options = dict(storage_options or {})
         self._storage = storage_for(str(url), self._options)
@@ -315,14 +318,20 @@ class DeltaSink(TableSink):
         with self._another_told():
             found = None if table is None else _token_in(table, plan)
         if found is not None and table is not None:
-            self._force_to_disk(table.version())
+            # The commit of another try, which may have died before that was on disk, is among the
+            # newest, or was forced before.
+            version, (token, before) = table.version(), self._committed
+            first = before + 1 if token == found else max(0, version - _FORCED)
+            self._force_to_disk(first, version)
         return found
 
     @stores_told
     def _commit(self, window: TableWindow) -> None:
+        """From the state that was looked at last: delta-rs refuses it if a later commit has the
+        window, or other columns."""
         from deltalake.exceptions import CommitFailedError
 
-        table = self._table()
+        table = self._handle
         if table is None:
             raise SinkDamaged(f"{self._storage.url}: the table is gone")
         self._refuse_another()
@@ -338,7 +347,8 @@ class DeltaSink(TableSink):
             self._commit_change(table, self._change, window)
             return
         added = [_add_action(file) for file in window.files]
-        said, schema = _properties(window), table.schema()
+        before = self._force_earlier(table.version())
+        said, schema = _properties(window, before), table.schema()
         try:
             table.create_write_transaction(added, "append", schema, commit_properties=said)
         except CommitFailedError as exc:
@@ -346,6 +356,7 @@ class DeltaSink(TableSink):
         except Exception as exc:  # noqa: BLE001 (told by its kind, and a retry looks first)
             # Hooks that run after the commit raise what the commit raises.
             raise CommitUnclear(f"{self._storage.url}: {gist(exc)}") from None
+        self._committed = window.token, before
 
     def _judged_anew(self, table: DeltaTable) -> bool:
         """Where columns may be added, another window may have added some: what has changed is
@@ -363,9 +374,10 @@ class DeltaSink(TableSink):
         another commit did since the table was loaded, it is looked at first."""
         from deltalake.exceptions import DeltaError
 
-        document = canonical_json(window.document)
+        before = self._force_earlier(table.version())
+        said = _metadata_of(window, before)
         try:
-            data = commit_of(table, shape, window.files, _transactions(window), document)
+            data = commit_of(table, shape, window.files, _transactions(window), said)
         except DeltaError as exc:
             # Nothing was sent, and what the try brought can be withdrawn.
             raise ConfigError(str(exc), subject=f"Delta table {self._storage.url}") from exc
@@ -375,17 +387,33 @@ class DeltaSink(TableSink):
             raise CommitUnclear(f"{self._storage.url}: {type(exc).__name__}") from exc
         if not done:
             raise CommitRefused(f"{self._storage.url}: another commit came first")
+        self._committed = window.token, before
 
-    def _force_to_disk(self, version: int) -> None:
+    # -- on disk ----------------------------------------------------------------------------------
+
+    def _force_earlier(self, version: int) -> int:
+        """Force the log up to `version` to disk: a commit is worth nothing if one before it is
+        lost. The newest window's commit says up to where the log was on disk before it, so as a
+        rule that is one file. Returns `version`."""
+        if isinstance(self._storage, LocalStorage):
+            first = max(0, version - _FORCED)
+            for number in range(version, first, -1):
+                known = durable_before(self._entry(log_name(number)))
+                if known is not None:
+                    first = max(first, min(known, version) + 1)
+                    break
+            self._force_to_disk(first, version)
+        return version
+
+    def _force_to_disk(self, first: int, last: int) -> None:
         """delta-rs leaves local log files to the operating system; a caller told "written" may rely
-        on it. The window's commit is among the newest, or was forced before."""
+        on it."""
         if not isinstance(self._storage, LocalStorage):
             return
-        log = self._storage.root / "_delta_log"
-        for number in range(max(0, version - _FORCED), version + 1):
+        for number in range(first, last + 1):
             with suppress(FileNotFoundError):
-                fsync_path(log / f"{number:020}.json")
-        fsync_path(log)
+                fsync_path(self._storage.root / log_name(number))
+        fsync_path(self._storage.root / "_delta_log")
 
 
 def _delta() -> Any:
@@ -412,11 +440,16 @@ def _transactions(window: TableWindow) -> dict[str, int]:
     return {name: 1, f"{name}/try": int(window.token, 16)}
 
 
-def _properties(window: TableWindow) -> Any:
+def _metadata_of(window: TableWindow, durable: int) -> dict[str, str]:
+    """For people, and up to which version the log was on disk before this commit."""
+    return {"tubemq": canonical_json(window.document), DURABLE: str(durable)}
+
+
+def _properties(window: TableWindow, durable: int) -> Any:
     deltalake = _delta()
     said = _transactions(window)
     return deltalake.CommitProperties(
-        custom_metadata={"tubemq": canonical_json(window.document)},
+        custom_metadata=_metadata_of(window, durable),
         app_transactions=[deltalake.Transaction(name, n) for name, n in said.items()],
     )
 

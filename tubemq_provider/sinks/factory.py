@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 from urllib.parse import parse_qsl, urlencode
 
 from tubemq_client.errors import ConfigError
+from tubemq_provider.files.objects import prefix_problems
 from tubemq_provider.files.staging import Verify
 from tubemq_provider.sinks._database_address import (
     CREDENTIALS,
@@ -153,14 +154,20 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
         )
     if kind in DATABASES:
         problems += [REFUSED[kind]] if kind in REFUSED else address_problems(kind, rest)
-        if not _table_of(rest)[1]:
+        table = _table_of(rest)[1]
+        if not table:
             problems.append("the address of a database needs ?table=<name>")
+        elif kind == "sqlite" and table.rpartition(".")[0].lower() not in ("", "main"):
+            problems.append(
+                f"table {table!r} has a schema, which in SQLite is another file that is attached, "
+                f"or temporary; name that file in the address"
+            )
     elif kind == "iceberg" and "." not in rest.strip("/").partition("/")[2]:
         problems.append("iceberg: needs a catalog and a table, as iceberg:lake/sales.orders")
     elif kind in ("", "delta", "append", "markers"):
         problems += _place_problems(_place_in(rest))
-    if kind in _OBJECTS and _has_credentials(f"{word}:{rest}"):
-        problems.append(CREDENTIALS)
+    if kind in _OBJECTS:
+        problems += _prefix_problems(f"{word}:{rest}")
     return problems
 
 
@@ -177,10 +184,14 @@ def _place_problems(place: str) -> list[str]:
         known = "use a path, file://, s3://, gs:// or az://"
         return [f"{scheme}://… is no place for files; {_ELSEWHERE.get(scheme.lower(), known)}"]
     if separator:
-        return [CREDENTIALS] if _has_credentials(place) else []
+        return [] if scheme.lower() == "file" else _prefix_problems(place)
     if not PurePath(place).is_absolute():
         return [f"{place!r} is relative; give an absolute path, or file://"]
     return []
+
+
+def _prefix_problems(url: str) -> list[str]:
+    return [CREDENTIALS] if _has_credentials(url) else prefix_problems(url)
 
 
 def _has_credentials(url: str) -> bool:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,16 +28,29 @@ from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import fsync_path
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
+from tubemq_provider.sinks._iceberg_columns import (
+    field_ids_of,
+    id_problem,
+    require_columns,
+    set_columns,
+)
 from tubemq_provider.sinks._iceberg_files import data_file_of
+from tubemq_provider.sinks._iceberg_history import (
+    NEW_TABLE,
+    clear_up,
+    outdated,
+    remove_snapshots,
+)
 from tubemq_provider.sinks._iceberg_rules import (
     alike_problems,
     column_misfits,
     columns_of,
     misfits,
+    mismatches,
     new_column_problems,
     type_problems,
 )
-from tubemq_provider.sinks._iceberg_spec import as_nullable, set_spec
+from tubemq_provider.sinks._iceberg_spec import set_spec
 from tubemq_provider.sinks._storage import LocalStorage, Storage, StorageBook
 from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.sinks._table_sink import (
@@ -70,7 +83,12 @@ _HASH: Final = "tubemq.hash"
 _TRY: Final = "tubemq.try"
 _TOKEN_ENDS: Final = re.compile("[/-]")
 """What follows the token in the name of a file that was written in place, or brought in."""
-_MERGES: Final = "commit.manifest-merge.enabled"
+_MERGES: Final = {
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+    "commit.manifest.target-size-bytes": str(256 * 1024),
+}
+"""Where the table does not say otherwise: one list of manifests is read and written a window."""
 _NAME_MAPPING: Final = "schema.name-mapping.default"
 _ONCE: Final = {"commit.retry.num-retries": "0"}
 _STORAGE: Final = {
@@ -127,6 +145,8 @@ class IcebergSink(TableSink):
         self._storage_options = storage_options
         self._known_storage: tuple[Storage, FinalArea] | None = None
         self._known_id = ""
+        self._loaded: Table | None = None
+        self._judged: Table | None = None
         self._columns = columns_of(None, ())
         self._evolution = checked_evolution(schema_evolution)
         self._schema: pa.Schema | None = None
@@ -148,7 +168,7 @@ class IcebergSink(TableSink):
 
     def _located(self) -> tuple[Storage, FinalArea]:
         if self._known_storage is None:
-            table = self._existing_table()
+            table = self._loaded or self._existing_table()
             options = self._storage_options
             if options is None:
                 given = {**table.io.properties}
@@ -175,12 +195,13 @@ class IcebergSink(TableSink):
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """See `Sink.begin`. What was known of a table that was here before is forgotten."""
+        table = self._table()
         try:
             if self._known_id:
-                self._refuse_another(self._table())
+                self._refuse_another(table)
         except TableChanged:
             self._known_storage, self._known_marker_store, self._known_id = None, None, ""
-        return super().begin(plan, attempt)
+        return replace(super().begin(plan, attempt), field_ids=field_ids_of(self._loaded))
 
     def _final_area(self) -> FinalArea | None:
         if self._stages_locally:
@@ -198,12 +219,13 @@ class IcebergSink(TableSink):
     # -- the table --------------------------------------------------------------------------------
 
     def _table(self) -> Table | None:
+        """The table as it is now. Kept for what may be a little older (`_loaded`)."""
         from pyiceberg.exceptions import NoSuchTableError
 
-        try:
-            return self._catalog.load_table(self._identifier)
-        except NoSuchTableError:
-            return None
+        self._loaded = None
+        with suppress(NoSuchTableError):
+            self._loaded = self._catalog.load_table(self._identifier)
+        return self._loaded
 
     def _existing_table(self) -> Table:
         table = self._table()
@@ -212,42 +234,40 @@ class IcebergSink(TableSink):
         return table
 
     def _table_id(self) -> str | None:
-        table = self._table()
+        table = self._loaded or self._table()
         return None if table is None else str(table.metadata.table_uuid)
 
     def _prepare(self, staged: StagedWindow | None) -> None:
-        table = self._table()
+        table = (self._loaded or self._table()) if staged is None else self._table()
         self._refuse_another(table)
         if staged is not None:
             self._refuse_columns(table, staged.schema)
         if table is None:
-            self._create(stub_schema() if staged is None else staged.schema)
+            self._create()
             table = self._existing_table()
         if staged is None:
             self._columns, self._schema = columns_of(None, ()), None
             return
-        if is_stub(table.schema().column_names):
+        if is_stub(table.schema().column_names) and not is_stub(staged.schema.names):
             self._grow(table, staged.schema)
+            table = self._existing_table()
         self._columns = columns_of(staged.schema, staged.files)
         self._schema = staged.schema
+        self._judged = table
 
-    def _create(self, schema: pa.Schema) -> None:
-        """Make namespace and table; another try may do so at the same time."""
+    def _create(self) -> None:
+        """Make namespace and table; another try may do so at the same time. The table gets its
+        columns in a second step: catalogs number those of a table that they make themselves."""
         catalog, name = self._catalog, self._identifier
         namespace = catalog.namespace_from(name)
         _make_once(
             lambda: catalog.namespace_exists(namespace),
             lambda: catalog.create_namespace(namespace),
         )
-        _make_once(lambda: catalog.table_exists(name), lambda: self._make(schema))
-
-    def _make(self, schema: pa.Schema) -> None:
-        """The table with its partition spec, in one step; a stub gets its spec when it grows."""
-        if self._by is None or is_stub(schema.names):
-            self._catalog.create_table(self._identifier, schema=schema)
-            return
-        with self._catalog.create_table_transaction(self._identifier, schema) as made:
-            set_spec(made, self._by)
+        _make_once(
+            lambda: catalog.table_exists(name),
+            lambda: catalog.create_table(name, schema=stub_schema(), properties=NEW_TABLE),
+        )
 
     def _grow(self, table: Table, schema: pa.Schema) -> None:
         """A table that was made before anybody knew its columns gets them. Another try may add
@@ -255,16 +275,14 @@ class IcebergSink(TableSink):
         from pyiceberg.exceptions import CommitFailedException
 
         with suppress(CommitFailedException), table.transaction() as change:
-            with change.update_schema() as update:
-                update.union_by_name(schema)
-                update.move_first(schema.names[0])
-                for before, name in pairwise(schema.names):
-                    update.move_after(name, before)
+            set_columns(change, schema, [*schema], schema.names)
             if self._by is not None and not table.spec().fields:
                 set_spec(change, self._by)
 
     def _confirmed(self, plan: WindowPlan) -> str | None:
-        table = self._existing_table()
+        table = self._judged or self._existing_table()
+        self._judged = None
+        self._loaded = table
         snapshot = _snapshot_of(table, plan.window_id)
         if snapshot is None:
             return None
@@ -272,16 +290,20 @@ class IcebergSink(TableSink):
         return str(_said(snapshot)[_TRY])
 
     def _commit(self, window: TableWindow) -> None:
+        """From the state that was looked at last. It may be a little old: the catalog refuses the
+        commit if the branch, the columns or the partition spec are others by now."""
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
-        table = self._existing_table()
+        table = self._loaded or self._existing_table()
         self._refuse_another(table)
         if _snapshot_of(table, window.plan.window_id) is not None:
             raise CommitRefused(f"window {window.plan.window_id} is in the table")
         if problems := self._misfits(table, window):
             raise ConfigError(problems, subject=f"Iceberg table {self._identifier}")
-        # Only this handle's view: the property that the table has stays as it is for others.
-        once = {**table.metadata.properties, **_ONCE}
+        if window.files and self._schema is not None:
+            self._refuse_other_ids(table, self._schema)
+        # Only this handle's view: the properties that the table has stay as they are for others.
+        once = {**_MERGES, **table.metadata.properties, **_ONCE}
         table.metadata = table.metadata.model_copy(update={"properties": once})
         said = {
             _WINDOW: window.plan.window_id,
@@ -289,6 +311,8 @@ class IcebergSink(TableSink):
             _TRY: window.token,
         }
         change = table.transaction()
+        require_columns(change)
+        old = outdated(table.metadata, _WINDOW, self._is_noted)
         try:
             if window.files and self._evolution == "add_columns":
                 self._add_columns(change)
@@ -296,6 +320,8 @@ class IcebergSink(TableSink):
         except ValueError as exc:
             # Files are judged and manifests written; the catalog has not been asked for anything.
             raise ConfigError(str(exc), subject=f"Iceberg table {self._identifier}") from exc
+        remove_snapshots(change, old)
+        self._loaded = None
         try:
             change.commit_transaction()
         except (CommitFailedException, ValidationException) as exc:
@@ -303,10 +329,25 @@ class IcebergSink(TableSink):
         except Exception as exc:
             # Sent: a garbled or lost answer says nothing about what the catalog did.
             raise CommitUnclear(f"{self._identifier}: {type(exc).__name__}: {exc}") from exc
+        self._judged = table
+        clear_up(table, old)
+
+    def _refuse_other_ids(self, table: Table, schema: pa.Schema) -> None:
+        if problem := id_problem(table.metadata, schema):
+            raise TableChanged(
+                f"Iceberg table {self._identifier}: its columns changed while the window was "
+                f"written ({problem}); nothing of the window is in it, a retry goes by the table "
+                f"as it is then"
+            )
+
+    def _is_noted(self, snapshot: Snapshot) -> bool:
+        """Whether the marker of a snapshot's window is found without the snapshot."""
+        window_id = _said(snapshot).get(_WINDOW, "")
+        return self._existing_marker_store().confirmed(window_id) is not None
 
     def check_columns(self, columns: pa.Schema) -> None:
         """See `SchemaSink`. A table that has no columns yet takes all."""
-        table = self._table()
+        table = self._loaded or self._table()
         self._refuse_columns(table, columns)
         if table is None or is_stub(table.schema().column_names):
             return
@@ -321,6 +362,8 @@ class IcebergSink(TableSink):
         if not window.files:
             return []
         problems = misfits(table, self._columns, self._by)
+        if self._schema is not None:
+            problems += mismatches(table, self._schema)
         problems += unsigned_problems(window.files, lambda bits: max(bits, 32))
         if self._schema is not None:
             problems += alike_problems(table, self._schema)
@@ -333,8 +376,7 @@ class IcebergSink(TableSink):
         known = {field.name for field in change.table_metadata.schema().fields}
         given = [] if self._schema is None else list(self._schema)
         if more := [field for field in given if field.name not in known]:
-            with change.update_schema() as update:
-                update.union_by_name(as_nullable(more))
+            set_columns(change, self._schema, more)
 
     def _named_by_files(self, window_id: str, tokens: Collection[str]) -> str | None:
         """Reads the manifests of the current snapshot, for a commit whose own snapshot expired."""
@@ -380,8 +422,7 @@ def _append(
         change.set_properties({_NAME_MAPPING: mapping})
     root = table.location().rstrip("/")
     update = change.update_snapshot(snapshot_properties=dict(said))
-    merges = table.metadata.properties.get(_MERGES, "false").lower() == "true"
-    with update.merge_append() if merges else update.fast_append() as append:
+    with update.merge_append() as append:
         for file in window.files:
             append.append_data_file(
                 data_file_of(change.table_metadata, f"{root}/{file.path}", file)

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import (
     ensure_root,
+    failures_told,
     fsync_path,
     missing_root,
     read_document,
@@ -154,7 +155,7 @@ class ParquetSink:
 
     def window_ids(self) -> Iterable[str]:
         """Ids of the windows under the root."""
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError), failures_told(self.root):
             for entry in os.scandir(self.root):
                 if entry.name.startswith(_PREFIX) and entry.is_dir():
                     yield entry.name.removeprefix(_PREFIX)
@@ -179,6 +180,12 @@ class ParquetSink:
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> Publication:
         """Verify, write the marker, force everything to disk, rename. See `Sink.publish`."""
+        with failures_told(self.root):
+            return self._published(staging, plan, counts, progress)
+
+    def _published(
+        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
+    ) -> Publication:
         try:
             self._seal(staging, plan, counts, progress)
             self._rename(Path(staging.path), self._place(plan.window_id))

@@ -6,7 +6,8 @@ lost) are not read. Tables of other sinks have readers of their own. This module
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,10 @@ __all__ = ["published_windows", "read_windows"]
 
 _EXACT: Final = {16: 2**11, 32: 2**24, 64: 2**53}
 """By bits: up to here a floating-point number has every integer."""
+
+_NS_YEARS: Final = (1678, 2261)
+
+_WINDOW: Final = re.compile("window_id=([^/]+)/")
 
 Source = str | PathLike[str] | Sink
 """A sink of files, or its root: a path, or a URL of an object store."""
@@ -89,39 +94,173 @@ def _finished(factory: ds.DatasetFactory) -> ds.Dataset:
     try:
         schema = factory.inspect(promote_options="permissive", fragments=None)
     except (pa.ArrowTypeError, pa.ArrowInvalid) as exc:
-        raise _differ(str(exc)) from exc
+        fragments = [*factory.finish(pa.schema([])).get_fragments()]
+        raise _differ([*_without_common_type(fragments)] or [str(exc)]) from exc
     dataset = factory.finish(schema)
-    _refuse_rounding(dataset)
+    problems: dict[str, str] = {}
+    for fragment in dataset.get_fragments():
+        for name, problem in _losses(fragment, schema):
+            problems.setdefault(name, problem)
+    if problems:
+        kinds = _kinds_of(dataset.get_fragments())
+        others = {name: _in_words(kinds[name]) for name in problems}
+        raise _differ(
+            f"{name} is {others[name]}; {problem}" for name, problem in sorted(problems.items())
+        )
     return dataset
 
 
-def _refuse_rounding(dataset: ds.Dataset) -> None:
-    """Integers that became floating-point numbers are read as such, and pyarrow stops in the middle
-    of reading at one that they do not have. Judged by what footers tell. Raises `ConfigError`."""
+def _losses(fragment: ds.ParquetFileFragment, schema: pa.Schema) -> Iterator[tuple[str, str]]:
+    """Columns of a file whose values the type that all windows would have in common does not keep
+    as they are. pyarrow makes double of decimals, and stops in the middle of reading at an integer
+    that a type has not. Numbers are judged by what footers tell."""
     import pyarrow.types as pt
 
-    exact = {
-        field.name: _EXACT[field.type.bit_width]
-        for field in dataset.schema
-        if pt.is_floating(field.type)
-    }
-    for fragment in dataset.get_fragments() if exact else ():
-        held = fragment.physical_schema
-        names = {n for n in exact if n in held.names and pt.is_integer(held.field(n).type)}
-        for group in fragment.row_groups if names else ():
-            told = {n: found for n, found in (group.statistics or {}).items() if n in names}
-            for name, found in told.items():
-                largest = max(-found["min"], found["max"])
-                if largest > exact[name]:
-                    kinds = f"{held.field(name).type} (up to ±{largest}) in {fragment.path}"
-                    other = f"{dataset.schema.field(name).type} in others"
-                    raise _differ(f"{name} is {kinds}, and {other}, which has not all of them")
+    for held in fragment.physical_schema:
+        common = schema.field(held.name).type
+        if _keeps_values(held.type, common):
+            continue
+        if pt.is_timestamp(held.type) and _in_reach_of_nanoseconds(fragment, held, common):
+            continue
+        largest = _largest(fragment, held.name) if pt.is_integer(held.type) else None
+        if largest is not None and largest <= _whole_numbers(common):
+            continue
+        up_to = "" if largest is None else f" (up to ±{largest})"
+        problem = f"the common type {common} has not all of them: {held.type}{up_to}"
+        yield held.name, f"{problem} in {fragment.path}"
 
 
-def _differ(how: str) -> ConfigError:
+def _keeps_values(held: pa.DataType, common: pa.DataType) -> bool:
+    """Whether every value of `held` is read as itself from a column of type `common`."""
+    import pyarrow.types as pt
+
+    if held.equals(common) or pt.is_null(held):
+        keeps = True
+    elif pt.is_dictionary(held):
+        keeps = _keeps_values(held.value_type, common)
+    elif pt.is_integer(held):
+        unsigned = pt.is_unsigned_integer(held) or not pt.is_unsigned_integer(common)
+        keeps = unsigned and _whole_numbers(held) <= _whole_numbers(common)
+    elif pt.is_floating(held):
+        keeps = pt.is_floating(common) and common.bit_width >= held.bit_width
+    elif pt.is_decimal(held):
+        wider = pt.is_decimal(common) and common.scale >= held.scale
+        keeps = wider and common.precision - common.scale >= held.precision - held.scale
+    elif pt.is_timestamp(held):
+        # Nanoseconds have the years 1677 to 2262 only.
+        keeps = pt.is_timestamp(common) and held.tz == common.tz and common.unit != "ns"
+    elif pt.is_nested(held):
+        keeps = _keeps_parts(held, common)
+    else:
+        kinds = (pt.is_time, pt.is_date, pt.is_duration, _is_text, _is_bytes)
+        keeps = any(is_kind(held) and is_kind(common) for is_kind in kinds)
+    return bool(keeps)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow.types as pt
+
+    return bool(pt.is_string(kind) or pt.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    import pyarrow.types as pt
+
+    return bool(pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind))
+
+
+def _keeps_parts(held: pa.DataType, common: pa.DataType) -> bool:
+    import pyarrow.types as pt
+
+    if pt.is_struct(held) and pt.is_struct(common):
+        names = {common.field(at).name: common.field(at).type for at in range(common.num_fields)}
+        parts = [held.field(at) for at in range(held.num_fields)]
+        return all(p.name in names and _keeps_values(p.type, names[p.name]) for p in parts)
+    if pt.is_map(held) and pt.is_map(common):
+        return _keeps_values(held.key_type, common.key_type) and _keeps_values(
+            held.item_type, common.item_type
+        )
+    lists = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
+    if any(is_kind(held) for is_kind in lists) and any(is_kind(common) for is_kind in lists):
+        return _keeps_values(held.value_type, common.value_type)
+    return False
+
+
+def _whole_numbers(kind: pa.DataType) -> int:
+    """Up to here a type has every integer; -1 if it has none."""
+    import pyarrow.types as pt
+
+    if pt.is_floating(kind):
+        return _EXACT[kind.bit_width]
+    if pt.is_integer(kind):
+        return int(2 ** (kind.bit_width - pt.is_signed_integer(kind)) - 1)
+    if pt.is_decimal(kind):
+        return int(10 ** (kind.precision - kind.scale) - 1)
+    return -1
+
+
+def _in_reach_of_nanoseconds(
+    fragment: ds.ParquetFileFragment, held: pa.Field, common: pa.DataType
+) -> bool:
+    """Whether the footer tells that all instants of a column are in years that nanoseconds have."""
+    import pyarrow.types as pt
+
+    if not pt.is_timestamp(common) or common.tz != held.type.tz:
+        return False
+    known = [(group.statistics or {}).get(held.name) for group in fragment.row_groups]
+    return all(
+        found is not None and _NS_YEARS[0] <= found["min"].year <= found["max"].year <= _NS_YEARS[1]
+        for found in known
+    )
+
+
+def _largest(fragment: ds.ParquetFileFragment, name: str) -> int | None:
+    """The largest absolute value of an integer column by its footer; None if that does not tell."""
+    largest = 0
+    for group in fragment.row_groups:
+        found = (group.statistics or {}).get(name)
+        if found is None:
+            return None
+        largest = max(largest, -int(found["min"]), int(found["max"]))
+    return largest
+
+
+def _without_common_type(fragments: Iterable[ds.ParquetFileFragment]) -> Iterator[str]:
+    import pyarrow as pa
+
+    for name, kinds in _kinds_of(fragments).items():
+        try:
+            pa.unify_schemas(
+                [pa.schema([(name, kind)]) for kind in kinds], promote_options="permissive"
+            )
+        except (pa.ArrowTypeError, pa.ArrowInvalid):
+            yield f"{name} is {_in_words(kinds)}"
+
+
+def _kinds_of(
+    fragments: Iterable[ds.ParquetFileFragment],
+) -> dict[str, dict[pa.DataType, str]]:
+    """The types of each column, each with a window that has it."""
+    found: dict[str, dict[pa.DataType, str]] = {}
+    for fragment in fragments:
+        folder = _WINDOW.search(fragment.path)
+        window = fragment.path if folder is None else folder[1]
+        for field in fragment.physical_schema:
+            found.setdefault(field.name, {}).setdefault(field.type, window)
+    return found
+
+
+def _in_words(kinds: Mapping[pa.DataType, str]) -> str:
+    return ", and ".join(f"{kind} in window {window}" for kind, window in kinds.items())
+
+
+def _differ(how: Iterable[str]) -> ConfigError:
     return ConfigError(
-        f"windows differ in the type of a column: {how}; read windows of one kind by their ids "
-        f"(window_ids=…), and cast them",
+        [
+            f"windows differ in the type of a column: {problem}; read windows of one kind by their "
+            f"ids (window_ids=…), and cast them"
+            for problem in how
+        ],
         subject="windows",
     )
 
@@ -137,7 +276,7 @@ def _folders(markers: Iterable[Marker], files: Iterable[str]) -> pa.Schema:
         for name, kind in marker.partition_columns:
             if found.setdefault(name, kind) != kind:
                 raise _differ(
-                    f"{name} is {found[name]}, and {kind} in window {marker.plan.window_id}"
+                    [f"{name} is {found[name]}, and {kind} in window {marker.plan.window_id}"]
                 )
     return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in found.items()])
 

@@ -13,6 +13,7 @@ shows a user name, a password or a query of an address.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,11 @@ from uuid import uuid4
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import missing_root
 from tubemq_provider.files.staging import StagingArea, verified_files
-from tubemq_provider.sinks._database_address import overruling
+from tubemq_provider.sinks._database_address import (
+    environment_problems,
+    meaning_problems,
+    overruling,
+)
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._sql_address import name_problem, normal_address, parse_address
 from tubemq_provider.sinks._sql_errors import plain_errors
@@ -88,6 +93,8 @@ class SqlSink:
                 "Say it in the address, or give identity=, the name that its windows go by",
                 subject="sink",
             )
+        if identity is None and (problems := self._other_meanings()):
+            raise ConfigError(problems, subject="sink")
         schema, _, self._name = table.rpartition(".")
         self._schema = schema or None
         self._target = table
@@ -106,8 +113,20 @@ class SqlSink:
         backend = self._url.get_backend_name()
         parts = [("schema", schema)] * bool(schema) + [("table", self._name)]
         found = [(what, name, name_problem(name, backend)) for what, name in parts]
+        if backend == "sqlite" and schema.lower() not in ("", "main"):
+            why = "is another file that is attached, or temporary; name that file in the address"
+            found.append(("schema", schema, why))
         if problems := [f"{what} {name!r} {why}" for what, name, why in found if why]:
             raise ConfigError(problems, subject="sink")
+
+    def _other_meanings(self) -> list[str]:
+        parameters = [
+            (name, value)
+            for name, values in self._url.query.items()
+            for value in ((values,) if isinstance(values, str) else values)
+        ]
+        backend = self._url.get_backend_name()
+        return meaning_problems(backend, str(self._url.database or ""), parameters)
 
     @property
     def address(self) -> str:
@@ -268,6 +287,7 @@ class SqlSink:
         *,
         before: Document | None = None,
     ) -> None:
+        self._refuse_another_schema(plan)
         verified, _ = verified_files(staging, plan, counts)
         files = [Path(staging.path) / file.path for file in verified]
         progress("files verified")
@@ -289,6 +309,31 @@ class SqlSink:
                         f"{counts.total} were counted"
                     )
             progress("rows counted")
+
+    def _refuse_another_schema(self, plan: WindowPlan) -> None:
+        """Without a schema in its name, the search path of the login says where a table is. Raises
+        `ConfigError` if it led elsewhere when other windows of the group were written."""
+        import sqlalchemy as sa
+
+        if self._schema is not None or self._url.get_backend_name() != "postgresql":
+            return
+        with self._engine.connect() as connection:
+            for schema in connection.scalars(sa.text(_HIDDEN_WINDOWS)).all():
+                windows = sa.table(
+                    "tubemq_windows", sa.column("id"), sa.column("target"), schema=schema
+                )
+                mine = (windows.c.target == self._target) & windows.c.id.endswith(
+                    f"-{plan.scope_hash}", autoescape=True
+                )
+                if connection.scalar(sa.select(windows.c.id).where(mine).limit(1)) is not None:
+                    raise ConfigError(
+                        f"table {self._target!r} has no schema in its name, and windows of group "
+                        f"{plan.group!r} are in schema {schema!r}, which the search_path of this "
+                        f"login does not lead to any more. Set it back (ALTER ROLE … SET "
+                        f"search_path), or go on with ?table={schema}.{self._name} and "
+                        f"identity={self.identity!r}",
+                        subject="sink",
+                    )
 
     def _claim(
         self,
@@ -335,6 +380,10 @@ class SqlSink:
         import sqlalchemy as sa
         from sqlalchemy.pool import NullPool
 
+        if self._given_identity is None and self._url.get_backend_name() == "postgresql":
+            host, port = bool(self._url.host or self._url.query.get("host")), bool(self._url.port)
+            if problems := environment_problems(os.environ, named=host, port=port):
+                raise ConfigError(problems, subject="sink")
         options: dict[str, Any] = {}
         if self._url.get_backend_name() == "sqlite" and "timeout" not in self._url.query:
             options["connect_args"] = {"timeout": LOCK_WAIT_S}
@@ -431,6 +480,16 @@ class SqlSink:
         ):
             self._known_tables.add(name)
         return name in self._known_tables
+
+
+_HIDDEN_WINDOWS: Final = """
+SELECT n.nspname FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relname = 'tubemq_windows' AND c.relkind IN ('r', 'p')
+  AND NOT pg_catalog.pg_table_is_visible(c.oid)
+  AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+  AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
+"""
 
 
 def _bound_waits_and_be_durable(connection: sa.Connection) -> None:

@@ -30,6 +30,7 @@ from tubemq_provider.spark.formats import format_of
 from tubemq_provider.spark.read_ahead import ReadAhead
 from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of
 from tubemq_provider.spark.task_metrics import report_read
+from tubemq_provider.windows.field_ids import FieldIds
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
@@ -52,8 +53,8 @@ class WriteTask:
     """What tasks are told: a directory that exists and that all share, or a prefix of an object
     store (and the file on the driver's host that has what opens it); the size of files (bytes,
     None: a file per split), how many tasks may share the splits, whether corrupt records are
-    set aside, the kind of source that is read, and what files are apart by (`PartitionBy` as
-    JSON)."""
+    set aside, the kind of source that is read, what files are apart by (`PartitionBy` as JSON),
+    and the numbers of their columns (`FieldIds` as JSON)."""
 
     directory: str
     storage_file: str | None = None
@@ -62,6 +63,7 @@ class WriteTask:
     quarantine: bool = False
     kind: str = FIRST_SOURCE
     partition_by: str | None = None
+    field_ids: str | None = None
 
     def to_json(self) -> str:
         """The option's value."""
@@ -165,12 +167,13 @@ class DirectWriteReader(DataSourceReader):
         decoder = decoder_of(self._options, columns)
         schema = columns.arrow_schema(self._options.columns) if decoder is None else decoder.schema
         rows: list[TaskCommit] = []
-        by = self._order.partition_by
+        by, ids = self._order.partition_by, self._order.field_ids
         with staged_writer(
             location,
             f"part-{attempt}",
             schema,
             PartitionBy.from_json(by) if by else None,
+            FieldIds.from_json(ids) if ids else None,
             target_bytes=self._order.target_bytes,
             columns=columns,
         ) as writer:

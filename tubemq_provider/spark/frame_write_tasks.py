@@ -26,6 +26,7 @@ from tubemq_provider.spark.credentials_file import storage_from
 from tubemq_provider.spark.formats import format_of
 from tubemq_provider.spark.reading import schema_of
 from tubemq_provider.spark.task_metrics import ReportPlace
+from tubemq_provider.windows.field_ids import FieldIds
 from tubemq_provider.windows.partitioning import PartitionBy
 
 if TYPE_CHECKING:
@@ -90,14 +91,15 @@ class ReportedReadSource(DataSource):
 @dataclass(frozen=True, slots=True)
 class RowsOrder:
     """Where files go, where is told of them, the file on the driver's host that has what opens both
-    places, how large files become (bytes; None: one for each task), and what they are apart by
-    (`PartitionBy` as JSON)."""
+    places, how large files become (bytes; None: one for each task), what they are apart by
+    (`PartitionBy` as JSON), and the numbers of their columns (`FieldIds` as JSON)."""
 
     directory: str
     reports: str
     storage_file: str | None = None
     target_bytes: int | None = None
     partition_by: str | None = None
+    field_ids: str | None = None
 
     def option(self) -> dict[str, str]:
         """As options of the write."""
@@ -152,6 +154,7 @@ class RowsWriter(DataSourceArrowWriter):
             f"part-{attempt_name()}",
             schema,
             PartitionBy.from_json(order.partition_by) if order.partition_by else None,
+            FieldIds.from_json(order.field_ids) if order.field_ids else None,
             target_bytes=order.target_bytes,
         ) as writer:
             for batch in chain((first,), batches):

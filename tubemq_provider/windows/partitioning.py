@@ -21,8 +21,9 @@ MAX_PARTITIONS: Final = 1000
 """The most partitions one task may write of a window, unless `max_partitions` says otherwise."""
 
 Layout = Literal["folders", "values", "columns"]
-"""Where a file's values are: in the names of folders and not in the file, as Hive has it; only with
-the commit, as Delta has it; in the file's columns too, as Iceberg has it."""
+"""Where a file's values are: in the names of folders and not in the file, as Hive has it; in the
+commit and in the names of folders, as Delta has it; in the file's columns too, as Iceberg has
+it."""
 
 _FIELD = re.compile(r"(day|hour)\(\s*([^()]+?)\s*\)|([^()]+)")
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from tubemq_provider.windows.anchors import Anchors
     from tubemq_provider.windows.facts import FileFact
+    from tubemq_provider.windows.field_ids import FieldIds
     from tubemq_provider.windows.partitioning import PartitionBy
     from tubemq_provider.windows.plan import WindowPlan
 
@@ -89,6 +90,9 @@ class Staging:
 
     `partition_by`: rows that differ in it belong into different files, and the facts of each have
     its values (`files.partitioned` writes such files); a sink refuses files without them.
+
+    `field_ids`: numbers of columns that writers put into the files (`files.field_ids`), for tables
+    that find columns by number; files without any are taken too.
     """
 
     window_id: str
@@ -97,6 +101,7 @@ class Staging:
     options: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     final: bool = False
     partition_by: PartitionBy | None = None
+    field_ids: FieldIds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from tests.provider.sinks.openers import delta
 from tests.provider.sinks.suite import Row, SinkSuite, written_by
 from tests.provider.sinks.windows import COUNTS, OpenSink, ignore, plan_of, publish, stage
 from tubemq_client.errors import ConfigError
+from tubemq_provider.sinks import delta as delta_module
 from tubemq_provider.sinks._table_sink import TableChanged
 from tubemq_provider.sinks.delta import DeltaSink, application_id
 from tubemq_provider.sources.tubemq.columns import RECORDS
@@ -86,6 +87,34 @@ def test_the_commit_carries_transaction_and_marker(sink: DeltaSink) -> None:
     written = json.loads(table.history(1)[0]["tubemq"])
     assert written["plan"] == plan.to_document()
     assert written["records"] == {"1:0": 2, "1:1": 1}
+
+
+def test_a_window_forces_the_log_of_its_own_and_of_others_before_it_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[str] = []
+    fsync = delta_module.fsync_path
+    monkeypatch.setattr(
+        delta_module, "fsync_path", lambda path: forced.append(path.name) or fsync(path)
+    )
+    url = str(tmp_path / "table")
+
+    def commits_forced_by(seq: int) -> list[int]:
+        forced.clear()
+        publish(delta(url), plan_of(delta(url), seq))
+        return sorted({int(name[:20]) for name in forced if name.endswith(".json")})
+
+    for seq in range(1, 6):
+        commits = commits_forced_by(seq)
+        assert commits[-1] == DeltaTable(url).version()
+    assert len(commits) == 2
+    version = DeltaTable(url).version()
+    rows = DeltaTable(url).to_pyarrow_table().slice(0, 1)
+    for _ in range(3):
+        write_deltalake(url, rows, mode="append")
+    # One commit of the sink, three of others, and the window's own.
+    assert commits_forced_by(6) == [*range(version, version + 5)]
+    assert commits_forced_by(7) == [version + 4, version + 5]
 
 
 def test_a_window_survives_checkpoints_and_log_clean_up(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -129,6 +130,69 @@ def test_a_filter_on_a_partition_column_loses_nothing(open_sink: OpenSink, colum
         expected = {row["id"] for row in ROWS if row[column] == value}
         assert filtered(sink, column, value) == expected, value
     assert filtered(sink, "id", 7) == {7}
+
+
+@pytest.mark.parametrize(
+    ("by", "grown", "remote"),
+    [*((by, False, False) for by in BYS), (["day(at)", "country"], True, False)]
+    + [(["country"], grown, True) for grown in (False, True)],
+    ids=str,
+)
+def test_delta_readers_that_go_by_paths_get_values_and_not_nulls(
+    by: list[str], grown: bool, remote: bool, tmp_path: Path, options: dict[str, str]
+) -> None:
+    """polars takes partition values from names of folders and not from the log. `grown`: the commit
+    is written by the sink and not by deltalake, which escapes paths."""
+    url = f"s3://apart/{tmp_path.name}/table" if remote else str(tmp_path / "table")
+    said = {"storage_options": options} if remote else {}
+    sink = DeltaSink(url, partition_by=by, schema_evolution="add_columns", **said)
+    write(sink, 1, ROWS)
+    rows, schema = ROWS, SCHEMA
+    if grown:
+        schema = SCHEMA.append(pa.field("more", pa.int64()))
+        rows = [{**row, "more": 1} for row in ROWS]
+    write(sink, 2, [{**row, "id": row["id"] + 100} for row in rows], schema)
+    wanted = [*ROWS, *({**row, "id": row["id"] + 100} for row in ROWS)]
+    table = DeltaTable(url, storage_options=options if remote else None)
+    assert rows_of(table.to_pyarrow_table()) == wanted
+    by_path = {f"aws_{key}": value for key, value in options.items()}
+    scanned = pl.scan_delta(url, storage_options=by_path if remote else None)
+    assert rows_of(scanned.collect().to_arrow()) == wanted
+    for name in (name for name in by if name in SCHEMA.names):
+        for value in {row[name] for row in ROWS}:
+            column = pl.col(name)
+            filtered = scanned.filter(column.is_null() if value is None else column == value)
+            ids = {row["id"] for row in wanted if row[name] == value}
+            assert set(filtered.collect()["id"]) == ids, value
+
+
+def test_a_delta_table_with_files_of_earlier_releases_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those files are not in folders: the log has their values."""
+    sink = DeltaSink(tmp_path / "table", partition_by=["country"])
+    with monkeypatch.context() as patched:
+        patched.setattr(partitioned.PartitionedWriter, "_begun", _begun_without_folders)
+        write(sink, 1, ROWS)
+    write(
+        DeltaSink(tmp_path / "table", partition_by=["country"]),
+        2,
+        [{**row, "id": row["id"] + 100} for row in ROWS],
+    )
+    paths = DeltaTable(tmp_path / "table").file_uris()
+    assert {"country=" in path for path in paths} == {True, False}
+    wanted = [*ROWS, *({**row, "id": row["id"] + 100} for row in ROWS)]
+    assert rows_of(DeltaTable(tmp_path / "table").to_pyarrow_table()) == wanted
+    assert len(published_windows(sink)) == 2
+
+
+_begun = partitioned.PartitionedWriter._begun
+
+
+def _begun_without_folders(writer: Any, values: Any) -> Any:
+    found = _begun(writer, values)
+    found.folder = ""
+    return found
 
 
 def test_delta_readers_that_prune_by_sql_see_all_rows(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -73,6 +76,81 @@ def test_integers_that_real_numbers_have_not_are_an_error_before_reading(
         read_windows(sink)
     assert whole in str(no.value)
     assert read_windows(sink, [whole]).to_table()["n"].to_pylist() == [1, 2, large]
+
+
+CENTS = pa.array([Decimal("12345678901234567890.12")] * 3, pa.decimal128(38, 2))
+LOCAL = pa.array([datetime(2026, 11, 22, tzinfo=UTC)] * 3, pa.timestamp("us"))
+FAR = pa.array([datetime(9999, 12, 31, tzinfo=UTC)] * 3, pa.timestamp("us"))
+REAL = pa.array([0.5, 1.5, 2.5])
+
+LOSING: dict[str, tuple[Any, Any]] = {
+    "decimal and double": (CENTS, REAL),
+    "decimal and float": (CENTS, REAL.cast(pa.float32())),
+    "unsigned and signed": (pa.array([2**64 - 1] * 3, pa.uint64()), [-1, 2, 3]),
+    "unsigned and double": (pa.array([2**64 - 1] * 3, pa.uint64()), REAL),
+    "long in a list": ([[2**60]] * 3, [[0.5]] * 3),
+    "long in a struct": ([{"a": 2**60}] * 3, [{"a": 0.5}] * 3),
+    "long in a map": (
+        pa.array([[("k", 2**60)]] * 3, pa.map_(pa.string(), pa.int64())),
+        pa.array([[("k", 0.5)]] * 3, pa.map_(pa.string(), pa.float64())),
+    ),
+    "instants beyond nanoseconds": (FAR, LOCAL.cast(pa.timestamp("ns"))),
+    "instants with and without a zone": (LOCAL, LOCAL.cast(pa.timestamp("us", "UTC"))),
+    "zones": (
+        LOCAL.cast(pa.timestamp("us", "Europe/Berlin")),
+        LOCAL.cast(pa.timestamp("us", "UTC")),
+    ),
+    "days and instants": ([date(2026, 11, 22)] * 3, LOCAL),
+    "text and bytes": (["a", "b", "c"], [b"\xff", b"b", b"c"]),
+    "digits beyond any decimal": (
+        pa.array([Decimal(1)] * 3, pa.decimal128(38, 0)),
+        pa.array([Decimal(1)] * 3, pa.decimal256(76, 70)),
+    ),
+    "bool and int": ([True] * 3, [1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("name", LOSING)
+def test_types_that_lose_digits_together_are_refused_with_windows_and_column(
+    name: str, turned: bool, tmp_path: Path
+) -> None:
+    sink = ParquetSink(tmp_path / "lake")
+    pair = LOSING[name][::-1] if turned else LOSING[name]
+    windows = [publish(sink, at + 1, n=values, sound=[1, 2, 3]) for at, values in enumerate(pair)]
+    with pytest.raises(ConfigError, match=r"differ in the type of a column: n is ") as refused:
+        read_windows(sink)
+    text = str(refused.value)
+    assert all(window in text for window in windows)
+    assert "sound is" not in text
+    for window, values in zip(windows, pair, strict=True):
+        found = read_windows(sink, [window]).to_table()["n"].to_pylist()
+        assert found == (values if isinstance(values, list) else values.to_pylist())
+
+
+KEEPING: dict[str, tuple[Any, Any]] = {
+    "int and decimal": (pa.array([2**31 - 1] * 3, pa.int32()), CENTS),
+    "decimals": (CENTS, pa.array([Decimal("1.2345")] * 3, pa.decimal128(9, 4))),
+    "instants": (LOCAL, LOCAL.cast(pa.timestamp("ns"))),
+    "float and double": (REAL.cast(pa.float32()), REAL),
+    "unsigned": (pa.array([7] * 3, pa.uint64()), [-1, 2, 3]),
+    "parts": ([{"a": 1}] * 3, [{"a": 1, "b": "x"}] * 3),
+    "nothing": (pa.nulls(3), REAL),
+}
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_types_that_keep_all_values_together_are_read(name: str, tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path / "lake")
+    values = [value if isinstance(value, pa.Array) else pa.array(value) for value in KEEPING[name]]
+    windows = [publish(sink, at + 1, n=each) for at, each in enumerate(values)]
+    table = read_windows(sink).to_table()
+    for window, each in zip(windows, values, strict=True):
+        mine = table.filter(pc.field("window_id") == window)["n"].to_pylist()
+        wanted = each.to_pylist()
+        if name == "parts" and "b" not in wanted[0]:
+            wanted = [{**value, "b": None} for value in wanted]
+        assert mine == wanted
 
 
 @pytest.mark.parametrize("name", ["window_id", "Window_ID"])

@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
-from tubemq_client.errors import LogRegression, UnknownTopic
+from tubemq_client.errors import LogRegression, TubeMQError, UnknownTopic
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.read_limits import Throughput
@@ -395,7 +395,10 @@ class WindowRun(RunBase, ABC):
                 yield from self._adopt(now.plan, won.marker)
         yield from self._arrive(now.plan)
         self._end_abandoned(now.plan)
-        self._sink.tidy(now.plan.window_id)
+        try:
+            self._sink.tidy(now.plan.window_id)
+        except (OSError, TubeMQError) as exc:  # The window is published, whatever is left.
+            self._now.warnings.append(f"what other tries have left was not removed: {exc}")
         yield "tidied"
 
     def _end_abandoned(self, plan: WindowPlan) -> None:
