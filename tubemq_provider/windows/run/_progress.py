@@ -22,6 +22,7 @@ from tubemq_provider.windows.plan import (
     cursor_window_id,
     cursor_window_of,
 )
+from tubemq_provider.windows.planning.claims import ClaimBook
 from tubemq_provider.windows.planning.read_limits import Throughput, entries_by_log
 from tubemq_provider.windows.protocols import IngestCounts, Marker, Staging
 
@@ -30,11 +31,14 @@ __all__ = [
     "RunProgress",
     "appended_before",
     "claim_stranded",
+    "claimed_windows_lost",
     "cursor_numbers",
     "epoch_unclear",
     "history_lost",
     "is_cursor",
     "same_window",
+    "set_unsaid",
+    "windows_lost",
 ]
 
 RECOVERED_LIMIT = 256
@@ -58,6 +62,9 @@ class RunProgress:
       nothing but its event says it so far.
     - `marker`: what the sink has for `plan`; set once the window is known to be written.
     - `noted`: claimed windows of runs that have ended, found published by this one.
+    - `seen`: markers that this run has read of published windows, by id.
+    - `listed`: numbers of the windows that the sink has, if it was asked for all of them.
+    - `unwritten`: the window behind the position, if the sink was seen not to have it.
     """
 
     position: Position | None = None
@@ -77,6 +84,9 @@ class RunProgress:
     unannounced: bool = False
     begun: bool = False
     noted: list[str] = field(default_factory=list)
+    seen: dict[str, Marker] = field(default_factory=dict)
+    listed: set[int] | None = None
+    unwritten: str | None = None
     warnings: list[str] = field(default_factory=list)
 
     def miss(self, absent: Mapping[str, str]) -> None:
@@ -225,6 +235,80 @@ def history_lost(plan: WindowPlan, seq: int, sink: str) -> SinkHistoryLost:
         f"offsets again as an explicit window, with the same connection, group and sink: "
         f"TubeMQWindowIngestOperator(starting_offsets={start}, ending_offsets={end}, "
         f"policies=IngestPolicies(on_other_scope='start_anew'))"
+    )
+
+
+def windows_lost(
+    scope: WindowScope,
+    position: Position,
+    lost: Sequence[str],
+    newest: Marker | None,
+    begin: Mapping[str, int] | None,
+    sink: str,
+) -> SinkHistoryLost:
+    """The refusal to go on behind windows that count as published and are not in the sink.
+
+    `newest` is the sink's newest window of the group; `begin` says where a group goes on behind
+    that one, if it is a later one than those that are lost."""
+    there = newest.plan.window_id if newest else "none of the group"
+    text = (
+        f"group {scope.group!r} stands behind window {', '.join(lost)}, which counts as published, "
+        f"and {sink} has it no more; its newest window is {there}. Nothing was read.\n"
+        f"  - If the sink was restored from an older copy, is not mounted, or another one is at "
+        f"its place: bring back the one that has the window, and run the task again.\n"
+    )
+    if newest is not None and begin is not None:
+        return SinkHistoryLost(
+            f"{text}  - If progress is older than the sink (a restored metadata database), or "
+            f"older windows were removed on purpose: go on behind {there}: "
+            f"{going_on(newest.plan, begin)}"
+        )
+    command = f"airflow tubemq offsets set {quote(scope.asset)} --offsets"
+    again = f"{command} '{json.dumps(dict(newest.plan.ends))}'" if newest else epoch_command(scope)
+    return SinkHistoryLost(
+        f"{text}  - If windows were removed on purpose (retention, a bucket that was emptied), go "
+        f"on without them: {command} '{json.dumps(dict(position.next))}'\n"
+        f"  - To read again what is lost, as far as the topic has it: {again}\n"
+        f"With offset_store='events' offsets are set by TubeMQOffsetsOperator(action='set', "
+        f"to=<these offsets>, offset_store='events'); in Dagster begin an epoch at them with the "
+        f"upkeep job."
+    )
+
+
+def claimed_windows_lost(
+    scope: WindowScope, book: ClaimBook, lost: Sequence[str], begin: Mapping[str, int], sink: str
+) -> SinkHistoryLost:
+    """The refusal to go on with claims while published windows are not in the sink. Offsets are not
+    set where windows are claimed, so an epoch goes on, and says what it leaves behind."""
+    plans = [*book.done.values(), *(claim.plan for claim in book.pending.values())]
+    ranges = {
+        plan.window_id: {key: list(pair) for key, pair in plan.ranges.items()}
+        for plan in sorted(plans, key=lambda plan: plan.seq or 0)
+        if plan.window_id in lost or plan.window_id in book.pending
+    }
+    rest = f" ({json.dumps(ranges)} are known)" if ranges else ""
+    return SinkHistoryLost(
+        f"windows {', '.join(lost)} of group {scope.group!r} count as published, and {sink} has "
+        f"them no more. Nothing was read.\n"
+        f"  - If the sink was restored from an older copy, is not mounted, or another one is at "
+        f"its place: bring back the one that has the windows, and run the task again.\n"
+        f"  - If they were removed on purpose, go on behind all windows that are published or "
+        f"claimed: {epoch_command(scope)} --begin '{json.dumps(dict(begin))}'. What is missing "
+        f"before that, claimed windows among it, is in no window then{rest}: write it as an "
+        f"explicit window with on_other_scope='start_anew'"
+    )
+
+
+def set_unsaid(scope: WindowScope, position: Position, marker: Marker) -> MarkerConflict:
+    """A position whose own window ends elsewhere, and no command has set it."""
+    asset = quote(scope.asset)
+    command = f"airflow tubemq offsets set {asset} --offsets"
+    return MarkerConflict(
+        f"group {scope.group!r} stands at {dict(position.next)} behind window "
+        f"{marker.plan.window_id}, which ends at {marker.plan.ends} in the sink ({marker.ref}): "
+        f"the cursor was edited, or sink and progress are copies of different times. To go on "
+        f"where that window ends: {command} '{json.dumps(dict(marker.plan.ends))}'. To go on where "
+        f"the cursor is: {command} '{json.dumps(dict(position.next))}'"
     )
 
 

@@ -240,7 +240,9 @@ class WindowRun(RunBase, ABC):
         yield "stored plan read"
         if stored is not None:
             yield from self._consider(stored)
-        if self._now.plan is None:
+        # A window that was seen missing a moment ago is planned; the check before ingest looks
+        # again, and takes the plan of who was faster.
+        if self._now.plan is None and self._now.unwritten != window_id:
             marker = self._sink.marker(window_id)
             yield "marker asked for plan"
             if marker is not None:
@@ -353,7 +355,10 @@ class WindowRun(RunBase, ABC):
 
     def _refuse_lost_place(self, plan: WindowPlan) -> None:
         """A window after others goes where those went, and not on the disk below a mount."""
-        before = self._written_before(plan)
+        self._refuse_absent_place(self._written_before(plan))
+
+    def _refuse_absent_place(self, before: int) -> None:
+        """Raise `SinkHistoryLost` if the place is away where `before` windows were written."""
         lost = self._sink.missing() if before and isinstance(self._sink, PlacedSink) else None
         if lost:
             raise SinkHistoryLost(f"{before} windows were written before, but {lost}")
