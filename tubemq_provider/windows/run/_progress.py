@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from shlex import quote
 
 from tubemq_provider.windows.cursor import Cursor, Position, epoch_command, going_on
-from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost, WindowNotReady
+from tubemq_provider.windows.errors import (
+    IdentityMismatch,
+    MarkerConflict,
+    SinkHistoryLost,
+    WindowNotReady,
+)
 from tubemq_provider.windows.plan import (
     WindowKind,
     WindowPlan,
@@ -36,6 +41,7 @@ __all__ = [
     "epoch_unclear",
     "history_lost",
     "is_cursor",
+    "refuse_edited",
     "same_window",
     "set_unsaid",
     "windows_lost",
@@ -380,6 +386,29 @@ def _way_on(plan: WindowPlan, position: Position) -> str:
         f"that window is from before the position had all of its partitions, so none can be set "
         f"that leads to it; go on where the position is, and read again what that window has from "
         f"there: {going_on(plan, position.next)}"
+    )
+
+
+def refuse_edited(plan: WindowPlan, scope: WindowScope) -> None:
+    """Raise `IdentityMismatch` if an earlier try of the task has planned `plan` for another sink,
+    group or filter set than `scope` has: it may have published it there. An epoch that was begun
+    since is no such edit, but what errors advise."""
+    if replace(scope, epoch=plan.epoch).scope_hash == plan.scope_hash:
+        return
+    now = {
+        "cluster": (plan.cluster, scope.cluster),
+        "topic": (plan.topic, scope.topic),
+        "group": (plan.group, scope.group),
+        "filters": (list(plan.filters), list(scope.filters)),
+    }
+    differs = [f"{name} {was!r}, now {is_!r}" for name, (was, is_) in now.items() if was != is_]
+    raise IdentityMismatch(
+        f"an earlier try of this task has planned window {plan.window_id} with "
+        f"{'; '.join(differs) or f'another sink than {scope.sink}'}, and may have published it "
+        f"there: its records would be written a second time. Set the task's arguments back as they "
+        f"were, and let this run finish; then change them. To leave that window as it is and begin "
+        f"with the arguments of now, fail this run and trigger a new one: nothing keeps the new "
+        f"run from storing the same records in the new place"
     )
 
 

@@ -293,6 +293,10 @@ class CursorRun(WindowRun):
     def _window_id(self) -> str:
         return cursor_window_id(self._position().seq + 1, self._scope.scope_hash)
 
+    def _accepted_before(self) -> bool:
+        """A group without progress has no window that was accepted."""
+        return not self._now.unannounced
+
     def _ours(self, plan: WindowPlan) -> bool:
         """Whether a task plan is for what is asked now (a cleared task may have new options)."""
         return plan.scope_hash == self._scope.scope_hash and is_cursor(plan)

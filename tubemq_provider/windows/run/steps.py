@@ -42,7 +42,7 @@ from tubemq_provider.windows.protocols import (
 )
 from tubemq_provider.windows.run._base import RunBase
 from tubemq_provider.windows.run._outcome import outcome
-from tubemq_provider.windows.run._progress import same_window, topic_away
+from tubemq_provider.windows.run._progress import refuse_edited, same_window, topic_away
 from tubemq_provider.windows.run.result import WindowResult, event_document
 from tubemq_provider.windows.verify import check_counts, check_marker, counts_of_another
 
@@ -174,8 +174,15 @@ class WindowRun(RunBase, ABC):
         """What an earlier try of this task has planned. A task that plans for others goes on behind
         windows without entries: it has finished them itself, or finds them again."""
         plan = self._read_plan(self._store.load_task_plan(), "task plan")
+        if plan is not None and not (self._cleared and self._accepted_before()):
+            refuse_edited(plan, self._scope)
         behind = self._plans_only and self._chained and plan is not None and not plan.entries
         return None if behind else plan
+
+    def _accepted_before(self) -> bool:
+        """Whether the window of an earlier try of a cleared task may have been accepted: then the
+        task is free to have other options now."""
+        return True
 
     def _plan_counted(self, task_plan: WindowPlan | None, wanted: str) -> Iterator[str]:
         """The window was read before this run began: its plan is taken, or none. To plan another
