@@ -54,8 +54,12 @@ class Lake:
         sink = self.open(self.root)
         scope = WindowScope("c1", TOPIC, "g1", sink.identity, epoch=self.epoch)
         planner = CursorPlanner(scope, lambda: ends_of(ends), initial_position="earliest")
-        kind = MemoryClaims if self.claims else MemoryOffsetStore
-        store = kind(self.journal, task=f"task-{self.runs}")
+        task = f"task-{self.runs}"
+        store = (
+            MemoryClaims(self.journal, task=task, dead=set())
+            if self.claims
+            else MemoryOffsetStore(self.journal, task=task)
+        )
         return window_run(planner, store, sink, InlineEngine(open_fake), attempt="a").run()
 
     def copy(self, name: str) -> None:
@@ -189,7 +193,7 @@ def test_progress_of_an_older_backup_is_not_taken_for_a_lake_that_was_pruned(
         shutil.rmtree(path)
     lake.run(6)
     lake.journal = kept
-    lake.obey(lake.refused(7), "go on behind c-6-[0-9a-f]*")
+    lake.obey(lake.refused(7), "go on behind")
     lake.run(7)
     lake.expect(7, without=(0, 4))
 
@@ -308,7 +312,7 @@ def roll_back(change: Any, snapshot_id: int) -> None:
 def test_a_sink_that_appends_has_nothing_to_lose(tmp_path: Path) -> None:
     journal = MemoryJournal()
     for number in (1, 2):
-        sink: Sink = AppendSink(str(tmp_path / "lake"))
+        sink: Sink = AppendSink(str(tmp_path / "lake"), exactly_once=False)
         shutil.rmtree(tmp_path / "lake", ignore_errors=True)
         (tmp_path / "lake").mkdir()
         ends = dict.fromkeys(KEYS, STEP * number)

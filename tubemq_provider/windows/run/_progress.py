@@ -251,11 +251,14 @@ def windows_lost(
     newest: Marker | None,
     begin: Mapping[str, int] | None,
     sink: str,
+    *,
+    empty: bool,
 ) -> SinkHistoryLost:
     """The refusal to go on behind windows that count as published and are not in the sink.
 
     `newest` is the sink's newest window of the group; `begin` says where a group goes on behind
-    that one, if it is a later one than those that are lost."""
+    that one, if it is a later one than those that are lost. `empty`: the sink has no window at all,
+    so that none of an earlier epoch would be read a second time."""
     there = newest.plan.window_id if newest else "none of the group"
     text = (
         f"group {scope.group!r} stands behind window {', '.join(lost)}, which counts as published, "
@@ -271,6 +274,8 @@ def windows_lost(
         )
     command = f"airflow tubemq offsets set {quote(scope.asset)} --offsets"
     again = f"{command} '{json.dumps(dict(newest.plan.ends))}'" if newest else epoch_command(scope)
+    if newest is None and not empty:
+        again += " --begin '<where its first window began>'"
     return SinkHistoryLost(
         f"{text}  - If windows were removed on purpose (retention, a bucket that was emptied), go "
         f"on without them: {command} '{json.dumps(dict(position.next))}'\n"

@@ -204,9 +204,8 @@ class CursorRun(WindowRun):
         """Raise the error for windows `lost`, with what goes on from what the sink has."""
         self._refuse_absent_place(position.seq)
         self._now.seen.clear()
-        numbers = sorted(
-            cursor_numbers(self._sink.window_ids(), self._scope.scope_hash), reverse=True
-        )
+        ids = list(self._sink.window_ids())
+        numbers = sorted(cursor_numbers(ids, self._scope.scope_hash), reverse=True)
         yield "windows listed"
         newest: Marker | None = None
         for number in numbers:
@@ -217,7 +216,9 @@ class CursorRun(WindowRun):
                 break
         beyond = newest is not None and (newest.plan.seq or 0) > position.seq
         begin = self._begin_anew(newest.plan) if newest is not None and beyond else None
-        raise windows_lost(self._scope, position, lost, newest, begin, self._sink.identity)
+        raise windows_lost(
+            self._scope, position, lost, newest, begin, self._sink.identity, empty=not ids
+        )
 
     def _look_for_holes(self) -> Iterator[str]:
         """Without a cursor the markers may be all that is left: none may be missing between."""
