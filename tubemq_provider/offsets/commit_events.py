@@ -3,8 +3,8 @@
 A commit event is recorded in the transaction of the task's success, so what it says is true; but
 nothing of a group can be kept *during* a run, only the plan of a task for its own tries, where
 Airflow keeps state of tasks. Of two plans of one window the sink's marker decides, and both begin
-at the same place; and without a cursor every run looks for holes among the windows of the sink. Time
-windows need a sink that fixes boundaries. Uses Airflow's accessors by shape only.
+at the same place; and without a cursor every run looks for holes among the windows of the sink.
+Time windows need a sink that fixes boundaries. Uses Airflow's accessors by shape only.
 """
 
 from __future__ import annotations

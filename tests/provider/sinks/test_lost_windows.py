@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.provider.sinks.openers import iceberg_catalog
-from tests.provider.sinks.test_runs import SINKS
+from tests.provider.sinks.openers import iceberg_catalog, parquet
+from tests.provider.sinks.test_runs import SINKS, ByHour
 from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
 from tests.provider.windows.planning.test_claims import MemoryClaims
 from tubemq_provider.engines.inline import InlineEngine
@@ -27,6 +27,7 @@ from tubemq_provider.sinks.append import AppendSink
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowScope, cursor_window_of
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
@@ -166,7 +167,7 @@ def test_a_lake_of_which_nothing_is_left_is_filled_again(
     shutil.rmtree(lake.root)
     shutil.copytree(lake.copies / "0", lake.root)
     if kind in {"parquet", "delta", "object_store", "jdbc"}:
-        with pytest.raises(SinkHistoryLost, match="windows were written before, but .* mounted"):
+        with pytest.raises(SinkHistoryLost, match=r"windows were written before, but .* mounted"):
             lake.run(4)
         made = {"parquet": "lake", "object_store": "objects", "delta": "delta", "jdbc": "lake.db"}
         place = lake.root / made[kind]
@@ -324,3 +325,80 @@ def test_a_sink_that_appends_has_nothing_to_lose(tmp_path: Path) -> None:
         store = MemoryOffsetStore(journal, task=str(number))
         run = window_run(planner, store, sink, InlineEngine(open_fake), attempt="a")
         assert run.run().total == len(KEYS) * 5
+
+
+class Hours:
+    """A group with windows of time in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root, self.journal = directory / "lake", MemoryJournal()
+
+    def run(self, hour: int, *, later: int = 0, **options: Any) -> WindowResult:
+        sink = parquet(self.root)
+        planner = TimePlanner(
+            WindowScope("c1", TOPIC, "g1", sink.identity),
+            datetime(2026, 1, 1, hour, tzinfo=UTC),
+            datetime(2026, 1, 1, hour + 1, tzinfo=UTC),
+            ByHour(later),
+            lambda: ends_of(dict.fromkeys(KEYS, 28 * 60)),
+            sink.boundaries,
+        )
+        task = options.pop("task", f"{hour}")
+        store = MemoryOffsetStore(self.journal, task=task)
+        engine = InlineEngine(open_fake)
+        return window_run(planner, store, sink, engine, attempt="a", **options).run()
+
+    def lose(self, *names: str) -> None:
+        for name in names:
+            for path in self.root.glob(name):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def test_hours_are_not_written_into_a_lake_that_has_lost_all_of_them(tmp_path: Path) -> None:
+    """A mount point without its mount: the window was green, and hidden once the lake was back."""
+    hours = Hours(tmp_path)
+    hours.run(0)
+    hours.run(1)
+    hours.root.rename(tmp_path / "elsewhere")
+    hours.root.mkdir()
+    with pytest.raises(SinkHistoryLost, match=r"accepted, and .* has neither it nor another"):
+        hours.run(2)
+    with pytest.raises(SinkHistoryLost, match="neither it nor another"):
+        hours.run(1, task="a new run of the same hour")
+    assert not any(hours.root.iterdir())
+    hours.root.rmdir()
+    (tmp_path / "elsewhere").rename(hours.root)
+    assert hours.run(2).total == 20
+
+
+def test_an_emptied_lake_is_filled_by_tasks_that_are_cleared(tmp_path: Path) -> None:
+    hours = Hours(tmp_path)
+    before = [hours.run(number).total for number in (0, 1)]
+    hours.lose("*")
+    assert [hours.run(number, cleared=True).total for number in (0, 1)] == before
+    assert hours.run(2).warnings == ()
+
+
+def test_an_hour_that_the_lake_has_lost_is_told_and_read_again_as_it_was(tmp_path: Path) -> None:
+    hours = Hours(tmp_path)
+    hours.run(0)
+    first = hours.run(1)
+    hours.lose("window_id=t-20260101T01*")
+    third = hours.run(2, later=2)
+    assert any(str(first.window_id) in text for text in third.warnings)
+    again = hours.run(1, later=2, task="a new run of the same hour")
+    assert (again.ranges, again.replayed) == (first.ranges, False)
+    assert not any("was accepted" in text for text in hours.run(2).warnings)
+
+
+def test_an_hour_that_was_accepted_is_never_written_with_other_offsets(tmp_path: Path) -> None:
+    hours = Hours(tmp_path)
+    hours.run(0)
+    first = hours.run(1)
+    hours.lose("window_id=t-20260101T01*", "_boundaries/20260101T02*", "_boundaries/turn-*")
+    with pytest.raises(SinkHistoryLost, match="was accepted with offsets") as caught:
+        hours.run(1, later=2, task="a new run of the same hour")
+    start, end = re.findall(r"(?:starting|ending)_offsets=(\{.*?\}\})", str(caught.value))
+    given = {key: (json.loads(start)[TOPIC][key], json.loads(end)[TOPIC][key]) for key in KEYS}
+    assert given == first.ranges
+    assert not [*hours.root.glob("window_id=t-20260101T01*")]

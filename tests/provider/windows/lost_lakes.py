@@ -142,6 +142,7 @@ class LostLakes(History):
             self.sink.windows.clear()
             self.sink.windows.update(self.stash)
             self.stash = None
+            self.told.clear()  # errors of an empty place are not for the lake
             self.checked = dict.fromkeys(self.sink.windows, 0)
 
     def restore_progress(self, which: int) -> None:
@@ -200,8 +201,9 @@ class LostLakes(History):
         return self.world.id(seq) if seq else None
 
     def wipe(self, which: int) -> None:
-        """Where an epoch is to begin is known nowhere else before its first window."""
-        if "begin" not in json.loads(self.world.journal.cursor or "{}"):
+        """What a person has said is known nowhere else before the next window."""
+        cursor = json.loads(self.world.journal.cursor or "{}")
+        if "begin" not in cursor and not is_by_hand(cursor):
             super().wipe(which)
 
     def check(self) -> None:

@@ -81,9 +81,7 @@ class ForgetsWhatWasSet(CursorRun):
         (LostLakes, ForgetsWhatWasSet),
     ],
 )
-def test_planted_mistakes_are_found(
-    kind: Callable[..., LostLakes], run: type[CursorRun]
-) -> None:
+def test_planted_mistakes_are_found(kind: Callable[..., LostLakes], run: type[CursorRun]) -> None:
     for seed in range(1500):
         try:
             kind(run, fenced=seed % 2 == 0).play(explore.choices(seed, 110))

@@ -41,9 +41,11 @@ __all__ = [
     "epoch_unclear",
     "history_lost",
     "is_cursor",
+    "other_ranges",
     "refuse_edited",
     "same_window",
     "set_unsaid",
+    "time_windows_lost",
     "windows_lost",
 ]
 
@@ -307,6 +309,37 @@ def claimed_windows_lost(
         f"claimed: {epoch_command(scope)} --begin '{json.dumps(dict(begin))}'. What is missing "
         f"before that, claimed windows among it, is in no window then{rest}: write it as an "
         f"explicit window with on_other_scope='start_anew'"
+    )
+
+
+def time_windows_lost(scope: WindowScope, accepted: str, sink: str) -> SinkHistoryLost:
+    """The refusal to write a window of time into a sink that has lost all of its group's."""
+    return SinkHistoryLost(
+        f"window {accepted} of group {scope.group!r} was accepted, and {sink} has neither it nor "
+        f"another window of the group. Nothing was read.\n"
+        f"  - If the sink was restored from an older copy, is not mounted, or another one is at "
+        f"its place: bring back the one that has the windows, and run the task again.\n"
+        f"  - If all windows were removed on purpose: clear the tasks whose windows are to be "
+        f"written again, or begin an epoch: {epoch_command(scope)} --begin <offsets>"
+    )
+
+
+def other_ranges(
+    plan: WindowPlan, accepted: Mapping[str, tuple[int, ...]], sink: str
+) -> SinkHistoryLost:
+    """The refusal to write other offsets as an accepted window that the sink has lost."""
+    start, end = (
+        json.dumps({plan.topic: {key: pair[side] for key, pair in accepted.items()}})
+        for side in (0, 1)
+    )
+    return SinkHistoryLost(
+        f"window {plan.window_id} was accepted with offsets {dict(accepted)}, {sink} has it no "
+        f"more, and its boundaries mean {dict(plan.ranges)} by now: windows beside it would share "
+        f"records with it, or leave some out.\n"
+        f"  - Bring back the copy of the sink that has the window, and run the task again.\n"
+        f"  - Or write its offsets as an explicit window, with the same connection, group and "
+        f"sink: TubeMQWindowIngestOperator(starting_offsets={start}, ending_offsets={end}, "
+        f"policies=IngestPolicies(on_other_scope='start_anew'))"
     )
 
 
