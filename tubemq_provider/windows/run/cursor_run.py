@@ -140,6 +140,7 @@ class CursorRun(WindowRun):
         words such as ``earliest`` mean something else by now."""
         own = self._read_plan(self._store.load_task_plan(), "task plan")
         yield "task plan read"
+        self._refuse_edited(own)
         stored = self._stored_plan(cursor_window_id(1, self._scope.scope_hash))
         yield "first plan read"
         for plan in (own, stored):

@@ -174,10 +174,15 @@ class WindowRun(RunBase, ABC):
         """What an earlier try of this task has planned. A task that plans for others goes on behind
         windows without entries: it has finished them itself, or finds them again."""
         plan = self._read_plan(self._store.load_task_plan(), "task plan")
-        if plan is not None and not (self._cleared and self._accepted_before()):
-            refuse_edited(plan, self._scope)
+        self._refuse_edited(plan)
         behind = self._plans_only and self._chained and plan is not None and not plan.entries
         return None if behind else plan
+
+    def _refuse_edited(self, plan: WindowPlan | None) -> None:
+        """Raise `IdentityMismatch` for the plan of an earlier try with other arguments, unless the
+        task was cleared and has its window behind it."""
+        if plan is not None and not (self._cleared and self._accepted_before()):
+            refuse_edited(plan, self._scope)
 
     def _accepted_before(self) -> bool:
         """Whether the window of an earlier try of a cleared task may have been accepted: then the
