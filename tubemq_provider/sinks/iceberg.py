@@ -9,7 +9,7 @@ swaps the metadata; if it fails, nothing is in the table and the try looks again
 so none can be left behind.
 
 It rests on a catalog whose commit is a real compare-and-swap: SQL, REST, Glue, Hive with locks;
-not on copies of a catalog that are merged later. Rolling the table back takes the proof away;
+not on copies of a catalog that are merged later. A rollback takes windows away (see `holds`);
 expiring a snapshot that no run has confirmed yet (`_marker_store`) leaves the window's files, by
 which it is found as long as nothing has merged them. This module must not import airflow
 or pyspark, and leaves the order of steps to `_table_sink`.

@@ -205,6 +205,7 @@ class LostLakes(History):
         cursor = json.loads(self.world.journal.cursor or "{}")
         if "begin" not in cursor and not is_by_hand(cursor):
             super().wipe(which)
+            self.told.clear()  # what was said of the position is of no use without one
 
     def check(self) -> None:
         new = [name for name in self.sink.windows if name not in self.checked]

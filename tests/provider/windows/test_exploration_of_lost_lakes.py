@@ -26,6 +26,11 @@ def test_no_lake_that_lost_windows_is_gone_on_with_in_silence(kind: str) -> None
         explore.KINDS[kind](seed)
 
 
+def test_an_epoch_begins_behind_what_the_lake_has_of_a_claim() -> None:
+    """Claims of an older backup were shorter than the window that was published since."""
+    explore.KINDS["lost lakes of claims"](2454)
+
+
 class NeverLooks(CursorRun):
     """Mistake: nobody asks for the window on which the position stands."""
 

@@ -107,10 +107,25 @@ class ClaimedRun(CursorRun):
         book = self._known()
         own = cursor_window_id(position.seq, self._scope.scope_hash)
         if book.pending or book.done or own not in lost:
-            self._planner.compare(book.frontier)
-            begin = self._planner.begin_behind(book.frontier)
+            behind = yield from self._behind_all(book.frontier)
+            self._planner.compare(behind)
+            begin = self._planner.begin_behind(behind)
             raise claimed_windows_lost(self._scope, book, lost, begin, self._sink.identity)
         yield from super()._refuse_lost(position, lost)
+
+    def _behind_all(self, frontier: Position) -> Generator[str, None, Position]:
+        """The end of all windows that are claimed or in the sink; what the sink has of a claim
+        counts, as claims of an older backup may be shorter."""
+        numbers = set(cursor_numbers(self._sink.window_ids(), self._scope.scope_hash))
+        yield "windows listed"
+        highest = max(numbers, default=0)
+        if highest < frontier.seq:
+            return frontier
+        marker = self._sink.marker(cursor_window_id(highest, self._scope.scope_hash))
+        yield "last marker read"
+        if marker is None:
+            return frontier
+        return Position(highest, marker.plan.ends, marker.plan.anchors)
 
     def _refuse_older_claims(self) -> Iterator[str]:
         """Raise `SinkHistoryLost` if the sink has windows that no claim leads to: the claims are
