@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -54,7 +54,7 @@ class Counting:
 class CountingSink(ParquetSink):
     """A sink that notes what it is asked."""
 
-    asked: Counter[str] = Counter()
+    asked: ClassVar[Counter[str]] = Counter()
 
     def marker(self, window_id: str) -> Any:
         self.asked["marker"] += 1
