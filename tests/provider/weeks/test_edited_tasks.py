@@ -58,7 +58,7 @@ def test_a_try_after_an_edit_does_not_store_the_window_again(
     edit: str, store: str, tmp_path: Path
 ) -> None:
     weeks, run = begun(tmp_path, store)
-    changed = {
+    changed: dict[str, dict[str, Any]] = {
         "path": {"sink": str(tmp_path / "b")},
         "kind": {"sink": f"delta:{tmp_path}/b"},
         "table": {"sink": f"sqlite:///{tmp_path}/b.db?table=orders"},
