@@ -27,6 +27,7 @@ from tubemq_provider.windows.cursor import (
     Position,
     epoch_of,
     going_on,
+    is_by_hand,
     past_epochs,
 )
 from tubemq_provider.windows.errors import DocumentError
@@ -241,7 +242,8 @@ def _rebuilt(
         where = cursor  # e.g. of a restored database from before the first event
     if where is not None:
         last = read_anchors(where.get("last", {}), space)
-        return rebuilt(Position(where["seq"], where["next"], last), plans, claims), event or where
+        position = Position(where["seq"], where["next"], last, is_by_hand(where))
+        return rebuilt(position, plans, claims), event or where
     if not plans:
         raise errors.ConfigError(
             "no event has a position; pass --sink, whose markers have them too", subject="rebuild"

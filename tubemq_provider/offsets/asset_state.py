@@ -39,6 +39,7 @@ __all__ = [
     "AssetProgress",
     "AssetStateOffsetStore",
     "AssetTimeline",
+    "TaskStatePlan",
 ]
 
 _CURSOR = "cursor"
@@ -126,6 +127,21 @@ class DocumentState:
         self._heads.pop(key, None)
 
 
+class TaskStatePlan:
+    """The plan that a task run keeps for its own tries: key ``plan`` of its task state."""
+
+    def __init__(self, task_state: StateAccessor) -> None:
+        self._documents = DocumentState(task_state)
+
+    def load(self) -> Document | None:
+        """The plan that an earlier try kept, or None."""
+        return self._documents.load(_TASK_PLAN)
+
+    def store(self, document: Document) -> None:
+        """Replace the plan."""
+        self._documents.store(_TASK_PLAN, document)
+
+
 class AssetTimeline:
     """A `TimelineStore`: the samples of ends that are kept beside the progress, key ``watch``."""
 
@@ -188,7 +204,7 @@ class AssetStateOffsetStore(AssetProgress):
         writer: str,
     ) -> None:
         super().__init__(asset_state, inlet_events)
-        self._task_documents = DocumentState(task_state)
+        self._task_plan = TaskStatePlan(task_state)
         self._outlet_event = outlet_event
         self._writer = writer
 
@@ -242,11 +258,11 @@ class AssetStateOffsetStore(AssetProgress):
 
     def load_task_plan(self) -> Document | None:
         """The plan that an earlier try of this task run kept, or None."""
-        return self._task_documents.load(_TASK_PLAN)
+        return self._task_plan.load()
 
     def store_task_plan(self, document: Document) -> None:
         """Keep the plan for later tries of this task run."""
-        self._task_documents.store(_TASK_PLAN, document)
+        self._task_plan.store(document)
 
     def emit(self, document: Document) -> None:
         """Give the commit event; Airflow records it in the transaction of the task's success."""

@@ -1,10 +1,10 @@
 """Progress in commit events alone: for Airflow before asset state, and as a last resort.
 
 A commit event is recorded in the transaction of the task's success, so what it says is true; but
-nothing can be kept *during* a run. No plan is frozen before it is published, which is safe (of two
-plans of one window the sink's marker decides, and both begin at the same place) and may repeat work
-after a kill; and without a cursor every run looks for holes among the windows of the sink. Time
-windows need a sink that fixes boundaries. Uses Airflow's accessors by shape only.
+nothing of a group can be kept *during* a run, only the plan of a task for its own tries, where
+Airflow keeps state of tasks. Of two plans of one window the sink's marker decides, and both begin
+at the same place; and without a cursor every run looks for holes among the windows of the sink.
+Time windows need a sink that fixes boundaries. Uses Airflow's accessors by shape only.
 """
 
 from __future__ import annotations
@@ -48,11 +48,30 @@ class OutletEvent(Protocol):
     extra: dict[str, Any]
 
 
+class TaskPlan(Protocol):
+    """Where the plan of a task run is kept for its own tries."""
+
+    def load(self) -> Document | None:
+        """The plan, or None."""
+
+    def store(self, document: Document) -> None:
+        """Replace the plan."""
+
+
 class CommitEventStore:
     """The store of one try of one task; see `OffsetStore`. What is stored but no event is dropped:
-    cursor and plans read as None, as after a wipe of asset state."""
+    cursor and plans read as None, as after a wipe of asset state. `task_plan` keeps the task's own
+    plan for later tries, where there is such a place."""
 
-    def __init__(self, *, inlet_events: Any, outlet_event: OutletEvent, writer: str) -> None:
+    def __init__(
+        self,
+        *,
+        inlet_events: Any,
+        outlet_event: OutletEvent,
+        writer: str,
+        task_plan: TaskPlan | None = None,
+    ) -> None:
+        self._task_plan = task_plan
         self._inlet_events = inlet_events
         self._recent = RecentEvents(inlet_events)
         self._outlet_event = outlet_event
@@ -61,10 +80,14 @@ class CommitEventStore:
     @classmethod
     def from_context(cls, context: Mapping[str, Any], asset: Any) -> Self:
         """The store for the running task, which must have `asset` as inlet and as outlet."""
+        from tubemq_provider.offsets.asset_state import TaskStatePlan
+
+        state = context.get("task_state_store")
         return cls(
             inlet_events=context["inlet_events"][asset],
             outlet_event=context["outlet_events"][asset],
             writer=writer_of(context["ti"]),
+            task_plan=None if state is None else TaskStatePlan(state),
         )
 
     @property
@@ -92,12 +115,14 @@ class CommitEventStore:
         """Nothing to forget."""
 
     def load_task_plan(self) -> Document | None:
-        """Nothing: before asset state there is no task state either."""
-        return None
+        """The plan that an earlier try of this task run kept, or None; None before Airflow 3.3."""
+        return None if self._task_plan is None else self._task_plan.load()
 
     def store_task_plan(self, document: Document) -> None:
-        """Checks the document and keeps nothing."""
+        """Keep the plan for later tries of this task run, where Airflow keeps state of tasks."""
         canonical_json(document)
+        if self._task_plan is not None:
+            self._task_plan.store(document)
 
     def load_timeline(self) -> Document | None:
         """Nothing: samples of ends are kept in asset state."""

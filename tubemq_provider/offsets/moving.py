@@ -12,9 +12,11 @@ from datetime import datetime
 from tubemq_client import errors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import (
+    BY_HAND,
     CURSOR_VERSION,
     Position,
     epoch_of,
+    is_by_hand,
     newer_position,
     past_epochs,
 )
@@ -44,7 +46,8 @@ def moved(
     cursor: Document, event: Document | None, offsets: Mapping[str, int], *, by: str, now: datetime
 ) -> Document:
     """`cursor` with other offsets; the number of the last accepted window stays. By which records
-    the logs were known is forgotten: they may have been set for logs that are others by now.
+    the logs were known is forgotten: they may have been set for logs that are others by now. So is
+    which windows the sink has to have: a person may set offsets because it has lost them.
 
     Raises `errors.ConfigError` where windows are claimed, or there is no window to come after.
     """
@@ -61,9 +64,15 @@ def moved(
         )
     # A cursor with a lower number would be taken for one that has fallen behind.
     accepted = event["position"]["seq"] if event and epoch_of(event) == epoch_of(cursor) else 0
-    kept = {name: value for name, value in cursor.items() if name != "last"}
+    kept = {name: value for name, value in cursor.items() if name not in {"last", "newest"}}
     seq = max(cursor["seq"], accepted)
-    return {**kept, "seq": seq, "next": dict(offsets), **stamp(cursor, by=by, now=now)}
+    return {
+        **kept,
+        "seq": seq,
+        "next": dict(offsets),
+        BY_HAND: 1,
+        **stamp(cursor, by=by, now=now),
+    }
 
 
 def moved_event(cursor: Document, event: Document | None) -> Document | None:
@@ -84,6 +93,8 @@ def moved_event(cursor: Document, event: Document | None) -> Document | None:
     if (past := past_epochs(cursor)) or epoch_of(cursor):
         document |= {"epoch": epoch_of(cursor), "past": list(past)}
     document["position"] = {name: cursor[name] for name in ("h", "seq", "next")}
+    if is_by_hand(cursor):
+        document["position"][BY_HAND] = 1
     document["recovered"] = []
     return document | ({"pace": event["pace"]} if "pace" in event else {})
 
@@ -100,7 +111,8 @@ def cursor_of_event(event: Document | None, group: str, space: OffsetSpace) -> D
             f"{group} has no progress yet; give its first run initial_position instead",
             subject="offsets",
         )
-    position = Position(event["position"]["seq"], event["position"]["next"])
+    told = event["position"]
+    position = Position(told["seq"], told["next"], by_hand=is_by_hand(told))
     keys = ("cluster", "topic", "group", "epoch")
     names: Document = {name: str(event.get(name, "")) for name in keys}
     names |= {"past": list(past)} if (past := past_epochs(event)) else {}

@@ -43,7 +43,7 @@ from tubemq_provider.task_arguments import (
     offsets_for_topic,
     parse,
 )
-from tubemq_provider.windows.cursor import newer_position
+from tubemq_provider.windows.cursor import is_by_hand, newer_position
 from tubemq_provider.windows.lag import lag_between
 from tubemq_provider.windows.planning.retention import away_of
 from tubemq_provider.windows.protocols import ClaimStore, Document
@@ -177,9 +177,10 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
             ends = look(arguments.topic, arguments.group, stable=True)
             away = dict(away_of(ends))
             if arguments.action == "set":
-                before, after = self._set(context, arguments, store, ends)
+                before, after, said = self._set(context, arguments, store, ends)
             else:
                 before = after = _position(store)
+                said = True
             if arguments.action == "mirror" and not arguments.dry_run and before:
                 left_out = hook.mirror_group_offsets(
                     arguments.topic,
@@ -190,6 +191,9 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
         for key, reason in away.items():
             self.log.warning("partition %s is left out: %s", key, reason)
         report = self._judged(arguments, before, after, ends, away)
+        if arguments.offset_store == "events" and not (said or arguments.dry_run):
+            # That a person has said where the group stands is kept by nothing else.
+            report["changed"] = True
         if not report["changed"]:
             # An event is for those whom a change concerns; an alert would have one every minute.
             task: Any = context["ti"].task
@@ -236,8 +240,8 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
         arguments: OffsetsArguments,
         store: TaskStore,
         ends: Mapping[Partition, Ends],
-    ) -> tuple[dict[str, int], dict[str, int]]:
-        """The position before and after."""
+    ) -> tuple[dict[str, int], dict[str, int], bool]:
+        """The position before and after, and whether a person had set the one before."""
         refuse_other_store(arguments.offset_store, context, self.offsets_asset)
         kept, event = store.load_cursor(), store.newest_position()
         cursor = standing(kept, event, self.offsets_asset.name, SPACE)
@@ -246,7 +250,7 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
         if note.tells_of(cursor, store.writer):
             self.log.info("an earlier try has moved the group already")
             self._tell(store, cursor, event)
-            return dict(note.before), before
+            return dict(note.before), before, False
         offsets = named_offsets(_resolved(arguments, ends, before), before, SPACE, subject="to")
 
         def change(there: Document | None) -> Document:
@@ -262,7 +266,7 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
             else:
                 store.store_cursor(document)
             self._tell(store, document, event)
-        return before, dict(document["next"])
+        return before, dict(document["next"]), is_by_hand(cursor)
 
     @staticmethod
     def _tell(store: TaskStore, cursor: Document, event: Document | None) -> None:

@@ -27,6 +27,7 @@ from tubemq_provider.files.locations import location_at
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
 from tubemq_provider.sinks._column_names import case_problems
 from tubemq_provider.sinks._delta_errors import gist, stores_told
+from tubemq_provider.sinks._delta_history import in_history
 from tubemq_provider.sinks._delta_log import (
     DURABLE,
     Shape,
@@ -63,7 +64,7 @@ from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import Staging
+from tubemq_provider.windows.protocols import Marker, Staging
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -222,6 +223,17 @@ class DeltaSink(TableSink):
     def _table_id(self) -> str | None:
         table = self._table()
         return None if table is None else str(table.metadata().id)
+
+    @stores_told
+    def holds(self, marker: Marker) -> bool:
+        """See `RestorableSink`: False for a window that `RESTORE` has taken away. Reads the commits
+        since the window's own; what the log no longer has tells nothing."""
+        table = self._table()
+        return table is not None and in_history(
+            lambda version: self._entry(log_name(version)),
+            int(table.version()),
+            marker.plan.window_id,
+        )
 
     @stores_told
     def _prepare(self, staged: StagedWindow | None) -> None:

@@ -9,7 +9,7 @@ swaps the metadata; if it fails, nothing is in the table and the try looks again
 so none can be left behind.
 
 It rests on a catalog whose commit is a real compare-and-swap: SQL, REST, Glue, Hive with locks;
-not on copies of a catalog that are merged later. Rolling the table back takes the proof away;
+not on copies of a catalog that are merged later. A rollback takes windows away (see `holds`);
 expiring a snapshot that no run has confirmed yet (`_marker_store`) leaves the window's files, by
 which it is found as long as nothing has merged them. This module must not import airflow
 or pyspark, and leaves the order of steps to `_table_sink`.
@@ -67,8 +67,8 @@ from tubemq_provider.sinks._table_sink import (
 from tubemq_provider.sinks._unsigned import unsigned_problems
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.partitioning import PartitionBy
-from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import BoundaryBook, Staging
+from tubemq_provider.windows.plan import WindowPlan, cursor_window_of
+from tubemq_provider.windows.protocols import BoundaryBook, Marker, Staging
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -236,6 +236,20 @@ class IcebergSink(TableSink):
     def _table_id(self) -> str | None:
         table = self._loaded or self._table()
         return None if table is None else str(table.metadata.table_uuid)
+
+    def holds(self, marker: Marker) -> bool:
+        """See `RestorableSink`: False for a window whose snapshot does not lead to the table's
+        present one, as after a rollback or in an older copy of the catalog. A snapshot that has
+        expired tells nothing, unless an older window still has its own."""
+        table = self._table()
+        if table is None:
+            return False
+        found = _in_history(table, marker.plan)
+        if found is False and _snapshot_of(table, marker.plan.window_id) is None:
+            # Of two windows that were published side by side one may have expired.
+            token = str((self._document(marker.plan.window_id) or {}).get("token"))
+            return self._named_by_files(marker.plan.window_id, [token]) is not None
+        return found is not False
 
     def _prepare(self, staged: StagedWindow | None) -> None:
         table = (self._loaded or self._table()) if staged is None else self._table()
@@ -467,6 +481,28 @@ def _snapshot_of(table: Table, window_id: str) -> Snapshot | None:
         if said.get(_WINDOW) == window_id and _TRY in said:
             return snapshot
     return None
+
+
+def _in_history(table: Table, plan: WindowPlan) -> bool | None:
+    """Whether a window's snapshot leads to the present one; None if it has expired, and nothing
+    tells."""
+    known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+    snapshot, older = table.current_snapshot(), False
+    while snapshot is not None:
+        window_id = _said(snapshot).get(_WINDOW, "")
+        if window_id == plan.window_id:
+            return True
+        older = older or _is_older(window_id, plan)
+        if snapshot.parent_snapshot_id is None:
+            return False
+        snapshot = known.get(snapshot.parent_snapshot_id)
+    rolled_back = not known or _snapshot_of(table, plan.window_id) is not None
+    return False if rolled_back or older else None
+
+
+def _is_older(window_id: str, plan: WindowPlan) -> bool:
+    found = cursor_window_of(window_id)
+    return found is not None and found[1] == plan.scope_hash and found[0] < (plan.seq or 0)
 
 
 def _said(snapshot: Snapshot) -> dict[str, str]:

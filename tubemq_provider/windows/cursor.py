@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import takewhile
 from shlex import quote
 from typing import Any, Final
@@ -23,6 +23,7 @@ from tubemq_provider.windows.spaces import OffsetSpace
 from tubemq_provider.windows.versions import VERSIONS, brought_up
 
 __all__ = [
+    "BY_HAND",
     "CURSOR_VERSION",
     "Cursor",
     "EarlierLife",
@@ -33,14 +34,21 @@ __all__ = [
     "epoch_of",
     "going_on",
     "is_ahead",
+    "is_by_hand",
     "newer_position",
     "past_epochs",
     "position_of_event",
     "present_life",
+    "updated_at",
 ]
 
 CURSOR_VERSION: Final = VERSIONS["cursor"]
 """The `v` of cursor documents this code writes."""
+
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+BY_HAND: Final = "by_hand"
+"""The member of a position that a person has set; see `Position`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +56,14 @@ class Position:
     """`seq` of the last published cursor window (0: none yet) and where every partition goes on.
 
     `last` are records before `next`, by which the logs are known again; documents of earlier
-    releases have none. They do not make it another position.
+    releases have none. They do not make it another position. Nor does `by_hand`: a person has set
+    `next`, so that it need not be where window `seq` ends, nor that window be in the sink.
     """
 
     seq: int
     next: Mapping[str, int]
     last: Anchors = field(default_factory=dict, compare=False)
+    by_hand: bool = field(default=False, compare=False)
 
     def to_document(self, scope_hash: str, space: OffsetSpace) -> dict[str, Any]:
         """What a commit event carries under ``position``."""
@@ -61,18 +71,21 @@ class Position:
         document: dict[str, Any] = {"h": scope_hash, "seq": self.seq, "next": ordered}
         if self.last:
             document["last"] = anchors_document(space.by_key(self.last))
+        if self.by_hand:
+            document[BY_HAND] = 1
         return document
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The stored position, with its last writer and how often it was written (`rev`). `past` are
-    the epochs of the group that have ended."""
+    """The stored position, with its last writer, how often it was written (`rev`) and when
+    (`updated`; long ago if it does not say). `past` are the epochs of the group that have ended."""
 
     position: Position
     rev: int = 0
     by: str = ""
     past: tuple[str, ...] = ()
+    updated: datetime = _LONG_AGO
 
     @property
     def seq(self) -> int:
@@ -104,7 +117,13 @@ class Cursor:
         subject = f"cursor of group {scope.group!r} on topic {scope.topic!r}"
         position = _position(document, subject, scope, versioned=True)
         rev, by = document.get("rev", 0), document.get("by", "")
-        return cls(position, rev if isinstance(rev, int) else 0, str(by), past_epochs(document))
+        return cls(
+            position,
+            rev if isinstance(rev, int) else 0,
+            str(by),
+            past_epochs(document),
+            updated_at(document),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +253,7 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
             f"--begin '{json.dumps(document['next'])}' (without --begin it reads all records again)"
         )
     last = read_anchors(document.get("last", {}), scope.space)
-    return Position(document["seq"], dict(document["next"]), last)
+    return Position(document["seq"], dict(document["next"]), last, is_by_hand(document))
 
 
 def _what_differs(document: Mapping[str, Any], scope: WindowScope) -> str:
@@ -255,6 +274,19 @@ def epoch_command(scope: WindowScope, seen: str = "") -> str:
     if the group has gone on since window `seen`."""
     command = f"airflow tubemq offsets epoch {quote(scope.asset)} <name>"
     return f"{command} --seen {seen}" if seen else command
+
+
+def is_by_hand(document: Mapping[str, Any]) -> bool:
+    """Whether a person has set the position that a cursor or event has."""
+    return bool(document.get(BY_HAND))
+
+
+def updated_at(document: Mapping[str, Any]) -> datetime:
+    """When a cursor was written; long ago if it does not say so."""
+    try:
+        return datetime.fromisoformat(str(document.get("updated"))).astimezone(UTC)
+    except ValueError:
+        return _LONG_AGO
 
 
 def going_on(plan: WindowPlan, begin: Mapping[str, int] | None = None) -> str:

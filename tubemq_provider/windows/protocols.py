@@ -322,6 +322,16 @@ class RecountingSink(Protocol):
 
 
 @runtime_checkable
+class RestorableSink(Protocol):
+    """A sink that can be taken back to an earlier state and leave markers of later windows."""
+
+    def holds(self, marker: Marker) -> bool:
+        """Whether the window of `marker` is part of the sink's present state; True where nothing
+        tells. Rows that were deleted or merged since make no difference. Reads what was committed
+        since the window was, and no data."""
+
+
+@runtime_checkable
 class PlacedSink(Protocol):
     """A sink at a place that may be away, as a file system that is not mounted."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,7 +31,8 @@ from tubemq_provider.windows.cursor import Cursor, Position, epoch_command
 from tubemq_provider.windows.errors import DocumentError, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.claims import ClaimBook
-from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.protocols import Document, IngestCounts, Marker
+from tubemq_provider.windows.run._progress import windows_lost
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
@@ -427,3 +429,29 @@ def test_the_command_that_errors_advise_is_understood_as_it_is_written() -> None
     given = parser.parse_args(words[4:])
     assert (given.asset, given.name, given.begin) == ("c1/orders/g1", "life-2", "earliest")
     assert (given.seen, given.yes) == (f"c-3-{SCOPE.scope_hash}", False)
+
+
+def test_the_commands_of_an_error_about_lost_windows_are_understood(group: Here) -> None:
+    """They are typed as the error has them."""
+    position, there = Position(2, {"1:0": 280}), WindowPlan.cursor(SCOPE, 1, {"1:0": (0, 28)})
+    marker = Marker(there, IngestCounts({"1:0": 1}), "place")
+    lost = ["c-2-x"]
+    texts = [
+        str(windows_lost(SCOPE, position, lost, marker, None, "sink", empty=False)),
+        str(windows_lost(SCOPE, position, lost, None, None, "sink", empty=True)),
+        str(windows_lost(SCOPE, position, lost, marker, {"1:0": 28}, "sink", empty=False)),
+    ]
+    found = [line for text in texts for line in re.findall(r": airflow (.*)", text)]
+    typed = [parsed(line.replace("<name>", "life-2") + " --yes") for line in found]
+    assert [getattr(one, "offsets", None) for one in typed] == [
+        '{"1:0": 280}',
+        '{"1:0": 28}',
+        '{"1:0": 280}',
+        None,
+        None,
+    ]
+    assert [one.begin for one in typed[3:]] == ["earliest", '{"1:0": 28}']
+    inspect.unwrap(offsets.set_position)(typed[1])
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert (cursor["seq"], cursor["next"], cursor["by_hand"]) == (2, {"1:0": 28}, 1)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests.provider.weeks.lakes import LakeWeeks
 from tests.provider.weeks.model import Hook
 from tests.provider.weeks.planned import PlannedWeeks
 from tests.provider.weeks.weeks import Weeks
@@ -23,6 +24,7 @@ KINDS: dict[str, tuple[type[Weeks], dict[str, Any]]] = {
     "stores": (Weeks, {"moves_store": True, "moves_inside": True}),
     "sets": (Weeks, {"moves_store": False, "sets": True, "wipes": True}),
     "lives": (Weeks, {"moves_store": False, "lives": True}),
+    "lakes": (LakeWeeks, {"moves_store": False, "interrupt": 0.0}),
     "planned": (PlannedWeeks, {"interrupt": 0.05}),
 }
 

@@ -62,3 +62,16 @@ def test_planted_mistakes_are_found(
     monkeypatch.setattr(owner, name, mistake)
     with pytest.raises(ViolationError):
         play_many("stores", 60, tmp_path)
+
+
+def looks_for_no_window(_: CursorRun) -> Iterator[str]:
+    """Planted: the window on which the position stands is not looked for."""
+    yield "nothing looked for"
+
+
+def test_a_run_that_looks_for_no_window_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CursorRun, "_refuse_lost_windows", looks_for_no_window)
+    with pytest.raises(ViolationError):
+        play_many("lakes", 60, tmp_path)

@@ -17,6 +17,7 @@ from tests.provider.windows.changing_worlds import Shaken, ShakenClaims, TimeHis
 from tests.provider.windows.claimed_lives import ClaimedLives
 from tests.provider.windows.exploration import WIDTH, Claimed, History
 from tests.provider.windows.lives_of_time import OrderedLives, TimeLives
+from tests.provider.windows.lost_lakes import LostLakes, LostLakesOfClaims
 from tests.provider.windows.new_lives import Lives
 from tests.provider.windows.world import MemorySink, ReplacingMemorySink
 
@@ -50,6 +51,12 @@ KINDS: dict[str, Callable[[int], None]] = {
     ),
     "time": lambda seed: TimeHistory(seed).play(),
     "lives of time": lambda seed: TimeLives(seed).play(),
+    "lost lakes": lambda seed: LostLakes(fenced=seed % 2 == 0, sink=_sink(seed)).play(
+        choices(seed, 110)
+    ),
+    "lost lakes of claims": lambda seed: LostLakesOfClaims(
+        fenced=seed % 2 == 0, sink=_sink(seed)
+    ).play(choices(seed, 110)),
     "ordered lives of time": lambda seed: OrderedLives(seed).play(),
 }
 

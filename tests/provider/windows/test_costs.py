@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -50,6 +51,20 @@ class Counting:
         return found
 
 
+class CountingSink(ParquetSink):
+    """A sink that notes what it is asked."""
+
+    asked: ClassVar[Counter[str]] = Counter()
+
+    def marker(self, window_id: str) -> Any:
+        self.asked["marker"] += 1
+        return super().marker(window_id)
+
+    def window_ids(self) -> Any:
+        self.asked["listing"] += 1
+        return super().window_ids()
+
+
 @contextmanager
 def open_fake(plan: WindowPlan) -> Iterator[FakeReader]:
     yield FakeReader()
@@ -85,6 +100,49 @@ def test_state_calls_of_a_window_are_a_fixed_number(
         assert result.total == records * partitions // 2
     assert store_of_run.calls == SECOND_WINDOW
     assert looks == 3  # the first window of a group looks twice: where it begins, and where it ends
+
+
+@pytest.mark.parametrize(
+    ("before", "asked"),
+    [
+        # The position's window twice, its own before ingest, and once in publishing it.
+        (1, {"listing": 1, "marker": 4}),
+        (100, {"listing": 1, "marker": 4}),
+        # With many windows behind it no listing: its own is looked for instead.
+        (101, {"marker": 5}),
+    ],
+)
+def test_what_a_window_asks_of_its_sink_is_a_fixed_number(
+    before: int, asked: dict[str, int], tmp_path: Path
+) -> None:
+    journal, sink = MemoryJournal(), CountingSink(tmp_path)
+    scope = WindowScope("c1", "orders", "g1", sink.identity)
+    place = Partition(1, "orders", 0)
+
+    def run(number: int) -> None:
+        planner = CursorPlanner(
+            scope,
+            lambda: {place: PartitionEnds(place, 0, 28 * number, stable=True)},
+            initial_position="earliest",
+        )
+        store = MemoryOffsetStore(journal, task=str(number))
+        engine = InlineEngine(open_fake, columns=["partition", "value"])
+        CursorRun(planner, store, sink, engine, attempt=str(number)).run()
+
+    run(1)
+    if before > 1:
+        # The windows between are of no matter.
+        own = tmp_path / f"window_id=c-1-{scope.scope_hash}"
+        marker = json.loads((own / "_tubemq_window.json").read_text())
+        plan = WindowPlan.cursor(scope, before, {"1:0": (0, 28)})
+        marker |= {"plan": plan.to_document(), "hash": plan.hash}
+        moved = own.rename(tmp_path / f"window_id={plan.window_id}")
+        (moved / "_tubemq_window.json").write_text(json.dumps(marker))
+        journal.cursor = json.dumps({**json.loads(journal.cursor or ""), "seq": before})
+        journal.events.clear()
+    CountingSink.asked.clear()
+    run(2)
+    assert CountingSink.asked == asked
 
 
 def test_ends_are_asked_once_per_store(monkeypatch: pytest.MonkeyPatch) -> None:

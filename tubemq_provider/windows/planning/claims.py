@@ -9,7 +9,7 @@ compare-and-set.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -44,12 +44,18 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimBook:
-    """The position of a group, and its windows beyond it by id. Immutable."""
+    """The position of a group, and its windows beyond it by id. Immutable.
+
+    `newest` are ids of the windows that may have been published last: a copy of the sink that lacks
+    any window of the book lacks one of these. Numbers do not tell, as a window may be published
+    long after later ones.
+    """
 
     position: Position
     pending: Mapping[str, Claim] = field(default_factory=dict)
     done: Mapping[str, WindowPlan] = field(default_factory=dict)
     rev: int = 0
+    newest: tuple[str, ...] = ()
 
     @property
     def frontier(self) -> Position:
@@ -103,9 +109,9 @@ class ClaimBook:
                 book = replace(book, pending={**book.pending, claim.plan.window_id: claim})
         return book
 
-    def complete(self, plan: WindowPlan) -> ClaimBook | None:
+    def complete(self, plan: WindowPlan, before: Collection[str] = ()) -> ClaimBook | None:
         """The book with `plan` published and the position moved over all that follow on; None if
-        that was known.
+        that was known. `before` are those of `newest` that are known to be published before it.
 
         Raises `MarkerConflict` if the window was published with another end than the one claimed,
         and a later window begins at the claimed one.
@@ -122,7 +128,8 @@ class ClaimBook:
             )
         pending = {key: value for key, value in self.pending.items() if key != plan.window_id}
         done = {**self.done, plan.window_id: plan}
-        return replace(self, pending=pending, done=done).folded()
+        newest = (*(key for key in self.newest if key not in before), plan.window_id)
+        return replace(self, pending=pending, done=done, newest=newest).folded()
 
     def anchored(self, position: Position) -> ClaimBook | None:
         """The book with the records by which `position` knows its logs; None if it has moved."""
@@ -186,7 +193,8 @@ class ClaimBook:
             for key, claim in self.pending.items()
         }
         done = {key: plan.to_document() for key, plan in self.done.items()}
-        return {"pending": pending, "done": done}
+        document: dict[str, Any] = {"pending": pending, "done": done}
+        return document | ({"newest": list(self.newest)} if self.newest else {})
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], scope: WindowScope) -> ClaimBook:
@@ -204,7 +212,9 @@ class ClaimBook:
             key: WindowPlan.from_document(value, where=f"done window {key}")
             for key, value in done.items()
         }
-        return cls(cursor.position, claims, published, cursor.rev)
+        newest = document.get("newest", [])
+        told = tuple(map(str, newest)) if isinstance(newest, list) else ()
+        return cls(cursor.position, claims, published, cursor.rev, told)
 
 
 def without(claim: WindowPlan, given_up: Iterable[str]) -> WindowPlan:

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from shlex import quote
 
 from tubemq_provider.windows.cursor import Cursor, Position, epoch_command, going_on
-from tubemq_provider.windows.errors import MarkerConflict, SinkHistoryLost, WindowNotReady
+from tubemq_provider.windows.errors import (
+    IdentityMismatch,
+    MarkerConflict,
+    SinkHistoryLost,
+    WindowNotReady,
+)
 from tubemq_provider.windows.plan import (
     WindowKind,
     WindowPlan,
@@ -22,6 +27,7 @@ from tubemq_provider.windows.plan import (
     cursor_window_id,
     cursor_window_of,
 )
+from tubemq_provider.windows.planning.claims import ClaimBook
 from tubemq_provider.windows.planning.read_limits import Throughput, entries_by_log
 from tubemq_provider.windows.protocols import IngestCounts, Marker, Staging
 
@@ -30,11 +36,17 @@ __all__ = [
     "RunProgress",
     "appended_before",
     "claim_stranded",
+    "claimed_windows_lost",
     "cursor_numbers",
     "epoch_unclear",
     "history_lost",
     "is_cursor",
+    "other_ranges",
+    "refuse_edited",
     "same_window",
+    "set_unsaid",
+    "time_windows_lost",
+    "windows_lost",
 ]
 
 RECOVERED_LIMIT = 256
@@ -59,6 +71,9 @@ class RunProgress:
     - `marker`: what the sink has for `plan`; set once the window is known to be written.
     - `missing`: time beside a window of time that no published window has.
     - `noted`: claimed windows of runs that have ended, found published by this one.
+    - `seen`: markers that this run has read of published windows, by id.
+    - `listed`: numbers of the windows that the sink has, if it was asked for all of them.
+    - `unwritten`: the window behind the position, if the sink was seen not to have it.
     """
 
     position: Position | None = None
@@ -79,6 +94,9 @@ class RunProgress:
     begun: bool = False
     missing: tuple[tuple[datetime, datetime], ...] = ()
     noted: list[str] = field(default_factory=list)
+    seen: dict[str, Marker] = field(default_factory=dict)
+    listed: set[int] | None = None
+    unwritten: str | None = None
     warnings: list[str] = field(default_factory=list)
 
     def miss(self, absent: Mapping[str, str]) -> None:
@@ -230,6 +248,116 @@ def history_lost(plan: WindowPlan, seq: int, sink: str) -> SinkHistoryLost:
     )
 
 
+def windows_lost(
+    scope: WindowScope,
+    position: Position,
+    lost: Sequence[str],
+    newest: Marker | None,
+    begin: Mapping[str, int] | None,
+    sink: str,
+    *,
+    empty: bool,
+) -> SinkHistoryLost:
+    """The refusal to go on behind windows that count as published and are not in the sink.
+
+    `newest` is the sink's newest window of the group; `begin` says where a group goes on behind
+    that one, if it is a later one than those that are lost. `empty`: the sink has no window at all,
+    so that none of an earlier epoch would be read a second time."""
+    there = newest.plan.window_id if newest else "none of the group"
+    text = (
+        f"group {scope.group!r} stands behind window {', '.join(lost)}, which counts as published, "
+        f"and {sink} has it no more; its newest window is {there}. Nothing was read.\n"
+        f"  - If the sink was restored from an older copy, is not mounted, or another one is at "
+        f"its place: bring back the one that has the window, and run the task again.\n"
+    )
+    if newest is not None and begin is not None:
+        return SinkHistoryLost(
+            f"{text}  - If progress is older than the sink (a restored metadata database), or "
+            f"older windows were removed on purpose: go on behind {there}: "
+            f"{going_on(newest.plan, begin)}"
+        )
+    command = f"airflow tubemq offsets set {quote(scope.asset)} --offsets"
+    again = f"{command} '{json.dumps(dict(newest.plan.ends))}'" if newest else epoch_command(scope)
+    if newest is None and not empty:
+        again += " --begin '<where its first window began>'"
+    return SinkHistoryLost(
+        f"{text}  - If windows were removed on purpose (retention, a bucket that was emptied), go "
+        f"on without them: {command} '{json.dumps(dict(position.next))}'\n"
+        f"  - To read again what is lost, as far as the topic has it: {again}\n"
+        f"With offset_store='events' offsets are set by TubeMQOffsetsOperator(action='set', "
+        f"to=<these offsets>, offset_store='events'); in Dagster begin an epoch at them with the "
+        f"upkeep job."
+    )
+
+
+def claimed_windows_lost(
+    scope: WindowScope, book: ClaimBook, lost: Sequence[str], begin: Mapping[str, int], sink: str
+) -> SinkHistoryLost:
+    """The refusal to go on with claims while published windows are not in the sink. Offsets are not
+    set where windows are claimed, so an epoch goes on, and says what it leaves behind."""
+    plans = [*book.done.values(), *(claim.plan for claim in book.pending.values())]
+    ranges = {
+        plan.window_id: {key: list(pair) for key, pair in plan.ranges.items()}
+        for plan in sorted(plans, key=lambda plan: plan.seq or 0)
+        if plan.window_id in lost or plan.window_id in book.pending
+    }
+    rest = f" ({json.dumps(ranges)} are known)" if ranges else ""
+    return SinkHistoryLost(
+        f"windows {', '.join(lost)} of group {scope.group!r} count as published, and {sink} has "
+        f"them no more. Nothing was read.\n"
+        f"  - If the sink was restored from an older copy, is not mounted, or another one is at "
+        f"its place: bring back the one that has the windows, and run the task again.\n"
+        f"  - If they were removed on purpose, go on behind all windows that are published or "
+        f"claimed: {epoch_command(scope)} --begin '{json.dumps(dict(begin))}'. What is missing "
+        f"before that, claimed windows among it, is in no window then{rest}: write it as an "
+        f"explicit window with on_other_scope='start_anew'"
+    )
+
+
+def time_windows_lost(scope: WindowScope, accepted: str, sink: str) -> SinkHistoryLost:
+    """The refusal to write a window of time into a sink that has lost all of its group's."""
+    return SinkHistoryLost(
+        f"window {accepted} of group {scope.group!r} was accepted, and {sink} has neither it nor "
+        f"another window of the group. Nothing was read.\n"
+        f"  - If the sink was restored from an older copy, is not mounted, or another one is at "
+        f"its place: bring back the one that has the windows, and run the task again.\n"
+        f"  - If all windows were removed on purpose: clear the tasks whose windows are to be "
+        f"written again, or begin an epoch: {epoch_command(scope)} --begin <offsets>"
+    )
+
+
+def other_ranges(
+    plan: WindowPlan, accepted: Mapping[str, tuple[int, ...]], sink: str
+) -> SinkHistoryLost:
+    """The refusal to write other offsets as an accepted window that the sink has lost."""
+    start, end = (
+        json.dumps({plan.topic: {key: pair[side] for key, pair in accepted.items()}})
+        for side in (0, 1)
+    )
+    return SinkHistoryLost(
+        f"window {plan.window_id} was accepted with offsets {dict(accepted)}, {sink} has it no "
+        f"more, and its boundaries mean {dict(plan.ranges)} by now: windows beside it would share "
+        f"records with it, or leave some out.\n"
+        f"  - Bring back the copy of the sink that has the window, and run the task again.\n"
+        f"  - Or write its offsets as an explicit window, with the same connection, group and "
+        f"sink: TubeMQWindowIngestOperator(starting_offsets={start}, ending_offsets={end}, "
+        f"policies=IngestPolicies(on_other_scope='start_anew'))"
+    )
+
+
+def set_unsaid(scope: WindowScope, position: Position, marker: Marker) -> MarkerConflict:
+    """A position whose own window ends elsewhere, and no command has set it."""
+    asset = quote(scope.asset)
+    command = f"airflow tubemq offsets set {asset} --offsets"
+    return MarkerConflict(
+        f"group {scope.group!r} stands at {dict(position.next)} behind window "
+        f"{marker.plan.window_id}, which ends at {marker.plan.ends} in the sink ({marker.ref}): "
+        f"the cursor was edited, or sink and progress are copies of different times. To go on "
+        f"where that window ends: {command} '{json.dumps(dict(marker.plan.ends))}'. To go on where "
+        f"the cursor is: {command} '{json.dumps(dict(position.next))}'"
+    )
+
+
 def appended_before(plan: WindowPlan, kind: str) -> SinkHistoryLost:
     """The refusal to append a window again that was asked for a second time."""
     return SinkHistoryLost(
@@ -298,6 +426,29 @@ def _way_on(plan: WindowPlan, position: Position) -> str:
         f"that window is from before the position had all of its partitions, so none can be set "
         f"that leads to it; go on where the position is, and read again what that window has from "
         f"there: {going_on(plan, position.next)}"
+    )
+
+
+def refuse_edited(plan: WindowPlan, scope: WindowScope) -> None:
+    """Raise `IdentityMismatch` if an earlier try of the task has planned `plan` for another sink,
+    group or filter set than `scope` has: it may have published it there. An epoch that was begun
+    since is no such edit, but what errors advise."""
+    if replace(scope, epoch=plan.epoch).scope_hash == plan.scope_hash:
+        return
+    now = {
+        "cluster": (plan.cluster, scope.cluster),
+        "topic": (plan.topic, scope.topic),
+        "group": (plan.group, scope.group),
+        "filters": (list(plan.filters), list(scope.filters)),
+    }
+    differs = [f"{name} {was!r}, now {is_!r}" for name, (was, is_) in now.items() if was != is_]
+    raise IdentityMismatch(
+        f"an earlier try of this task has planned window {plan.window_id} with "
+        f"{'; '.join(differs) or f'another sink than {scope.sink}'}, and may have published it "
+        f"there: its records would be written a second time. Set the task's arguments back as they "
+        f"were, and let this run finish; then change them. To leave that window as it is and begin "
+        f"with the arguments of now, fail this run and trigger a new one: nothing keeps the new "
+        f"run from storing the same records in the new place"
     )
 
 

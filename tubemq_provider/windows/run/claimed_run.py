@@ -9,7 +9,8 @@ This module must not import airflow, pyspark or pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from datetime import datetime
 from functools import cached_property
 
 from tubemq_client.errors import LogRegression
@@ -19,12 +20,18 @@ from tubemq_provider.windows.cursor import (
     earlier_life,
     going_on,
     past_epochs,
+    updated_at,
 )
 from tubemq_provider.windows.errors import SinkHistoryLost, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt, without
 from tubemq_provider.windows.protocols import ClaimStore, CountedEngine, Document
-from tubemq_provider.windows.run._progress import claim_stranded, cursor_numbers, history_lost
+from tubemq_provider.windows.run._progress import (
+    claim_stranded,
+    claimed_windows_lost,
+    cursor_numbers,
+    history_lost,
+)
 from tubemq_provider.windows.run.cursor_run import CursorRun
 
 __all__ = ["ClaimedRun"]
@@ -39,6 +46,9 @@ class ClaimedRun(CursorRun):
 
     _store: ClaimStore
     _book: ClaimBook | None = None
+    _updated: datetime
+    _published_before: tuple[str, ...] = ()
+    """Windows of the book's newest that were published before this run's was."""
 
     @cached_property
     def _passed(self) -> list[WindowPlan]:
@@ -72,7 +82,73 @@ class ClaimedRun(CursorRun):
         # The book is there before the group's first window is.
         self._now.unannounced = accepted is None and self._position().seq == 0
         self._refuse_to_go_back(accepted.seq if accepted else 0)
+        yield from self._refuse_lost_windows()
         self._planner.observe(event)
+
+    def _refuse_lost_windows(self) -> Iterator[str]:
+        """As for one cursor. The sink has to have the windows that were published last as well: the
+        one on which the position stands may have been published long before."""
+        if not self._sink.exactly_once:
+            return
+        lost = []
+        for window_id in self._known().newest:
+            marker = yield from self._present(window_id, "marker of newest window read")
+            if marker is None:
+                lost.append(window_id)
+            else:
+                self._now.seen[window_id] = marker
+        if lost:
+            yield from self._refuse_lost(self._position(), lost)
+        yield from super()._refuse_lost_windows()
+
+    def _refuse_lost(self, position: Position, lost: Sequence[str]) -> Iterator[str]:
+        """Offsets are never set where windows are claimed, nor behind windows that are there."""
+        self._refuse_absent_place(position.seq)
+        book = self._known()
+        own = cursor_window_id(position.seq, self._scope.scope_hash)
+        if book.pending or book.done or own not in lost:
+            behind = yield from self._behind_all(book.frontier)
+            self._planner.compare(behind)
+            begin = self._planner.begin_behind(behind)
+            raise claimed_windows_lost(self._scope, book, lost, begin, self._sink.identity)
+        yield from super()._refuse_lost(position, lost)
+
+    def _behind_all(self, frontier: Position) -> Generator[str, None, Position]:
+        """The end of all windows that are claimed or in the sink; what the sink has of a claim
+        counts, as claims of an older backup may be shorter."""
+        numbers = set(cursor_numbers(self._sink.window_ids(), self._scope.scope_hash))
+        yield "windows listed"
+        highest = max(numbers, default=0)
+        if highest < frontier.seq:
+            return frontier
+        marker = self._sink.marker(cursor_window_id(highest, self._scope.scope_hash))
+        yield "last marker read"
+        if marker is None:
+            return frontier
+        return Position(highest, marker.plan.ends, marker.plan.anchors)
+
+    def _refuse_older_claims(self) -> Iterator[str]:
+        """Raise `SinkHistoryLost` if the sink has windows that no claim leads to: the claims are
+        those of an older backup, and what the next window reads may be there."""
+        frontier = self._known().frontier
+        if not self._may_be_behind(frontier, self._updated):
+            return
+        highest = max(cursor_numbers(self._sink.window_ids(), self._scope.scope_hash), default=0)
+        yield "windows listed"
+        if highest <= frontier.seq + 1:
+            return
+        # Other runs may have claimed and published them since.
+        self._keep(self._store.load_cursor())
+        yield "claims read again"
+        frontier = self._known().frontier
+        if highest > frontier.seq + 1:
+            raise SinkHistoryLost(
+                f"the claims of group {self._scope.group!r} know windows up to {frontier.seq}, and "
+                f"{self._sink.identity} has {cursor_window_id(highest, self._scope.scope_hash)}: "
+                f"they are older than the sink (a restored database). Bring a ledger up with "
+                f"'airflow tubemq offsets rebuild'; of claims in a directory, remove claims.json "
+                f"if it has nothing under 'pending' and 'done'"
+            )
 
     def _has_begun(self, there: Document | None) -> bool:
         return there is not None and earlier_life(there, self._scope) is None
@@ -293,6 +369,7 @@ class ClaimedRun(CursorRun):
 
     def _claim_next(self) -> Iterator[str]:
         """Plan behind all windows and claim it in one step; plan again if a run was faster."""
+        yield from self._refuse_older_claims()
         for _ in range(_ATTEMPTS):
             # Ends are looked up after the frontier is known: others may have claimed more than
             # there was at an earlier look, and that must not be taken for a truncated log.
@@ -352,6 +429,11 @@ class ClaimedRun(CursorRun):
         yield "claims read again"
         self._refuse_reset_within(plan)
         if not self._known().published(plan):
+            # The sink may have gone back to an older copy while this run was reading.
+            self._reach()
+            self._now.seen.clear()
+            yield from self._refuse_lost_windows()
+            self._published_before = self._known().newest
             return
         marker = self._sink.marker(plan.window_id)
         yield "marker read again"
@@ -383,7 +465,8 @@ class ClaimedRun(CursorRun):
         plan = self._now.plan
         if plan is None:
             return
-        self._change(lambda book: book.complete(plan))
+        before = () if self._now.replayed else self._published_before
+        self._change(lambda book: book.complete(plan, before))
         yield "claim completed"
         self._reach()
 
@@ -416,6 +499,7 @@ class ClaimedRun(CursorRun):
                 f"epoch or a restored database; a new run goes on from what it says"
             )
         self._book = ClaimBook.from_document(document, self._scope)
+        self._updated = updated_at(document)
         self._now.past = past_epochs(document)
         return self._book
 

@@ -7,7 +7,9 @@ intention. This module must not import airflow, pyspark or pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import ClassVar, Final
 
 from tubemq_client.errors import LogRegression
@@ -24,12 +26,14 @@ from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.read_limits import Throughput
-from tubemq_provider.windows.protocols import CountedEngine, Document, Marker
+from tubemq_provider.windows.protocols import CountedEngine, Document, Marker, RestorableSink
 from tubemq_provider.windows.run._progress import (
     cursor_numbers,
     epoch_unclear,
     history_lost,
     is_cursor,
+    set_unsaid,
+    windows_lost,
 )
 from tubemq_provider.windows.run.steps import WindowRun
 
@@ -38,6 +42,12 @@ __all__ = ["PLANS_KEPT", "CursorRun"]
 PLANS_KEPT: Final = 16
 """Stored plans of this many published cursor windows stay; older ones are removed. The sink's
 markers keep every plan."""
+
+_FEW: Final = 100
+"""A listing of this many windows costs no more than a look at one of them."""
+
+_RECENTLY: Final = timedelta(minutes=10)
+"""A cursor that was written since then is not one of a backup that was restored."""
 
 
 class CursorRun(WindowRun):
@@ -75,9 +85,16 @@ class CursorRun(WindowRun):
             behind = self._sink.marker(cursor_window_id(cursor.seq, self._scope.scope_hash))
             yield "marker of cursor read"
             now.recognise(cursor, behind)
+        if cursor and now.position and self._may_be_behind(now.position, cursor.updated):
+            now.listed = set(cursor_numbers(self._sink.window_ids(), self._scope.scope_hash))
+            yield "windows listed"
         yield from self._follow_markers()
         if now.cursor_missing:
             yield from self._look_for_holes()
+        elif now.listed and now.position and now.position.seq + 1 not in now.listed:
+            yield from self._refuse_hole(max(now.listed))
+        now.listed = None
+        yield from self._refuse_lost_windows()
         now.unannounced = now.position is None
         if now.position is None:
             yield from self._look_for_first_plan()
@@ -123,6 +140,7 @@ class CursorRun(WindowRun):
         words such as ``earliest`` mean something else by now."""
         own = self._read_plan(self._store.load_task_plan(), "task plan")
         yield "task plan read"
+        self._refuse_edited(own)
         stored = self._stored_plan(cursor_window_id(1, self._scope.scope_hash))
         yield "first plan read"
         for plan in (own, stored):
@@ -135,20 +153,87 @@ class CursorRun(WindowRun):
         now = self._now
         while True:
             seq = now.position.seq + 1 if now.position else 1
-            marker = self._sink.marker(cursor_window_id(seq, self._scope.scope_hash))
+            window_id = cursor_window_id(seq, self._scope.scope_hash)
+            if now.listed is not None and seq not in now.listed:
+                now.unwritten = window_id
+                return
+            marker = self._sink.marker(window_id)
             yield "marker read"
             if marker is None:
+                now.unwritten = window_id
                 return
             now.follow(marker.plan, seq)
+            now.seen[window_id] = marker
+
+    def _may_be_behind(self, position: Position, updated: datetime) -> bool:
+        """Whether to list the sink's windows for some far beyond the position, as there are where
+        progress was restored from an older backup. It costs nothing while there are few windows,
+        and little if it is done seldom."""
+        return position.seq <= _FEW or self._clock() - updated > _RECENTLY
+
+    def _refuse_lost_windows(self) -> Iterator[str]:
+        """Raise `SinkHistoryLost` unless the sink has the window on which the position stands, and
+        `MarkerConflict` if that ends elsewhere. A sink that was emptied, restored from an older
+        copy or is not mounted has lost it, and progress of an older backup may have a window that
+        was removed since. Older windows may be removed at any time."""
+        position = self._now.position
+        if position is None or position.seq == 0 or not self._sink.exactly_once:
+            return
+        if position.by_hand:
+            return
+        window_id = cursor_window_id(position.seq, self._scope.scope_hash)
+        marker = yield from self._present(window_id, "marker of position read")
+        if marker is None:
+            yield from self._refuse_lost(position, [window_id])
+        elif marker.plan.ends != position.next:
+            raise set_unsaid(self._scope, position, marker)
+
+    def _present(self, window_id: str, point: str) -> Generator[str, None, Marker | None]:
+        """The marker of a window that the sink has, and has not gone back behind."""
+        marker = self._now.seen.get(window_id)
+        if marker is None:
+            marker = self._sink.marker(window_id)
+            yield point
+        if marker is not None and isinstance(self._sink, RestorableSink):
+            present = self._sink.holds(marker)
+            yield "history of sink read"
+            if not present:
+                return None
+        return marker
+
+    def _refuse_lost(self, position: Position, lost: Sequence[str]) -> Iterator[str]:
+        """Raise the error for windows `lost`, with what goes on from what the sink has."""
+        self._refuse_absent_place(position.seq)
+        self._now.seen.clear()
+        ids = list(self._sink.window_ids())
+        numbers = sorted(cursor_numbers(ids, self._scope.scope_hash), reverse=True)
+        yield "windows listed"
+        newest: Marker | None = None
+        for number in numbers:
+            newest = yield from self._present(
+                cursor_window_id(number, self._scope.scope_hash), "marker read"
+            )
+            if newest is not None:
+                break
+        beyond = newest is not None and (newest.plan.seq or 0) > position.seq
+        begin = self._begin_anew(newest.plan) if newest is not None and beyond else None
+        raise windows_lost(
+            self._scope, position, lost, newest, begin, self._sink.identity, empty=not ids
+        )
 
     def _look_for_holes(self) -> Iterator[str]:
         """Without a cursor the markers may be all that is left: none may be missing between."""
-        now = self._now
         highest = max(cursor_numbers(self._sink.window_ids(), self._scope.scope_hash), default=0)
         yield "windows listed"
+        yield from self._refuse_hole(highest)
+
+    def _refuse_hole(self, highest: int) -> Iterator[str]:
+        """Raise `SinkHistoryLost` if the sink has window `highest`, and none that leads to it."""
+        now = self._now
         if highest <= (now.position.seq if now.position else 0):
             return
         # Another run may have published them since; a lost marker stays lost.
+        now.listed = None
         yield from self._follow_markers()
         reached = now.position.seq if now.position else 0
         if highest <= reached:
@@ -157,8 +242,8 @@ class CursorRun(WindowRun):
         yield "last marker read"
         begin = self._begin_anew(last.plan) if last is not None else None
         raise SinkHistoryLost(
-            f"group {self._scope.group!r} has lost its cursor, and the sink has window "
-            f"{cursor_window_id(highest, self._scope.scope_hash)} but not "
+            f"group {self._scope.group!r} has lost its cursor, or has an older one, and the sink "
+            f"has window {cursor_window_id(highest, self._scope.scope_hash)} but not "
             f"{cursor_window_id(reached + 1, self._scope.scope_hash)}; starting anew could store "
             f"records twice. If a window between was claimed in a ledger and never written, only "
             f"runs with offset_store='ledger' can finish it. If all of them were there and were "
@@ -209,6 +294,10 @@ class CursorRun(WindowRun):
 
     def _window_id(self) -> str:
         return cursor_window_id(self._position().seq + 1, self._scope.scope_hash)
+
+    def _accepted_before(self) -> bool:
+        """A group without progress has no window that was accepted."""
+        return not self._now.unannounced
 
     def _ours(self, plan: WindowPlan) -> bool:
         """Whether a task plan is for what is asked now (a cleared task may have new options)."""
@@ -272,6 +361,9 @@ class CursorRun(WindowRun):
         cursor = self._read_cursor()
         yield "cursor read again"
         if cursor is None or cursor.seq < (plan.seq or 0):
+            # The sink may have gone back to an older copy while this run was reading.
+            self._now.seen.clear()
+            yield from self._refuse_lost_windows()
             return
         marker = self._sink.marker(plan.window_id)
         yield "marker read again"
@@ -317,4 +409,5 @@ class CursorRun(WindowRun):
 def _better_known(kept: Position, accepted: Position | None) -> Position:
     """`kept`, or the same position as an event has it, if only that says by which records the logs
     are known: an empty run took them, and moved no cursor."""
-    return accepted if accepted == kept and accepted.last and not kept.last else kept
+    better = accepted if accepted == kept and accepted.last and not kept.last else kept
+    return replace(better, by_hand=kept.by_hand)

@@ -28,8 +28,12 @@ from tubemq_provider.windows.planning.overlaps import (
 from tubemq_provider.windows.planning.scopes import refuse_stored, scope_in
 from tubemq_provider.windows.planning.standalone_planner import StandalonePlanner
 from tubemq_provider.windows.policies import OnMissingInterval, OnOtherScope
-from tubemq_provider.windows.protocols import PlacedSink
-from tubemq_provider.windows.run._progress import appended_before
+from tubemq_provider.windows.protocols import PlacedSink, RestorableSink
+from tubemq_provider.windows.run._progress import (
+    appended_before,
+    other_ranges,
+    time_windows_lost,
+)
 from tubemq_provider.windows.run.epochs import recent_events, stored_life
 from tubemq_provider.windows.run.steps import WindowRun
 
@@ -62,6 +66,7 @@ class StandaloneRun(WindowRun):
         if life is not None:
             self._follow(life)
         yield from self._refuse_lost_sink()
+        yield from self._look_for_accepted()
 
     def _follow(self, life: Mapping[str, Any]) -> None:
         """Learn from what says which epoch is the present one. Raises `IdentityMismatch` if this
@@ -88,6 +93,46 @@ class StandaloneRun(WindowRun):
             window_id = str(event.get("window_id", ""))
             if scope_in(window_id) == self._scope.scope_hash:
                 raise SinkHistoryLost(f"window {window_id} was written before, but {lost}")
+
+    def _look_for_accepted(self) -> Iterator[str]:
+        """Look for the window of time that was accepted last. Raise `SinkHistoryLost` if the sink
+        has none of the scope any more, unless a person asks for the window again; warn if it has
+        lost that one, which its own task writes again, and coverage shows as missing."""
+        if not self._sink.exactly_once:
+            return
+        windows = (str(event.get("window_id", "")) for event in recent_events(self._store))
+        own = (name for name in windows if scope_in(name) == self._scope.scope_hash)
+        newest = next((name for name in own if name.startswith("t-")), None)
+        again = newest == self._planner.window_id
+        if newest is None or (again and self._cleared):
+            return
+        marker = self._sink.marker(newest)
+        yield "newest accepted window looked for"
+        if marker is not None and isinstance(self._sink, RestorableSink):
+            marker = marker if self._sink.holds(marker) else None
+            yield "history of sink read"
+        if marker is not None:
+            return
+        left = self._scope.scope_hash in {*map(scope_in, self._sink.window_ids())}
+        yield "windows of the scope listed"
+        if not left and not self._cleared:
+            raise time_windows_lost(self._scope, newest, self._sink.identity)
+        if not again:
+            self._now.warnings.append(
+                f"window {newest} was accepted and is not in {self._sink.identity} any more. If it "
+                f"was not removed on purpose, clear its task: it reads the same offsets again. "
+                f"'airflow tubemq windows coverage --sink …' shows which windows are missing"
+            )
+
+    def _refuse_other_ranges(self, plan: WindowPlan) -> None:
+        """Raise `SinkHistoryLost` for an accepted window that the sink has lost if `plan` would
+        write other offsets in its place: boundaries that were lost with it mean something else."""
+        for event in recent_events(self._store):
+            if event.get("window_id") == plan.window_id:
+                accepted = {key: tuple(pair) for key, pair in event.get("ranges", {}).items()}
+                if accepted != dict(plan.ranges):
+                    raise other_ranges(plan, accepted, self._sink.identity)
+                return
 
     def _plan(self) -> Iterator[str]:
         """As ever, once what is asked for is known not to contradict what is fixed."""
@@ -121,6 +166,7 @@ class StandaloneRun(WindowRun):
             yield from self._refuse_other_scopes()
         yield from self._refuse_overlaps()
         created = self._planner.plan()
+        self._refuse_other_ranges(created)
         yield from self._refuse_stored(created)
         yield "plan created"
         return created

@@ -42,7 +42,7 @@ from tubemq_provider.windows.protocols import (
 )
 from tubemq_provider.windows.run._base import RunBase
 from tubemq_provider.windows.run._outcome import outcome
-from tubemq_provider.windows.run._progress import same_window, topic_away
+from tubemq_provider.windows.run._progress import refuse_edited, same_window, topic_away
 from tubemq_provider.windows.run.result import WindowResult, event_document
 from tubemq_provider.windows.verify import check_counts, check_marker, counts_of_another
 
@@ -174,8 +174,20 @@ class WindowRun(RunBase, ABC):
         """What an earlier try of this task has planned. A task that plans for others goes on behind
         windows without entries: it has finished them itself, or finds them again."""
         plan = self._read_plan(self._store.load_task_plan(), "task plan")
+        self._refuse_edited(plan)
         behind = self._plans_only and self._chained and plan is not None and not plan.entries
         return None if behind else plan
+
+    def _refuse_edited(self, plan: WindowPlan | None) -> None:
+        """Raise `IdentityMismatch` for the plan of an earlier try with other arguments, unless the
+        task was cleared and has its window behind it."""
+        if plan is not None and not (self._cleared and self._accepted_before()):
+            refuse_edited(plan, self._scope)
+
+    def _accepted_before(self) -> bool:
+        """Whether the window of an earlier try of a cleared task may have been accepted: then the
+        task is free to have other options now."""
+        return True
 
     def _plan_counted(self, task_plan: WindowPlan | None, wanted: str) -> Iterator[str]:
         """The window was read before this run began: its plan is taken, or none. To plan another
@@ -240,7 +252,9 @@ class WindowRun(RunBase, ABC):
         yield "stored plan read"
         if stored is not None:
             yield from self._consider(stored)
-        if self._now.plan is None:
+        # A window that was seen missing a moment ago is planned; the check before ingest looks
+        # again, and takes the plan of who was faster.
+        if self._now.plan is None and self._now.unwritten != window_id:
             marker = self._sink.marker(window_id)
             yield "marker asked for plan"
             if marker is not None:
@@ -353,7 +367,10 @@ class WindowRun(RunBase, ABC):
 
     def _refuse_lost_place(self, plan: WindowPlan) -> None:
         """A window after others goes where those went, and not on the disk below a mount."""
-        before = self._written_before(plan)
+        self._refuse_absent_place(self._written_before(plan))
+
+    def _refuse_absent_place(self, before: int) -> None:
+        """Raise `SinkHistoryLost` if the place is away where `before` windows were written."""
         lost = self._sink.missing() if before and isinstance(self._sink, PlacedSink) else None
         if lost:
             raise SinkHistoryLost(f"{before} windows were written before, but {lost}")

@@ -1,0 +1,404 @@
+"""A sink that has lost windows that count as published: nothing is read, and the error leads on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.provider.sinks.openers import iceberg_catalog, parquet
+from tests.provider.sinks.test_runs import SINKS, ByHour
+from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
+from tests.provider.windows.planning.test_claims import MemoryClaims
+from tubemq_provider.engines.inline import InlineEngine
+from tubemq_provider.ingest.upkeep import beginning, epoch_document, epochs_of
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.offsets.moving import moved, standing
+from tubemq_provider.sinks.append import AppendSink
+from tubemq_provider.windows.errors import SinkHistoryLost
+from tubemq_provider.windows.plan import WindowScope, cursor_window_of
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
+from tubemq_provider.windows.protocols import Sink
+from tubemq_provider.windows.run.kinds import window_run
+from tubemq_provider.windows.run.result import WindowResult
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+STEP = 28 * 10
+KINDS = pytest.mark.parametrize("kind", list(SINKS))
+STORES = pytest.mark.parametrize("claims", [False, True], ids=["cursor", "claims"])
+
+
+class Lake:
+    """A lake below one directory, copies of it, and a group that writes into it."""
+
+    def __init__(self, kind: str, directory: Path, *, claims: bool = False) -> None:
+        self.open, self._read, _ = SINKS[kind]
+        self.root, self.copies = directory / "lake", directory / "copies"
+        self.root.mkdir()
+        self.journal = MemoryJournal()
+        self.claims, self.epoch, self.runs = claims, "", 0
+
+    def run(self, upto: int | None = None) -> WindowResult:
+        """A run when the log has `upto` times ten entries in each partition."""
+        self.runs += 1
+        ends = dict.fromkeys(KEYS, STEP * (upto or self.runs))
+        sink = self.open(self.root)
+        scope = WindowScope("c1", TOPIC, "g1", sink.identity, epoch=self.epoch)
+        planner = CursorPlanner(scope, lambda: ends_of(ends), initial_position="earliest")
+        task = f"task-{self.runs}"
+        store = (
+            MemoryClaims(self.journal, task=task, dead=set())
+            if self.claims
+            else MemoryOffsetStore(self.journal, task=task)
+        )
+        return window_run(planner, store, sink, InlineEngine(open_fake), attempt="a").run()
+
+    def copy(self, name: str) -> None:
+        shutil.copytree(self.root, self.copies / name)
+
+    def restore(self, name: str) -> None:
+        shutil.rmtree(self.root)
+        shutil.copytree(self.copies / name, self.root)
+
+    def values(self) -> Counter[bytes | None]:
+        return Counter(self._read(self.open(self.root), self.root))
+
+    def expect(self, upto: int, *, without: tuple[int, int] = (0, 0)) -> None:
+        """The lake has all records up to `upto`, but those between two others, once."""
+        wanted = Counter(expected(dict.fromkeys(KEYS, STEP * upto)))
+        wanted -= Counter(expected(dict.fromkeys(KEYS, STEP * without[1])))
+        wanted += Counter(expected(dict.fromkeys(KEYS, STEP * without[0])))
+        assert self.values() == wanted
+
+    def refused(self, upto: int) -> str:
+        before = self.values()
+        with pytest.raises(SinkHistoryLost) as caught:
+            self.run(upto)
+        assert self.values() == before
+        return str(caught.value)
+
+    def obey(self, text: str, after: str) -> None:
+        """Do just what the command says that stands behind the words `after`."""
+        found = re.search(rf"{after}[^:]*: (airflow tubemq offsets .*)", text)
+        assert found, text
+        words = shlex.split(found[1])
+        cursor = json.loads(self.journal.cursor or "null")
+        event = json.loads(self.journal.events[-1]) if self.journal.events else None
+        assert words[4] == "c1/orders/g1"
+        if words[3] == "set":
+            kept = standing(cursor, event, words[4], WindowScope("", "", "", "").space)
+            offsets = json.loads(words[6])
+            changed = moved(kept, event, offsets, by="operator", now=NOW)
+        else:
+            assert words[3] == "epoch"
+            self.epoch = "life-2"
+            begin = beginning(words[7] if len(words) > 6 else "earliest")
+            known = epochs_of(cursor, event)
+            names = ("c1", "orders", "g1")
+            changed = epoch_document(
+                names, self.epoch, begin, known, before=cursor, by="op", source="tubemq"
+            )
+        self.journal.cursor = json.dumps(changed)
+
+
+@STORES
+@KINDS
+def test_a_lake_that_came_back_older_is_refused_and_read_again_as_the_error_says(
+    kind: str, claims: bool, tmp_path: Path
+) -> None:
+    lake = Lake(kind, tmp_path, claims=claims)
+    for number in range(1, 6):
+        lake.run()
+        lake.copy(str(number))
+    lake.restore("2")
+    text = lake.refused(6)
+    lake.restore("5")
+    lake.run(6)
+    lake.copy("6")
+    lake.expect(6)
+    lake.restore("2")
+    text = lake.refused(6)
+    assert "its newest window is c-2-" in text
+    lake.obey(text, "To read again what is lost")
+    assert cursor_window_of(lake.run(7).window_id or "") == (7, text.split("c-6-")[1][:10])
+    lake.expect(7)
+    assert lake.run(7).window_id is None
+    lake.run(8)
+    lake.expect(8)
+
+
+@STORES
+@KINDS
+def test_a_group_goes_on_without_windows_that_were_removed_on_purpose(
+    kind: str, claims: bool, tmp_path: Path
+) -> None:
+    lake = Lake(kind, tmp_path, claims=claims)
+    lake.run()
+    lake.copy("1")
+    lake.run()
+    lake.run()
+    lake.restore("1")
+    lake.obey(lake.refused(3), "go on without them")
+    assert lake.run(3).window_id is None  # and what it is told to go by outlives a run without news
+    lake.run(4)
+    lake.run(5)
+    lake.expect(5, without=(1, 3))
+
+
+@STORES
+@KINDS
+def test_a_lake_of_which_nothing_is_left_is_filled_again(
+    kind: str, claims: bool, tmp_path: Path
+) -> None:
+    lake = Lake(kind, tmp_path, claims=claims)
+    lake.copy("0")
+    for _ in range(3):
+        lake.run()
+    shutil.rmtree(lake.root)
+    shutil.copytree(lake.copies / "0", lake.root)
+    if kind in {"parquet", "delta", "object_store", "jdbc"}:
+        with pytest.raises(SinkHistoryLost, match=r"windows were written before, but .* mounted"):
+            lake.run(4)
+        made = {"parquet": "lake", "object_store": "objects", "delta": "delta", "jdbc": "lake.db"}
+        place = lake.root / made[kind]
+        place.touch() if kind == "jdbc" else place.mkdir()
+    with pytest.raises(SinkHistoryLost, match="its newest window is none of the group") as caught:
+        lake.run(4)
+    lake.obey(str(caught.value), "To read again what is lost")
+    lake.run(4)
+    lake.expect(4)
+
+
+@STORES
+def test_progress_of_an_older_backup_is_not_taken_for_a_lake_that_was_pruned(
+    claims: bool, tmp_path: Path
+) -> None:
+    """Windows 1 to 4 were removed by age, window 5 is there: its records came twice."""
+    lake = Lake("parquet", tmp_path, claims=claims)
+    for _ in range(2):
+        lake.run()
+    kept = MemoryJournal(cursor=lake.journal.cursor, events=list(lake.journal.events))
+    for _ in range(3):
+        lake.run()
+    for path in (lake.root / "lake").glob("window_id=c-[1-4]-*"):
+        shutil.rmtree(path)
+    lake.run(6)
+    lake.journal = kept
+    lake.obey(lake.refused(7), "go on behind")
+    lake.run(7)
+    lake.expect(7, without=(0, 4))
+
+
+@STORES
+def test_progress_of_an_older_backup_is_held_against_windows_far_beyond_it(
+    claims: bool, tmp_path: Path
+) -> None:
+    """Window 2 is there, and 3 and 4 are lost."""
+    lake = Lake("parquet", tmp_path, claims=claims)
+    for _ in range(2):
+        lake.run()
+    kept = MemoryJournal(cursor=lake.journal.cursor, events=list(lake.journal.events))
+    for _ in range(3):
+        lake.run()
+    for path in (lake.root / "lake").glob("window_id=c-[34]-*"):
+        shutil.rmtree(path)
+    lake.journal = kept
+    text = lake.refused(6)
+    if claims:
+        assert "airflow tubemq offsets rebuild" in text
+        return
+    lake.obey(text, "go on behind the last one")
+    lake.run(6)
+    lake.expect(6, without=(2, 4))
+
+
+@STORES
+def test_windows_that_were_removed_by_age_hold_nothing_up(claims: bool, tmp_path: Path) -> None:
+    lake = Lake("parquet", tmp_path, claims=claims)
+    for number in range(1, 5):
+        lake.run()
+        for path in (lake.root / "lake").glob(f"window_id=c-{number - 1}-*"):
+            shutil.rmtree(path)
+    assert lake.run(4).window_id is None
+    lake.expect(4, without=(0, 3))
+
+
+def test_progress_and_lake_of_one_backup_read_the_rest_again(tmp_path: Path) -> None:
+    lake = Lake("parquet", tmp_path)
+    for _ in range(2):
+        lake.run()
+    kept = MemoryJournal(cursor=lake.journal.cursor, events=list(lake.journal.events))
+    lake.copy("2")
+    for _ in range(3):
+        lake.run()
+    lake.restore("2")
+    lake.journal = kept
+    lake.run(6)
+    lake.expect(6)
+
+
+@STORES
+def test_a_delta_table_that_was_restored_to_an_earlier_version(
+    claims: bool, tmp_path: Path
+) -> None:
+    lake = Lake("delta", tmp_path, claims=claims)
+    for _ in range(3):
+        lake.run()
+    table = DeltaTable(lake.root / "delta")
+    newest = table.version()
+    lake.run()
+    DeltaTable(lake.root / "delta").restore(newest)
+    text = lake.refused(5)
+    assert "its newest window is c-3-" in text
+    DeltaTable(lake.root / "delta").restore(newest + 1)  # taken back
+    lake.run(5)
+    lake.expect(5)
+    DeltaTable(lake.root / "delta").restore(newest)
+    lake.obey(lake.refused(6), "To read again what is lost")
+    lake.run(6)
+    lake.expect(6)
+    assert lake.run(6).window_id is None
+
+
+def test_compaction_of_a_delta_table_holds_nothing_up(tmp_path: Path) -> None:
+    lake = Lake("delta", tmp_path)
+    for _ in range(3):
+        lake.run()
+    table = DeltaTable(lake.root / "delta")
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    lake.run()
+    lake.expect(4)
+
+
+@STORES
+def test_an_iceberg_table_that_was_rolled_back(claims: bool, tmp_path: Path) -> None:
+    lake = Lake("iceberg", tmp_path, claims=claims)
+    lake.run()
+    table = iceberg_catalog(lake.root / "iceberg").load_table("sales.orders")
+    back = table.current_snapshot()
+    assert back is not None
+    lake.run()
+    lake.run()
+    table = iceberg_catalog(lake.root / "iceberg").load_table("sales.orders")
+    with table.manage_snapshots() as change:
+        roll_back(change, back.snapshot_id)
+    text = lake.refused(4)
+    assert "its newest window is c-1-" in text
+    lake.obey(text, "To read again what is lost")
+    lake.run(4)
+    lake.expect(4)
+    lake.run(5)
+    lake.expect(5)
+
+
+def roll_back(change: Any, snapshot_id: int) -> None:
+    name = "rollback_to_snapshot"
+    make: Callable[..., object] | None = getattr(change, name, None)
+    if make is None:
+        make = lambda found: change.set_current_snapshot(snapshot_id=found)  # noqa: E731
+    make(snapshot_id)
+
+
+def test_a_sink_that_appends_has_nothing_to_lose(tmp_path: Path) -> None:
+    journal = MemoryJournal()
+    for number in (1, 2):
+        sink: Sink = AppendSink(str(tmp_path / "lake"), exactly_once=False)
+        shutil.rmtree(tmp_path / "lake", ignore_errors=True)
+        (tmp_path / "lake").mkdir()
+        ends = dict.fromkeys(KEYS, STEP * number)
+        planner = CursorPlanner(
+            WindowScope("c1", TOPIC, "g1", sink.identity),
+            lambda ends=ends: ends_of(ends),  # type: ignore[misc]
+            initial_position="earliest",
+        )
+        store = MemoryOffsetStore(journal, task=str(number))
+        run = window_run(planner, store, sink, InlineEngine(open_fake), attempt="a")
+        assert run.run().total == len(KEYS) * 5
+
+
+class Hours:
+    """A group with windows of time in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root, self.journal = directory / "lake", MemoryJournal()
+
+    def run(self, hour: int, *, later: int = 0, **options: Any) -> WindowResult:
+        sink = parquet(self.root)
+        planner = TimePlanner(
+            WindowScope("c1", TOPIC, "g1", sink.identity),
+            datetime(2026, 1, 1, hour, tzinfo=UTC),
+            datetime(2026, 1, 1, hour + 1, tzinfo=UTC),
+            ByHour(later),
+            lambda: ends_of(dict.fromkeys(KEYS, 28 * 60)),
+            sink.boundaries,
+        )
+        task = options.pop("task", f"{hour}")
+        store = MemoryOffsetStore(self.journal, task=task)
+        engine = InlineEngine(open_fake)
+        return window_run(planner, store, sink, engine, attempt="a", **options).run()
+
+    def lose(self, *names: str) -> None:
+        for name in names:
+            for path in self.root.glob(name):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def test_hours_are_not_written_into_a_lake_that_has_lost_all_of_them(tmp_path: Path) -> None:
+    """A mount point without its mount: the window was green, and hidden once the lake was back."""
+    hours = Hours(tmp_path)
+    hours.run(0)
+    hours.run(1)
+    hours.root.rename(tmp_path / "elsewhere")
+    hours.root.mkdir()
+    with pytest.raises(SinkHistoryLost, match=r"accepted, and .* has neither it nor another"):
+        hours.run(2)
+    with pytest.raises(SinkHistoryLost, match="neither it nor another"):
+        hours.run(1, task="a new run of the same hour")
+    assert not any(hours.root.iterdir())
+    hours.root.rmdir()
+    (tmp_path / "elsewhere").rename(hours.root)
+    assert hours.run(2).total == 20
+
+
+def test_an_emptied_lake_is_filled_by_tasks_that_are_cleared(tmp_path: Path) -> None:
+    hours = Hours(tmp_path)
+    before = [hours.run(number).total for number in (0, 1)]
+    hours.lose("*")
+    assert [hours.run(number, cleared=True).total for number in (0, 1)] == before
+    assert hours.run(2).warnings == ()
+
+
+def test_an_hour_that_the_lake_has_lost_is_told_and_read_again_as_it_was(tmp_path: Path) -> None:
+    hours = Hours(tmp_path)
+    hours.run(0)
+    first = hours.run(1)
+    hours.lose("window_id=t-20260101T01*")
+    third = hours.run(2, later=2)
+    assert any(str(first.window_id) in text for text in third.warnings)
+    again = hours.run(1, later=2, task="a new run of the same hour")
+    assert (again.ranges, again.replayed) == (first.ranges, False)
+    assert not any("was accepted" in text for text in hours.run(2).warnings)
+
+
+def test_an_hour_that_was_accepted_is_never_written_with_other_offsets(tmp_path: Path) -> None:
+    hours = Hours(tmp_path)
+    hours.run(0)
+    first = hours.run(1)
+    hours.lose("window_id=t-20260101T01*", "_boundaries/20260101T02*", "_boundaries/turn-*")
+    with pytest.raises(SinkHistoryLost, match="was accepted with offsets") as caught:
+        hours.run(1, later=2, task="a new run of the same hour")
+    start, end = re.findall(r"(?:starting|ending)_offsets=(\{.*?\}\})", str(caught.value))
+    given = {key: (json.loads(start)[TOPIC][key], json.loads(end)[TOPIC][key]) for key in KEYS}
+    assert given == first.ranges
+    assert not [*hours.root.glob("window_id=t-20260101T01*")]
