@@ -180,8 +180,8 @@ class TimePlanner(_Standalone):
             if self.book is None:
                 return True  # nothing but the plan remembers them
             raise
-        starts = {key: start for key, (start, _) in plan.ranges.items() if key not in plan.joined}
-        return plan.ends == after and starts == before
+        # Windows of time have no resets: their bases are where they start.
+        return plan.ends == after and plan.bases == before
 
     def confirm(self) -> None:
         """Raise `BoundaryConflict` if what the user gives for an instant is not what is fixed."""
