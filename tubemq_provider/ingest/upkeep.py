@@ -30,7 +30,7 @@ from tubemq_provider.windows.plan import (
     time_window_id,
 )
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
-from tubemq_provider.windows.planning.overlaps import interval_of
+from tubemq_provider.windows.planning.published import PublishedWindows
 from tubemq_provider.windows.policies import EARLIEST, LATEST, STABLE, end_word, parse_offsets
 from tubemq_provider.windows.protocols import Document, Sink
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
@@ -98,22 +98,25 @@ def instant_given(text: str, option: str) -> datetime:
 
 def check_untouched(sink: Sink, scope: WindowScope, book: ScopeBook, instant: datetime) -> None:
     """Raise `ConfigError` or `BoundaryConflict` unless the boundary at `instant` is fixed, and no
-    published window begins, ends or lies there. `ScopeBook.take_back` may then forget it."""
+    published window has it: none lies there, and those that begin or end there do so elsewhere (the
+    boundary was lost, and fixed anew). `ScopeBook.take_back` may then forget it."""
     if not book.has(instant):
         known = ", ".join(map(rfc3339, book.instants()[-5:])) or "none"
         raise ConfigError(
             f"no boundary of this group is fixed at {rfc3339(instant)}; the last ones: {known}",
             subject="unfix",
         )
-    intervals = (interval_of(window_id, scope.scope_hash) for window_id in sink.window_ids())
-    touching = [found for found in intervals if found and found[0] <= instant <= found[1]]
-    if touching:
+    published = PublishedWindows(sink, scope)
+    using = [edge.window_id for edge in published.at(instant) if book.agrees(instant, edge)]
+    using += [
+        time_window_id(*interval, scope.scope_hash)
+        for interval in published.intervals
+        if interval[0] < instant < interval[1]
+    ]
+    if using:
         raise BoundaryConflict(
             f"the boundary at {rfc3339(instant)} is in use",
-            [
-                f"{time_window_id(*found, scope.scope_hash)} is published"
-                for found in sorted(touching)
-            ],
+            [f"{window_id} is published" for window_id in sorted(using)],
             ["what is published stays; give later windows offsets that fit"],
         )
 

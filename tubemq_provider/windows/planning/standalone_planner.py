@@ -18,11 +18,12 @@ from tubemq_client.model import Anchor
 from tubemq_provider.windows.anchors import anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import EarlierLife
-from tubemq_provider.windows.errors import WindowNotReady
+from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope, time_window_id
 from tubemq_provider.windows.planning.boundary_book import ANCHORS, BEGIN, ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved, TimeResolver, ask
 from tubemq_provider.windows.planning.lives import LogLife, LogWitness
+from tubemq_provider.windows.planning.published import PublishedWindows, edges_of
 from tubemq_provider.windows.planning.retention import (
     EndsLookup,
     away_of,
@@ -66,6 +67,13 @@ class StandalonePlanner(Protocol):
     def interval(self) -> Interval | None:
         """The instants that the window lies between, if it is one of time."""
 
+    def compare(self, published: PublishedWindows) -> None:
+        """Know the windows that are published by now, which say what their boundaries are."""
+
+    def keep_boundaries(self, plan: WindowPlan) -> None:
+        """Raise `BoundaryConflict` or `StoreConflict` unless `plan`, which is about to be
+        published, still meets what is fixed and published beside it."""
+
     def begin_life(self, earlier: EarlierLife) -> None:
         """The scope is an epoch, and this is what was said of it before it had any position."""
 
@@ -92,6 +100,12 @@ class _Standalone:
     scope: WindowScope
     ends: EndsLookup
     witness: LogWitness | None
+
+    def compare(self, published: PublishedWindows) -> None:
+        """Nothing that is published tells such windows more."""
+
+    def keep_boundaries(self, plan: WindowPlan) -> None:
+        """Such windows have none."""
 
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
         """Raise `LogReplaced` unless the logs are those that the plan was made for; `again` asks
@@ -128,6 +142,7 @@ class TimePlanner(_Standalone):
     witness: LogWitness | None = None
     _ordered: str | Mapping[str, int | str] = field(default=EARLIEST, init=False)
     _begin: Mapping[str, int] = field(default_factory=dict, init=False)
+    _published: PublishedWindows | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if not self.start < self.end:
@@ -151,6 +166,46 @@ class TimePlanner(_Standalone):
         """The instants that the window lies between."""
         return self.start, self.end
 
+    def compare(self, published: PublishedWindows) -> None:
+        """Know the windows that are published by now; what was read of boundaries is read anew."""
+        self._published = published
+        self.__dict__.pop("_opened", None)
+
+    def keep_boundaries(self, plan: WindowPlan) -> None:
+        """Raise `BoundaryConflict` or `StoreConflict` unless `plan`, which is about to be
+        published, begins and ends where its boundaries are fixed, or were before they were lost,
+        and shares no offset with the windows before and after it."""
+        self._refuse_shared(plan)
+        edges = edges_of(plan)
+        for instant, edge in zip((self.start, self.end), edges, strict=True):
+            if self._opened is not None:
+                self._opened.keep(instant, edge)
+
+    def _refuse_shared(self, plan: WindowPlan) -> None:
+        if self._published is None:
+            return
+        starts, ends = plan.bases, plan.ends
+        before, after = self._published.around(self.start, self.end)
+        problems = []
+        if before is not None:
+            problems += [
+                f"partition {key}: it begins at {starts[key]}, {before.window_id} ends at {end}"
+                for key, end in before.offsets.items()
+                if key in starts and starts[key] < end
+            ]
+        if after is not None:
+            problems += [
+                f"partition {key}: it ends at {ends[key]}, {after.window_id} begins at {start}"
+                for key, start in after.offsets.items()
+                if key in ends and start < ends[key]
+            ]
+        if problems:
+            raise BoundaryConflict(
+                f"window {plan.window_id} would store records again that its neighbours have",
+                problems,
+                ["plan it anew: clear the task that has planned it"],
+            )
+
     def begin_life(self, earlier: EarlierLife) -> None:
         """Where the epoch begins, if an operator said so: no window of it reads what lies before,
         unless windows of it began elsewhere already."""
@@ -163,14 +218,17 @@ class TimePlanner(_Standalone):
 
     def has_neighbour(self) -> bool:
         """Whether one of the boundaries is fixed already."""
-        book = self._scope_book()
+        book = self._opened
         return book is not None and (book.has(self.start) or book.has(self.end))
 
     def stands(self, plan: WindowPlan) -> bool:
         """Whether `plan`, stored by an earlier try and never published, lies between the boundaries
         as they are fixed now: they may have been taken back since. One with records of a broker
-        that was retired since, and is away, is made anew without them."""
-        book = self._scope_book()
+        that was retired since, and is away, is made anew without them. The marker of a window that
+        is published says more."""
+        if self._published is not None and self.interval in self._published.intervals:
+            return False
+        book = self._opened
         reads = {range_.partition.key for range_ in plan.reads()}
         if book and any(book.is_retired(key) and key not in self._known for key in reads):
             return False
@@ -185,10 +243,9 @@ class TimePlanner(_Standalone):
 
     def confirm(self) -> None:
         """Raise `BoundaryConflict` if what the user gives for an instant is not what is fixed."""
-        if self.book is not None and self.resolver.exact:
-            book = ScopeBook(self.book, self.scope)
+        if self._opened is not None and self.resolver.exact:
             for at in (self.start, self.end):
-                book.confirm(at, partial(ask, self.resolver, at))
+                self._opened.confirm(at, partial(ask, self.resolver, at))
 
     def plan(self) -> WindowPlan:
         """Fix both boundaries and plan what lies between, even if that is nothing.
@@ -196,7 +253,7 @@ class TimePlanner(_Standalone):
         Raises `WindowNotReady` while a boundary lies beyond what brokers have on disk, and
         `DataLoss` as `gap_policy` says. What a retired broker has taken with it is a gap.
         """
-        book = self._scope_book()
+        book = self._opened
         before, after = self._boundaries(book)
         topic, known = self.scope.topic, self._known
         gone = {key for key in after if key not in known and book and book.is_retired(key)}
@@ -215,6 +272,14 @@ class TimePlanner(_Standalone):
             absent=tuple(key for key in ranges if key not in known),
             before=self._life.taken(here, {}, known),
         )
+
+    @cached_property
+    def _opened(self) -> ScopeBook | None:
+        """The boundaries as this run has read them, beside what is published."""
+        book = self._scope_book()
+        if book is not None and self._published is not None:
+            book.compare(self._published, self.start)
+        return book
 
     def _scope_book(self) -> ScopeBook | None:
         return None if self.book is None else ScopeBook(self.book, self.scope)

@@ -14,6 +14,7 @@ from tubemq_provider.windows.cursor import earlier_life, past_epochs
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan
 from tubemq_provider.windows.planning.overlaps import refuse_overlaps
+from tubemq_provider.windows.planning.published import PublishedWindows
 from tubemq_provider.windows.planning.scopes import refuse_stored, scope_in
 from tubemq_provider.windows.planning.standalone_planner import StandalonePlanner
 from tubemq_provider.windows.policies import OnOtherScope
@@ -36,6 +37,11 @@ class StandaloneRun(WindowRun):
         """Windows that this run has been compared with."""
         return set()
 
+    @cached_property
+    def _published(self) -> PublishedWindows:
+        """The windows that the sink had when this run first asked, or last."""
+        return PublishedWindows(self._sink, self._scope)
+
     def _begun(self) -> bool:
         """Windows of time have boundaries as well."""
         return self._planner.has_neighbour() or super()._begun()
@@ -44,6 +50,7 @@ class StandaloneRun(WindowRun):
 
     def _load(self) -> Iterator[str]:
         """There is no position; but an epoch may have ended, or have been told where to begin."""
+        self._planner.compare(self._published)
         cursor = self._store.load_cursor()
         yield "cursor read"
         life = stored_life(self._store, cursor, chained=False)
@@ -116,7 +123,7 @@ class StandaloneRun(WindowRun):
     def _refuse_overlaps(self) -> Iterator[str]:
         """A time window that reaches into published ones would store their records again."""
         if interval := self._planner.interval:
-            refuse_overlaps(self._sink.window_ids(), interval, self._scope.scope_hash)
+            refuse_overlaps(self._published.ids, interval, self._scope.scope_hash)
             yield "intervals compared"
 
     # -- 3 check marker, 5 publish ------------------------------------------------------------
@@ -131,6 +138,9 @@ class StandaloneRun(WindowRun):
         if self._now.replacing is None:
             yield from self._refuse_other_scopes()
             yield from self._refuse_stored(plan)
+            self._published = self._published.again()
+            self._planner.compare(self._published)
+            self._planner.keep_boundaries(plan)
             yield from self._refuse_overlaps()
 
     # -- 6 advance ----------------------------------------------------------------------------
