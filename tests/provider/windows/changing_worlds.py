@@ -50,6 +50,7 @@ from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.run.steps import StepPoint, WindowRun
 
+REFUSALS = (WindowNotReady, BoundaryConflict, StoreConflict, ConnectError)
 NEW_PARTITIONS = ("1:2", "2:1", "3:0", "1:10000")
 
 

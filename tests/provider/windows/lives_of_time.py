@@ -38,7 +38,7 @@ from tubemq_provider.ingest.upkeep import check_untouched, epoch_document, epoch
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.cursor import epoch_of, past_epochs
-from tubemq_provider.windows.errors import BoundaryConflict, IdentityMismatch
+from tubemq_provider.windows.errors import BoundaryConflict, IdentityMismatch, MarkerConflict
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.overlaps import interval_of
@@ -317,12 +317,21 @@ class LostBoundaries(TimeHistory):
         old, fixed = self.source.choice(self.kept), self.book.fixed
         self.book.fixed = self.source.choice((dict(old), {**fixed, **old}, {**old, **fixed}))
 
+    def _advance(self, steps: Steps) -> bool:
+        try:
+            return super()._advance(steps)
+        except MarkerConflict:  # another run has published the window, with other boundaries
+            self.live = [other for other in self.live if other is not steps]
+            return False
+
     def follow(self, error: Exception) -> bool:
         found = re.search(r"offsets unfix .* --instant ([^' ]+)'", str(error))
         if found is None or self.nested:
             return False
         self.live.clear()  # no task may run
         instant, book = parse_instant(found[1]), ScopeBook(self.book, self.world.scope)
+        if not book.has(instant):
+            return True  # lost meanwhile: the command says so, and another try goes on
         try:
             check_untouched(self.sink, self.world.scope, book, instant)
         except (ConfigError, BoundaryConflict) as exc:
@@ -352,6 +361,11 @@ class LostBoundaries(TimeHistory):
 
 class LostInAnyLife(LostBoundaries, TimeLives):
     """The same while the topic is made anew."""
+
+    def _begin_epoch(self) -> None:
+        """Only once no task runs: one that has lost what it knew of the life before would go on."""
+        if not self.nested:
+            super()._begin_epoch()
 
 
 def _store(key: str) -> tuple[int, int]:

@@ -222,6 +222,26 @@ class ScopeBook:
                 return self._effective(instant)
         raise WindowNotReady(f"others fix boundaries of group {self._scope.group!r} all the time")
 
+    def refuse_disorder(self, start: datetime, end: datetime) -> None:
+        """Raise `BoundaryConflict` if what is fixed at `end` lies before what is fixed at `start`,
+        or leaves a partition of it out: some were lost, and others came back."""
+        before, after = self._effective(start), self._effective(end)
+        wrong = {key: at for key, at in before.items() if key not in after or after[key] < at}
+        if not wrong:
+            return
+        used = self._published is not None and bool(self._published.at(end))
+        text = rfc3339(start if used else end)
+        problems = [
+            f"partition {key}: {at} at {rfc3339(start)}, {after.get(key, 'nothing')} at "
+            f"{rfc3339(end)}"
+            for key, at in wrong.items()
+        ]
+        hint = (
+            f"forget the one that no published window has, and the next window asks for it anew: "
+            f"{boundary_command('unfix', self._scope, '--instant ' + text)}"
+        )
+        raise BoundaryConflict("boundaries that are fixed contradict each other", problems, [hint])
+
     def keep(self, instant: datetime, edge: Edge) -> None:
         """See that the boundary at `instant` is what a window that is about to be published was
         planned with, `edge`. One that was lost since is fixed again as the window has it. Raises

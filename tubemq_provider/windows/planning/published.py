@@ -82,6 +82,11 @@ class PublishedWindows:
         """The instants at which a window begins or ends, in order."""
         return sorted({instant for interval in self.intervals for instant in interval})
 
+    def overlaps(self, start: datetime, end: datetime) -> bool:
+        """Whether a window has any of the time from `start` to `end`."""
+        place = bisect_right(self.intervals, start, key=lambda interval: interval[1])
+        return place < len(self.intervals) and self.intervals[place][0] < end
+
     def again(self) -> PublishedWindows:
         """The same with a new listing. Plans that were read stay: a window keeps its offsets."""
         found = PublishedWindows(self._windows, self._scope)

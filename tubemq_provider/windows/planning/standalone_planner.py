@@ -174,7 +174,10 @@ class TimePlanner(_Standalone):
     def keep_boundaries(self, plan: WindowPlan) -> None:
         """Raise `BoundaryConflict` or `StoreConflict` unless `plan`, which is about to be
         published, begins and ends where its boundaries are fixed, or were before they were lost,
-        and shares no offset with the windows before and after it."""
+        and shares no offset with the windows before and after it. One that is published by now is
+        for its marker to tell."""
+        if self._published is not None and self._published.overlaps(self.start, self.end):
+            return
         self._refuse_shared(plan)
         edges = edges_of(plan)
         for instant, edge in zip((self.start, self.end), edges, strict=True):
@@ -226,7 +229,7 @@ class TimePlanner(_Standalone):
         as they are fixed now: they may have been taken back since. One with records of a broker
         that was retired since, and is away, is made anew without them. The marker of a window that
         is published says more."""
-        if self._published is not None and self.interval in self._published.intervals:
+        if self._published is not None and self._published.overlaps(self.start, self.end):
             return False
         book = self._opened
         reads = {range_.partition.key for range_ in plan.reads()}
@@ -313,6 +316,7 @@ class TimePlanner(_Standalone):
                 )
                 for at, answer in zip(instants, answers, strict=True)
             )
+            book.refuse_disorder(self.start, self.end)
         return before, after
 
     def _begins_epoch(self, book: ScopeBook) -> bool:

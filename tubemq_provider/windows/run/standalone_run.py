@@ -140,8 +140,8 @@ class StandaloneRun(WindowRun):
             yield from self._refuse_stored(plan)
             self._published = self._published.again()
             self._planner.compare(self._published)
-            self._planner.keep_boundaries(plan)
             yield from self._refuse_overlaps()
+            self._planner.keep_boundaries(plan)
 
     # -- 6 advance ----------------------------------------------------------------------------
 
