@@ -154,6 +154,12 @@ class ScopeBook:
         self._look()
         return self._effective(instant)
 
+    def agreed(self, instant: datetime) -> dict[str, int]:
+        """What `at` gives. Raises `BoundaryConflict` if published windows say otherwise."""
+        self._look()
+        self._refuse_other_offsets(instant)
+        return self._effective(instant)
+
     def agrees(self, instant: datetime, edge: Edge) -> bool:
         """Whether a window may begin or end where the boundary at `instant` is fixed. What a
         release fixed that looked at two others only is not compared: those before complete it."""
@@ -512,10 +518,10 @@ class ScopeBook:
 
     def _sides(self, instant: datetime) -> _Sides:
         before, after = self._neighbours(instant)
-        below = None if before is None else self._agreed(before)
+        below = None if before is None else self.agreed(before)
         if after is None:
             return _Sides(below, None)
-        return _Sides(below, self._agreed(after), self.evidence(after).get(_ERODED, {}))
+        return _Sides(below, self.agreed(after), self.evidence(after).get(_ERODED, {}))
 
     def _neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
         """The instants before and after that have a boundary."""
@@ -524,11 +530,6 @@ class ScopeBook:
             self._instants[low - 1] if low else None,
             self._instants[high] if high < len(self._instants) else None,
         )
-
-    def _agreed(self, instant: datetime) -> dict[str, int]:
-        """The boundary at an instant, which no published window contradicts."""
-        self._refuse_other_offsets(instant)
-        return self._effective(instant)
 
     # -- fitting ------------------------------------------------------------------------------
 

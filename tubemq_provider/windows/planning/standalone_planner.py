@@ -406,11 +406,12 @@ class TimePlanner(_Standalone):
         instants = book.instants()
         if self.witness is None or not instants:
             return
+        # One that contradicts what is published may be of another life itself.
+        offsets = book.agreed(instants[-1])
         anchors = self._latest_anchors(book)
         if anchors:
             known = by_key(self.scope.topic, self.scope.space, self.ends())
             upto = {key: anchor.offset + self.scope.space.step for key, anchor in anchors.items()}
-            offsets = book.at(instants[-1])
             wide = {key: max(end, offsets.get(key, 0)) for key, end in upto.items()}
             self._life.refuse(self._life.replaced(wide, anchors, known, shorter=True), anchors)
 
