@@ -360,7 +360,13 @@ class LostBoundaries(TimeHistory):
 
 
 class LostInAnyLife(LostBoundaries, TimeLives):
-    """The same while the topic is made anew."""
+    """The same while the topic is made anew, once a window is published that knows its logs: what
+    was planned before, and never published, knows of no other life."""
+
+    def lose_boundaries(self) -> None:
+        own = self.world.scope.scope_hash
+        if any(plan.scope_hash == own for plan in self.sink.plans()):
+            super().lose_boundaries()
 
     def _begin_epoch(self) -> None:
         """Only once no task runs: one that has lost what it knew of the life before would go on."""

@@ -232,7 +232,7 @@ class ScopeBook:
         """Raise `BoundaryConflict` if what is fixed at `end` lies before what is fixed at `start`,
         or leaves a partition of it out: some were lost, and others came back."""
         before, after = self._effective(start), self._effective(end)
-        wrong = {key: at for key, at in before.items() if key not in after or after[key] < at}
+        wrong = {key: at for key, at in before.items() if after.get(key, 0) < at}
         if not wrong:
             return
         used = self._published is not None and bool(self._published.at(end))

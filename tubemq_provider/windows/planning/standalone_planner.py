@@ -317,6 +317,8 @@ class TimePlanner(_Standalone):
                 for at, answer in zip(instants, answers, strict=True)
             )
             book.refuse_disorder(self.start, self.end)
+            # What a window without records had at 0 may join only later.
+            before = {key: at for key, at in before.items() if at or key in after}
         return before, after
 
     def _begins_epoch(self, book: ScopeBook) -> bool:
