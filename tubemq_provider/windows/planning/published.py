@@ -28,6 +28,10 @@ Interval = tuple[datetime, datetime]
 class MarkedWindows(Protocol):
     """Windows by id, as a `Sink` has them."""
 
+    @property
+    def identity(self) -> str:
+        """What makes the sink this sink."""
+
     def marker(self, window_id: str) -> Marker | None:
         """The marker published under this id, or None."""
 
@@ -64,6 +68,19 @@ class PublishedWindows:
         self._windows = windows
         self._scope = scope
         self._plans: dict[Interval, WindowPlan] = {}
+
+    @property
+    def identity(self) -> str:
+        """The sink's."""
+        return self._windows.identity
+
+    def window_ids(self) -> list[str]:
+        """The ids of one listing, whoever asks."""
+        return self.ids
+
+    def marker(self, window_id: str) -> Marker | None:
+        """The marker as it is now."""
+        return self._windows.marker(window_id)
 
     @cached_property
     def ids(self) -> list[str]:

@@ -15,7 +15,7 @@ from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowKind, WindowPlan
 from tubemq_provider.windows.planning.overlaps import refuse_overlaps
 from tubemq_provider.windows.planning.published import PublishedWindows
-from tubemq_provider.windows.planning.scopes import refuse_stored, scope_in
+from tubemq_provider.windows.planning.scopes import refuse_other_scopes, refuse_stored, scope_in
 from tubemq_provider.windows.planning.standalone_planner import StandalonePlanner
 from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.protocols import PlacedSink
@@ -115,10 +115,15 @@ class StandaloneRun(WindowRun):
         yield "plan created"
         return created
 
+    def _refuse_other_scopes(self) -> Iterator[str]:
+        """As ever, by the listing that this run has."""
+        if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
+            yield from refuse_other_scopes(self._published, self._scope, cursor=False)
+
     def _refuse_stored(self, plan: WindowPlan) -> Iterator[str]:
         """What other windows of the group have stored is not stored again."""
         if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
-            yield from refuse_stored(self._sink, self._scope, plan, self._compared)
+            yield from refuse_stored(self._published, self._scope, plan, self._compared)
 
     def _refuse_overlaps(self) -> Iterator[str]:
         """A time window that reaches into published ones would store their records again."""
@@ -136,10 +141,12 @@ class StandaloneRun(WindowRun):
         """A try that slept for long, or goes on with a plan that was stored, may find that others
         have published over it: another interval, a cursor, another group."""
         if self._now.replacing is None:
-            yield from self._refuse_other_scopes()
-            yield from self._refuse_stored(plan)
             self._published = self._published.again()
             self._planner.compare(self._published)
+            # In one step, as they share a listing: what comes after it is not seen.
+            for check in (self._refuse_other_scopes(), self._refuse_stored(plan)):
+                for _ in check:
+                    pass
             yield from self._refuse_overlaps()
             self._planner.keep_boundaries(plan)
 
