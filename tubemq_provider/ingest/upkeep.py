@@ -27,7 +27,6 @@ from tubemq_provider.windows.plan import (
     WindowScope,
     cursor_window_id,
     cursor_window_of,
-    time_window_id,
 )
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.published import PublishedWindows
@@ -108,11 +107,8 @@ def check_untouched(sink: Sink, scope: WindowScope, book: ScopeBook, instant: da
         )
     published = PublishedWindows(sink, scope)
     using = [edge.window_id for edge in published.at(instant) if book.agrees(instant, edge)]
-    using += [
-        time_window_id(*interval, scope.scope_hash)
-        for interval in published.intervals
-        if interval[0] < instant < interval[1]
-    ]
+    if (across := published.across(instant)) is not None:
+        using.append(across)
     if using:
         raise BoundaryConflict(
             f"the boundary at {rfc3339(instant)} is in use",

@@ -166,9 +166,9 @@ class LocalStorage:
     def names(self, prefix: str, *, at_work: bool = False, low: str = "") -> Iterable[str]:
         """See `Storage.names`; files at work have a dot in front. A directory that goes away
         meanwhile has none; one that this user may not read raises `OSError`."""
-        yield from sorted(name for name in self._below(prefix, at_work=at_work) if name >= low)
+        yield from sorted(self._below(prefix, low, at_work=at_work))
 
-    def _below(self, directory: str, *, at_work: bool) -> Iterator[str]:
+    def _below(self, directory: str, low: str, *, at_work: bool) -> Iterator[str]:
         """Files as the directories tell them: none is asked what it is, unless it is a link."""
         try:
             with os.scandir(self.root / directory) as entries:
@@ -176,11 +176,12 @@ class LocalStorage:
         except OSError as exc:
             _raise_unless_gone(exc)
             return
+        prefix = f"{directory}/" if directory else ""
         for entry in found:
-            name = f"{directory}/{entry.name}" if directory else entry.name
+            name = f"{prefix}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
-                yield from self._below(name, at_work=at_work)
-            elif (at_work or not entry.name.startswith(".")) and entry.is_file():
+                yield from self._below(name, low, at_work=at_work)
+            elif name >= low and (at_work or not entry.name.startswith(".")) and entry.is_file():
                 yield name
 
     def remove(self, names: Iterable[str]) -> None:

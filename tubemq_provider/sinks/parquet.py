@@ -154,10 +154,13 @@ class ParquetSink:
 
     def window_ids(self) -> Iterable[str]:
         """Ids of the windows under the root."""
-        with suppress(FileNotFoundError):
-            for entry in os.scandir(self.root):
-                if entry.name.startswith(_PREFIX) and entry.is_dir():
-                    yield entry.name.removeprefix(_PREFIX)
+        with suppress(FileNotFoundError), os.scandir(self.root) as entries:
+            return [
+                entry.name.removeprefix(_PREFIX)
+                for entry in entries
+                if entry.name.startswith(_PREFIX) and entry.is_dir()
+            ]
+        return []
 
     def missing(self) -> str | None:
         """See `PlacedSink`."""

@@ -56,6 +56,7 @@ __all__ = [
     "ANCHORS",
     "BEGIN",
     "RESTORED",
+    "RESTORED_FROM",
     "ScopeBook",
     "boundary_command",
     "brokers_of",
@@ -82,6 +83,9 @@ the least and the highest offset that it could be."""
 
 RESTORED: Final = "published windows"
 """The resolver of a boundary that was lost, and that windows have told again."""
+
+RESTORED_FROM: Final = "windows"
+"""Where the evidence of such a boundary names these windows."""
 
 _TURNS_KEPT: Final = 100
 """Turns behind the last one that stay, for a look at what happened."""
@@ -144,9 +148,21 @@ class ScopeBook:
         return self._document(instant) is not None
 
     def instants(self) -> list[datetime]:
-        """All instants that are fixed, or that a published window knows, the earliest first."""
+        """All instants that are fixed, the earliest first."""
         self._look()
         return list(self._instants)
+
+    def first(self) -> datetime | None:
+        """The earliest instant that matters and is fixed, or that a published window knows."""
+        self._look()
+        known = None if self._published is None else self._published.first()
+        return min([*self._instants[:1], *([known] if known else [])], default=None)
+
+    def last(self) -> datetime | None:
+        """The latest instant that is fixed, or that a published window knows."""
+        self._look()
+        known = None if self._published is None else self._published.last()
+        return max([*self._instants[-1:], *([known] if known else [])], default=None)
 
     def at(self, instant: datetime) -> dict[str, int]:
         """The boundary fixed at `instant`, with what earlier ones say of partitions that it does
@@ -347,8 +363,7 @@ class ScopeBook:
             if key.endswith(own) and self._parsed(key) is None
         }
         self._turn = max(self._turn_numbers(self._listing()), default=0)
-        known = [] if self._published is None else self._published.instants
-        self._instants = sorted({*instants, *known})
+        self._instants = sorted(instants)
         self._last = self._book.read(self._turn_key(self._turn)) if self._turn else None
         if self._last is not None and "boundary" in self._last:
             document, where = self._last["boundary"], self._turn_key(self._turn)
@@ -428,7 +443,7 @@ class ScopeBook:
         partitions it had: a window of a topic without records names them all."""
         edge = edges[-1]
         anchors = {**edges[0].anchors, **edge.anchors}
-        notes: Document = {"windows": [found.window_id for found in edges]}
+        notes: Document = {RESTORED_FROM: [found.window_id for found in edges]}
         if anchors:
             notes[ANCHORS] = anchors_document(anchors)
         if edge.open:
@@ -465,7 +480,7 @@ class ScopeBook:
                 wrong.setdefault(after, {})[key] = offset
         for neighbour, given in wrong.items():
             fixed = self._effective(neighbour)
-            windows = " and ".join(document["evidence"]["windows"])
+            windows = " and ".join(document["evidence"][RESTORED_FROM])
             raise _contradicted(self._scope, neighbour, fixed, windows, given)
         return document | {"offsets": kept}
 
@@ -524,12 +539,14 @@ class ScopeBook:
         return _Sides(below, self.agreed(after), self.evidence(after).get(_ERODED, {}))
 
     def _neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
-        """The instants before and after that have a boundary."""
+        """The instants before and after that have a boundary, fixed or known to a window."""
         low, high = bisect_left(self._instants, instant), bisect_right(self._instants, instant)
-        return (
-            self._instants[low - 1] if low else None,
-            self._instants[high] if high < len(self._instants) else None,
-        )
+        before, after = self._instants[max(0, low - 1) : low], self._instants[high : high + 1]
+        if self._published is not None:
+            earlier, later = self._published.neighbours(instant)
+            before += [earlier] if earlier else []
+            after += [later] if later else []
+        return max(before, default=None), min(after, default=None)
 
     # -- fitting ------------------------------------------------------------------------------
 

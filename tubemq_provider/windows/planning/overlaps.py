@@ -7,10 +7,11 @@ reach into others: they would store those records again, and are refused. Pure f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from tubemq_provider.windows.canonical import parse_basic_instant, rfc3339
+from tubemq_provider.windows.canonical import basic_instant, parse_basic_instant, rfc3339
 from tubemq_provider.windows.errors import BoundaryConflict
 from tubemq_provider.windows.plan import time_window_id
 
@@ -35,9 +36,17 @@ def refuse_overlaps(window_ids: Iterable[str], interval: Interval, scope_hash: s
     """Raise `BoundaryConflict` if a published window of scope `h` lies partly or wholly in
     `interval`, or around it. The very window of `interval` is no trouble."""
     start, end = interval
+    # Texts of instants sort like the instants, but for their last letter.
+    low, high = (basic_instant(instant).removesuffix("Z") for instant in interval)
+    id_ = re.compile(f"t-([0-9T.]+)Z-([0-9T.]+)Z-{scope_hash}")
+    ids = (
+        found[0]
+        for found in map(id_.fullmatch, window_ids)
+        if found and found[1] < high and low < found[2]
+    )
     found = sorted(
         known
-        for known in (interval_of(window_id, scope_hash) for window_id in window_ids)
+        for known in (interval_of(window_id, scope_hash) for window_id in ids)
         if known is not None and known != interval and known[0] < end and start < known[1]
     )
     if not found:

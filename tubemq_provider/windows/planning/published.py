@@ -8,16 +8,18 @@ found. Takes one listing of the sink, and the markers of the windows next to an 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from tubemq_provider.windows.anchors import Anchors
+from tubemq_provider.windows.canonical import basic_instant, parse_basic_instant
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, time_window_id
-from tubemq_provider.windows.planning.overlaps import interval_of
 from tubemq_provider.windows.protocols import Marker
 
 __all__ = ["Edge", "MarkedWindows", "PublishedWindows", "edges_of"]
@@ -88,27 +90,48 @@ class PublishedWindows:
         return list(self._windows.window_ids())
 
     @cached_property
-    def intervals(self) -> list[Interval]:
-        """The intervals of the scope's windows, in order."""
-        own = self._scope.scope_hash
-        ids = (window_id for window_id in self.ids if window_id.endswith(own))
-        return sorted(filter(None, (interval_of(window_id, own) for window_id in ids)))
+    def _texts(self) -> list[tuple[str, str]]:
+        """The intervals of the scope's windows, in order, as their ids spell them, but for the
+        ``Z``: such texts sort like the instants, and most are never needed as those."""
+        id_ = re.compile(f"t-([0-9T.]+)Z-([0-9T.]+)Z-{self._scope.scope_hash}")
+        return sorted([(found[1], found[2]) for found in map(id_.fullmatch, self.ids) if found])
 
-    @cached_property
-    def instants(self) -> list[datetime]:
-        """The instants at which a window begins or ends, in order."""
-        return sorted({instant for interval in self.intervals for instant in interval})
+    def first(self) -> datetime | None:
+        """The earliest instant at which a window begins."""
+        return _instant(self._texts[0][0]) if self._texts else None
+
+    def last(self) -> datetime | None:
+        """The latest instant at which a window ends."""
+        return _instant(self._texts[-1][1]) if self._texts else None
+
+    def neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
+        """The last instant before this one and the first after it at which a window begins or
+        ends."""
+        text, known = _text(instant), self._texts
+        low = bisect_left(known, (text, "")) - 1  # begins before
+        high = bisect_right(known, text, key=itemgetter(0))  # begins after
+        before = _instant(known[low][1 if known[low][1] < text else 0]) if low >= 0 else None
+        after = [_instant(known[high][0])] if high < len(known) else []
+        after += [_instant(end) for _, end in known[max(0, high - 1) : high] if end > text]
+        return before, min(after, default=None)
 
     def overlaps(self, start: datetime, end: datetime) -> bool:
         """Whether a window has any of the time from `start` to `end`."""
-        place = bisect_right(self.intervals, start, key=lambda interval: interval[1])
-        return place < len(self.intervals) and self.intervals[place][0] < end
+        place = bisect_right(self._texts, _text(start), key=itemgetter(1))
+        return place < len(self._texts) and self._texts[place][0] < _text(end)
 
     def again(self) -> PublishedWindows:
         """The same with a new listing. Plans that were read stay: a window keeps its offsets."""
         found = PublishedWindows(self._windows, self._scope)
         found._plans.update(self._plans)
         return found
+
+    def across(self, instant: datetime) -> str | None:
+        """The id of the window that has `instant` between its ends, if there is one."""
+        place = bisect_right(self._texts, _text(instant), key=itemgetter(1))
+        if place < len(self._texts) and self._texts[place][0] < _text(instant):
+            return time_window_id(*_interval(self._texts[place]), self._scope.scope_hash)
+        return None
 
     def at(self, instant: datetime) -> list[Edge]:
         """What the windows say that begin or end at `instant`."""
@@ -131,12 +154,12 @@ class PublishedWindows:
 
     def _beside(self, instant: datetime) -> tuple[Interval | None, Interval | None]:
         """The last window that ends at or before `instant`, the first that begins at or after."""
-        known = self.intervals
-        low = bisect_right(known, instant, key=lambda interval: interval[1])
-        high = bisect_left(known, instant, key=lambda interval: interval[0])
+        known, text = self._texts, _text(instant)
+        low = bisect_right(known, text, key=itemgetter(1))
+        high = bisect_left(known, text, key=itemgetter(0))
         return (
-            known[low - 1] if low else None,
-            known[high] if high < len(known) else None,
+            _interval(known[low - 1]) if low else None,
+            _interval(known[high]) if high < len(known) else None,
         )
 
     def _end(self, interval: Interval) -> Edge:
@@ -171,3 +194,15 @@ def edges_of(plan: WindowPlan) -> tuple[Edge, Edge]:
         Edge(plan.window_id, starts, joined, plan.anchors_at_start, gone),
         Edge(plan.window_id, plan.ends, {}, plan.anchors, {}),
     )
+
+
+def _text(instant: datetime) -> str:
+    return basic_instant(instant).removesuffix("Z")
+
+
+def _instant(text: str) -> datetime:
+    return parse_basic_instant(f"{text}Z")
+
+
+def _interval(texts: tuple[str, str]) -> Interval:
+    return _instant(texts[0]), _instant(texts[1])

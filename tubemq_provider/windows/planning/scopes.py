@@ -40,7 +40,7 @@ def refuse_other_scopes(sink: MarkedWindows, scope: WindowScope, *, cursor: bool
     own = (
         _cursor_windows(ids, scope.scope_hash)
         if cursor
-        else {id_ for id_ in ids if _of(id_, scope)}
+        else any(id_.endswith(scope.scope_hash) and _of(id_, scope) for id_ in ids)
     )
     if own:
         return

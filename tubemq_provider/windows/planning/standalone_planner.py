@@ -20,7 +20,7 @@ from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import EarlierLife
 from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope, time_window_id
-from tubemq_provider.windows.planning.boundary_book import ANCHORS, BEGIN, ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ANCHORS, BEGIN, RESTORED_FROM, ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved, TimeResolver, ask
 from tubemq_provider.windows.planning.lives import LogLife, LogWitness
 from tubemq_provider.windows.planning.published import PublishedWindows, edges_of
@@ -324,7 +324,7 @@ class TimePlanner(_Standalone):
     def _begins_epoch(self, book: ScopeBook) -> bool:
         """Whether this is the first window of an epoch, which begins where its logs do: what tells
         of time remembers the topic's earlier lives, too, whose offsets mean nothing here."""
-        return bool(self.scope.epoch) and not self.resolver.exact and not book.instants()
+        return bool(self.scope.epoch) and not self.resolver.exact and book.last() is None
 
     def _nothing(self) -> Resolved:
         """Before a life began: all partitions join with the first window, from their beginning."""
@@ -335,9 +335,12 @@ class TimePlanner(_Standalone):
         counts: the order may be lost by now, and its words mean other offsets than they did."""
         if not self.scope.epoch:
             return {}
-        instants = [] if book is None else book.instants()
-        if book is not None and instants and not self.resolver.exact:
-            return dict(book.evidence(instants[0]).get(BEGIN, {}))
+        first = None if book is None else book.first()
+        if book is not None and first and not self.resolver.exact:
+            evidence, ordered = book.evidence(first), self._ordered
+            if BEGIN not in evidence and RESTORED_FROM in evidence and isinstance(ordered, Mapping):
+                return {key: value for key, value in ordered.items() if isinstance(value, int)}
+            return dict(evidence.get(BEGIN, {}))
         ordered = self._ordered
         if self.resolver.exact:  # which says where windows begin, and words would say it again
             ordered = {} if isinstance(ordered, str) else ordered
@@ -405,11 +408,11 @@ class TimePlanner(_Standalone):
     def _refuse_other_logs(self, book: ScopeBook) -> None:
         """Raise `LogReplaced` if the logs are not those of the latest boundary: offsets of another
         life would be fitted behind it, and what lies between passed for empty."""
-        instants = book.instants()
-        if self.witness is None or not instants:
+        last = book.last()
+        if self.witness is None or last is None:
             return
         # One that contradicts what is published may be of another life itself.
-        offsets = book.agreed(instants[-1])
+        offsets = book.agreed(last)
         anchors = self._latest_anchors(book)
         if anchors:
             known = by_key(self.scope.topic, self.scope.space, self.ends())
@@ -419,8 +422,8 @@ class TimePlanner(_Standalone):
 
     def _latest_anchors(self, book: ScopeBook) -> dict[str, Anchor]:
         """By which records the logs were known when the latest boundary was fixed."""
-        instants = book.instants()
-        found = book.evidence(instants[-1]).get(ANCHORS, {}) if instants else {}
+        last = book.last()
+        found = book.evidence(last).get(ANCHORS, {}) if last else {}
         return read_anchors(found, self.scope.space)
 
     def _ranges(
