@@ -16,7 +16,7 @@ from tests.provider.windows.fake_reader import FakeReader
 from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.embedded.broker_rpc import BrokerRpc
-from tubemq_client.model import Partition, PartitionEnds
+from tubemq_client.model import Anchor, Partition, PartitionEnds
 from tubemq_client.sync import Metadata
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
@@ -194,3 +194,37 @@ def test_old_turns_are_removed(tmp_path: Path) -> None:
     names = [path.name for path in (tmp_path / "lake" / "_boundaries").iterdir()]
     assert len([name for name in names if name.startswith("turn")]) <= 101
     assert len([name for name in names if name.startswith("2")]) == 131
+
+
+class Witnessed:
+    """A log in which every record is where it was."""
+
+    def first_record(self, range_: Any) -> Anchor:
+        return Anchor(range_.start, 1, 1)
+
+    def holds(self, partition: Any, anchor: Anchor, upto: int) -> bool:
+        return True
+
+
+def calls_of_a_window(root: Path, per_broker: int) -> int:
+    """Calls of the second window of ten brokers, a record in each partition."""
+    sink, journal = ParquetSink(root), MemoryJournal()
+    scope = WindowScope("c1", "orders", "g1", sink.identity)
+    for number in (1, 2):
+        places = [Partition(broker, "orders", n) for broker in range(10) for n in range(per_broker)]
+        ends = {place: PartitionEnds(place, 0, 28 * number, stable=True) for place in places}
+        run = CursorRun(
+            CursorPlanner(scope, lambda: ends, initial_position="earliest", witness=Witnessed()),  # noqa: B023
+            MemoryOffsetStore(journal, task=str(number)),
+            sink,
+            InlineEngine(open_fake, columns=["partition", "value"], target_file_bytes=1 << 20),
+            attempt=str(number),
+        )
+        with Spent() as spent:
+            run.run()
+    return spent.calls
+
+
+def test_a_window_of_many_partitions_costs_each_of_them_the_same(tmp_path: Path) -> None:
+    few, many = (calls_of_a_window(tmp_path / str(n), n) for n in (10, 100))
+    assert many <= 1.2 * 10 * few
