@@ -215,16 +215,16 @@ class StorageBook:
         self._directory = directory
 
     def listing(self) -> Iterable[str]:
-        """One listing of the directory."""
-        prefix = f"{self._directory}/"
-        for name in self._storage.names(self._directory):
-            yield name.removeprefix(prefix).removesuffix(".json")
+        """One listing of the directory. Files of others among the documents are passed over."""
+        return self.listing_from("")
 
     def listing_from(self, key: str) -> Iterable[str]:
         """One listing of what sorts at or after `key`."""
         prefix = f"{self._directory}/"
-        for name in self._storage.names(self._directory, low=f"{prefix}{key}"):
-            yield name.removeprefix(prefix).removesuffix(".json")
+        for name in self._storage.names(self._directory, low=f"{prefix}{key}" if key else ""):
+            found = name.removeprefix(prefix)
+            if found.endswith(".json") and "/" not in found:
+                yield found.removesuffix(".json")
 
     def read(self, key: str) -> Document | None:
         """The document fixed under `key`, or None."""
