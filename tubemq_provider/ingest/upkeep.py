@@ -31,6 +31,7 @@ from tubemq_provider.windows.plan import (
 )
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.overlaps import interval_of
+from tubemq_provider.windows.planning.published import PublishedWindows
 from tubemq_provider.windows.policies import EARLIEST, LATEST, STABLE, end_word, parse_offsets
 from tubemq_provider.windows.protocols import Document, Sink
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
@@ -106,9 +107,10 @@ def check_untouched(
     option: str,
 ) -> None:
     """Raise `ConfigError` or `BoundaryConflict` unless the boundary at `instant` is fixed, and no
-    published window and none of the `planned` ones begins, ends or lies there, so that
-    `ScopeBook.take_back` may forget it. `option` tells that the runs which planned these windows
-    have ended."""
+    published window has it: none lies there, and those that begin or end there do so elsewhere (the
+    boundary was lost, and fixed again). None of the `planned` windows may touch the instant either.
+    `ScopeBook.take_back` may then forget it. `option` tells that the runs which planned these
+    windows have ended."""
     if not book.has(instant):
         known = ", ".join(map(rfc3339, book.instants()[-5:])) or "none"
         raise ConfigError(
@@ -121,10 +123,14 @@ def check_untouched(
         found = sorted(each for each in intervals if each and each[0] <= instant <= each[1])
         return [time_window_id(*each, scope.scope_hash) for each in found]
 
-    if published := touching(sink.window_ids()):
+    published = PublishedWindows(sink, scope)
+    using = [edge.window_id for edge in published.at(instant) if book.agrees(instant, edge)]
+    if (across := published.across(instant)) is not None:
+        using.append(across)
+    if using:
         raise BoundaryConflict(
             f"the boundary at {rfc3339(instant)} is in use",
-            [f"{window_id} is published" for window_id in published],
+            [f"{window_id} is published" for window_id in sorted(using)],
             ["what is published stays; give later windows offsets that fit"],
         )
     if waiting := touching(planned):

@@ -134,13 +134,19 @@ class ObjectStorage:
         with refusals_told(self._url):
             obstore.rename(store, source, name)
 
-    def names(self, prefix: str, *, at_work: bool = False) -> Iterable[str]:  # noqa: ARG002
+    def names(
+        self,
+        prefix: str,
+        *,
+        at_work: bool = False,  # noqa: ARG002
+        low: str = "",
+    ) -> Iterable[str]:
         """See `Storage.names`. A store shows no object that is not whole."""
         import obstore
 
         store = self._store
         with refusals_told(self._url):
-            for page in obstore.list(store, prefix=prefix):
+            for page in obstore.list(store, prefix=prefix, offset=low or None):
                 for found in page:
                     yield found["path"]
 

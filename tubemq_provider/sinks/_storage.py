@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -67,9 +67,10 @@ class Storage(Protocol):
     def rename(self, source: str, name: str) -> None:
         """Give a file another name that nobody else uses; not atomic everywhere."""
 
-    def names(self, prefix: str, *, at_work: bool = False) -> Iterable[str]:
+    def names(self, prefix: str, *, at_work: bool = False, low: str = "") -> Iterable[str]:
         """Names of all files in the directory `prefix` and below; `at_work`: of those too that
-        somebody has begun and not finished, if the storage shows such."""
+        somebody has begun and not finished, if the storage shows such. Names that sort before
+        `low` may be left out."""
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files; missing ones are passed over."""
@@ -171,19 +172,28 @@ class LocalStorage:
             fsync_path(target)
             fsync_path(target.parent)
 
-    def names(self, prefix: str, *, at_work: bool = False) -> Iterable[str]:
+    def names(self, prefix: str, *, at_work: bool = False, low: str = "") -> Iterable[str]:
         """See `Storage.names`; files at work have a dot in front. A directory that goes away
         meanwhile has none; one that this user may not read raises `StoreFailed`."""
         with failures_told(self.root / prefix):
-            found = [
-                Path(directory, name)
-                for directory, _, names in os.walk(self.root / prefix, onerror=_raise_unless_gone)
-                for name in names
-                if at_work or not name.startswith(".")
-            ]
-        for path in sorted(found):
-            if path.is_file():
-                yield path.relative_to(self.root).as_posix()
+            found = sorted(self._below(prefix, low, at_work=at_work))
+        yield from found
+
+    def _below(self, directory: str, low: str, *, at_work: bool) -> Iterator[str]:
+        """Files as the directories tell them: none is asked what it is, unless it is a link."""
+        try:
+            with os.scandir(self.root / directory) as entries:
+                found = list(entries)
+        except OSError as exc:
+            _raise_unless_gone(exc)
+            return
+        prefix = f"{directory}/" if directory else ""
+        for entry in found:
+            name = f"{prefix}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._below(name, low, at_work=at_work)
+            elif name >= low and (at_work or not entry.name.startswith(".")) and entry.is_file():
+                yield name
 
     def remove(self, names: Iterable[str]) -> None:
         """Also removes directories that are empty afterwards."""
@@ -218,11 +228,15 @@ class StorageBook:
 
     def listing(self) -> Iterable[str]:
         """One listing of the directory. Files of others among the documents are passed over."""
+        return self.listing_from("")
+
+    def listing_from(self, key: str) -> Iterable[str]:
+        """One listing of what sorts at or after `key`."""
         prefix = f"{self._directory}/"
-        for name in self._storage.names(self._directory):
-            key = name.removeprefix(prefix)
-            if key.endswith(".json") and "/" not in key:
-                yield key.removesuffix(".json")
+        for name in self._storage.names(self._directory, low=f"{prefix}{key}" if key else ""):
+            found = name.removeprefix(prefix)
+            if found.endswith(".json") and "/" not in found:
+                yield found.removesuffix(".json")
 
     def read(self, key: str) -> Document | None:
         """The document fixed under `key`, or None."""

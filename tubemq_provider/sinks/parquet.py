@@ -155,10 +155,17 @@ class ParquetSink:
 
     def window_ids(self) -> Iterable[str]:
         """Ids of the windows under the root."""
-        with suppress(FileNotFoundError), failures_told(self.root):
-            for entry in os.scandir(self.root):
-                if entry.name.startswith(_PREFIX) and entry.is_dir():
-                    yield entry.name.removeprefix(_PREFIX)
+        with (
+            suppress(FileNotFoundError),
+            failures_told(self.root),
+            os.scandir(self.root) as entries,
+        ):
+            return [
+                entry.name.removeprefix(_PREFIX)
+                for entry in entries
+                if entry.name.startswith(_PREFIX) and entry.is_dir()
+            ]
+        return []
 
     def missing(self) -> str | None:
         """See `PlacedSink`."""

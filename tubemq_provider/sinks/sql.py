@@ -199,12 +199,14 @@ class SqlSink:
         return self.ids(self.windows)
 
     @plain_errors
-    def ids(self, table: sa.Table) -> list[str]:
-        """Ids of the rows that `table` has of this target."""
+    def ids(self, table: sa.Table, low: str = "") -> list[str]:
+        """Ids, from `low` on, of the rows that `table` has of this target."""
         if not self._exists(table.name):
             return []
         with self._engine.connect() as connection:
             mine = table.c.target == self._target
+            if low:
+                mine &= table.c.id >= low
             return list(
                 connection.scalars(table.select().with_only_columns(table.c.id).where(mine))
             )
@@ -516,6 +518,9 @@ class _TableBook:
 
     def listing(self) -> Iterable[str]:
         return self._sink.ids(self._sink.fixed)
+
+    def listing_from(self, key: str) -> Iterable[str]:
+        return self._sink.ids(self._sink.fixed, key)
 
     def read(self, key: str) -> Document | None:
         return self._sink.read(self._sink.fixed, key)

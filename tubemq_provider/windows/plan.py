@@ -273,16 +273,21 @@ class WindowPlan:
     def bases(self) -> dict[str, int]:
         """The position that this window continues, by partition it knew. Range starts, except
         where a reset moved the start; without joined partitions."""
+        joined = set(self.joined)
         return {
             key: self.resets.get(key, start)
             for key, (start, _) in self.ranges.items()
-            if key not in self.joined
+            if key not in joined
         }
 
     @property
     def entries(self) -> int:
         """Index entries over all ranges (gaps not counted): an upper bound on records."""
-        return sum(range_.entries for range_ in self.reads())
+        return sum(
+            self.space.entries(low, high)
+            for key, (start, end) in self.ranges.items()
+            for low, high in _without(start, end, self.gaps.get(key, ()))
+        )
 
     @property
     def anchors(self) -> dict[str, Anchor]:

@@ -34,6 +34,7 @@ __all__ = [
     "IngestCounts",
     "Marker",
     "OffsetStore",
+    "OrderedBook",
     "OwnedEngine",
     "PlacedSink",
     "Progress",
@@ -182,6 +183,15 @@ class BoundaryBook(Protocol):
 
     def take_back(self, key: str) -> None:
         """Remove what is fixed under `key`, if anything. For operators only: runs never do."""
+
+
+@runtime_checkable
+class OrderedBook(Protocol):
+    """A boundary book that can leave out early keys of a listing, so that one of many years costs
+    what one of a day does."""
+
+    def listing_from(self, key: str) -> Iterable[str]:
+        """All keys that sort at or after `key`, as `BoundaryBook.listing` gives them."""
 
 
 @runtime_checkable

@@ -214,6 +214,24 @@ def test_a_wrong_boundary_is_taken_back(setup: Setup) -> None:
     assert setup.window(4, mapping(h4=1, h5=1)).empty
 
 
+def test_the_command_that_an_error_advises_takes_back_what_contradicts_a_published_window(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another copy of `_boundaries` was put beside the windows."""
+    monkeypatch.setattr(boundaries, "groups", known())
+    setup.window(0, mapping(h0=0, h1=1))
+    (kept,) = (setup.root / "_boundaries").glob("20261121T110000Z-*")
+    document = json.loads(kept.read_text())
+    kept.write_text(json.dumps(document | {"offsets": {"1:0": 3 * ENTRY}}))
+    for resolver in (mapping(h1=3, h2=4), mapping(h1=1, h2=4)):
+        with pytest.raises(BoundaryConflict) as caught:
+            setup.window(1, resolver)
+    (typed,) = re.findall(r"'airflow (tubemq offsets unfix [^']+)'", str(caught.value))
+    given = parsed(typed.replace("SINK", str(setup.root)) + " --yes")
+    inspect.unwrap(boundaries.unfix)(given)
+    assert setup.window(1, mapping(h2=4)).ranges == {"1:0": (ENTRY, 4 * ENTRY)}
+
+
 def test_a_boundary_in_use_or_unknown_is_not_taken_back(setup: Setup) -> None:
     setup.window(0, mapping(h0=0, h1=0))
     for number in (0, 1):

@@ -31,7 +31,7 @@ from tests.provider.sinks.windows import (
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import IngestCounts, Sink
+from tubemq_provider.windows.protocols import IngestCounts, OrderedBook, Sink
 
 Row = tuple[str, bytes]
 
@@ -282,3 +282,16 @@ class SinkSuite:
         other.take_back("turn-1-0123456789")
         assert set(book.listing()) == keys - {"turn-1-0123456789"}
         assert book.read("turn-1-0123456789") is None
+
+    def test_boundaries_are_listed_from_an_instant_on(self, open_sink: OpenSink) -> None:
+        book = open_sink().boundaries
+        if book is None:
+            pytest.skip("this sink has no place for boundaries")
+        assert isinstance(book, OrderedBook)
+        h = "0123456789"
+        instants = [f"20261121T{at}Z-{h}" for at in ("110000", "120000.5", "120000", "130000")]
+        others = [f"retired-3-{h}", f"turn-12-{h}"]
+        for key in (*instants, *others):
+            book.fix(key, {"v": 1})
+        assert set(book.listing_from("20261121T120000")) == {*instants[1:], *others}
+        assert set(book.listing_from("turn-")) == {others[1]}

@@ -37,7 +37,7 @@ from tests.provider.windows.world import (
 from tubemq_client.errors import ConfigError, ConnectError
 from tubemq_client.model import Partition, PartitionEnds, ReachableEnds
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
+from tubemq_provider.windows.errors import BoundaryConflict, StoreConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
@@ -50,6 +50,7 @@ from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.run.steps import StepPoint, WindowRun
 
+REFUSALS = (WindowNotReady, BoundaryConflict, StoreConflict, ConnectError)
 NEW_PARTITIONS = ("1:2", "2:1", "3:0", "1:10000")
 
 
@@ -359,9 +360,16 @@ class TimeHistory:
             step, point = next(steps)
             if step == "publish" and point == "intervals compared":
                 next(steps)  # overlaps that are published in one instant are not promised
-        except (StopIteration, WindowNotReady, BoundaryConflict, ConnectError):
+        except (
+            StopIteration,
+            WindowNotReady,
+            BoundaryConflict,
+            StoreConflict,
+            ConnectError,
+        ) as exc:
             if steps in self.live:
                 self.live.remove(steps)
+            self.follow(exc)
             return False
         except ConfigError as exc:
             raise ViolationError(f"stuck without an advice that works: {exc}") from exc
@@ -370,6 +378,10 @@ class TimeHistory:
                 return False  # it is what was interrupted
             raise
         return True
+
+    def follow(self, error: Exception) -> bool:
+        """Do what an error advises, if an operator is here to do so; whether that was anything."""
+        return False
 
     def _interrupt(self) -> None:
         """Another run takes some actions, in the middle of this one's."""

@@ -16,7 +16,12 @@ from collections.abc import Callable, Iterator
 from tests.provider.windows.changing_worlds import Shaken, ShakenClaims, TimeHistory
 from tests.provider.windows.claimed_lives import ClaimedLives
 from tests.provider.windows.exploration import WIDTH, Claimed, History
-from tests.provider.windows.lives_of_time import OrderedLives, TimeLives
+from tests.provider.windows.lives_of_time import (
+    LostBoundaries,
+    LostInAnyLife,
+    OrderedLives,
+    TimeLives,
+)
 from tests.provider.windows.lost_lakes import LostLakes, LostLakesOfClaims
 from tests.provider.windows.new_lives import Lives
 from tests.provider.windows.world import MemorySink, ReplacingMemorySink
@@ -58,6 +63,8 @@ KINDS: dict[str, Callable[[int], None]] = {
         fenced=seed % 2 == 0, sink=_sink(seed)
     ).play(choices(seed, 110)),
     "ordered lives of time": lambda seed: OrderedLives(seed).play(),
+    "lost boundaries": lambda seed: LostBoundaries(seed).play(),
+    "lost boundaries of lives": lambda seed: LostInAnyLife(seed).play(),
 }
 
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from tests.provider.windows.changing_worlds import (
     EPOCH,
@@ -30,15 +32,18 @@ from tests.provider.windows.changing_worlds import (
 from tests.provider.windows.exploration import MakeRun, ViolationError
 from tests.provider.windows.new_lives import LivingLog
 from tests.provider.windows.world import ENTRY, TOPIC, World
-from tubemq_client.errors import ConnectError, LogRegression
+from tubemq_client.errors import ConfigError, ConnectError, LogRegression
 from tubemq_client.model import Anchor, Partition
-from tubemq_provider.ingest.upkeep import epoch_document, epochs_of
+from tubemq_provider.ingest.upkeep import check_untouched, epoch_document, epochs_of
 from tubemq_provider.offsets.memory import MemoryOffsetStore
+from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.cursor import epoch_of, past_epochs
-from tubemq_provider.windows.errors import IdentityMismatch
+from tubemq_provider.windows.errors import BoundaryConflict, IdentityMismatch, MarkerConflict
 from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.overlaps import interval_of
-from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
+from tubemq_provider.windows.planning.published import PublishedWindows
+from tubemq_provider.windows.protocols import Document, IngestCounts, Progress, Staging
 from tubemq_provider.windows.run.epochs import stored_epoch
 from tubemq_provider.windows.run.kinds import window_run
 
@@ -282,8 +287,95 @@ class OrderedLives(TimeLives):
         return stored_epoch(MemoryOffsetStore(self.journal, task="any"), chained=False)
 
 
+class LostBoundaries(TimeHistory):
+    """A history whose lake loses boundaries at any moment, all or some, and may get them back. An
+    operator takes back those that an error names."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.kept: list[dict[str, Document]] = []
+        self.losses = self.advised = 0
+
+    @cached_property
+    def moves(self) -> list[Callable[[], None]]:
+        return [*super().moves, self.lose_boundaries, self.get_back]
+
+    def lose_boundaries(self) -> None:
+        """All that is in `_boundaries`, or some of its files."""
+        if self.source.randrange(2):
+            return
+        fixed, self.losses = self.book.fixed, self.losses + 1
+        self.kept.append(dict(fixed))
+        share = self.source.choice((1.0, 1.0, 0.5, 0.2))
+        for key in [key for key in fixed if self.source.random() < share]:
+            del fixed[key]
+
+    def get_back(self) -> None:
+        """A mount is there again, with what was on it, or files are copied back."""
+        if not self.kept or self.source.randrange(2):
+            return
+        old, fixed = self.source.choice(self.kept), self.book.fixed
+        self.book.fixed = self.source.choice((dict(old), {**fixed, **old}, {**old, **fixed}))
+
+    def _advance(self, steps: Steps) -> bool:
+        try:
+            return super()._advance(steps)
+        except MarkerConflict:  # another run has published the window, with other boundaries
+            self.live = [other for other in self.live if other is not steps]
+            return False
+
+    def follow(self, error: Exception) -> bool:
+        found = re.search(r"offsets unfix .* --instant ([^' ]+)'", str(error))
+        if found is None or self.nested:
+            return False
+        self.live.clear()  # no task may run
+        instant, book = parse_instant(found[1]), ScopeBook(self.book, self.world.scope)
+        if not book.has(instant):
+            return True  # lost meanwhile: the command says so, and another try goes on
+        try:
+            check_untouched(self.sink, self.world.scope, book, instant)
+        except (ConfigError, BoundaryConflict) as exc:
+            raise ViolationError(f"advice that does not work: {error}: {exc}") from exc
+        book.take_back(instant)
+        self.advised += 1
+        return True
+
+    def finish(self) -> None:
+        """As ever, with the commands that errors advise."""
+        for _ in range(50):
+            try:
+                super().finish()
+            except ViolationError as violation:
+                cause = violation.__cause__
+                if not isinstance(cause, BoundaryConflict) or not self.follow(cause):
+                    raise
+            else:
+                return
+        raise ViolationError("advice without end")
+
+    def _book(self) -> ScopeBook:
+        book = super()._book()
+        book.compare(PublishedWindows(self.sink, self.world.scope))
+        return book
+
+
+class LostInAnyLife(LostBoundaries, TimeLives):
+    """The same while the topic is made anew, once a window is published that knows its logs: what
+    was planned before, and never published, knows of no other life."""
+
+    def lose_boundaries(self) -> None:
+        own = self.world.scope.scope_hash
+        if any(plan.scope_hash == own for plan in self.sink.plans()):
+            super().lose_boundaries()
+
+    def _begin_epoch(self) -> None:
+        """Only once no task runs: one that has lost what it knew of the life before would go on."""
+        if not self.nested:
+            super()._begin_epoch()
+
+
 def _store(key: str) -> tuple[int, int]:
     return Partition.from_key(TOPIC, key).store_key
 
 
-__all__ = ["OrderedLives", "TimeLives"]
+__all__ = ["LostBoundaries", "LostInAnyLife", "OrderedLives", "TimeLives"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pytest
 
@@ -15,14 +17,17 @@ from tests.provider.windows.fake_reader import FakeReader
 from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.embedded.broker_rpc import BrokerRpc
-from tubemq_client.model import Partition, PartitionEnds
+from tubemq_client.model import Anchor, Partition, PartitionEnds
 from tubemq_client.sync import Metadata
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.windows.canonical import basic_instant
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.run.cursor_run import CursorRun
+from tubemq_provider.windows.run.kinds import window_run
 
 SECOND_WINDOW = {
     "load_cursor": 3,
@@ -161,3 +166,123 @@ def test_ends_are_asked_once_per_store(monkeypatch: pytest.MonkeyPatch) -> None:
             ends = metadata.ends("wide", "bench", stable=True)
     assert len(ends) == 120
     assert asked == {0: 1, 1: 1, 2: 1}
+
+
+# -- windows of time: the thousandth costs what the tenth does ------------------------------------
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+class Hourly:
+    """An entry of each partition every hour."""
+
+    name, exact = "hourly", False
+
+    def __init__(self, ends: Any) -> None:
+        self.ends = ends
+
+    def offsets_at(self, instant: datetime) -> Mapping[str, int]:
+        past = max(0, (instant - NOON) // HOUR)
+        return {place.key: min(28 * past, end.max_offset) for place, end in self.ends.items()}
+
+
+class Spent:
+    """Calls of Python functions, and of those of the operating system, while it is entered."""
+
+    SYSTEM = frozenset({"scandir", "listdir", "stat", "lstat", "open", "fsync", "link", "unlink"})
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.system: Counter[str] = Counter()
+
+    def __enter__(self) -> Self:
+        sys.setprofile(self._count)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _count(self, _: object, event: str, what: Any) -> None:
+        if event == "call":
+            self.calls += 1
+        elif event == "c_call" and what.__name__ in self.SYSTEM:
+            self.system[what.__name__] += 1
+
+
+def window_of_time(sink: Any, journal: MemoryJournal, number: int) -> None:
+    scope = WindowScope("c1", "orders", "g1", sink.identity)
+    place = Partition(1, "orders", 0)
+    ends = {place: PartitionEnds(place, 0, 28 * 10_000, stable=True)}
+    start = NOON + number * HOUR
+    planner = TimePlanner(scope, start, start + HOUR, Hourly(ends), lambda: ends, sink.boundaries)
+    engine = InlineEngine(open_fake, columns=["partition", "value"])
+    store = MemoryOffsetStore(journal, task=str(number))
+    window_run(planner, store, sink, engine, attempt=str(number)).run()
+
+
+def thousands_before(root: Path, scope_hash: str, count: int) -> None:
+    """The files of `count` windows before those that are there."""
+    kept = next((root / "_boundaries").glob("2*")).read_text()
+    for number in range(1, count + 1):
+        at = NOON - number * HOUR
+        name = basic_instant(at)
+        (root / "_boundaries" / f"{name}-{scope_hash}.json").write_text(kept)
+        (root / f"window_id=t-{name}-{basic_instant(at + HOUR)}-{scope_hash}").mkdir()
+
+
+def test_a_window_of_time_costs_the_same_after_thousands(tmp_path: Path) -> None:
+    sink, journal = ParquetSink(tmp_path / "lake"), MemoryJournal()
+    for number in range(9):
+        window_of_time(sink, journal, number)
+    with Spent() as tenth:
+        window_of_time(sink, journal, 9)
+    scope = WindowScope("c1", "orders", "g1", sink.identity)
+    thousands_before(tmp_path / "lake", scope.scope_hash, 2_000)
+    with Spent() as later:
+        window_of_time(sink, journal, 10)
+    assert later.calls <= 1.2 * tenth.calls
+    assert later.system.total() <= 1.2 * tenth.system.total()
+
+
+def test_old_turns_are_removed(tmp_path: Path) -> None:
+    sink, journal = ParquetSink(tmp_path / "lake"), MemoryJournal()
+    for number in range(130):
+        window_of_time(sink, journal, number)
+    names = [path.name for path in (tmp_path / "lake" / "_boundaries").iterdir()]
+    assert len([name for name in names if name.startswith("turn")]) <= 101
+    assert len([name for name in names if name.startswith("2")]) == 131
+
+
+class Witnessed:
+    """A log in which every record is where it was."""
+
+    def first_record(self, range_: Any) -> Anchor:
+        return Anchor(range_.start, 1, 1)
+
+    def holds(self, partition: Any, anchor: Anchor, upto: int) -> bool:
+        return True
+
+
+def calls_of_a_window(root: Path, per_broker: int) -> int:
+    """Calls of the second window of ten brokers, a record in each partition."""
+    sink, journal = ParquetSink(root), MemoryJournal()
+    scope = WindowScope("c1", "orders", "g1", sink.identity)
+    for number in (1, 2):
+        places = [Partition(broker, "orders", n) for broker in range(10) for n in range(per_broker)]
+        ends = {place: PartitionEnds(place, 0, 28 * number, stable=True) for place in places}
+        run = CursorRun(
+            CursorPlanner(scope, lambda: ends, initial_position="earliest", witness=Witnessed()),  # noqa: B023
+            MemoryOffsetStore(journal, task=str(number)),
+            sink,
+            InlineEngine(open_fake, columns=["partition", "value"], target_file_bytes=1 << 20),
+            attempt=str(number),
+        )
+        with Spent() as spent:
+            run.run()
+    return spent.calls
+
+
+def test_a_window_of_many_partitions_costs_each_of_them_the_same(tmp_path: Path) -> None:
+    few, many = (calls_of_a_window(tmp_path / str(n), n) for n in (10, 100))
+    assert many <= 1.2 * 10 * few

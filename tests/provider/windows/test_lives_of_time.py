@@ -10,13 +10,19 @@ import pytest
 from tests.provider.windows import explore
 from tests.provider.windows.changing_worlds import EPOCH, HOUR, OfHours
 from tests.provider.windows.exploration import ViolationError
-from tests.provider.windows.lives_of_time import OrderedLives, TimeLives
+from tests.provider.windows.lives_of_time import (
+    LostBoundaries,
+    LostInAnyLife,
+    OrderedLives,
+    TimeLives,
+)
 from tests.provider.windows.new_lives import LivingEngine, LivingLog
 from tests.provider.windows.world import ENTRY, MemoryBook, MemorySink, World
 from tubemq_client.errors import LogReplaced
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.lives import LogLife
+from tubemq_provider.windows.planning.published import PublishedWindows
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.run.kinds import window_run
 
@@ -29,6 +35,25 @@ def test_no_history_of_time_and_lives_loses_or_repeats_a_record() -> None:
 def test_no_history_of_wiped_cursors_and_ended_epochs_loses_or_repeats_a_record() -> None:
     for seed in range(200):
         OrderedLives(seed).play()
+
+
+def test_no_history_that_loses_its_boundaries_loses_or_repeats_a_record() -> None:
+    losses = advised = 0
+    for seed in range(120):
+        history = LostBoundaries(seed)
+        history.play()
+        losses, advised = losses + history.losses, advised + history.advised
+    assert losses > 100
+    assert advised  # some come back in contradiction, and the advice leads on
+
+
+def test_no_history_that_loses_its_boundaries_mixes_lives() -> None:
+    for seed in (*range(40), 221, 438, 556, 1947):
+        LostInAnyLife(seed).play()
+
+
+def test_a_window_without_records_names_partitions_that_join_later() -> None:
+    LostBoundaries(1661).play()
 
 
 def test_a_window_knows_its_log_by_the_entries_of_partitions_that_share_it() -> None:
@@ -136,9 +161,17 @@ class _OneAsked(LogLife):
             yield self.scope.space.ranges(self.scope.topic, key, 0, start)
 
 
+class AsksNoWindow(OfHours):
+    """Mistake: what published windows say of boundaries is not asked."""
+
+    def compare(self, published: PublishedWindows) -> None:
+        """Nothing known."""
+
+
 @pytest.mark.parametrize(
     "play",
     [
+        pytest.param(lambda seed: LostBoundaries(seed, AsksNoWindow).play(), id="asks no window"),
         pytest.param(lambda seed: TimeLives(seed, witnessed=False).play(), id="nobody asks"),
         pytest.param(lambda seed: TimeLives(seed, NeverCompares).play(), id="never compares"),
         pytest.param(lambda seed: TimeLives(seed, AsksOne).play(), id="asks one partition"),

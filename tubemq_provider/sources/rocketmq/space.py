@@ -9,6 +9,7 @@ model.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from rocketmq_client.model import Queue, QueueRange
@@ -47,6 +48,7 @@ def _is_key(key: object) -> bool:
         return False
 
 
+@lru_cache(1 << 16)
 def _order(key: str) -> tuple[str, int]:
     """By broker, then numeric; what is no key comes first."""
     if not _is_key(key):

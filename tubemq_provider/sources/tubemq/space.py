@@ -8,6 +8,7 @@ tasks on executors: this module must stay as light as the client's model.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from tubemq_client.model import INDEX_ENTRY_BYTES, OffsetRange, Partition
@@ -16,6 +17,11 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE, OffsetSpace
 __all__ = ["SPACE"]
 
 
+_REMEMBERED: Final = 1 << 16
+"""Keys whose place is remembered: a window asks some twenty times for that of each partition."""
+
+
+@lru_cache(_REMEMBERED)
 def _order(name: str) -> tuple[int, int]:
     """Numeric, for keys and names of logs; what is neither comes first."""
     if not Partition.is_key(name.replace("/", ":")):
@@ -24,6 +30,7 @@ def _order(name: str) -> tuple[int, int]:
     return int(broker), int(partition)
 
 
+@lru_cache(_REMEMBERED)
 def _log_of(key: str) -> str:
     broker_id, store_id = Partition.from_key("", key).store_key
     return f"{broker_id}/{store_id}"

@@ -23,8 +23,8 @@ Goes through a `BoundaryBook` and does nothing else: no clock, no look-up of end
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Mapping
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -32,23 +32,31 @@ from shlex import quote
 from typing import Final, NamedTuple
 
 from tubemq_client.errors import ConfigError, DataLoss
-from tubemq_provider.windows.anchors import read_anchors
+from tubemq_provider.windows.anchors import anchors_document, read_anchors
 from tubemq_provider.windows.canonical import (
     basic_instant,
     parse_basic_instant,
     parse_instant,
     rfc3339,
 )
-from tubemq_provider.windows.errors import BoundaryConflict, DocumentError, WindowNotReady
+from tubemq_provider.windows.errors import (
+    BoundaryConflict,
+    DocumentError,
+    StoreConflict,
+    WindowNotReady,
+)
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.instants import Resolved
+from tubemq_provider.windows.planning.published import Edge, PublishedWindows
 from tubemq_provider.windows.policies import GapPolicy
-from tubemq_provider.windows.protocols import BoundaryBook, Document
+from tubemq_provider.windows.protocols import BoundaryBook, Document, OrderedBook
 from tubemq_provider.windows.spaces import OffsetSpace
 
 __all__ = [
     "ANCHORS",
     "BEGIN",
+    "RESTORED",
+    "RESTORED_FROM",
     "ScopeBook",
     "boundary_command",
     "brokers_of",
@@ -72,6 +80,18 @@ BEGIN: Final = "begin"
 _ERODED: Final = "eroded"
 """Where the evidence of a boundary names the partitions in which retention left it open, each with
 the least and the highest offset that it could be."""
+
+RESTORED: Final = "published windows"
+"""The resolver of a boundary that was lost, and that windows have told again."""
+
+RESTORED_FROM: Final = "windows"
+"""Where the evidence of such a boundary names these windows."""
+
+_TURNS_KEPT: Final = 100
+"""Turns behind the last one that stay, for a look at what happened."""
+
+_PRUNED: Final = 10
+"""How many old turns a run removes at most: one is enough, unless an earlier release left many."""
 
 _KEY = re.compile(r"(turn|retired)-(.+)")
 
@@ -100,17 +120,31 @@ class _Sides(NamedTuple):
 
 
 class ScopeBook:
-    """The boundaries of `scope` in `book`. Make one per plan: it keeps what it has read."""
+    """The boundaries of `scope` in `book`. Make one per plan: it keeps what it has read, and lists
+    the book once unless it fixes something."""
 
     def __init__(self, book: BoundaryBook, scope: WindowScope) -> None:
         self._book = book
         self._scope = scope
+        self._published: PublishedWindows | None = None
+        self._since: datetime | None = None
+        self._bounded: datetime | None = None
         self._read: dict[datetime, Document] = {}
         self._instants: list[datetime] = []
+        self._keys: list[str] | None = None
         self._turn = 0
+        self._last: Document | None = None
+        self._stale = True
+
+    def compare(self, published: PublishedWindows, since: datetime | None = None) -> None:
+        """Know boundaries that only `published` windows have, and refuse those that contradict
+        them. If the instant `since` is fixed, what was fixed before it is not asked for: it need
+        not be listed, where a book can leave it out."""
+        self._published, self._since = published, since
+        self._forget_listing()
 
     def has(self, instant: datetime) -> bool:
-        """Whether the boundary at `instant` is fixed."""
+        """Whether the boundary at `instant` is fixed, or a published window knows it."""
         return self._document(instant) is not None
 
     def instants(self) -> list[datetime]:
@@ -118,19 +152,35 @@ class ScopeBook:
         self._look()
         return list(self._instants)
 
+    def first(self) -> datetime | None:
+        """The earliest instant that matters and is fixed, or that a published window knows."""
+        self._look()
+        known = None if self._published is None else self._published.first()
+        return min([*self._instants[:1], *([known] if known else [])], default=None)
+
+    def last(self) -> datetime | None:
+        """The latest instant that is fixed, or that a published window knows."""
+        self._look()
+        known = None if self._published is None else self._published.last()
+        return max([*self._instants[-1:], *([known] if known else [])], default=None)
+
     def at(self, instant: datetime) -> dict[str, int]:
         """The boundary fixed at `instant`, with what earlier ones say of partitions that it does
         not name. Raises `KeyError` if none is fixed."""
         self._look()
         return self._effective(instant)
 
-    def stated(self, instant: datetime) -> Mapping[str, int] | None:
-        """The boundary fixed at `instant`, in one read where its document is whole; None if none
-        is fixed there."""
-        document = self._document(instant)
-        if document is None:
-            return None
-        return dict(document["offsets"]) if document.get("whole") else self.at(instant)
+    def agreed(self, instant: datetime) -> dict[str, int]:
+        """What `at` gives. Raises `BoundaryConflict` if published windows say otherwise."""
+        self._look()
+        self._refuse_other_offsets(instant)
+        return self._effective(instant)
+
+    def agrees(self, instant: datetime, edge: Edge) -> bool:
+        """Whether a window may begin or end where the boundary at `instant` is fixed. What a
+        release fixed that looked at two others only is not compared: those before complete it."""
+        document = self._document(instant) or {}
+        return not document.get("whole") or not edge.contradicts(self.at(instant))
 
     def evidence(self, instant: datetime) -> Document:
         """What the boundary fixed at `instant` rests on; empty if it says nothing, or is none."""
@@ -140,7 +190,7 @@ class ScopeBook:
     @cached_property
     def retired(self) -> frozenset[str]:
         """Names of brokers that an operator has retired, as keys of partitions have them."""
-        found = (self._parsed(key) for key in self._book.listing())
+        found = (self._parsed(key) for key in self._listing())
         return frozenset(name for kind, name in filter(None, found) if kind == "retired")
 
     def is_retired(self, name: str) -> bool:
@@ -157,8 +207,9 @@ class ScopeBook:
         gap_policy: GapPolicy = GapPolicy.FAIL,
         begins: bool = False,
     ) -> dict[str, int]:
-        """The one boundary at `instant`: what is fixed, else the answer of the resolver called
-        `name`, fitted between its neighbours and fixed now.
+        """The one boundary at `instant`: what is fixed, or what the published windows that touch it
+        say, else the answer of the resolver called `name`, fitted between its neighbours and fixed
+        now.
 
         An `exact` answer means what it says: one that contradicts what is fixed, here or beside it,
         raises `BoundaryConflict` instead of being fitted. Raises `WindowNotReady` while a partition
@@ -169,26 +220,90 @@ class ScopeBook:
         answer: Resolved | None = None
         for _ in range(_TURNS):
             self._look()
-            if self.has(instant):
+            document = self._document(instant)
+            if document is not None:
+                self._refuse_other_offsets(instant)
                 if exact:
                     self.confirm(instant, resolve)
-                return self._effective(instant)
-            if answer is None:
-                # Takes its time: others may fix boundaries meanwhile.
-                answer = resolve()
-                self._look()
-            sides = self._sides(instant)
-            told = _told(answer, sides)
-            worn = self._worn(told, sides)
-            if worn and gap_policy is GapPolicy.FAIL:
-                raise _too_late(instant, worn, self._scope)
-            settled = _settled(told, worn, begins=begins)
-            document = self._fitted(instant, name, settled, sides, exact=exact)
-            turn = {"v": 1, "turn": self._turn + 1, "boundary": document}
-            if self._book.fix(self._turn_key(self._turn + 1), turn) == turn:
-                self._read[instant] = self._book.fix(self._key(instant), document)
+                if self._is_fixed(instant):
+                    return self._effective(instant)
+                document = self._restored(instant, document)
+            else:
+                if answer is None:
+                    # Takes its time: others may fix boundaries meanwhile, and take this turn.
+                    answer = resolve()
+                    self._look()
+                sides = self._sides(instant)
+                told = _told(answer, sides)
+                worn = self._worn(told, sides)
+                if worn and gap_policy is GapPolicy.FAIL:
+                    raise _too_late(instant, worn, self._scope)
+                settled = _settled(told, worn, begins=begins)
+                document = self._fitted(instant, name, settled, sides, exact=exact)
+            if self._take_turn(instant, document):
                 return self._effective(instant)
         raise WindowNotReady(f"others fix boundaries of group {self._scope.group!r} all the time")
+
+    def refuse_disorder(self, start: datetime, end: datetime) -> None:
+        """Raise `BoundaryConflict` if what is fixed at `end` lies before what is fixed at `start`,
+        or leaves a partition of it out: some were lost, and others came back."""
+        before, after = self._effective(start), self._effective(end)
+        wrong = {key: at for key, at in before.items() if after.get(key, 0) < at}
+        if not wrong:
+            return
+        used = self._published is not None and bool(self._published.at(end))
+        text = rfc3339(start if used else end)
+        problems = [
+            f"partition {key}: {at} at {rfc3339(start)}, {after.get(key, 'nothing')} at "
+            f"{rfc3339(end)}"
+            for key, at in wrong.items()
+        ]
+        hint = (
+            f"forget the one that no published window has, and the next window asks for it anew: "
+            f"{boundary_command('unfix', self._scope, '--instant ' + text)}"
+        )
+        raise BoundaryConflict("boundaries that are fixed contradict each other", problems, [hint])
+
+    def keep(self, instant: datetime, edge: Edge) -> None:
+        """See that the boundary at `instant` is what a window that is about to be published was
+        planned with, `edge`. One that was lost since is fixed again as the window has it. Raises
+        `BoundaryConflict` if a published window says otherwise, and `StoreConflict` if the boundary
+        was fixed anew, or taken back: then the window has to be planned anew."""
+        for _ in range(_TURNS):
+            self._look()
+            self._refuse_contradiction(instant, edge)
+            document = self._document(instant)
+            taken_back = (self._last or {}).get("taken_back") == rfc3339(instant)
+            if document is None and not taken_back:
+                document = self._of_window(instant, [edge])
+            elif document is None or not self.agrees(instant, edge):
+                raise StoreConflict(
+                    f"the boundary at {rfc3339(instant)} is not what window {edge.window_id} was "
+                    f"planned with: it was taken back or lost, and fixed anew, since. Nothing was "
+                    f"published. Another try plans the window anew; where another task has planned "
+                    f"it, clear that task first"
+                )
+            elif self._is_fixed(instant):
+                return
+            if self._take_turn(instant, self._restored(instant, document)):
+                return
+        raise WindowNotReady(f"others fix boundaries of group {self._scope.group!r} all the time")
+
+    def _take_turn(self, instant: datetime, document: Document) -> bool:
+        """Fix `document` in the turn after those that were seen; False if others were faster."""
+        self._forget_listing()
+        number = self._turn + 1
+        turn = {"v": 1, "turn": number, "boundary": document}
+        if self._book.fix(self._turn_key(number), turn) != turn:
+            return False
+        # Old turns are removed, so that one that was free may have been taken long ago.
+        numbers = self._turn_numbers(_listed(self._book, "turn-"))
+        if any(other > number for other in numbers):
+            return False
+        self._read[instant] = self._book.fix(self._key(instant), document)
+        for old in sorted(other for other in numbers if other <= number - _TURNS_KEPT)[:_PRUNED]:
+            self._book.take_back(self._turn_key(old))
+        return True
 
     def confirm(self, instant: datetime, resolve: Callable[[], Resolved]) -> None:
         """Raise `BoundaryConflict` if `instant` is fixed at other offsets than an exact resolver
@@ -232,29 +347,60 @@ class ScopeBook:
         )
         self._book.take_back(self._key(instant))
         self._read.pop(instant, None)
+        self._forget_listing()
 
     # -- reading ------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """List the book, and finish the last turn for a run that died in it."""
-        instants, turn = [], 0
-        for key in self._book.listing():
-            if not key.endswith(f"-{self._scope.scope_hash}"):
-                continue
-            parsed = self._parsed(key)
-            if parsed is None:
-                instants.append(_instant(parse_basic_instant, key.rpartition("-")[0], key))
-            elif parsed[0] == "turn":
-                turn = max(turn, int(parsed[1]))
-        self._instants, self._turn = sorted(instants), turn
-        last = self._book.read(self._turn_key(turn)) if turn else None
-        if last is not None and "boundary" in last:
-            document, where = last["boundary"], self._turn_key(turn)
+        """List the book unless nothing happened since, and finish the last turn for a run that died
+        in it."""
+        if not self._stale:
+            return
+        own = f"-{self._scope.scope_hash}"
+        instants = {
+            _instant(parse_basic_instant, key.removesuffix(own), key)
+            for key in self._listing()
+            if key.endswith(own) and self._parsed(key) is None
+        }
+        self._turn = max(self._turn_numbers(self._listing()), default=0)
+        self._instants = sorted(instants)
+        self._last = self._book.read(self._turn_key(self._turn)) if self._turn else None
+        if self._last is not None and "boundary" in self._last:
+            document, where = self._last["boundary"], self._turn_key(self._turn)
             _check(document, where, self._scope)
             instant = _instant(parse_instant, document.get("instant"), where)
-            if instant not in self._instants:
+            if instant not in instants and not self._before_all(instant):
                 self._book.fix(self._key(instant), document)
-                insort(self._instants, instant)
+                if instant not in self._instants:
+                    insort(self._instants, instant)
+        self._stale = False
+
+    def _forget_listing(self) -> None:
+        self._keys, self._stale = None, True
+
+    def _listing(self) -> list[str]:
+        """The keys of the book: all, or those that matter."""
+        if self._keys is None:
+            since, low = self._since, ""
+            self._bounded = None
+            if since is not None and (self._from_book(since) or {}).get("whole"):
+                self._bounded = since
+                # Fractions of a second sort before the full second: all of that second are listed.
+                low = basic_instant(since)[:15]
+            self._keys = list(_listed(self._book, low))
+        return self._keys
+
+    def _before_all(self, instant: datetime) -> bool:
+        """Whether `instant` is before all that was listed, so that it may well be fixed."""
+        return (
+            self._bounded is not None
+            and instant < self._bounded
+            and self._from_book(instant) is not None
+        )
+
+    def _turn_numbers(self, keys: Iterable[str]) -> list[int]:
+        found = (self._parsed(key) for key in keys)
+        return [int(name) for kind, name in filter(None, found) if kind == "turn"]
 
     def _parsed(self, key: str) -> tuple[str, str] | None:
         """Kind and name of a key that is no boundary's; None for a boundary's."""
@@ -269,6 +415,18 @@ class ScopeBook:
         return f"turn-{number}-{self._scope.scope_hash}"
 
     def _document(self, instant: datetime) -> Document | None:
+        """The boundary as it is fixed, else as published windows have it."""
+        found = self._from_book(instant)
+        if found is not None or self._published is None:
+            return found
+        edges = self._published.at(instant)
+        if not edges:
+            return None
+        if len(edges) > 1 and (given := edges[0].contradicts(edges[1].offsets)):
+            raise _windows_apart(instant, edges, given)
+        return self._of_window(instant, edges)
+
+    def _from_book(self, instant: datetime) -> Document | None:
         if instant not in self._read:
             found = self._book.read(self._key(instant))
             if found is None:
@@ -276,6 +434,86 @@ class ScopeBook:
             _check(found, self._key(instant), self._scope)
             self._read[instant] = found
         return self._read[instant]
+
+    def _is_fixed(self, instant: datetime) -> bool:
+        return self._from_book(instant) is not None
+
+    def _of_window(self, instant: datetime, edges: Sequence[Edge]) -> Document:
+        """The boundary that windows were planned with. One that begins there says best which
+        partitions it had: a window of a topic without records names them all."""
+        edge = edges[-1]
+        anchors = {**edges[0].anchors, **edge.anchors}
+        notes: Document = {RESTORED_FROM: [found.window_id for found in edges]}
+        if anchors:
+            notes[ANCHORS] = anchors_document(anchors)
+        if edge.open:
+            notes[_ERODED] = {key: list(pair) for key, pair in edge.open.items()}
+        return {
+            "v": 1,
+            "instant": rfc3339(instant),
+            "topic": self._scope.topic,
+            "h": self._scope.scope_hash,
+            "resolver": RESTORED,
+            "offsets": self._scope.space.by_key(edge.offsets),
+            "whole": 1,
+            "evidence": notes,
+        }
+
+    def _restored(self, instant: datetime, document: Document) -> Document:
+        """`document`, made of windows, if it lies between its neighbours. Raises `BoundaryConflict`
+        for one that is fixed elsewhere, as it contradicts what is stored."""
+        sides, offsets = self._sides(instant), document["offsets"]
+        above = sides.above
+        # A partition at 0 that joins later has no place here yet.
+        kept = {
+            key: offset
+            for key, offset in offsets.items()
+            if offset or above is None or key in above
+        }
+        below, after = self._neighbours(instant)
+        wrong: dict[datetime, dict[str, int]] = {}
+        for key, offset in (sides.below or {}).items():
+            if below is not None and offset > kept.get(key, 0):
+                wrong.setdefault(below, {})[key] = kept.get(key, 0)
+        for key, offset in kept.items():
+            if above is not None and after is not None and above.get(key, 0) < offset:
+                wrong.setdefault(after, {})[key] = offset
+        for neighbour, given in wrong.items():
+            fixed = self._effective(neighbour)
+            windows = " and ".join(document["evidence"][RESTORED_FROM])
+            raise _contradicted(self._scope, neighbour, fixed, windows, given)
+        return document | {"offsets": kept}
+
+    def _refuse_other_offsets(self, instant: datetime) -> None:
+        """Raise `BoundaryConflict` if published windows begin or end at other offsets than those
+        that are fixed for the instant, or have offsets on the other side of it."""
+        if self._published is None or not self._is_fixed(instant):
+            return
+        if not (self._document(instant) or {}).get("whole"):
+            return
+        fixed = self._effective(instant)
+        for edge in self._published.at(instant):
+            if given := edge.contradicts(fixed):
+                raise _contradicted(self._scope, instant, fixed, edge.window_id, given)
+        before, after = self._published.around(instant, instant)
+        if before is not None:
+            given = {key: end for key, end in before.offsets.items() if fixed.get(key, 0) < end}
+            if given:
+                raise _contradicted(self._scope, instant, fixed, before.window_id, given)
+        if after is not None:
+            starts = {**after.offsets, **after.joined}
+            given = {key: at for key, at in starts.items() if at < fixed.get(key, 0)}
+            if given:
+                raise _contradicted(self._scope, instant, fixed, after.window_id, given)
+
+    def _refuse_contradiction(self, instant: datetime, edge: Edge) -> None:
+        """Raise `BoundaryConflict` if a published window meets this one at other offsets."""
+        if self._published is None:
+            return
+        self._refuse_other_offsets(instant)
+        for other in self._published.at(instant):
+            if other.window_id != edge.window_id and (given := other.contradicts(edge.offsets)):
+                raise _windows_apart(instant, [edge, other], given)
 
     def _effective(self, instant: datetime) -> dict[str, int]:
         """The offsets at a fixed instant. A document that is not *whole* was made by a release that
@@ -294,12 +532,21 @@ class ScopeBook:
         return self._scope.space.by_key(offsets)
 
     def _sides(self, instant: datetime) -> _Sides:
-        place = bisect_left(self._instants, instant)
-        below = self._effective(self._instants[place - 1]) if place else None
-        if place == len(self._instants):
+        before, after = self._neighbours(instant)
+        below = None if before is None else self.agreed(before)
+        if after is None:
             return _Sides(below, None)
-        after = self._instants[place]
-        return _Sides(below, self._effective(after), self.evidence(after).get(_ERODED, {}))
+        return _Sides(below, self.agreed(after), self.evidence(after).get(_ERODED, {}))
+
+    def _neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
+        """The instants before and after that have a boundary, fixed or known to a window."""
+        low, high = bisect_left(self._instants, instant), bisect_right(self._instants, instant)
+        before, after = self._instants[max(0, low - 1) : low], self._instants[high : high + 1]
+        if self._published is not None:
+            earlier, later = self._published.neighbours(instant)
+            before += [earlier] if earlier else []
+            after += [later] if later else []
+        return max(before, default=None), min(after, default=None)
 
     # -- fitting ------------------------------------------------------------------------------
 
@@ -437,6 +684,55 @@ def _contradiction(
         )
     subject = f"the boundary given for {text} contradicts what is fixed {where}"
     return BoundaryConflict(subject, problems, hints)
+
+
+def _contradicted(
+    scope: WindowScope,
+    instant: datetime,
+    fixed: Mapping[str, int],
+    window: str,
+    given: Mapping[str, int],
+) -> BoundaryConflict:
+    text = rfc3339(instant)
+    problems = [
+        f"partition {key}: fixed at {fixed.get(key, 0)}, window {window} has {offset}"
+        for key, offset in scope.space.by_key(given).items()
+    ]
+    hint = (
+        f"what is published counts: forget the boundary, and the next window takes the window's "
+        f"offsets: {boundary_command('unfix', scope, '--instant ' + text)}"
+    )
+    return BoundaryConflict(
+        f"the boundary at {text} contradicts what is published (boundaries were lost, or restored)",
+        problems,
+        [hint],
+    )
+
+
+def _windows_apart(
+    instant: datetime, edges: Sequence[Edge], given: Mapping[str, int]
+) -> BoundaryConflict:
+    first, second = edges
+    problems = [
+        f"partition {key}: window {first.window_id} has {first.offsets.get(key, 0)}, window "
+        f"{second.window_id} has {second.offsets.get(key, 0)}"
+        for key in given
+    ]
+    hint = (
+        "plan the one that is not published anew (clear the task that has planned it); what lies "
+        "between two that are published is in both, or in none: read it by offsets "
+        "(resolver='explicit') if it is in none"
+    )
+    return BoundaryConflict(
+        f"two windows meet at {rfc3339(instant)} at different offsets", problems, [hint]
+    )
+
+
+def _listed(book: BoundaryBook, low: str) -> Iterable[str]:
+    """The keys from `low` on, in no particular order."""
+    if low and isinstance(book, OrderedBook):
+        return book.listing_from(low)
+    return (key for key in book.listing() if key >= low)
 
 
 def boundary_command(name: str, scope: WindowScope, options: str) -> str:

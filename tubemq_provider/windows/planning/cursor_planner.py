@@ -468,9 +468,11 @@ def _shares(available: Mapping[str, int], cap: int, turn: int) -> dict[str, int]
     for name in order:
         if rest > 0 and left > 0:
             shares[name] += left * (available[name] - 1) // rest
+    spare = cap - sum(shares.values())
     for name in order:
-        spare = cap - sum(shares.values())
-        shares[name] += max(0, min(spare, available[name] - shares[name]))
+        more = max(0, min(spare, available[name] - shares[name]))
+        shares[name] += more
+        spare -= more
     return shares
 
 

@@ -99,15 +99,14 @@ class LogLife:
     def foreign(self, plan: WindowPlan, known: Mapping[str, Ends]) -> list[str]:
         """The partitions of `plan` whose log is not the one it was made for. A store of which it
         reads nothing does not matter: what follows is compared with the same records."""
-        read = plan.read_upto
-        # A record below the furthest end of a store tells its log, whichever partition has it.
-        ends = {
-            key: max(plan.ends[key] for key in keys)
-            for keys in self._stores(plan.ranges)
-            if any(key in read for key in keys)
-            for key in keys
-        }
-        return self.replaced(ends, plan.before, known, shorter=True)
+        read, ends = plan.read_upto, plan.ends
+        furthest: dict[str, int] = {}
+        for keys in self._stores(ends):
+            if any(key in read for key in keys):
+                # A record below the furthest end of a store tells its log, whichever partition has
+                # it.
+                furthest |= dict.fromkeys(keys, max(ends[key] for key in keys))
+        return self.replaced(furthest, plan.before, known, shorter=True)
 
     def forget(self) -> None:
         """Ask anew from here on: what was read since is only as good as a later answer."""

@@ -9,10 +9,11 @@ functions of ids.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from tubemq_provider.windows.canonical import parse_basic_instant, rfc3339
+from tubemq_provider.windows.canonical import basic_instant, parse_basic_instant, rfc3339
 from tubemq_provider.windows.errors import BoundaryConflict
 from tubemq_provider.windows.plan import time_window_id
 
@@ -37,9 +38,15 @@ def refuse_overlaps(window_ids: Iterable[str], interval: Interval, scope_hash: s
     """Raise `BoundaryConflict` if a published window of scope `h` lies partly or wholly in
     `interval`, or around it. The very window of `interval` is no trouble."""
     start, end = interval
+    low, high = map(_text, interval)
+    ids = (
+        f"t-{first}Z-{last}Z-{scope_hash}"
+        for first, last in _texts(window_ids, scope_hash)
+        if first < high and low < last
+    )
     found = sorted(
         known
-        for known in (interval_of(window_id, scope_hash) for window_id in window_ids)
+        for known in (interval_of(window_id, scope_hash) for window_id in ids)
         if known is not None and known != interval and known[0] < end and start < known[1]
     )
     if not found:
@@ -66,9 +73,12 @@ def missing_beside(
     """The time between `interval` and its nearest published neighbours in scope `h`, on both sides,
     that no published window has. Empty where there is no neighbour on a side, or it touches."""
     start, end = interval
-    known = [found for id_ in window_ids if (found := interval_of(id_, scope_hash))]
-    before = max((high for _, high in known if high <= start), default=start)
-    after = min((low for low, _ in known if low >= end), default=end)
+    low, high = map(_text, interval)
+    texts = _texts(window_ids, scope_hash)
+    ends = [last for _, last in texts if last <= low]
+    begins = [first for first, _ in texts if first >= high]
+    before = parse_basic_instant(f"{max(ends)}Z") if ends else start
+    after = parse_basic_instant(f"{min(begins)}Z") if begins else end
     return [(low, high) for low, high in ((before, start), (end, after)) if low < high]
 
 
@@ -81,6 +91,17 @@ def missing_text(missing: Iterable[Interval], interval: Interval) -> str:
         f"was changed, or a run was passed over), run a task of the same group and sink once with "
         f"exactly that start and end"
     )
+
+
+def _text(instant: datetime) -> str:
+    """Spell an instant as ids do, without the ``Z``: such texts sort like the instants."""
+    return basic_instant(instant).removesuffix("Z")
+
+
+def _texts(window_ids: Iterable[str], scope_hash: str) -> list[tuple[str, str]]:
+    """Return the intervals of a scope as their ids spell them: few are needed as instants."""
+    id_ = re.compile(f"t-([0-9T.]+)Z-([0-9T.]+)Z-{scope_hash}")
+    return [(found[1], found[2]) for found in map(id_.fullmatch, window_ids) if found]
 
 
 def _free(interval: Interval, taken: Iterable[Interval]) -> Iterable[Interval]:

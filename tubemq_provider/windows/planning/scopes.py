@@ -16,7 +16,7 @@ from typing import Final
 
 from tubemq_provider.windows.errors import OtherScopeFound
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import Sink
+from tubemq_provider.windows.planning.published import MarkedWindows
 
 __all__ = [
     "EXPLICIT_LOOKS",
@@ -30,7 +30,7 @@ EXPLICIT_LOOKS: Final = 8
 """Ids of explicit windows do not tell their scope: the markers of at most this many are read."""
 
 
-def refuse_other_scopes(sink: Sink, scope: WindowScope, *, cursor: bool) -> Iterator[str]:
+def refuse_other_scopes(sink: MarkedWindows, scope: WindowScope, *, cursor: bool) -> Iterator[str]:
     """Raise `OtherScopeFound` if `sink` has windows of the same topic that may hold the same
     records, and none of `scope` itself. For a `cursor` that begins, windows of time and of explicit
     offsets are others too, though the scope be its own. Yields after every action, for a window
@@ -40,7 +40,7 @@ def refuse_other_scopes(sink: Sink, scope: WindowScope, *, cursor: bool) -> Iter
     own = (
         _cursor_windows(ids, scope.scope_hash)
         if cursor
-        else {id_ for id_ in ids if _of(id_, scope)}
+        else any(id_.endswith(scope.scope_hash) and _of(id_, scope) for id_ in ids)
     )
     if own:
         return
@@ -65,7 +65,7 @@ def refuse_other_scopes(sink: Sink, scope: WindowScope, *, cursor: bool) -> Iter
 
 
 def refuse_stored(
-    sink: Sink, scope: WindowScope, plan: WindowPlan, compared: set[str]
+    sink: MarkedWindows, scope: WindowScope, plan: WindowPlan, compared: set[str]
 ) -> Iterator[str]:
     """Raise `OtherScopeFound` if `plan` stands alone and would store what another window of the
     same scope has stored, or will: its cursor all from where its first window begins, windows of
@@ -179,7 +179,7 @@ def _earlier_life(plan: WindowPlan, scope: WindowScope) -> bool:
     return _same_group(plan, scope) and plan.epoch != scope.epoch and plan.filters == scope.filters
 
 
-def _refusal(sink: Sink, scope: WindowScope, found: WindowPlan) -> str:
+def _refusal(sink: MarkedWindows, scope: WindowScope, found: WindowPlan) -> str:
     differences, hints = [], []
     if found.cluster != scope.cluster:
         differences.append(f"cluster {found.cluster!r} (this run: {scope.cluster!r})")

@@ -18,11 +18,12 @@ from tubemq_client.model import Anchor
 from tubemq_provider.windows.anchors import anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import EarlierLife
-from tubemq_provider.windows.errors import StoreConflict, WindowNotReady
+from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope, time_window_id
-from tubemq_provider.windows.planning.boundary_book import ANCHORS, BEGIN, ScopeBook
+from tubemq_provider.windows.planning.boundary_book import ANCHORS, BEGIN, RESTORED_FROM, ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved, TimeResolver, ask
 from tubemq_provider.windows.planning.lives import LogLife, LogWitness
+from tubemq_provider.windows.planning.published import PublishedWindows, edges_of
 from tubemq_provider.windows.planning.retention import (
     EndsLookup,
     away_of,
@@ -66,6 +67,13 @@ class StandalonePlanner(Protocol):
     def interval(self) -> Interval | None:
         """The instants that the window lies between, if it is one of time."""
 
+    def compare(self, published: PublishedWindows) -> None:
+        """Know the windows that are published by now, which say what their boundaries are."""
+
+    def keep_boundaries(self, plan: WindowPlan) -> None:
+        """Raise `BoundaryConflict` or `StoreConflict` unless `plan`, which is about to be
+        published, still meets what is fixed and published beside it."""
+
     def begin_life(self, earlier: EarlierLife) -> None:
         """The scope is an epoch, and this is what was said of it before it had any position."""
 
@@ -81,10 +89,6 @@ class StandalonePlanner(Protocol):
     def plan(self) -> WindowPlan:
         """The plan; the same question may be answered differently later."""
 
-    def check_fixed(self, plan: WindowPlan) -> None:
-        """Raise `StoreConflict` unless what `plan` lies between is fixed as it was planned. Asked
-        once its records are read."""
-
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
         """Raise `LogReplaced` unless the logs are the plan's; `again` asks the brokers anew."""
 
@@ -95,6 +99,12 @@ class _Standalone:
     scope: WindowScope
     ends: EndsLookup
     witness: LogWitness | None
+
+    def compare(self, published: PublishedWindows) -> None:
+        """Nothing that is published tells such windows more."""
+
+    def keep_boundaries(self, plan: WindowPlan) -> None:
+        """Such windows have none."""
 
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
         """Raise `LogReplaced` unless the logs are those that the plan was made for; `again` asks
@@ -131,6 +141,7 @@ class TimePlanner(_Standalone):
     witness: LogWitness | None = None
     _ordered: str | Mapping[str, int | str] = field(default=EARLIEST, init=False)
     _begin: Mapping[str, int] = field(default_factory=dict, init=False)
+    _published: PublishedWindows | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if not self.start < self.end:
@@ -154,6 +165,49 @@ class TimePlanner(_Standalone):
         """The instants that the window lies between."""
         return self.start, self.end
 
+    def compare(self, published: PublishedWindows) -> None:
+        """Know the windows that are published by now; what was read of boundaries is read anew."""
+        self._published = published
+        self.__dict__.pop("_opened", None)
+
+    def keep_boundaries(self, plan: WindowPlan) -> None:
+        """Raise `BoundaryConflict` or `StoreConflict` unless `plan`, which is about to be
+        published, begins and ends where its boundaries are fixed, or were before they were lost,
+        and shares no offset with the windows before and after it. One that is published by now is
+        for its marker to tell."""
+        if self._published is not None and self._published.overlaps(self.start, self.end):
+            return
+        self._refuse_shared(plan)
+        edges = edges_of(plan)
+        for instant, edge in zip((self.start, self.end), edges, strict=True):
+            if self._opened is not None:
+                self._opened.keep(instant, edge)
+
+    def _refuse_shared(self, plan: WindowPlan) -> None:
+        if self._published is None:
+            return
+        starts, ends = plan.bases, plan.ends
+        before, after = self._published.around(self.start, self.end)
+        problems = []
+        if before is not None:
+            problems += [
+                f"partition {key}: it begins at {starts[key]}, {before.window_id} ends at {end}"
+                for key, end in before.offsets.items()
+                if key in starts and starts[key] < end
+            ]
+        if after is not None:
+            problems += [
+                f"partition {key}: it ends at {ends[key]}, {after.window_id} begins at {start}"
+                for key, start in after.offsets.items()
+                if key in ends and start < ends[key]
+            ]
+        if problems:
+            raise BoundaryConflict(
+                f"window {plan.window_id} would store records again that its neighbours have",
+                problems,
+                ["plan it anew: clear the task that has planned it"],
+            )
+
     def begin_life(self, earlier: EarlierLife) -> None:
         """Where the epoch begins, if an operator said so: no window of it reads what lies before,
         unless windows of it began elsewhere already."""
@@ -166,14 +220,17 @@ class TimePlanner(_Standalone):
 
     def has_neighbour(self) -> bool:
         """Whether one of the boundaries is fixed already."""
-        book = self._scope_book()
+        book = self._opened
         return book is not None and (book.has(self.start) or book.has(self.end))
 
     def stands(self, plan: WindowPlan) -> bool:
         """Whether `plan`, stored by an earlier try and never published, lies between the boundaries
         as they are fixed now: they may have been taken back since. One with records of a broker
-        that was retired since, and is away, is made anew without them."""
-        book = self._scope_book()
+        that was retired since, and is away, is made anew without them. The marker of a window that
+        is published says more."""
+        if self._published is not None and self._published.overlaps(self.start, self.end):
+            return False
+        book = self._opened
         reads = {range_.partition.key for range_ in plan.reads()}
         if book and any(book.is_retired(key) and key not in self._known for key in reads):
             return False
@@ -183,15 +240,14 @@ class TimePlanner(_Standalone):
             if self.book is None:
                 return True  # nothing but the plan remembers them
             raise
-        starts = {key: start for key, (start, _) in plan.ranges.items() if key not in plan.joined}
-        return plan.ends == after and starts == before
+        # Windows of time have no resets: their bases are where they start.
+        return plan.ends == after and plan.bases == before
 
     def confirm(self) -> None:
         """Raise `BoundaryConflict` if what the user gives for an instant is not what is fixed."""
-        if self.book is not None and self.resolver.exact:
-            book = ScopeBook(self.book, self.scope)
+        if self._opened is not None and self.resolver.exact:
             for at in (self.start, self.end):
-                book.confirm(at, partial(ask, self.resolver, at))
+                self._opened.confirm(at, partial(ask, self.resolver, at))
 
     def plan(self) -> WindowPlan:
         """Fix both boundaries and plan what lies between, even if that is nothing.
@@ -199,7 +255,7 @@ class TimePlanner(_Standalone):
         Raises `WindowNotReady` while a boundary lies beyond what brokers have on disk, and
         `DataLoss` as `gap_policy` says. What a retired broker has taken with it is a gap.
         """
-        book = self._scope_book()
+        book = self._opened
         before, after = self._boundaries(book)
         topic, known = self.scope.topic, self._known
         gone = {key for key in after if key not in known and book and book.is_retired(key)}
@@ -220,27 +276,13 @@ class TimePlanner(_Standalone):
             before=anchors,
         )
 
-    def check_fixed(self, plan: WindowPlan) -> None:
-        """Raise `StoreConflict` unless both boundaries are fixed where `plan` begins and ends: one
-        that was taken back meanwhile may be fixed elsewhere for the window beside this one."""
+    @cached_property
+    def _opened(self) -> ScopeBook | None:
+        """The boundaries as this run has read them, beside what is published."""
         book = self._scope_book()
-        if book is None:
-            return
-        for at, side in ((self.start, 0), (self.end, 1)):
-            stated = book.stated(at)
-            planned = {
-                key: pair[side]
-                for key, pair in plan.ranges.items()
-                if side or key not in plan.joined
-            }
-            # Before any partition has joined, a boundary names none, and a plan some at zero.
-            nothing = stated == {} and not any(planned.values())
-            if stated != planned and not nothing:
-                raise StoreConflict(
-                    f"the boundary at {rfc3339(at)} was taken back, or fixed elsewhere, while "
-                    f"window {plan.window_id} was being read. Nothing was published; the next try "
-                    f"plans the window anew"
-                )
+        if book is not None and self._published is not None:
+            book.compare(self._published, self.start)
+        return book
 
     def _scope_book(self) -> ScopeBook | None:
         return None if self.book is None else ScopeBook(self.book, self.scope)
@@ -274,12 +316,15 @@ class TimePlanner(_Standalone):
                 )
                 for at, answer in zip(instants, answers, strict=True)
             )
+            book.refuse_disorder(self.start, self.end)
+            # What a window without records had at 0 may join only later.
+            before = {key: at for key, at in before.items() if at or key in after}
         return before, after
 
     def _begins_epoch(self, book: ScopeBook) -> bool:
         """Whether this is the first window of an epoch, which begins where its logs do: what tells
         of time remembers the topic's earlier lives, too, whose offsets mean nothing here."""
-        return bool(self.scope.epoch) and not self.resolver.exact and not book.instants()
+        return bool(self.scope.epoch) and not self.resolver.exact and book.last() is None
 
     def _nothing(self) -> Resolved:
         """Before a life began: all partitions join with the first window, from their beginning."""
@@ -290,9 +335,12 @@ class TimePlanner(_Standalone):
         counts: the order may be lost by now, and its words mean other offsets than they did."""
         if not self.scope.epoch:
             return {}
-        instants = [] if book is None else book.instants()
-        if book is not None and instants and not self.resolver.exact:
-            return dict(book.evidence(instants[0]).get(BEGIN, {}))
+        first = None if book is None else book.first()
+        if book is not None and first and not self.resolver.exact:
+            evidence, ordered = book.evidence(first), self._ordered
+            if BEGIN not in evidence and RESTORED_FROM in evidence and isinstance(ordered, Mapping):
+                return {key: value for key, value in ordered.items() if isinstance(value, int)}
+            return dict(evidence.get(BEGIN, {}))
         ordered = self._ordered
         if self.resolver.exact:  # which says where windows begin, and words would say it again
             ordered = {} if isinstance(ordered, str) else ordered
@@ -360,21 +408,22 @@ class TimePlanner(_Standalone):
     def _refuse_other_logs(self, book: ScopeBook) -> None:
         """Raise `LogReplaced` if the logs are not those of the latest boundary: offsets of another
         life would be fitted behind it, and what lies between passed for empty."""
-        instants = book.instants()
-        if self.witness is None or not instants:
+        last = book.last()
+        if self.witness is None or last is None:
             return
+        # One that contradicts what is published may be of another life itself.
+        offsets = book.agreed(last)
         anchors = self._latest_anchors(book)
         if anchors:
             known = by_key(self.scope.topic, self.scope.space, self.ends())
             upto = {key: anchor.offset + self.scope.space.step for key, anchor in anchors.items()}
-            offsets = book.at(instants[-1])
             wide = {key: max(end, offsets.get(key, 0)) for key, end in upto.items()}
             self._life.refuse(self._life.replaced(wide, anchors, known, shorter=True), anchors)
 
     def _latest_anchors(self, book: ScopeBook) -> dict[str, Anchor]:
         """By which records the logs were known when the latest boundary was fixed."""
-        instants = book.instants()
-        found = book.evidence(instants[-1]).get(ANCHORS, {}) if instants else {}
+        last = book.last()
+        found = book.evidence(last).get(ANCHORS, {}) if last else {}
         return read_anchors(found, self.scope.space)
 
     def _ranges(
@@ -478,9 +527,6 @@ class ExplicitPlanner(_Standalone):
         return False
 
     def confirm(self) -> None:
-        """Nothing is fixed for such windows."""
-
-    def check_fixed(self, plan: WindowPlan) -> None:
         """Nothing is fixed for such windows."""
 
     def stands(self, plan: WindowPlan) -> bool:

@@ -25,7 +25,8 @@ from tubemq_provider.windows.planning.overlaps import (
     missing_text,
     refuse_overlaps,
 )
-from tubemq_provider.windows.planning.scopes import refuse_stored, scope_in
+from tubemq_provider.windows.planning.published import PublishedWindows
+from tubemq_provider.windows.planning.scopes import refuse_other_scopes, refuse_stored, scope_in
 from tubemq_provider.windows.planning.standalone_planner import StandalonePlanner
 from tubemq_provider.windows.policies import OnMissingInterval, OnOtherScope
 from tubemq_provider.windows.protocols import PlacedSink, RestorableSink
@@ -51,6 +52,11 @@ class StandaloneRun(WindowRun):
         """Windows that this run has been compared with."""
         return set()
 
+    @cached_property
+    def _published(self) -> PublishedWindows:
+        """The windows that the sink had when this run first asked, or last."""
+        return PublishedWindows(self._sink, self._scope)
+
     def _begun(self) -> bool:
         """Windows of time have boundaries as well."""
         return self._planner.has_neighbour() or super()._begun()
@@ -59,6 +65,7 @@ class StandaloneRun(WindowRun):
 
     def _load(self) -> Iterator[str]:
         """There is no position; but an epoch may have ended, or have been told where to begin."""
+        self._planner.compare(self._published)
         cursor = self._store.load_cursor()
         yield "cursor read"
         life = stored_life(self._store, cursor, chained=False)
@@ -113,7 +120,7 @@ class StandaloneRun(WindowRun):
             yield "history of sink read"
         if marker is not None:
             return
-        left = self._scope.scope_hash in {*map(scope_in, self._sink.window_ids())}
+        left = self._scope.scope_hash in {*map(scope_in, self._published.ids)}
         yield "windows of the scope listed"
         if not left and not self._cleared:
             raise time_windows_lost(self._scope, newest, self._sink.identity)
@@ -171,15 +178,20 @@ class StandaloneRun(WindowRun):
         yield "plan created"
         return created
 
+    def _refuse_other_scopes(self) -> Iterator[str]:
+        """As ever, by the listing that this run has."""
+        if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
+            yield from refuse_other_scopes(self._published, self._scope, cursor=False)
+
     def _refuse_stored(self, plan: WindowPlan) -> Iterator[str]:
         """What other windows of the group have stored is not stored again."""
         if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
-            yield from refuse_stored(self._sink, self._scope, plan, self._compared)
+            yield from refuse_stored(self._published, self._scope, plan, self._compared)
 
     def _refuse_overlaps(self) -> Iterator[str]:
         """A time window that reaches into published ones would store their records again."""
         if interval := self._planner.interval:
-            ids = list(self._sink.window_ids())
+            ids = self._published.ids
             refuse_overlaps(ids, interval, self._scope.scope_hash)
             self._now.missing = tuple(missing_beside(ids, interval, self._scope.scope_hash))
             fails = self._planner.policies.on_missing_interval is OnMissingInterval.FAIL
@@ -200,17 +212,21 @@ class StandaloneRun(WindowRun):
         """A try that slept for long, or goes on with a plan that was stored, may find that others
         have published over it: another interval, a cursor, another group."""
         if self._now.replacing is None:
-            yield from self._refuse_other_scopes()
-            yield from self._refuse_stored(plan)
+            self._published = self._published.again()
+            self._planner.compare(self._published)
+            # In one step, as they share a listing: what comes after it is not seen.
+            for check in (self._refuse_other_scopes(), self._refuse_stored(plan)):
+                for _ in check:
+                    pass
             yield from self._refuse_overlaps()
-            self._planner.check_fixed(plan)
+            self._planner.keep_boundaries(plan)
             yield "boundaries looked at again"
 
     def _commit(self) -> Iterator[str]:
         """As ever, with a warning of time that lies in no window beside this one: also where the
         try that published it was killed before it could say so."""
         if self._now.replayed and (interval := self._planner.interval):
-            ids = self._sink.window_ids()
+            ids = self._published.ids
             self._now.missing = tuple(missing_beside(ids, interval, self._scope.scope_hash))
             yield "intervals looked at again"
         if self._now.missing and (interval := self._planner.interval):

@@ -1,0 +1,208 @@
+"""What the published windows of a scope say of its boundaries.
+
+A boundary is kept once, beside the data; the plans of windows that begin or end at its instant keep
+the same offsets in their markers. So a boundary that was lost (a lake that was copied without
+`_boundaries`, a table that was truncated) is restored from them, and one that contradicts them is
+found. Takes one listing of the sink, and the markers of the windows next to an instant, once each.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import cached_property
+from operator import itemgetter
+from typing import NamedTuple, Protocol
+
+from tubemq_provider.windows.anchors import Anchors
+from tubemq_provider.windows.canonical import basic_instant, parse_basic_instant
+from tubemq_provider.windows.errors import SinkHistoryLost
+from tubemq_provider.windows.plan import WindowPlan, WindowScope, time_window_id
+from tubemq_provider.windows.protocols import Marker
+
+__all__ = ["Edge", "MarkedWindows", "PublishedWindows", "edges_of"]
+
+Interval = tuple[datetime, datetime]
+
+
+class MarkedWindows(Protocol):
+    """Windows by id, as a `Sink` has them."""
+
+    @property
+    def identity(self) -> str:
+        """What makes the sink this sink."""
+
+    def marker(self, window_id: str) -> Marker | None:
+        """The marker published under this id, or None."""
+
+    def window_ids(self) -> Iterable[str]:
+        """Ids of all published windows, in no particular order."""
+
+
+class Edge(NamedTuple):
+    """What one window says of the boundary at which it begins or ends.
+
+    `offsets` names the partitions of the boundary; `joined` those that begin with the window, each
+    with its start. `open` are partitions in which retention had left the boundary open, with the
+    least and the highest offset that it could be.
+    """
+
+    window_id: str
+    offsets: Mapping[str, int]
+    joined: Mapping[str, int]
+    anchors: Anchors
+    open: Mapping[str, tuple[int, int]]
+
+    def contradicts(self, boundary: Mapping[str, int]) -> dict[str, int]:
+        """Partitions that `boundary` has at another offset, each with the window's. One that either
+        leaves out counts as at 0: its records come with a later window, from the first on."""
+        mine = {**dict.fromkeys(boundary, 0), **self.offsets}
+        mine |= {key: start for key, start in self.joined.items() if key in boundary}
+        return {key: offset for key, offset in mine.items() if boundary.get(key, 0) != offset}
+
+
+class PublishedWindows:
+    """The windows of time of `scope` in a sink."""
+
+    def __init__(self, windows: MarkedWindows, scope: WindowScope) -> None:
+        self._windows = windows
+        self._scope = scope
+        self._plans: dict[Interval, WindowPlan] = {}
+
+    @property
+    def identity(self) -> str:
+        """The sink's."""
+        return self._windows.identity
+
+    def window_ids(self) -> list[str]:
+        """The ids of one listing, whoever asks."""
+        return self.ids
+
+    def marker(self, window_id: str) -> Marker | None:
+        """The marker as it is now."""
+        return self._windows.marker(window_id)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Ids of all windows of the sink, of any scope."""
+        return list(self._windows.window_ids())
+
+    @cached_property
+    def _texts(self) -> list[tuple[str, str]]:
+        """The intervals of the scope's windows, in order, as their ids spell them, but for the
+        ``Z``: such texts sort like the instants, and most are never needed as those."""
+        id_ = re.compile(f"t-([0-9T.]+)Z-([0-9T.]+)Z-{self._scope.scope_hash}")
+        return sorted([(found[1], found[2]) for found in map(id_.fullmatch, self.ids) if found])
+
+    def first(self) -> datetime | None:
+        """The earliest instant at which a window begins."""
+        return _instant(self._texts[0][0]) if self._texts else None
+
+    def last(self) -> datetime | None:
+        """The latest instant at which a window ends."""
+        return _instant(self._texts[-1][1]) if self._texts else None
+
+    def neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
+        """The last instant before this one and the first after it at which a window begins or
+        ends."""
+        text, known = _text(instant), self._texts
+        low = bisect_left(known, (text, "")) - 1  # begins before
+        high = bisect_right(known, text, key=itemgetter(0))  # begins after
+        before = _instant(known[low][1 if known[low][1] < text else 0]) if low >= 0 else None
+        after = [_instant(known[high][0])] if high < len(known) else []
+        after += [_instant(end) for _, end in known[max(0, high - 1) : high] if end > text]
+        return before, min(after, default=None)
+
+    def overlaps(self, start: datetime, end: datetime) -> bool:
+        """Whether a window has any of the time from `start` to `end`."""
+        place = bisect_right(self._texts, _text(start), key=itemgetter(1))
+        return place < len(self._texts) and self._texts[place][0] < _text(end)
+
+    def again(self) -> PublishedWindows:
+        """The same with a new listing. Plans that were read stay: a window keeps its offsets."""
+        found = PublishedWindows(self._windows, self._scope)
+        found._plans.update(self._plans)
+        return found
+
+    def across(self, instant: datetime) -> str | None:
+        """The id of the window that has `instant` between its ends, if there is one."""
+        place = bisect_right(self._texts, _text(instant), key=itemgetter(1))
+        if place < len(self._texts) and self._texts[place][0] < _text(instant):
+            return time_window_id(*_interval(self._texts[place]), self._scope.scope_hash)
+        return None
+
+    def at(self, instant: datetime) -> list[Edge]:
+        """What the windows say that begin or end at `instant`."""
+        found = []
+        before, after = self._beside(instant)
+        if before is not None and before[1] == instant:
+            found.append(self._end(before))
+        if after is not None and after[0] == instant:
+            found.append(self._start(after))
+        return found
+
+    def around(self, start: datetime, end: datetime) -> tuple[Edge | None, Edge | None]:
+        """The last end at or before `start`, and the first start at or after `end`."""
+        before, _ = self._beside(start)
+        _, after = self._beside(end)
+        return (
+            None if before is None else self._end(before),
+            None if after is None else self._start(after),
+        )
+
+    def _beside(self, instant: datetime) -> tuple[Interval | None, Interval | None]:
+        """The last window that ends at or before `instant`, the first that begins at or after."""
+        known, text = self._texts, _text(instant)
+        low = bisect_right(known, text, key=itemgetter(1))
+        high = bisect_left(known, text, key=itemgetter(0))
+        return (
+            _interval(known[low - 1]) if low else None,
+            _interval(known[high]) if high < len(known) else None,
+        )
+
+    def _end(self, interval: Interval) -> Edge:
+        return edges_of(self._plan(interval))[1]
+
+    def _start(self, interval: Interval) -> Edge:
+        return edges_of(self._plan(interval))[0]
+
+    def _plan(self, interval: Interval) -> WindowPlan:
+        if interval not in self._plans:
+            window_id = time_window_id(*interval, self._scope.scope_hash)
+            marker = self._windows.marker(window_id)
+            if marker is None:
+                raise SinkHistoryLost(
+                    f"window {window_id} was in the sink a moment ago and has no marker now: is "
+                    f"the lake being restored or cleaned up? Run again once that is over"
+                )
+            self._plans[interval] = marker.plan
+        return self._plans[interval]
+
+
+def edges_of(plan: WindowPlan) -> tuple[Edge, Edge]:
+    """What a window of time says of the boundaries at which it begins and ends."""
+    starts = plan.bases
+    gone = {
+        key: gaps[0]
+        for key, gaps in plan.gaps.items()
+        if key in starts and gaps and gaps[0][0] == starts[key]
+    }
+    joined = {key: plan.ranges[key][0] for key in plan.joined}
+    return (
+        Edge(plan.window_id, starts, joined, plan.anchors_at_start, gone),
+        Edge(plan.window_id, plan.ends, {}, plan.anchors, {}),
+    )
+
+
+def _text(instant: datetime) -> str:
+    return basic_instant(instant).removesuffix("Z")
+
+
+def _instant(text: str) -> datetime:
+    return parse_basic_instant(f"{text}Z")
+
+
+def _interval(texts: tuple[str, str]) -> Interval:
+    return _instant(texts[0]), _instant(texts[1])
