@@ -63,6 +63,7 @@ def _simple() -> dict[str, pa.DataType]:
         "date": pa.date32(),
         "timestamp": pa.timestamp("us", tz="UTC"),
         "timestamp_ntz": pa.timestamp("us"),
+        "time": pa.time64("us"),
     }
 
 
