@@ -131,7 +131,7 @@ def test_text_behind_a_closing_quote_makes_the_body_bad(body: bytes) -> None:
 
 def test_backslash_escapes_are_an_option() -> None:
     spec = {"format": "csv", "schema": "name string, n string", "escape": "\\"}
-    rows, bad = decode(spec, [rb'"a\"b",1', rb'"a,\\",2', rb'x\,y,3', rb'"a"b,4', rb'"a\",5'])
+    rows, bad = decode(spec, [rb'"a\"b",1', rb'"a,\\",2', rb"x\,y,3", rb'"a"b,4', rb'"a\",5'])
     assert [row["name"] for row in rows[:3]] == ['a"b', "a,\\", "x,y"]
     assert [entry.position for entry in bad] == [3, 4]
     rows, bad = decode({**spec, "escape": None}, [rb"C:\dir,1"])
