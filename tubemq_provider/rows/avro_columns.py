@@ -36,6 +36,7 @@ __all__ = [
     "json_text",
     "list_reader",
     "map_reader",
+    "null_reader",
     "nullable",
     "number_reader",
     "record_reader",
@@ -95,6 +96,11 @@ def number_reader(bits: int) -> ValueReader:
         return _number(body, at, size, bits)
 
     return read
+
+
+def null_reader(body: bytes, at: int) -> tuple[None, int]:  # noqa: ARG001 - takes no bytes
+    """Read a ``null``."""
+    return None, at
 
 
 def boolean_reader(body: bytes, at: int) -> tuple[bool, int]:

@@ -10,14 +10,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.rows import avro_columns as avro
 from tubemq_provider.rows.spec import SUBJECT
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["record_column"]
 
@@ -57,17 +54,17 @@ class _NoColumnError(Exception):
 
 
 def record_column(
-    schema: str, *, unsupported_fields: str, nanoseconds: str
+    schema: str, *, unsupported_fields: str, nanoseconds: str, time_of_day: str
 ) -> tuple[avro.RecordColumn, dict[str, Any]]:
     """The column of the record `schema`, and its fields with what fastavro made of them.
 
-    `unsupported_fields` and `nanoseconds` as in `DecodeSpec`. Raises `ConfigError` that names every
-    field without a column, and `MissingExtra` without fastavro.
+    `unsupported_fields`, `nanoseconds` and `time_of_day` as in `DecodeSpec`. Raises `ConfigError`
+    that names every field without a column, and `MissingExtra` without fastavro.
     """
     document = _parsed(schema)
     if not isinstance(document, Mapping) or document.get("type") != "record":
         raise ConfigError("schema: the Avro schema is not a record's", subject=SUBJECT)
-    maker = _Maker(unsupported_fields, nanoseconds)
+    maker = _Maker(unsupported_fields, nanoseconds, time_of_day)
     try:
         column = maker.record(document, "")
     except _NoColumnError as error:
@@ -113,10 +110,11 @@ def _set_logical_aside(document: Any) -> Any:
 class _Maker:
     """Columns and readers for the types of one schema, in which every name is a full one."""
 
-    def __init__(self, unsupported_fields: str, nanoseconds: str) -> None:
+    def __init__(self, unsupported_fields: str, nanoseconds: str, time_of_day: str) -> None:
         self.problems: list[str] = []
         self._unsupported = unsupported_fields
         self._nanoseconds = nanoseconds
+        self._time_of_day = time_of_day
         self._named: dict[str, Mapping[str, Any]] = {}
         self._open: list[str] = []
         self._count = 0
@@ -248,12 +246,17 @@ class _Maker:
             convert = _uuid_text if schema["type"] == "fixed" else None
             return avro.PlainColumn(pa.string(), read, convert)
         if logical == "date":
-            return avro.PlainColumn(pa.date32(), read, _within(*_DAYS, "date"))
+            return avro.PlainColumn(
+                pa.date32(), read, _within(*_DAYS, "date of the years 1 to 9999")
+            )
         if logical.startswith("time-"):
             factor = 1000 if logical == "time-millis" else 1
             most = _SECONDS_OF_DAY * 1_000_000 // factor - 1
-            convert = _within(0, most, "time of day", factor)
-            return avro.PlainColumn(pa.time64("us"), read, convert)
+            if self._time_of_day == "number":
+                type_ = pa.int32() if schema["type"] == "int" else pa.int64()
+                return avro.PlainColumn(type_, read)
+            check = _within(0, most, "time of day", factor)
+            return avro.PlainColumn(pa.time64("us"), read, check)
         return self._instants(logical, read)
 
     def _instants(self, logical: str, read: avro.ValueReader) -> avro.Column:
@@ -267,7 +270,7 @@ class _Maker:
         check = _within(
             _LEAST_SECOND * per_second,
             _END_SECOND * per_second - 1,
-            "time",
+            "time of the years 1 to 9999",
             1000 if unit == "millis" else 1,
             1000 if unit == "nanos" else 1,
         )
@@ -282,18 +285,17 @@ class _Maker:
         if isinstance(schema, list):
             return avro.union_reader([self._reader(member) for member in schema])
         kind = schema["type"]
-        if kind == "record":
-            return self._record_reader(schema)
-        if kind == "array":
-            return avro.list_reader(self._reader(schema["items"]))
-        if kind == "map":
-            return avro.map_reader(self._reader(schema["values"]))
-        if kind == "enum":
-            return avro.enum_reader(schema["symbols"])
-        if kind == "fixed":
-            return avro.fixed_reader(schema["size"])
-        return {
-            "null": lambda body, at: (None, at),
+        by_schema = {
+            "record": lambda: self._record_reader(schema),
+            "array": lambda: avro.list_reader(self._reader(schema["items"])),
+            "map": lambda: avro.map_reader(self._reader(schema["values"])),
+            "enum": lambda: avro.enum_reader(schema["symbols"]),
+            "fixed": lambda: avro.fixed_reader(schema["size"]),
+        }
+        if kind in by_schema:
+            return by_schema[kind]()
+        plain: dict[str, avro.ValueReader] = {
+            "null": avro.null_reader,
             "boolean": avro.boolean_reader,
             "int": avro.number_reader(32),
             "long": avro.number_reader(64),
@@ -301,17 +303,16 @@ class _Maker:
             "double": avro.float_reader("<d"),
             "bytes": avro.bytes_reader,
             "string": avro.text_reader,
-        }[kind]
+        }
+        return plain[kind]
 
     def _record_reader(self, schema: Mapping[str, Any]) -> avro.ValueReader:
         """One reader a name, so that a record may contain itself."""
         name = schema["name"]
         if name not in self._readers:
-            self._readers[name] = lambda body, at: made(body, at)
-            made = avro.record_reader(
-                {field["name"]: self._reader(field["type"]) for field in schema["fields"]}
-            )
-            self._readers[name] = made
+            fields: dict[str, avro.ValueReader] = {}
+            self._readers[name] = avro.record_reader(fields)
+            fields |= {field["name"]: self._reader(field["type"]) for field in schema["fields"]}
         return self._readers[name]
 
 
@@ -349,7 +350,7 @@ def _is_sound_decimal(schema: Mapping[str, Any]) -> bool:
         return False
     if schema["type"] == "fixed":
         bits = 8 * schema["size"] - 1
-        return bits > 0 and precision <= math.floor(math.log10(2**bits - 1) if bits > 1 else 0)
+        return bool(bits > 0 and precision <= math.floor(math.log10(2**bits - 1)))
     return True
 
 
@@ -369,7 +370,7 @@ def _within(
 
     def check(number: int) -> int:
         if not least <= number <= most:
-            raise ValueError(f"{number} is no {what} of the years 1 to 9999")
+            raise ValueError(f"{number} is no {what}")
         return number * factor // divisor
 
     return check

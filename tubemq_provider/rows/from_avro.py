@@ -117,7 +117,10 @@ def _reason(error: Exception) -> str:
 
 def _columns(spec: DecodeSpec, schema: str) -> tuple[RecordColumn, dict[str, Any]]:
     return record_column(
-        schema, unsupported_fields=spec.unsupported_fields, nanoseconds=spec.nanoseconds
+        schema,
+        unsupported_fields=spec.unsupported_fields,
+        nanoseconds=spec.nanoseconds,
+        time_of_day=spec.time_of_day,
     )
 
 

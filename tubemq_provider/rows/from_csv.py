@@ -71,7 +71,7 @@ class CsvBodies:
             bodies = pc.replace_substring_regex(bodies, rb"\r?\n$", b"")
             odd = pc.match_substring_regex(bodies, rb"[\r\n]").to_pylist()
             broken = [place for place, is_odd in enumerate(odd) if is_odd]
-        reasons = self._reasons(bodies, self._quote in raw)
+        reasons = self._reasons(bodies, quoted=self._quote in raw)
         apart = {*broken, *reasons}
         places = [place for place in range(len(bodies)) if place not in apart]
         plain = bodies if not apart else bodies.take(pa.array(places, pa.int64()))
@@ -82,7 +82,7 @@ class CsvBodies:
                 parts.append(parse_halving(one, [place], self._parse, self.schema))
         return _merged(parts, [Bad(place, reason) for place, reason in reasons.items()])
 
-    def _reasons(self, bodies: pa.BinaryArray, quoted: bool) -> dict[int, str]:
+    def _reasons(self, bodies: pa.BinaryArray, *, quoted: bool) -> dict[int, str]:
         """The bodies that Arrow must not read: it makes a row of an empty one if there is one
         column, and joins a quoted value with the text behind it."""
         import pyarrow.compute as pc
@@ -102,15 +102,15 @@ class CsvBodies:
         data = joined(bodies)
         raw = data.to_pybytes()
         nulls = self._quote in raw and any(null in raw for null in self._quoted_nulls)
-        rows = self._read_rows(data, nulls)
+        rows = self._read_rows(data, nulls=nulls)
         hexadecimal = (b"x" in raw and b"0x" in raw) or (b"X" in raw and b"0X" in raw)
-        self._check_numbers(data, rows, nulls, hexadecimal)
+        self._check_numbers(data, rows, nulls=nulls, hexadecimal=hexadecimal)
         for column in rows.columns:
             check_years(column)
         return rows
 
     def _check_numbers(
-        self, data: pa.Buffer, rows: pa.RecordBatch, nulls: bool, hexadecimal: bool
+        self, data: pa.Buffer, rows: pa.RecordBatch, *, nulls: bool, hexadecimal: bool
     ) -> None:
         """Raise what Arrow raises for a number that its reader has changed; see `numbers`."""
         import pyarrow as pa
@@ -123,18 +123,18 @@ class CsvBodies:
         ]
         if not wanted:
             return
-        texts = self._read(data, dict.fromkeys(wanted, pa.string()), nulls, wanted)
+        texts = self._read(data, dict.fromkeys(wanted, pa.string()), wanted, nulls=nulls)
         for name in wanted:
             check_texts(rows[name], texts[name].combine_chunks())
 
-    def _read_rows(self, data: pa.Buffer, nulls: bool) -> pa.RecordBatch:
+    def _read_rows(self, data: pa.Buffer, *, nulls: bool) -> pa.RecordBatch:
         import pyarrow as pa
 
         *others, last = self._readings
         for types in others:
             with suppress(pa.ArrowInvalid):
-                return self._rows(self._read(data, types, nulls))
-        return self._rows(self._read(data, last, nulls))
+                return self._rows(self._read(data, types, nulls=nulls))
+        return self._rows(self._read(data, last, nulls=nulls))
 
     def _rows(self, table: pa.Table) -> pa.RecordBatch:
         import pyarrow as pa
@@ -159,8 +159,9 @@ class CsvBodies:
         self,
         data: pa.Buffer,
         types: dict[str, pa.DataType],
-        nulls: bool,
         names: Sequence[str] = (),
+        *,
+        nulls: bool,
     ) -> pa.Table:
         """The columns `names`, or all. With `nulls` one may be a null value in quotes, which is a
         text, and null in other columns."""

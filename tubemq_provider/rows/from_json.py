@@ -42,8 +42,8 @@ fast with a beginning that is always the same."""
 class JsonBodies:
     """Bodies that are JSON objects with the fields of `schema`; missing ones are null.
 
-    Strings become times and dates where the schema says so, and Base64 becomes bytes. `unknown_fields` that ``fail`` make a
-    body bad; ignored ones cost nothing.
+    Strings become times and dates where the schema says so, and Base64 becomes bytes.
+    `unknown_fields` that ``fail`` make a body bad; ignored ones cost nothing.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class JsonBodies:
                 subject=SUBJECT,
             )
         self._read_as, self._read_as_texts = (
-            pa.schema([item.with_type(_read_as(item.type, texts)) for item in schema])
+            pa.schema([item.with_type(_read_as(item.type, texts=texts)) for item in schema])
             for texts in (False, True)
         )
         self._nanoseconds = nanoseconds
@@ -194,7 +194,7 @@ def _place(bad: Bad) -> int:
     return bad.index
 
 
-def _read_as(type_: pa.DataType, texts: bool) -> pa.DataType:
+def _read_as(type_: pa.DataType, *, texts: bool) -> pa.DataType:
     """Dates are read as the text they are, and cast: Arrow takes numbers for days. So are times of
     day, bytes, and instants without a zone: Arrow moves those that have one to UTC; with `texts`
     all instants. Decimals are read with room for every number, and cast: Arrow makes another one
@@ -208,9 +208,9 @@ def _read_as(type_: pa.DataType, texts: bool) -> pa.DataType:
     if pa.types.is_decimal128(type_):
         return wide_decimal(type_)
     if pa.types.is_list(type_):
-        return pa.list_(_read_as(type_.value_type, texts))
+        return pa.list_(_read_as(type_.value_type, texts=texts))
     if pa.types.is_struct(type_):
-        return pa.struct([item.with_type(_read_as(item.type, texts)) for item in type_])
+        return pa.struct([item.with_type(_read_as(item.type, texts=texts)) for item in type_])
     return type_
 
 

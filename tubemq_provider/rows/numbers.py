@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tubemq_provider.rows.times import check_years
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -69,7 +71,8 @@ def check_texts(column: pa.Array, texts: pa.Array) -> None:
 
 def check_kept(before: pa.Array, after: pa.Array) -> None:
     """Raises `pyarrow.ArrowInvalid` if a number of `before` became infinite, rounded or true in
-    `after`, which is cast from it, or an instant a day without its time."""
+    `after`, which is cast from it, or an instant a day without its time, and for times outside the
+    years 1 to 9999."""
     import pyarrow as pa
 
     kind = after.type
@@ -85,6 +88,7 @@ def check_kept(before: pa.Array, after: pa.Array) -> None:
         check_kept(before.flatten(), after.flatten())
     else:
         _check_flat(before, after)
+        check_years(after)
 
 
 def _check_flat(before: pa.Array, after: pa.Array) -> None:

@@ -30,7 +30,7 @@ _TAKES: Final = {
     "csv": {"schema", "schema_file", "delimiter", "quote", "escape", "null_values", "nanoseconds"},
     "avro": {
         *("schema", "schema_file", "skip_bytes", "schemas"),
-        *("unsupported_fields", "nanoseconds"),
+        *("unsupported_fields", "nanoseconds", "time_of_day"),
     },
     "protobuf": {
         *("message", "schema_file", "descriptor", "skip_bytes"),
@@ -45,6 +45,7 @@ _WORDS: Final = {
     "unknown_fields": ("ignore", "fail"),
     "unsupported_fields": ("fail", "json", "leave_out"),
     "nanoseconds": ("fail", "cut"),
+    "time_of_day": ("time", "number"),
 }
 """Options that are one of some words, the default first."""
 
@@ -72,7 +73,7 @@ class DecodeSpec:
     `unsupported_fields`: what becomes of fields of avro and protobuf that no column can hold:
     ``fail`` (the spec is refused, they are named), ``json`` (JSON text) or ``leave_out``.
     `nanoseconds`: what becomes of times that microseconds cannot say: ``fail`` (the record is bad)
-    or ``cut``.
+    or ``cut``. `time_of_day` of avro: ``time``, or ``number`` for tables that have no such type.
     """
 
     format: str
@@ -94,6 +95,7 @@ class DecodeSpec:
     schemas: Mapping[str, str] = field(default_factory=dict)
     unsupported_fields: str = "fail"
     nanoseconds: str = "fail"
+    time_of_day: str = "time"
 
     @classmethod
     def judge(cls, given: str | Mapping[str, Any]) -> list[str]:

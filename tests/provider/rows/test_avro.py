@@ -215,6 +215,8 @@ def test_times_of_day_are_times_and_nanoseconds_are_kept() -> None:
     assert "time of day" in millis[1][0]
     assert micros[0] == [time(0, 0, 0, 1)]
     assert len(micros[1]) == 1
+    number = avro_field(logical("int", "time-millis"), b"\x02", time_of_day="number")
+    assert number == ([1], [])
     nanos = logical("long", "timestamp-nanos")
     body = b"\xf6\x03"
     assert avro_field(nanos, body) == ([251], [])

@@ -93,5 +93,5 @@ def test_what_spark_prints_is_taken() -> None:
 def test_a_type_of_spark_without_a_column_is_refused_by_name(type_: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_ddl(f"id int, a array<{type_}>")
-    word = type_.split()[0].lower()
+    word = type_.split(maxsplit=1)[0].lower()
     assert f"type '{word}' of Spark has no column here; write " in str(caught.value)

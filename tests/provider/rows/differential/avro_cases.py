@@ -1,5 +1,7 @@
 """Generates Avro schemas, data and their encoding, sound or damaged, from a seed."""
 
+# ruff: noqa: PLR0911 - a case a return
+
 from __future__ import annotations
 
 import json
@@ -79,7 +81,8 @@ class _Schemas:
 
     def record(self, depth: int) -> dict[str, Any]:
         name = self._name()
-        self.named[name] = made = {"type": "record", "name": name, "fields": []}
+        made: dict[str, Any] = {"type": "record", "name": name, "fields": []}
+        self.named[name] = made
         made["fields"] = [
             {"name": f"f{i}", "type": self.type(depth)} for i in range(self._random.randrange(1, 5))
         ]

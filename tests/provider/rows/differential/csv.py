@@ -5,6 +5,8 @@ values are read by Python's own types from the grammar that docs/typed-rows.md g
 the same bodies with types of its own, where both read a value it must be the same.
 """
 
+# ruff: noqa: PLR0911 - a case a return
+
 from __future__ import annotations
 
 import csv
@@ -100,7 +102,7 @@ def _split(text: str) -> list[tuple[str, bool]] | None:
     while True:
         if text[at : at + 1] == '"':
             found = re.compile(r'"((?:[^"]|"")*)("?)', re.DOTALL).match(text, at)
-            assert found is not None  # noqa: PT018
+            assert found is not None
             cells.append((found[1].replace('""', '"'), True))
         else:
             found = re.compile(r"[^,]*", re.DOTALL).match(text, at)
@@ -217,7 +219,7 @@ def run(inputs: int, seed: int, jars: Path | None) -> tuple[int, list[str]]:
     count = 0
     while count < inputs:
         types, _ = case(random)
-        bodies = []
+        bodies: list[bytes] = []
         while len(bodies) < 25:
             other, body = case(random)
             if len(other) == len(types):
@@ -231,11 +233,9 @@ def run(inputs: int, seed: int, jars: Path | None) -> tuple[int, list[str]]:
         reasons = {entry.position: entry.reason for entry in bad}
         ours = {row["offset"] // 28: [row[f"c{i}"] for i in range(len(types))] for row in rows}
         for place, body in enumerate(bodies):
-            mine, other = ours.get(place, BAD), expected(types, body, nanoseconds)
-            if mine is BAD or other is BAD:
-                equal = mine is other
-            else:
-                equal = all(map(same, mine, other))
+            mine: Any = ours.get(place, BAD)
+            other = expected(types, body, nanoseconds)
+            equal = mine is other if BAD in (mine, other) else all(map(same, mine, other))
             if not equal:
                 problems.append(
                     f"{types} {nanoseconds} {body!r}\n"

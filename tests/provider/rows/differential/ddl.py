@@ -4,6 +4,8 @@ Both give one type where both take a schema. The product refuses more (`_STRICTE
 little more (a colon behind the name of a column, the word `bool`).
 """
 
+# ruff: noqa: PLR0911 - a case a return
+
 from __future__ import annotations
 
 import json
@@ -39,7 +41,13 @@ _COMMENTS = [
     "r'\\n'",
     "'é\n'",
 ]
-_STRICTER = ("named twice", "has no column here", "in `…` if it is a number", "a name before '>'")
+_STRICTER = (
+    "named twice",
+    "has no column here",
+    "in `…` if it is a number",
+    "a name before '>'",
+    "a name before '``",
+)
 _SPACES = [" ", "  ", "\n", "\t", " /* x */ ", " -- y\n"]
 
 
@@ -80,7 +88,7 @@ def _type(random: Random, depth: int) -> str:
 
 def spark_of(session: Any) -> Spark:
     """Spark's parser, in the JVM of a session."""
-    schemas = session._jvm.org.apache.spark.sql.types.StructType  # noqa: SLF001
+    schemas = session._jvm.org.apache.spark.sql.types.StructType
 
     def parse(text: str) -> tuple[str, list[str]] | None:
         try:

@@ -4,6 +4,8 @@ The oracle parses with Python's module, refuses what is not JSON (`NaN`, a key t
 that has a column, lone surrogates), and reads each value strictly by the type of its column.
 """
 
+# ruff: noqa: PLR0911 - a case a return
+
 from __future__ import annotations
 
 import base64
@@ -145,6 +147,8 @@ class _Pairs(list):  # type: ignore[type-arg]
 class _Number(str):
     """A number, as it was written."""
 
+    __slots__ = ()
+
 
 def _refuse(word: str) -> Any:
     raise ValueError(word)
@@ -186,10 +190,10 @@ def _value(type_: str, found: Any, nanoseconds: str) -> Any:
     number = isinstance(found, _Number)
     if type_.startswith("decimal"):
         _need(number or found == found.strip())
-        return cells._decimal(type_, str(found))  # noqa: SLF001 - one oracle of both formats
-    if type_ in ("float", "double") or type_ in cells._BITS:  # noqa: SLF001
+        return cells._decimal(type_, str(found))
+    if type_ in ("float", "double") or type_ in cells._BITS:
         _need(number)
-        made = cells._value(type_, str(found), True, nanoseconds)  # noqa: SLF001
+        made = cells._value(type_, str(found), True, nanoseconds)
         _need(not isinstance(made, float) or math.isfinite(made))
         return made
     _need(not number)
@@ -198,7 +202,7 @@ def _value(type_: str, found: Any, nanoseconds: str) -> Any:
     if type_ == "binary":
         return base64.b64decode(found, validate=True)
     _need(found == found.strip())
-    return cells._moment(type_, found, nanoseconds)  # noqa: SLF001
+    return cells._moment(type_, found, nanoseconds)
 
 
 def _need(condition: bool) -> None:

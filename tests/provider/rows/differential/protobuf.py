@@ -32,7 +32,7 @@ _TIMES = [(0, 0), (1_795_314_366, 123_456_000), (-1, 999_999_000), (253_402_300_
 
 
 class _Schemas:
-    """A file with messages, as descriptors and as what to encode: name, number, kind, label, more."""
+    """A file with messages, as descriptors and as what to encode."""
 
     def __init__(self, random: Random) -> None:
         from google.protobuf import descriptor_pb2 as pb
@@ -309,9 +309,9 @@ def _differences(spec: dict[str, Any], bodies: list[bytes]) -> list[str]:
 def _agrees(ours: Any, said: Any) -> bool:
     """With the form that JSON has for the value."""
     if isinstance(ours, bytes):
-        return base64.b64encode(ours).decode() == said
+        return bool(base64.b64encode(ours).decode() == said)
     if isinstance(ours, datetime):
-        return ours == datetime.fromisoformat(said[:26].rstrip("Z") + "+00:00")
+        return ours == datetime.fromisoformat(said[:26].rstrip("Z")).replace(tzinfo=UTC)
     if isinstance(ours, float):
         return bool(math.isnan(ours) if said == "NaN" else ours == float(said))
     if isinstance(ours, (int, Decimal)) and not isinstance(ours, bool):
