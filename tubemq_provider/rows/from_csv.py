@@ -46,7 +46,9 @@ class CsvBodies:
             )
         self._readings = _readings(schema)
         self._quote = spec.quote.encode()
-        self._sound = _sound_pattern(spec)
+        self._delimiter = spec.delimiter.encode()
+        self._sound = _sound_pattern(spec, open_end=True)
+        self._closed = re.compile(_sound_pattern(spec, open_end=False))
         self._texts = [
             item.name
             for item in schema
@@ -68,7 +70,7 @@ class CsvBodies:
             bodies = pc.replace_substring_regex(bodies, _MARKS, b"")
         broken = []
         if b"\n" in raw or b"\r" in raw:
-            bodies = pc.replace_substring_regex(bodies, rb"\r?\n$", b"")
+            bodies = pc.replace_substring_regex(bodies, rb"\r?\n$|\A[\r\n]+\z", b"")
             odd = pc.match_substring_regex(bodies, rb"[\r\n]").to_pylist()
             broken = [place for place, is_odd in enumerate(odd) if is_odd]
         reasons = self._reasons(bodies, quoted=self._quote in raw)
@@ -99,8 +101,14 @@ class CsvBodies:
         return found
 
     def _parse(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
+        import pyarrow as pa
+
         data = joined(bodies)
         raw = data.to_pybytes()
+        if raw.endswith(self._delimiter) and self._closed.match(bodies[-1].as_py()):
+            # At the end of its input Arrow takes an empty value for one in quotes, behind one
+            # that is.
+            data = pa.py_buffer(raw + b"\n")
         nulls = self._quote in raw and any(null in raw for null in self._quoted_nulls)
         rows = self._read_rows(data, nulls=nulls)
         hexadecimal = (b"x" in raw and b"0x" in raw) or (b"X" in raw and b"0X" in raw)
@@ -226,8 +234,9 @@ def _trimmed(texts: pa.Array) -> pa.Array:
     return pc.ascii_trim(texts, characters=" \t")
 
 
-def _sound_pattern(spec: DecodeSpec) -> bytes:
-    """Values in which only a delimiter follows a closing quote; the last quote may be open."""
+def _sound_pattern(spec: DecodeSpec, *, open_end: bool) -> bytes:
+    """Values in which only a delimiter follows a closing quote; with `open_end` the last quote may
+    be open."""
     quote, delimiter = (re.escape(sign.encode()) for sign in (spec.quote, spec.delimiter))
     escape = re.escape(spec.escape.encode()) if spec.escape else b""
     pair = b"|" + escape + b"." if escape else b""
@@ -236,7 +245,11 @@ def _sound_pattern(spec: DecodeSpec) -> bytes:
     )  # fmt: skip
     inside = b"%b(?:[^%b%b]|%b%b%b)*" % (quote, quote, escape, quote, quote, pair)
     value = b"(?:%b|%b%b)" % (plain, inside, quote)
-    return rb"(?s)\A(?:%b%b)*(?:%b|%b%b?)[\r\n]*\z" % (value, delimiter, plain, inside, quote)
+    last = b"?" if open_end else b""
+    end = rb"\z" if open_end else rb"\Z"  # of RE2, and of Python
+    return rb"(?s)\A(?:%b%b)*(?:%b|%b%b%b)[\r\n]*%b" % (
+        value, delimiter, plain, inside, quote, last, end,
+    )  # fmt: skip
 
 
 def _readings(schema: pa.Schema) -> list[dict[str, pa.DataType]]:

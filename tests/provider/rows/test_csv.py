@@ -162,3 +162,15 @@ def test_times_outside_the_years_that_systems_share_are_bad() -> None:
     rows, bad = decode(spec, bodies)
     assert [row["offset"] for row in rows] == [84]
     assert all("years 1 to 9999" in entry.reason for entry in bad)
+
+
+def test_an_empty_last_value_is_null_behind_one_in_quotes() -> None:
+    spec = {"format": "csv", "schema": "a string, b string, n decimal(5,2)"}
+    rows, bad = decode(spec, [b'"x",,', b'"x","",1', b'"x","y",'])
+    assert bad == []
+    assert [(row["b"], row["n"]) for row in rows] == [(None, None), ("", 1), ("y", None)]
+    texts = {"format": "csv", "schema": "a string, b string"}
+    for bodies in ([b'"x",'], [b'"x",', b"y,z"], [b"y,z", b'"x",'], [b'"x\ny",']):
+        rows, bad = decode(texts, bodies)
+        assert ([row["b"] for row in rows if row["a"] != "y"], bad) == ([None], [])
+    assert decode(texts, [b"y,\n", b"\n\n"])[1][0].reason == "the body is empty"
