@@ -57,6 +57,9 @@ _MOMENT = re.compile(
 )
 
 
+_OPEN: Any = ("a last quote that is open", "has nothing behind it, which is no number")
+
+
 def case(random: Random) -> tuple[list[str], bytes]:
     """Types of columns and a body."""
     types = [random.choice(TYPES) for _ in range(random.randrange(1, 5))]
@@ -103,7 +106,8 @@ def _split(text: str) -> list[tuple[str, bool]] | None:
         if text[at : at + 1] == '"':
             found = re.compile(r'"((?:[^"]|"")*)("?)', re.DOTALL).match(text, at)
             assert found is not None
-            cells.append((found[1].replace('""', '"'), True))
+            quoted = True if found[1] or found[2] else _OPEN
+            cells.append((found[1].replace('""', '"'), quoted))
         else:
             found = re.compile(r"[^,]*", re.DOTALL).match(text, at)
             assert found is not None
@@ -123,6 +127,8 @@ def _value(type_: str, text: str, quoted: bool, nanoseconds: str) -> Any:
         if not text and not quoted:
             return None
         return text if type_ == "string" else text.encode()
+    if not text and quoted is _OPEN:
+        raise ValueError(text)
     if not text:
         return None
     if type_ == "boolean":
