@@ -1,8 +1,9 @@
 """`tubemq produce`: rows of a file or of standard input become records, in order.
 
-Rows are CSV (also in a zip) or JSON lines; each is sent as one JSON object. Sent in time order with
-`--time-field`, the receipts give exact *boundaries* for time windows (see `boundaries`). A record
-is acknowledged from the broker's memory; a crash of this command leaves what was sent so far.
+Rows are CSV, tab-separated values or JSON lines, also in gzip or a zip; each is sent as one JSON
+object. Sent in time order with `--time-field`, the receipts give exact *boundaries* for time
+windows (see `boundaries`). A record is acknowledged from the broker's memory; a crash of this
+command leaves what was sent so far.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ File = Annotated[
         "-f",
         exists=True,
         dir_okay=False,
-        help="CSV, CSV in a zip, or JSON lines. Default: JSON lines from standard input.",
+        help="CSV (.csv), tab-separated values (.tsv) or JSON lines; also in gzip or a zip. "
+        "Default: JSON lines from standard input.",
     ),
 ]
 StreamField = Annotated[

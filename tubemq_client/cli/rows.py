@@ -1,4 +1,4 @@
-"""Rows to records: reading CSV and JSON lines, and selecting them by time.
+"""Rows to records: reading CSV, tab-separated values and JSON lines, and selecting them by time.
 
 A row of CSV becomes one JSON object; a line of JSON is sent as it stands, since numbers do not come
 out of a parser as they went in. Times are ISO 8601; without a zone they are UTC. Rows out of time
@@ -8,6 +8,7 @@ order are refused, because boundaries would not be exact then. Sends nothing.
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import itertools
 import json
@@ -26,6 +27,22 @@ from tubemq_client.json_text import given_json
 
 __all__ = ["Row", "RowSource", "Selection", "instant"]
 
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_LONGEST_FIELD = 64 << 20
+"""Characters; far beyond what a broker takes as a record, which then refuses it by name."""
+_SIGNATURES = {
+    "gzip": b"\x1f\x8b",
+    "zip": b"PK\x03\x04",
+    "a bzip2 archive": b"BZh91AY&",
+    "an xz archive": b"\xfd7zXZ",
+    "a zstandard archive": b"\x28\xb5\x2f\xfd",
+    "a 7z archive": b"7z\xbc\xaf",
+    "a Parquet file": b"PAR1\x15",
+    "an Avro file": b"Obj\x01",
+    "UTF-32 text": b"\xff\xfe\0\0",
+    "UTF-16 text": b"\xff\xfe",
+    "UTF-16 text of the other byte order": b"\xfe\xff",
+}
 _FOREIGN = "__MACOSX/"
 _BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, NotImplementedError)
 """What reading an archive raises that is damaged, or compressed in a way Python does not know."""
@@ -157,9 +174,9 @@ class RowSource:
         """Rows as fields."""
         try:
             with _opened(self.file) as (name, lines):
-                parse = _csv if name.lower().endswith(".csv") else _json_lines
-                yield parse(lines)
-        except (OSError, EOFError, UnicodeDecodeError, csv.Error, *_BROKEN_ARCHIVE) as error:
+                delimiter = _DELIMITERS.get(Path(name.lower()).suffix)
+                yield _json_lines(lines) if delimiter is None else _csv(lines, delimiter)
+        except (OSError, EOFError, UnicodeDecodeError, *_BROKEN_ARCHIVE) as error:
             where = self.file.name if self.file else "standard input"
             raise errors.ConfigError(f"{where}: {error}", subject="rows") from None
 
@@ -176,14 +193,51 @@ def _value(fields: _Fields, name: str) -> Any:
     return value
 
 
-def _csv(lines: Iterable[str]) -> Iterator[_Fields]:
-    for number, fields in enumerate(csv.DictReader(lines), start=1):
-        if None in fields or None in fields.values():
-            raise errors.ConfigError(
-                f"row {number} has not as many fields as the header", subject="rows"
-            )
-        text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-        yield _Fields(number, fields, text)
+def _csv(lines: Iterable[str], delimiter: str) -> Iterator[_Fields]:
+    """Rows under a header. Python's defaults would pass over text behind a closing quote, and a
+    quote that is never closed would take all rows behind it along."""
+    csv.field_size_limit(_LONGEST_FIELD)
+    rows = csv.reader(lines, delimiter=delimiter, strict=True)
+    header: list[str] = []
+    number = 0
+    try:
+        header = next((row for row in rows if row), [])
+        _check_header(header, delimiter)
+        for fields in rows:
+            if not fields:
+                continue
+            number += 1
+            if len(fields) != len(header):
+                raise errors.ConfigError(
+                    f"row {number} has not as many fields as the header "
+                    f"({len(fields)}, not {len(header)})",
+                    subject="rows",
+                )
+            values = dict(zip(header, fields, strict=True))
+            text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+            yield _Fields(number, values, text)
+    except csv.Error as error:
+        where = f"row {number + 1}" if header else "the header"
+        said = "a quote is not closed" if "end of data" in str(error) else str(error)
+        raise errors.ConfigError(
+            f"{where} (up to line {rows.line_num}): {said}", subject="rows"
+        ) from None
+
+
+def _check_header(header: list[str], delimiter: str) -> None:
+    """Each column needs a name of its own: rows become JSON objects."""
+    problems = []
+    if twice := sorted({name for name in header if name and header.count(name) > 1}):
+        problems.append(f"the header names {', '.join(map(repr, twice))} twice; rename one")
+    if "" in header:
+        problems.append(f"column {header.index('') + 1} of the header has no name")
+    if len(header) == 1 and (signs := [sign for sign in ",;\t|" if sign in header[0]]):
+        problems.append(
+            f"the header has one column, {header[0]!r}: columns are separated by {delimiter!r}, "
+            f"not by {signs[0]!r}; name a file with commas .csv, one with tabs .tsv"
+        )
+    if problems:
+        raise errors.ConfigError(problems, subject="rows")
 
 
 def _json_lines(lines: Iterable[str]) -> Iterator[_Fields]:
@@ -193,7 +247,11 @@ def _json_lines(lines: Iterable[str]) -> Iterator[_Fields]:
         try:
             fields = given_json(line, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
-            raise errors.ConfigError(f"row {number}: {error}", subject="rows") from None
+            raise errors.ConfigError(
+                f"row {number}: {error} (files named .csv or .tsv are read as such, "
+                "others as JSON lines)",
+                subject="rows",
+            ) from None
         if not isinstance(fields, dict):
             raise errors.ConfigError(f"row {number} is not a JSON object", subject="rows")
         yield _Fields(number, fields, line.strip())
@@ -215,14 +273,39 @@ def _opened(file: Path | None) -> Iterator[tuple[str, IO[str]]]:
             yield "-", text
         finally:
             text.detach()  # it would be closed with the wrapper
-    elif file.suffix.lower() == ".zip":
+        return
+    kind = _kind(file)
+    if kind == "zip":
         with zipfile.ZipFile(file) as archive:
             name = _only_member(archive)
             with archive.open(name) as raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as text:
                 yield name, text
+    elif kind == "gzip":
+        name = file.stem if file.suffix.lower() == ".gz" else file.name
+        with gzip.open(file, "rt", encoding="utf-8-sig", newline="") as text:
+            yield name, text
     else:
         with file.open(encoding="utf-8-sig", newline="") as text:
             yield file.name, text
+
+
+def _kind(file: Path) -> str:
+    """What the file is by its first bytes: ``text``, ``gzip`` or ``zip``. Raises
+    `errors.ConfigError` for other archives, and for files that hold no text."""
+    with file.open("rb") as raw:
+        first = raw.read(8)
+    for kind, begin in _SIGNATURES.items():
+        if first.startswith(begin):
+            if kind in ("gzip", "zip"):
+                return kind
+            raise errors.ConfigError(
+                f"{file.name}: is {kind}, which is not read; give CSV, tab-separated values or "
+                "JSON lines in UTF-8, as they are, in gzip or in a zip",
+                subject="rows",
+            )
+    if file.suffix.lower() == ".zip":
+        return "zip"
+    return "gzip" if file.suffix.lower() == ".gz" else "text"
 
 
 def _only_member(archive: zipfile.ZipFile) -> str:

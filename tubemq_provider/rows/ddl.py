@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["DEEPEST", "ddl_of", "parse_ddl"]
 
-_TOKEN: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*)|([0-9]+)|([<>(),:]))")
+_TOKEN: Final = re.compile(
+    r"""(?:\s|--[^\n]*(?:\n|\Z)|/\*(?s:.*?)\*/)*
+    (?:`((?:[^`]|``)+)`
+    |([rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+    |([A-Za-z0-9_]+)
+    |([<>(),:]))""",
+    re.VERBOSE | re.DOTALL,
+)
+"""Behind blanks and comments: a quoted name, a text, a word or number, a mark."""
+_REST: Final = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*(?s:.*?)\*/)*\Z")
 DEEPEST: Final = 64
 """Types may nest so deep."""
 
@@ -63,6 +72,7 @@ def _simple() -> dict[str, pa.DataType]:
         "date": pa.date32(),
         "timestamp": pa.timestamp("us", tz="UTC"),
         "timestamp_ntz": pa.timestamp("us"),
+        "time": pa.time64("us"),
     }
 
 
@@ -73,9 +83,23 @@ _ALIASES: Final = {
     "integer": "int",
     "long": "bigint",
     "real": "float",
+    "timestamp_ltz": "timestamp",
     "dec": "decimal",
     "numeric": "decimal",
 }
+
+
+_LENGTHS: Final = ("varchar", "char", "character")
+"""Texts with a length, which is read and has no effect, as where Spark reads data."""
+
+_NO_COLUMN: Final = {
+    "interval": "a bigint of its unit, or its text as a string",
+    "variant": "a string of its JSON",
+    "void": "the type that its values will have",
+    "geometry": "binary or string",
+    "geography": "binary or string",
+}
+"""Types of Spark that no column here has, and what to write in their place."""
 
 
 def _type_text(type_: pa.DataType, instants: str) -> str:
@@ -116,15 +140,43 @@ class _Parser:
             name = self._name()
             self._skip(":")
             found.append(pa.field(name, self._type()))
+            self._pass_constraints()
             if self._skip(","):
                 continue
             if (closing is None and self._is_over()) or (closing and self._skip(closing)):
                 return found
             raise self._wrong("a comma or the end")
 
+    def _pass_constraints(self) -> None:
+        """``NOT NULL COMMENT 'text'``, as Spark prints them. Columns are nullable all
+        the same, as where Spark reads data."""
+        if self._skip_word("not") and not self._skip_word("null"):
+            raise self._wrong("NULL")
+        if self._skip_word("comment"):
+            found = self._next()
+            if found is None or found[2] is None:
+                raise self._wrong("a text in quotes")
+            while found is not None and found[2] is not None:
+                self._at = found.end()
+                found = self._next()
+
     def _type(self) -> pa.DataType:
         word = self._name().lower()
         word = _ALIASES.get(word, word)
+        if word == "timestamp" and self._skip_word("without"):
+            for expected in ("time", "zone"):
+                if not self._skip_word(expected):
+                    raise self._wrong(expected.upper())
+            word = "timestamp_ntz"
+        if word == "time":
+            self._precision()
+        if word in _LENGTHS:
+            self._need("(")
+            self._number()
+            self._need(")")
+            word = "string"
+        if word == "string" and self._skip_word("collate"):
+            self._name()
         if word in self._simple:
             return self._simple[word]
         self._depth += 1
@@ -133,6 +185,13 @@ class _Parser:
         made = self._nested(word)
         self._depth -= 1
         return made
+
+    def _precision(self) -> None:
+        """Of a time, which keeps microseconds whatever is written."""
+        if self._skip("("):
+            if self._number() > 6:
+                raise self._wrong("time(0) to time(6)")
+            self._need(")")
 
     def _nested(self, word: str) -> pa.DataType:
         import pyarrow as pa
@@ -151,6 +210,12 @@ class _Parser:
             second = self._type()
             self._need(">")
             return pa.map_(first, second)
+        if word in _NO_COLUMN:
+            raise ConfigError(
+                f"{self._text!r}: type {word!r} of Spark has no column here; write "
+                f"{_NO_COLUMN[word]}",
+                subject="schema",
+            )
         known = ", ".join((*self._simple, "decimal(p,s)", "array<…>", "map<…>", "struct<…>"))
         raise ConfigError(
             f"{self._text!r}: {word!r} is no type; known are {known}", subject="schema"
@@ -174,17 +239,26 @@ class _Parser:
 
     def _name(self) -> str:
         found = self._next()
-        if found is None or (found[1] is None and found[2] is None):
+        if found is None or (found[1] is None and found[3] is None):
             raise self._wrong("a name")
+        if found[3] is not None and found[3].isdigit():
+            raise self._wrong("a name, in `…` if it is a number,")
         self._at = found.end()
-        return found[1].replace("``", "`") if found[1] is not None else found[2]
+        return found[1].replace("``", "`") if found[1] is not None else found[3]
 
     def _number(self) -> int:
         found = self._next()
-        if found is None or found[3] is None:
+        if found is None or found[3] is None or not found[3].isdigit():
             raise self._wrong("a number")
         self._at = found.end()
         return int(found[3])
+
+    def _skip_word(self, word: str) -> bool:
+        found = self._next()
+        if found is None or found[3] is None or found[3].lower() != word:
+            return False
+        self._at = found.end()
+        return True
 
     def _skip(self, mark: str) -> bool:
         found = self._next()
@@ -198,7 +272,7 @@ class _Parser:
             raise self._wrong(repr(mark))
 
     def _is_over(self) -> bool:
-        return not self._text[self._at :].strip()
+        return _REST.match(self._text, self._at) is not None
 
     def _wrong(self, wanted: str) -> ConfigError:
         rest = self._text[self._at :].strip()[:40] or "the end"

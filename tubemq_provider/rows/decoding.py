@@ -198,7 +198,7 @@ def _with_ddl(spec: DecodeSpec, schema: pa.Schema) -> BodyDecoder:
     if spec.format == "json":
         from tubemq_provider.rows.from_json import JsonBodies
 
-        return JsonBodies(schema, spec.unknown_fields)
+        return JsonBodies(schema, spec.unknown_fields, spec.nanoseconds)
     if spec.format == "csv":
         from tubemq_provider.rows.from_csv import CsvBodies
 

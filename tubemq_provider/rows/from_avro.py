@@ -1,183 +1,198 @@
-"""Avro data without a container, one datum a body, by fastavro (extra ``avro``).
+"""Avro data without a container, one datum a body, read strictly into columns (extra ``avro``).
 
-The schema is the writers'; a body with another one is bad, or not to be told apart, as is Avro's
-way. This module must not decide what becomes of bad bodies.
+A body is read by the schema that wrote it: `spec.schema`, or with `spec.schemas` the one whose id
+is in its frame. Bodies without a frame do not say who wrote them; one of another schema is bad, or
+not to be distinguished, as is Avro's way. This module must not decide what becomes of bad bodies.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final
+import struct
+from typing import TYPE_CHECKING, Any
 
-from tubemq_client.errors import ConfigError, require_extra
+from tubemq_client.errors import ConfigError
+from tubemq_provider.rows.avro_schema import record_column
 from tubemq_provider.rows.bulk import Bad, Decoded
-from tubemq_provider.rows.plain import decoded_rows
+from tubemq_provider.rows.frames import Frames
 from tubemq_provider.rows.spec import SUBJECT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tubemq_provider.rows.avro_columns import RecordColumn
     from tubemq_provider.rows.spec import DecodeSpec
 
 __all__ = ["AvroBodies"]
 
 
 class AvroBodies:
-    """Bodies that hold one datum of the record schema `spec.schema`, behind `spec.skip_bytes`."""
+    """Bodies that hold one datum of the record schema `spec.schema`, behind `spec.skip_bytes`, or
+    of one of `spec.schemas`, whose fields then go to the columns of `spec.schema` by name."""
 
     def __init__(self, spec: DecodeSpec) -> None:
-        try:
-            import fastavro
-        except ImportError as error:
-            raise require_extra("avro", error) from error
-        try:
-            document = json.loads(spec.schema or "")
-            self._parsed = fastavro.parse_schema(document)
-        except (ValueError, TypeError, fastavro.schema.SchemaParseException) as error:
-            raise ConfigError(f"schema: no Avro schema: {error}", subject=SUBJECT) from error
-        except fastavro.schema.UnknownType as error:
-            raise ConfigError(f"schema: unknown type {error}", subject=SUBJECT) from error
-        self._skip = spec.skip_bytes
-        self._read = fastavro.schemaless_reader
-        self.schema = _Types().record_schema(self._parsed)
+        self._columns, fields = _columns(spec, spec.schema or "")
+        self.schema = _schema_of(self._columns)
+        self._frames = Frames(spec.skip_bytes)
+        self._writers: dict[int, tuple[RecordColumn, _Mapping]] = {}
+        problems: list[str] = []
+        for id_, text in spec.schemas.items():
+            try:
+                columns, _ = _columns(spec, text)
+                mapping = _Mapping(self.schema, fields, _schema_of(columns))
+                self._writers[int(id_)] = (columns, mapping)
+            except ConfigError as error:
+                problems += [f"schemas: {id_}: {problem}" for problem in error.problems]
+        if problems:
+            raise ConfigError(problems, subject=SUBJECT)
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
-        made: list[Any] = []
+        bodies = records.column("value").to_pylist()
+        if not self._writers:
+            return self._read(bodies, range(len(bodies)), self._columns, self._start)
+        return self._read_by_id(bodies)
+
+    def _start(self, body: bytes) -> int:
+        return self._frames.start(body)
+
+    def _read(self, bodies: list[bytes], places: Any, columns: RecordColumn, start: Any) -> Decoded:
         origin: list[int] = []
         bad: list[Bad] = []
-        for place, body in enumerate(records.column("value").to_pylist()):
+        read = columns.read
+        for place in places:
+            body = bodies[place]
             try:
-                made.append(self._one(body))
+                end = read(body, start(body))
+                if end != len(body):
+                    rest = len(body) - end
+                    raise ValueError(  # noqa: TRY301 - one place says what is wrong with a body
+                        f"{abs(rest)} bytes are {'left' if rest > 0 else 'missing'}"
+                    )
                 origin.append(place)
-            except Exception as error:  # noqa: BLE001 - fastavro raises what comes, of any class
-                bad.append(Bad(place, f"{type(error).__name__}: {error}".splitlines()[0]))
-        return decoded_rows(made, origin, bad, self.schema)
+            except (ValueError, IndexError, struct.error, RecursionError) as error:
+                columns.truncate(len(origin))
+                bad.append(Bad(place, _reason(error)))
+        cells = columns.array()
+        rows = pa_batch(cells, _schema_of(columns))
+        return Decoded(rows, origin, bad)
 
-    def _one(self, body: bytes) -> Any:
-        stream = BytesIO(body)
-        stream.seek(self._skip)
-        datum = self._read(stream, self._parsed, None)
-        rest = len(body) - stream.tell()
-        if rest:
-            raise ValueError(f"{abs(rest)} bytes {'are left' if rest > 0 else 'are missing'}")
-        return datum
-
-
-_SIMPLE: Final = {
-    "boolean": "bool",
-    "int": "int32",
-    "long": "int64",
-    "float": "float",
-    "double": "double",
-    "string": "string",
-    "bytes": "binary",
-    "enum": "string",
-    "fixed": "binary",
-}
-_MOST_DIGITS: Final = 38
-"""Of a decimal, in Spark as in Parquet."""
-
-
-class _Types:
-    """Arrow types of a schema that fastavro has parsed, in which every name is a full one: the same
-    simple name in two namespaces is two types. Names defined before can be used again."""
-
-    def __init__(self) -> None:
-        self._named: dict[str, Any] = {}
-
-    def record_schema(self, document: Any) -> pa.Schema:
+    def _read_by_id(self, bodies: list[bytes]) -> Decoded:
+        """Read the bodies of each id together, and put the rows in the order of their records."""
         import pyarrow as pa
 
-        if not isinstance(document, Mapping) or document.get("type") != "record":
-            raise ConfigError("schema: the Avro schema is not a record's", subject=SUBJECT)
-        return pa.schema(list(self._type(document)))
-
-    def _type(self, avro: Any) -> pa.DataType:
-        if isinstance(avro, list):
-            return self._union(avro)
-        if isinstance(avro, str):
-            return self._by_name(avro)
-        if avro["type"] in ("record", "enum", "fixed"):
-            return self._named_type(avro["type"], avro)
-        if "logicalType" in avro:
-            return self._logical(avro)
-        return self._nested(avro["type"], avro)
-
-    def _nested(self, kind: Any, avro: Mapping[str, Any]) -> pa.DataType:
-        import pyarrow as pa
-
-        if kind == "array":
-            return pa.list_(self._type(avro["items"]))
-        if kind == "map":
-            return pa.map_(pa.string(), self._type(avro["values"]))
-        return self._type(kind)
-
-    def _named_type(self, kind: str, avro: Mapping[str, Any]) -> pa.DataType:
-        import pyarrow as pa
-
-        self._named[avro["name"]] = None  # a type within itself has no end
-        if "logicalType" in avro:
-            made = self._logical(avro)
-        elif kind == "record":
-            made = pa.struct([(f["name"], self._type(f["type"])) for f in avro["fields"]])
-            if not made.num_fields:
-                raise ConfigError(
-                    f"schema: record {avro['name']!r} has no fields, so it has no column",
-                    subject=SUBJECT,
-                )
-        else:
-            made = pa.type_for_alias(_SIMPLE[kind])
-        self._named[avro["name"]] = made
-        return made
-
-    def _union(self, avro: list[Any]) -> pa.DataType:
-        rest = [member for member in avro if member != "null"]
-        if len(rest) != 1:
-            raise ConfigError(
-                f"schema: a union of {len(rest)} types has no column; null and one other has",
-                subject=SUBJECT,
-            )
-        return self._type(rest[0])
-
-    def _by_name(self, name: str) -> pa.DataType:
-        import pyarrow as pa
-
-        if name in _SIMPLE:
-            return pa.type_for_alias(_SIMPLE[name])
-        known = self._named.get(name)
-        if known is None:
-            raise ConfigError(f"schema: type {name!r} has no column", subject=SUBJECT)
-        return known
-
-    def _logical(self, avro: Mapping[str, Any]) -> pa.DataType:
-        import pyarrow as pa
-
-        logical = avro["logicalType"]
-        if logical == "decimal":
-            return _decimal(avro)
-        known = {
-            "date": pa.date32(),
-            "timestamp-millis": pa.timestamp("us", tz="UTC"),
-            "timestamp-micros": pa.timestamp("us", tz="UTC"),
-            "local-timestamp-millis": pa.timestamp("us"),
-            "local-timestamp-micros": pa.timestamp("us"),
-            "uuid": pa.string(),
-        }
-        if logical not in known:
-            raise ConfigError(f"schema: logical type {logical!r} has no column", subject=SUBJECT)
-        return known[logical]
+        by_id: dict[int, list[int]] = {}
+        bad: list[Bad] = []
+        for place, body in enumerate(bodies):
+            try:
+                id_ = Frames.id_of(body)
+                if id_ not in self._writers:
+                    known = ", ".join(map(str, sorted(self._writers)))
+                    raise ValueError(  # noqa: TRY301
+                        f"schema id {id_} is none of 'schemas' ({known})"
+                    )
+                by_id.setdefault(id_, []).append(place)
+            except ValueError as error:
+                bad.append(Bad(place, str(error)))
+        parts, origin = [], []
+        for id_, places in by_id.items():
+            columns, mapping = self._writers[id_]
+            found = self._read(bodies, places, columns, lambda _: Frames.SIZE)
+            parts.append(mapping.rows(found.rows))
+            origin += found.origin
+            bad += found.bad
+        table = pa.Table.from_batches(parts, self.schema)
+        order = sorted(range(len(origin)), key=origin.__getitem__)
+        batches = table.take(pa.array(order, pa.int64())).combine_chunks().to_batches()
+        rows = batches[0] if batches else pa.RecordBatch.from_pylist([], self.schema)
+        return Decoded(rows, [origin[i] for i in order], sorted(bad, key=lambda one: one.index))
 
 
-def _decimal(avro: Mapping[str, Any]) -> pa.DataType:
+def _reason(error: Exception) -> str:
+    if isinstance(error, (IndexError, struct.error)):
+        return "bytes are missing"
+    if isinstance(error, RecursionError):
+        return "it nests too deep"
+    return str(error).splitlines()[0]
+
+
+def _columns(spec: DecodeSpec, schema: str) -> tuple[RecordColumn, dict[str, Any]]:
+    return record_column(
+        schema,
+        unsupported_fields=spec.unsupported_fields,
+        nanoseconds=spec.nanoseconds,
+        time_of_day=spec.time_of_day,
+    )
+
+
+def _schema_of(columns: RecordColumn) -> pa.Schema:
     import pyarrow as pa
 
-    precision, scale = avro.get("precision"), avro.get("scale", 0)
-    if precision is None or precision > _MOST_DIGITS:
-        raise ConfigError(
-            f"schema: a decimal with precision {precision} has no column; 1 to {_MOST_DIGITS} have",
-            subject=SUBJECT,
-        )
-    return pa.decimal128(precision, scale)
+    return pa.schema(list(columns.type))
+
+
+def pa_batch(cells: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
+    """The members of a column as columns."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays(cells.flatten(), schema=schema)
+
+
+class _Mapping:
+    """From the columns of a writer's schema to those of the reader's, by name. A column that the
+    writer does not have is filled with the reader's default. Numbers become wider where Avro allows
+    it; other differences of type raise `ConfigError`."""
+
+    def __init__(self, schema: pa.Schema, fields: dict[str, Any], writer: pa.Schema) -> None:
+        import pyarrow as pa
+
+        self._schema = schema
+        self._defaults: dict[str, Any] = {}
+        problems = []
+        for item in schema:
+            field = fields[item.name]
+            if item.name in writer.names:
+                if not _is_wider(writer.field(item.name).type, item.type):
+                    problems.append(
+                        f"field {item.name!r} is {writer.field(item.name).type}, and "
+                        f"{item.type} in 'schema'"
+                    )
+                continue
+            try:
+                self._defaults[item.name] = pa.scalar(field["default"], item.type)
+            except KeyError:
+                problems.append(f"has no field {item.name!r}, which has no default in 'schema'")
+            except (pa.ArrowException, TypeError, ValueError):
+                problems.append(
+                    f"has no field {item.name!r}, whose default in 'schema' is no {item.type}"
+                )
+        if problems:
+            raise ConfigError(problems, subject=SUBJECT)
+
+    def rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with the reader's columns."""
+        import pyarrow as pa
+
+        columns = [
+            pa.repeat(self._defaults[item.name], rows.num_rows)
+            if item.name in self._defaults
+            else rows.column(item.name).cast(item.type)
+            for item in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _is_wider(before: pa.DataType, after: pa.DataType) -> bool:
+    """Equal, or a number that Avro reads as the other."""
+    import pyarrow as pa
+
+    if before.equals(after):
+        return True
+    numbers = [pa.int32(), pa.int64(), pa.float32(), pa.float64()]
+    if before not in numbers or after not in numbers:
+        return False
+    exact = before == pa.int32() or after in (pa.int64(), pa.float64())
+    return (
+        exact
+        and numbers.index(before) < numbers.index(after)
+        and not (before == pa.int32() and after == pa.float32())
+    )

@@ -7,14 +7,16 @@ bodies.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.bulk import Bad, Decoded, joined, parse_halving
-from tubemq_provider.rows.numbers import check_texts
+from tubemq_provider.rows.numbers import check_texts, decimals_of_texts, is_odd_float
 from tubemq_provider.rows.spec import SUBJECT
+from tubemq_provider.rows.times import check_years, times_of_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CsvBodies"]
 
+_MARK: Final = b"\xef\xbb\xbf"
 _MARKS: Final = rb"^(?:\xef\xbb\xbf)+"
 """Arrow drops a byte order mark at the beginning of what it reads, which is many bodies."""
 
@@ -42,62 +45,104 @@ class CsvBodies:
                 subject=SUBJECT,
             )
         self._readings = _readings(schema)
+        self._quote = spec.quote.encode()
+        self._delimiter = spec.delimiter.encode()
+        self._sound = _sound_pattern(spec, open_end=True)
+        self._closed = re.compile(_sound_pattern(spec, open_end=False))
+        self._texts = [
+            item.name
+            for item in schema
+            if pa.types.is_string(item.type) or pa.types.is_binary(item.type)
+        ]
+        signs = [spec.quote + null + spec.quote for null in spec.null_values]
+        self._quoted_nulls = [
+            sign.encode() for sign in signs if len(self._texts) < len(schema.names)
+        ]
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        bodies = pc.replace_substring_regex(records.column("value"), _MARKS, b"")
-        bodies = pc.replace_substring_regex(bodies, rb"\r?\n$", b"")
-        broken = pc.match_substring_regex(bodies, rb"[\r\n]")
-        blank = pc.equal(pc.binary_length(bodies), 0)
-        odd = pc.or_(broken, blank).to_pylist()
-        places = [place for place, is_odd in enumerate(odd) if not is_odd]
-        found = parse_halving(
-            bodies.take(pa.array(places, pa.int64())), places, self._parse, self.schema
-        )
-        parts, bad = (
-            [found],
-            [Bad(p, "the body is empty") for p, b in enumerate(blank.to_pylist()) if b],
-        )
-        for place, is_broken in enumerate(broken.to_pylist()):
-            if is_broken:
+        bodies = records.column("value")
+        raw = _raw(bodies)
+        if _MARK in raw:
+            bodies = pc.replace_substring_regex(bodies, _MARKS, b"")
+        broken = []
+        if b"\n" in raw or b"\r" in raw:
+            bodies = pc.replace_substring_regex(bodies, rb"\r?\n$|\A[\r\n]+\z", b"")
+            odd = pc.match_substring_regex(bodies, rb"[\r\n]").to_pylist()
+            broken = [place for place, is_odd in enumerate(odd) if is_odd]
+        reasons = self._reasons(bodies, quoted=self._quote in raw)
+        apart = {*broken, *reasons}
+        places = [place for place in range(len(bodies)) if place not in apart]
+        plain = bodies if not apart else bodies.take(pa.array(places, pa.int64()))
+        parts = [parse_halving(plain, places, self._parse, self.schema)]
+        for place in broken:
+            if place not in reasons:
                 one = bodies.slice(place, 1)
                 parts.append(parse_halving(one, [place], self._parse, self.schema))
-        return _merged(parts, bad)
+        return _merged(parts, [Bad(place, reason) for place, reason in reasons.items()])
+
+    def _reasons(self, bodies: pa.BinaryArray, *, quoted: bool) -> dict[int, str]:
+        """The bodies that Arrow must not read: it makes a row of an empty one if there is one
+        column, and joins a quoted value with the text behind it."""
+        import pyarrow.compute as pc
+
+        found: dict[int, str] = {}
+        empty = pc.equal(pc.binary_length(bodies), 0)
+        if pc.any(empty).as_py():
+            found = {p: "the body is empty" for p, is_it in enumerate(empty.to_pylist()) if is_it}
+        if quoted:
+            sound = pc.match_substring_regex(bodies, self._sound)
+            if not pc.all(sound).as_py():
+                reason = "text follows the closing quote of a value"
+                found |= {p: reason for p, is_it in enumerate(sound.to_pylist()) if not is_it}
+        return found
 
     def _parse(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
+        import pyarrow as pa
+
         data = joined(bodies)
-        rows = self._read_rows(data)
-        self._check_numbers(data, rows)
+        raw = data.to_pybytes()
+        if raw.endswith(self._delimiter) and self._closed.match(bodies[-1].as_py()):
+            # At the end of its input Arrow takes an empty value for one in quotes, behind one
+            # that is.
+            data = pa.py_buffer(raw + b"\n")
+        nulls = self._quote in raw and any(null in raw for null in self._quoted_nulls)
+        rows = self._read_rows(data, nulls=nulls)
+        hexadecimal = (b"x" in raw and b"0x" in raw) or (b"X" in raw and b"0X" in raw)
+        self._check_numbers(data, rows, nulls=nulls, hexadecimal=hexadecimal)
+        for column in rows.columns:
+            check_years(column)
         return rows
 
-    def _check_numbers(self, data: pa.Buffer, rows: pa.RecordBatch) -> None:
+    def _check_numbers(
+        self, data: pa.Buffer, rows: pa.RecordBatch, *, nulls: bool, hexadecimal: bool
+    ) -> None:
         """Raise what Arrow raises for a number that its reader has changed; see `numbers`."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         wanted = [
             item.name
             for item in rows.schema
-            if pa.types.is_decimal(item.type)
-            or (pa.types.is_floating(item.type) and pc.any(pc.is_inf(rows[item.name])).as_py())
+            if (hexadecimal and pa.types.is_integer(item.type))
+            or (pa.types.is_floating(item.type) and is_odd_float(rows[item.name]))
         ]
         if not wanted:
             return
-        texts = self._read(data, dict.fromkeys(wanted, pa.string()), wanted)
+        texts = self._read(data, dict.fromkeys(wanted, pa.string()), wanted, nulls=nulls)
         for name in wanted:
             check_texts(rows[name], texts[name].combine_chunks())
 
-    def _read_rows(self, data: pa.Buffer) -> pa.RecordBatch:
+    def _read_rows(self, data: pa.Buffer, *, nulls: bool) -> pa.RecordBatch:
         import pyarrow as pa
 
         *others, last = self._readings
         for types in others:
             with suppress(pa.ArrowInvalid):
-                return self._rows(self._read(data, types))
-        return self._rows(self._read(data, last))
+                return self._rows(self._read(data, types, nulls=nulls))
+        return self._rows(self._read(data, last, nulls=nulls))
 
     def _rows(self, table: pa.Table) -> pa.RecordBatch:
         import pyarrow as pa
@@ -105,13 +150,52 @@ class CsvBodies:
         rows = table.combine_chunks().to_batches()
         if not rows:
             return pa.RecordBatch.from_pylist([], self.schema)
-        columns = [_typed(rows[0].column(item.name), item.type) for item in self.schema]
+        columns = [self._typed(rows[0].column(item.name), item.type) for item in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
+    def _typed(self, column: pa.Array, type_: pa.DataType) -> pa.Array:
+        """The column with its type; times without a zone are UTC."""
+        import pyarrow as pa
+
+        if pa.types.is_string(column.type) and pa.types.is_temporal(type_):
+            return times_of_texts(_trimmed(column), type_, self._spec.nanoseconds)
+        if pa.types.is_decimal(type_):
+            return decimals_of_texts(_trimmed(column), type_)
+        return column.cast(type_)
+
     def _read(
-        self, data: pa.Buffer, types: dict[str, pa.DataType], names: Sequence[str] = ()
+        self,
+        data: pa.Buffer,
+        types: dict[str, pa.DataType],
+        names: Sequence[str] = (),
+        *,
+        nulls: bool,
     ) -> pa.Table:
-        """The columns `names`, or all."""
+        """The columns `names`, or all. With `nulls` one may be a null value in quotes, which is a
+        text, and null in other columns."""
+        import pyarrow as pa
+
+        names = list(names or self.schema.names)
+        if not nulls:
+            return self._read_some(data, types, names, quoted_nulls=False)
+        texts = [name for name in names if name in self._texts]
+        others = [name for name in names if name not in self._texts]
+        tables = [
+            self._read_some(data, types, some, quoted_nulls=some is others)
+            for some in (texts, others)
+            if some
+        ]
+        found = {name: table[name] for table in tables for name in table.column_names}
+        return pa.table({name: found[name] for name in names})
+
+    def _read_some(
+        self,
+        data: pa.Buffer,
+        types: dict[str, pa.DataType],
+        names: Sequence[str],
+        *,
+        quoted_nulls: bool,
+    ) -> pa.Table:
         import pyarrow as pa
         from pyarrow import csv as reader
 
@@ -123,26 +207,60 @@ class CsvBodies:
             parse_options=reader.ParseOptions(
                 delimiter=self._spec.delimiter,
                 quote_char=self._spec.quote,
+                escape_char=self._spec.escape or False,
                 newlines_in_values=True,
                 ignore_empty_lines=False,
             ),
             convert_options=reader.ConvertOptions(
                 column_types=types,
-                include_columns=list(names),
+                include_columns=names,
                 null_values=list(self._spec.null_values),
                 strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
+                quoted_strings_can_be_null=quoted_nulls,
             ),
         )
 
 
+def _raw(bodies: pa.BinaryArray) -> bytes:
+    """All bytes of the bodies, and maybe more: to look for what needs care in none of them."""
+    data = bodies.buffers()[2]
+    return b"" if data is None else data.to_pybytes()
+
+
+def _trimmed(texts: pa.Array) -> pa.Array:
+    """Without the blanks that Arrow's reader passes over."""
+    import pyarrow.compute as pc
+
+    return pc.ascii_trim(texts, characters=" \t")
+
+
+def _sound_pattern(spec: DecodeSpec, *, open_end: bool) -> bytes:
+    """Values in which only a delimiter follows a closing quote; with `open_end` the last quote may
+    be open."""
+    quote, delimiter = (re.escape(sign.encode()) for sign in (spec.quote, spec.delimiter))
+    escape = re.escape(spec.escape.encode()) if spec.escape else b""
+    pair = b"|" + escape + b"." if escape else b""
+    plain = b"(?:(?:[^%b%b%b]%b)(?:[^%b%b]%b)*)?" % (
+        quote, delimiter, escape, pair, delimiter, escape, pair,
+    )  # fmt: skip
+    inside = b"%b(?:[^%b%b]|%b%b%b)*" % (quote, quote, escape, quote, quote, pair)
+    value = b"(?:%b|%b%b)" % (plain, inside, quote)
+    last = b"?" if open_end else b""
+    end = rb"\z" if open_end else rb"\Z"  # of RE2, and of Python
+    return rb"(?s)\A(?:%b%b)*(?:%b|%b%b%b)[\r\n]*%b" % (
+        value, delimiter, plain, inside, quote, last, end,
+    )  # fmt: skip
+
+
 def _readings(schema: pa.Schema) -> list[dict[str, pa.DataType]]:
-    """Types to read columns with, to be tried in turn: Arrow wants a zone of all times in a column,
-    or of none. With several columns of instants some may have it and some not, so that they are
-    read as texts at last."""
+    """Types to read columns with, to be tried in turn. Decimals are read as texts, since Arrow's
+    reader makes another number of what does not fit. It wants a zone of all times in a column,
+    or of none, and no more than six digits of a second. So times are read as texts at last."""
     import pyarrow as pa
 
-    given = {item.name: item.type for item in schema}
+    given = {
+        item.name: pa.string() if pa.types.is_decimal(item.type) else item.type for item in schema
+    }
     instants = [
         item.name
         for item in schema
@@ -151,21 +269,15 @@ def _readings(schema: pa.Schema) -> list[dict[str, pa.DataType]]:
     readings = [given]
     if instants:
         readings.insert(0, given | dict.fromkeys(instants, pa.timestamp("us")))
-    if len(instants) > 1:
-        readings.append(given | dict.fromkeys(instants, pa.string()))
+    if times := [item.name for item in schema if _has_seconds(item.type)]:
+        readings.append(given | dict.fromkeys(times, pa.string()))
     return readings
 
 
-def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The column with its type; times without a zone are UTC."""
+def _has_seconds(type_: pa.DataType) -> bool:
     import pyarrow as pa
 
-    if pa.types.is_string(column.type) and pa.types.is_timestamp(type_):
-        try:
-            return column.cast(type_)
-        except pa.ArrowInvalid:
-            column = column.cast(pa.timestamp("us"))
-    return column.cast(type_)
+    return bool(pa.types.is_timestamp(type_) or pa.types.is_time(type_))
 
 
 def _merged(parts: list[Decoded], bad: list[Bad]) -> Decoded:

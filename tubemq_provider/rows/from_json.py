@@ -8,6 +8,7 @@ decide what becomes of bad bodies.
 
 from __future__ import annotations
 
+import binascii
 import json
 import re
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ from tubemq_provider.rows.ddl import DEEPEST
 from tubemq_provider.rows.json_types import sayable
 from tubemq_provider.rows.numbers import wide_decimal
 from tubemq_provider.rows.spec import SUBJECT
+from tubemq_provider.rows.times import check_years, is_fine, times_of_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,11 +42,13 @@ fast with a beginning that is always the same."""
 class JsonBodies:
     """Bodies that are JSON objects with the fields of `schema`; missing ones are null.
 
-    Strings become times and dates where the schema says so. `unknown_fields` that ``fail`` make a
-    body bad; ignored ones cost nothing.
+    Strings become times and dates where the schema says so, and Base64 becomes bytes.
+    `unknown_fields` that ``fail`` make a body bad; ignored ones cost nothing.
     """
 
-    def __init__(self, schema: pa.Schema, unknown_fields: str = "ignore") -> None:
+    def __init__(
+        self, schema: pa.Schema, unknown_fields: str = "ignore", nanoseconds: str = "fail"
+    ) -> None:
         import pyarrow as pa
 
         self.schema = schema
@@ -54,7 +58,11 @@ class JsonBodies:
                 "keys as a struct, or use a function",
                 subject=SUBJECT,
             )
-        self._read_as = pa.schema([item.with_type(_read_as(item.type)) for item in schema])
+        self._read_as, self._read_as_texts = (
+            pa.schema([item.with_type(_read_as(item.type, texts=texts)) for item in schema])
+            for texts in (False, True)
+        )
+        self._nanoseconds = nanoseconds
         self._unknown = "error" if unknown_fields == "fail" else "ignore"
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
@@ -66,14 +74,28 @@ class JsonBodies:
     def _parse(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
         import pyarrow as pa
 
-        table = _read(bodies, self._read_as, self._unknown).select(self.schema.names)
+        table = self._read(bodies).select(self.schema.names)
         rows = table.combine_chunks().to_batches()
         if not rows:
             return pa.RecordBatch.from_pylist([], self.schema)
-        columns = [_as_said(rows[0].column(item.name), item.type) for item in self.schema]
+        columns = [
+            _as_said(rows[0].column(item.name), item.type, self._nanoseconds)
+            for item in self.schema
+        ]
         for column in columns:
-            _check_floats(column)
+            _check_cells(column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _read(self, bodies: pa.BinaryArray) -> pa.Table:
+        """Instants are read as texts only where Arrow refuses their digits."""
+        import pyarrow as pa
+
+        try:
+            return _read(bodies, self._read_as, self._unknown)
+        except pa.ArrowInvalid:
+            if self._read_as_texts.equals(self._read_as) or not is_fine(bodies):
+                raise
+        return _read(bodies, self._read_as_texts, self._unknown)
 
 
 def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
@@ -172,24 +194,27 @@ def _place(bad: Bad) -> int:
     return bad.index
 
 
-def _read_as(type_: pa.DataType) -> pa.DataType:
-    """Dates are read as the text they are, and cast: Arrow takes numbers for days. So are instants
-    without a zone: Arrow moves those that have one to UTC. Decimals are read with room for every
-    number, and cast: Arrow makes another one of what does not fit."""
+def _read_as(type_: pa.DataType, *, texts: bool) -> pa.DataType:
+    """Dates are read as the text they are, and cast: Arrow takes numbers for days. So are times of
+    day, bytes, and instants without a zone: Arrow moves those that have one to UTC; with `texts`
+    all instants. Decimals are read with room for every number, and cast: Arrow makes another one
+    of what does not fit."""
     import pyarrow as pa
 
-    if pa.types.is_date(type_) or (pa.types.is_timestamp(type_) and type_.tz is None):
+    if pa.types.is_timestamp(type_) and type_.tz is not None and not texts:
+        return type_
+    if pa.types.is_temporal(type_) or pa.types.is_binary(type_):
         return pa.string()
     if pa.types.is_decimal128(type_):
         return wide_decimal(type_)
     if pa.types.is_list(type_):
-        return pa.list_(_read_as(type_.value_type))
+        return pa.list_(_read_as(type_.value_type, texts=texts))
     if pa.types.is_struct(type_):
-        return pa.struct([item.with_type(_read_as(item.type)) for item in type_])
+        return pa.struct([item.with_type(_read_as(item.type, texts=texts)) for item in type_])
     return type_
 
 
-def _as_said(column: pa.Array, type_: pa.DataType) -> pa.Array:
+def _as_said(column: pa.Array, type_: pa.DataType, nanoseconds: str) -> pa.Array:
     """The column with the type of the schema. Arrow's own cast also parses what lies under a null,
     which is no date."""
     import pyarrow as pa
@@ -200,24 +225,44 @@ def _as_said(column: pa.Array, type_: pa.DataType) -> pa.Array:
     if pa.types.is_list(type_):
         lengths = pc.fill_null(pc.list_value_length(column), 0)
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
-        cells = _as_said(column.flatten(), type_.value_type)
+        cells = _as_said(column.flatten(), type_.value_type, nanoseconds)
         return pa.ListArray.from_arrays(offsets, cells, type_, mask=column.is_null())
     if pa.types.is_struct(type_):
         children = zip(column.flatten(), type_, strict=True)
-        cells = [_as_said(child, item.type) for child, item in children]
+        cells = [_as_said(child, item.type, nanoseconds) for child, item in children]
         return pa.StructArray.from_arrays(cells, fields=list(type_), mask=column.is_null())
+    if pa.types.is_timestamp(type_) or pa.types.is_time(type_):
+        return times_of_texts(column, type_, nanoseconds)
+    if pa.types.is_binary(type_):
+        return _bytes(column)
     return column.cast(type_)
 
 
-def _check_floats(column: pa.Array) -> None:
-    """Arrow refuses a number that is too big for a `double`, but makes it infinite in a `float`."""
+def _bytes(texts: pa.Array) -> pa.Array:
+    """The bytes that Base64 texts stand for, as other writers and readers of JSON have them."""
+    import pyarrow as pa
+
+    try:
+        cells = [
+            None if text is None else binascii.a2b_base64(text.encode(), strict_mode=True)
+            for text in texts.to_pylist()
+        ]
+    except binascii.Error as error:
+        raise pa.ArrowInvalid(f"a text is no Base64, in which JSON holds bytes: {error}") from error
+    return pa.array(cells, pa.binary())
+
+
+def _check_cells(column: pa.Array) -> None:
+    """Arrow refuses a number that is too big for a `double`, but makes it infinite in a `float`,
+    and takes the year 0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_list(column.type):
-        _check_floats(column.flatten())
+        _check_cells(column.flatten())
     elif pa.types.is_struct(column.type):
         for child in column.flatten():
-            _check_floats(child)
+            _check_cells(child)
     elif pa.types.is_float32(column.type) and pc.any(pc.is_inf(column)).as_py():
         raise pa.ArrowInvalid("a number is too big to be stored in a float; make it a double")
+    check_years(column)

@@ -10,13 +10,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tubemq_provider.rows.times import check_years
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check_kept", "check_texts", "wide_decimal"]
+__all__ = ["check_kept", "check_texts", "decimals_of_texts", "is_odd_float", "wide_decimal"]
 
 _DIGITS: Final = 76
 """Of Arrow's widest decimal."""
+
+_MANY_DIGITS: Final = r"(?:[0-9]\.?){77}"
+"""Arrow's cast from text makes another number of them."""
 
 _LEAST_BITS: Final = {16: 2**-8, 32: 2**-21, 64: 2**-49}
 """What the last bits of floating-point numbers say, by their width: the noise of a few sums."""
@@ -30,23 +35,44 @@ def wide_decimal(type_: pa.Decimal128Type) -> pa.Decimal256Type:
     return pa.decimal256(_DIGITS - type_.scale, type_.scale)
 
 
+def decimals_of_texts(texts: pa.Array, type_: pa.Decimal128Type) -> pa.Array:
+    """Return the numbers that the texts say. Raises `pyarrow.ArrowInvalid` for texts that say none,
+    or one that `type_` has no room for."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    if longest > _DIGITS and pc.any(pc.match_substring_regex(texts, _MANY_DIGITS)).as_py():
+        raise pa.ArrowInvalid(f"a number has more than {_DIGITS} digits")
+    return texts.cast(wide_decimal(type_)).cast(type_)
+
+
+def is_odd_float(column: pa.Array) -> bool:
+    """Whether a number is infinite or none, which its text must have said."""
+    import pyarrow.compute as pc
+
+    return bool(pc.any(pc.invert(pc.is_finite(column))).as_py())
+
+
 def check_texts(column: pa.Array, texts: pa.Array) -> None:
     """Raises `pyarrow.ArrowInvalid` unless the numbers of `column`, which a reader of CSV has made
     of `texts`, are those that the texts say. Reads what the reader itself has accepted only."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_decimal(column.type):
-        trimmed = pc.ascii_trim(texts, characters=" \t")
-        trimmed.cast(wide_decimal(column.type)).cast(column.type)
-        return
-    if pc.any(pc.and_(pc.is_inf(column), pc.match_substring_regex(texts, "[0-9]"))).as_py():
+    if pa.types.is_integer(column.type):
+        if pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
+            raise pa.ArrowInvalid(f"a number is hexadecimal, which a {column.type} does not take")
+    elif pc.any(pc.and_(pc.is_inf(column), pc.match_substring_regex(texts, "[0-9]"))).as_py():
         raise _too_big(column.type)
+    elif pc.any(pc.match_substring(texts, "(")).as_py():
+        raise pa.ArrowInvalid("a word is no number")
 
 
 def check_kept(before: pa.Array, after: pa.Array) -> None:
     """Raises `pyarrow.ArrowInvalid` if a number of `before` became infinite, rounded or true in
-    `after`, which is cast from it, or an instant a day without its time."""
+    `after`, which is cast from it, or an instant a day without its time, and for times outside the
+    years 1 to 9999."""
     import pyarrow as pa
 
     kind = after.type
@@ -62,6 +88,7 @@ def check_kept(before: pa.Array, after: pa.Array) -> None:
         check_kept(before.flatten(), after.flatten())
     else:
         _check_flat(before, after)
+        check_years(after)
 
 
 def _check_flat(before: pa.Array, after: pa.Array) -> None:

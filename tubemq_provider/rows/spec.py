@@ -27,14 +27,28 @@ _DELIMITER: Final = ","
 _QUOTE: Final = '"'
 
 _TAKES: Final = {
-    "json": {"schema", "schema_file", "unknown_fields"},
-    "csv": {"schema", "schema_file", "delimiter", "quote", "null_values"},
-    "avro": {"schema", "schema_file", "skip_bytes"},
-    "protobuf": {"message", "schema_file", "descriptor", "skip_bytes"},
+    "json": {"schema", "schema_file", "unknown_fields", "nanoseconds"},
+    "csv": {"schema", "schema_file", "delimiter", "quote", "escape", "null_values", "nanoseconds"},
+    "avro": {
+        *("schema", "schema_file", "skip_bytes", "schemas"),
+        *("unsupported_fields", "nanoseconds", "time_of_day"),
+    },
+    "protobuf": {
+        *("message", "schema_file", "descriptor", "skip_bytes"),
+        *("unsupported_fields", "nanoseconds"),
+    },
     "tdmsg": {"then"},
     "function": {"function", "schema", "schema_file", "arguments"},
 }
 """Beside `format`, `columns` and `prefix`, which all of them take."""
+
+_WORDS: Final = {
+    "unknown_fields": ("ignore", "fail"),
+    "unsupported_fields": ("fail", "json", "leave_out"),
+    "nanoseconds": ("fail", "cut"),
+    "time_of_day": ("time", "number"),
+}
+"""Options that are one of some words, the default first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +65,16 @@ class DecodeSpec:
     `message` the full name.
 
     `columns` are the columns of records that stay (default: all without ``value``), `prefix` is put
-    before the names of decoded ones. `unknown_fields`: ``ignore`` or ``fail``. `skip_bytes` of each
-    body come before the data (5 for schema registries).
+    before the names of decoded ones. `unknown_fields`: ``ignore`` or ``fail``.
+
+    `skip_bytes` of each body come before the data; 5 that begin with zero are the frame of a schema
+    registry. `schemas` are the Avro schemas by the ids of such frames: each body is read by its
+    own, and its fields go to the columns of `schema` by name.
+
+    `unsupported_fields`: what becomes of fields of avro and protobuf that no column can hold:
+    ``fail`` (the spec is refused, they are named), ``json`` (JSON text) or ``leave_out``.
+    `nanoseconds`: what becomes of times that microseconds cannot say: ``fail`` (the record is bad)
+    or ``cut``. `time_of_day` of avro: ``time``, or ``number`` for tables that have no such type.
     """
 
     format: str
@@ -67,9 +89,14 @@ class DecodeSpec:
     prefix: str = ""
     delimiter: str = _DELIMITER
     quote: str = _QUOTE
+    escape: str | None = None
     null_values: tuple[str, ...] = ("",)
     unknown_fields: str = "ignore"
     skip_bytes: int = 0
+    schemas: Mapping[str, str] = field(default_factory=dict)
+    unsupported_fields: str = "fail"
+    nanoseconds: str = "fail"
+    time_of_day: str = "time"
 
     @classmethod
     def judge(cls, given: str | Mapping[str, Any]) -> list[str]:
@@ -96,6 +123,8 @@ class DecodeSpec:
         for name in ("columns", "null_values"):
             if name in known:
                 known[name] = tuple(known[name])
+        if "schemas" in known:
+            known["schemas"] = {str(id_): _text(one) for id_, one in known["schemas"].items()}
         if known.get("then") is not None:
             known["then"] = _checked_then(cls.parse(known["then"]))
         return _with_files(cls(**known))
@@ -152,29 +181,62 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
     problems += _missing(format_, document)
     if document.get("schema") and document.get("schema_file"):
         problems.append("schema_file: has no effect beside 'schema', which says the same; give one")
-    if document.get("unknown_fields", "ignore") not in ("ignore", "fail"):
-        problems.append("unknown_fields: is neither 'ignore' nor 'fail'")
+    for name, words in _WORDS.items():
+        if document.get(name, words[0]) not in words:
+            problems.append(f"{name}: {document[name]!r} is none of {', '.join(map(repr, words))}")
     skip = document.get("skip_bytes", 0)
     if isinstance(skip, bool) or not isinstance(skip, int) or skip < 0:
         problems.append(f"skip_bytes: {skip!r} is not a whole number >= 0")
     problems += _problems_of_signs(document)
+    problems += _problems_of_ids(document)
     for name in ("columns", "null_values"):
         if name in document and not _is_texts(document[name]):
             problems.append(f"{name}: {document[name]!r} is not a list of texts, like ['a', 'b']")
     return [*problems, *_problems_of_then(document.get("then"))]
 
 
+def _problems_of_ids(document: Mapping[str, Any]) -> list[str]:
+    """Of the schemas of a registry."""
+    schemas = document.get("schemas")
+    if schemas is None:
+        return []
+    if not isinstance(schemas, Mapping) or not schemas:
+        return [f"schemas: {schemas!r} is not a mapping from ids to schemas, like {{'7': '…'}}"]
+    problems = []
+    for id_, schema in schemas.items():
+        if not (str(id_).isascii() and str(id_).isdigit() and int(id_) < 2**32):
+            problems.append(f"schemas: {id_!r} is not the id of a schema, a whole number")
+        if not isinstance(schema, (str, Mapping)):
+            problems.append(f"schemas: {id_}: {schema!r} is neither an Avro schema nor its JSON")
+    if len({int(id_) for id_ in schemas if str(id_).isdigit()}) < len(schemas) and not problems:
+        problems.append("schemas: an id is named twice")
+    if document.get("skip_bytes", 5) != 5:
+        problems.append("skip_bytes: has no effect beside 'schemas', whose frames have 5 bytes")
+    return problems
+
+
+def _text(schema: str | Mapping[str, Any]) -> str:
+    return schema if isinstance(schema, str) else json.dumps(schema)
+
+
 def _problems_of_signs(document: Mapping[str, Any]) -> list[str]:
     """Of delimited text. With signs that Arrow does not take every record would be a bad one."""
     problems = []
-    for name in ("delimiter", "quote"):
-        sign = document.get(name, ".")
+    for name in ("delimiter", "quote", "escape"):
+        sign = document.get(name)
+        if name not in document or (name == "escape" and sign is None):
+            continue
         if not isinstance(sign, str) or len(sign.encode()) != 1:
             problems.append(f"{name}: {sign!r} is not one ASCII character")
         elif sign in "\r\n\0":
             problems.append(f"{name}: {sign!r} cannot be one: a line break or NUL")
     if document.get("delimiter", _DELIMITER) == document.get("quote", _QUOTE):
         problems.append("quote: is the same as 'delimiter'")
+    if (escape := document.get("escape")) is not None and escape in (
+        document.get("delimiter", _DELIMITER),
+        document.get("quote", _QUOTE),
+    ):
+        problems.append("escape: is the same as 'delimiter' or 'quote'; doubled quotes need none")
     return problems
 
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeV
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from tubemq_client.errors import ConfigError
 from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.files.quarantine import QuarantineFile
 from tubemq_provider.rows.ddl import ddl_of
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
-from tubemq_provider.rows.spec import DecodeSpec
+from tubemq_provider.rows.spec import SUBJECT, DecodeSpec
 from tubemq_provider.spark.attempts import AsidePlace, aside_name, attempt_name
 from tubemq_provider.spark.splits import Split, split_ranges
 
@@ -103,6 +104,12 @@ def schema_of(options: ReadShape, records: ColumnSet) -> str:
     decoder = decoder_of(options, records)
     if decoder is None:
         return records.ddl(options.columns, instants=_INSTANTS)
+    if times := [item.name for item in decoder.schema if "time64" in str(item.type)]:
+        raise ConfigError(
+            f"schema: column {times[0]!r} has a time of day, which Spark does not hold; decode it "
+            "as a string, from Avro with time_of_day='number', or use engine='inline'",
+            subject=SUBJECT,
+        )
     return ddl_of(decoder.schema, instants=_INSTANTS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import sys
@@ -244,3 +245,52 @@ def test_an_empty_option_is_refused(
     """As one of a variable that is not set: everything was sent."""
     refused(run("produce", fresh, "--file", file, "--time-field", "at", option, ""), "''")
     assert everything(settings, fresh) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("a.csv", b"id,id\n1,2\n", ("the header names 'id' twice",)),
+        ("a.csv", b"id,name,\n1,2,\n", ("column 3 of the header has no name",)),
+        ("a.csv", b'id,name\n1,a\n2,"b\n3,c\n4,d\n', ("row 2 (up to line 5)", "not closed")),
+        ("a.csv", b'"id,name\n1,a\n', ("the header", "not closed")),
+        ("a.csv", b'id,name\n1,"a"b\n', ("row 1", "expected after")),
+        ("a.csv", b"id;name\n1;a\n", ("the header has one column, 'id;name'", "by ','")),
+        ("a.csv", b"id\tname\n1\ta\n", ("one column", ".tsv")),
+        ("a.tsv", b"id,name\n1,a\n", ("one column", "commas .csv")),
+        ("a.csv", b"id,name\n1\n", ("row 1 has not as many fields", "1, not 2")),
+        ("a.txt", b"id,name\n1,a\n", ("row 1: Expecting value", ".csv or .tsv are read as such")),
+        ("a.csv", b"\xff\xfei\0d\0", ("a.csv: is UTF-16 text",)),
+        ("a.zst", b"\x28\xb5\x2f\xfd\0\0\0\0", ("a.zst: is a zstandard archive",)),
+        ("a.parquet", b"PAR1\x15\x04", ("is a Parquet file, which is not read",)),
+        ("a.csv.gz", b"id,name\n1,a\n", ("a.csv.gz: Not a gzipped file",)),
+        ("a.csv.gz", gzip.compress(b"id,name\n1,a\n")[:-9], ("a.csv.gz: ",)),
+    ],
+)
+def test_a_file_whose_rows_would_change_is_refused_before_a_row_is_sent(
+    run: Run, fresh: str, settings: ClientSettings, tmp_path: Path, name: str, data: bytes,
+    words: tuple[str, ...],
+) -> None:  # fmt: skip
+    file = tmp_path / name
+    file.write_bytes(data)
+    refused(run("produce", fresh, "--file", file), *words)
+    assert everything(settings, fresh) == []
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "A.CSV.GZ", "gzipped.csv", "a.tsv"])
+def test_rows_are_taken_from_text_in_any_of_its_forms(
+    run: Run, fresh: str, settings: ClientSettings, tmp_path: Path, name: str
+) -> None:
+    long = "x" * 200_000
+    text = f'id,name\n1,"a, ""b""\nc"\n2,{long}\n3,\n'
+    if name.endswith("tsv"):
+        text = text.replace(",", "\t")
+    data = text.encode()
+    file = tmp_path / name
+    file.write_bytes(gzip.compress(data) if "gz" in name.lower() else data)
+    assert run("produce", fresh, "--file", file).code == 0
+    found = [json.loads(message.body) for message in everything(settings, fresh)]
+    first = 'a\t "b"\nc' if name.endswith("tsv") else 'a, "b"\nc'
+    assert sorted(found, key=lambda row: str(row["id"])) == [
+        {"id": "1", "name": first}, {"id": "2", "name": long}, {"id": "3", "name": ""},
+    ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -150,3 +150,189 @@ def test_a_value_that_no_column_holds_makes_the_record_bad_and_is_not_lost() -> 
         (1, "no column holds 'q', only p do"),
         (2, "no column holds 't', only s do"),
     ]
+
+
+def avro_field(type_: Any, *values: bytes, **options: Any) -> tuple[list[Any], list[str]]:
+    """The field `a` of this type in bodies that are its values, and reasons of bad ones."""
+    spec = {"format": "avro", "schema": avro_record(a=type_), **options}
+    rows, bad = decode(spec, list(values))
+    return [row["a"] for row in rows], [entry.reason for entry in bad]
+
+
+def logical(base: str, name: str, **more: Any) -> dict[str, Any]:
+    named = {"name": "X"} if base in ("fixed", "enum") else {}
+    return {"type": base, "logicalType": name, **named, **more}
+
+
+def test_a_uuid_is_its_text_whatever_its_base() -> None:
+    text = "12345678-1234-5678-1234-567812345678"
+    fixed = bytes.fromhex(text.replace("-", ""))
+    other = "ffffffff-0000-4000-8000-0000000000ff"
+    raw = bytes.fromhex(other.replace("-", ""))
+    assert avro_field(logical("fixed", "uuid", size=16), fixed, raw) == ([text, other], [])
+    upper = text.upper().encode()
+    assert avro_field(logical("string", "uuid"), b"\x48" + upper) == ([upper.decode()], [])
+    assert avro_field(logical("fixed", "uuid", size=2), b"ab") == ([b"ab"], [])
+
+
+@pytest.mark.parametrize(
+    ("type_", "body", "value"),
+    [
+        (logical("int", "timestamp-millis"), b"\xf0\xd1\xd0\x01", 1_709_176),
+        (logical("int", "decimal", precision=5, scale=2), b"\x0a", 5),
+        (logical("long", "date"), b"\x0a", 5),
+        (logical("bytes", "uuid"), b"\x02x", b"x"),
+        (logical("string", "date"), b"\x02x", "x"),
+        (logical("string", "timestamp-micros"), b"\x02x", "x"),
+        (logical("string", "decimal", precision=5, scale=2), b"\x021", "1"),
+        (logical("double", "date"), b"\0" * 8, 0.0),
+        (logical("boolean", "time-millis"), b"\1", True),
+        (logical("enum", "uuid", symbols=["A", "B"]), b"\2", "B"),
+        (logical("long", "time-millis"), b"\2", 1),
+        (logical("int", "time-micros"), b"\2", 1),
+        (logical("bytes", "decimal", precision=3, scale=5), b"\x02\x05", b"\x05"),
+        (logical("bytes", "decimal", precision=0), b"\x02\x05", b"\x05"),
+        (logical("fixed", "decimal", size=1, precision=3), b"\x05", b"\x05"),
+        (logical("int", "io.debezium.time.Date"), b"\2", 1),
+        (logical("string", "iso-datetime"), b"\x02x", "x"),
+        (logical("fixed", "duration", size=12), b"abcdefghijkl", b"abcdefghijkl"),
+        (logical("bytes", "big-decimal"), b"\x02x", b"x"),
+    ],
+)
+def test_a_logical_type_that_does_not_count_is_its_base(
+    type_: Any, body: bytes, value: Any
+) -> None:
+    assert avro_field(type_, body) == ([value], [])
+    assert avro_field(["null", type_], b"\2" + body, b"\0") == ([value, None], [])
+
+
+def test_times_of_day_are_times_and_nanoseconds_are_kept() -> None:
+    millis, micros = (
+        avro_field(logical("int", "time-millis"), b"\x02", b"\xfe\xef\xb2\x52", b"\x01"),
+        avro_field(logical("long", "time-micros"), b"\x02", b"\x80\x80\xbb\xdd\x83\x05"),
+    )
+    assert millis[0] == [time(0, 0, 0, 1000), time(23, 59, 59, 999000)]
+    assert "time of day" in millis[1][0]
+    assert micros[0] == [time(0, 0, 0, 1)]
+    assert len(micros[1]) == 1
+    number = avro_field(logical("int", "time-millis"), b"\x02", time_of_day="number")
+    assert number == ([1], [])
+    nanos = logical("long", "timestamp-nanos")
+    body = b"\xf6\x03"
+    assert avro_field(nanos, body) == ([251], [])
+    cut = datetime(1970, 1, 1, tzinfo=UTC)
+    assert avro_field(nanos, body, nanoseconds="cut") == ([cut], [])
+    before = datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001 - without a zone
+    local = logical("long", "local-timestamp-nanos")
+    assert avro_field(local, b"\1", nanoseconds="cut") == ([before], [])
+
+
+@pytest.mark.parametrize(
+    ("type_", "body", "reason"),
+    [
+        (["null", "int"], b"\x01\x02", "the member of a union -1 is not one of 2"),
+        (["null", "int"], b"\x04\x02", "the member of a union 2 is not one of 2"),
+        (logical("enum", "none", symbols=["A", "B"]), b"\x01", "symbol -1 is not one of 2"),
+        ("boolean", b"\x02", "a boolean is 2, neither 0 nor 1"),
+        ("int", b"\x80" * 5 + b"\0", "a number has more than 5 bytes"),
+        ("int", b"\xff\xff\xff\xff\x7f", "a number has more than 32 bits"),
+        ("long", b"\x80" * 10 + b"\0", "a number has more than 10 bytes"),
+        ("long", b"\xff" * 9 + b"\x7f", "a number has more than 64 bits"),
+        ("string", b"\x01", "a length is negative (-1)"),
+        ("string", b"\x02\xff", "'utf-8' codec can't decode"),
+        ("bytes", b"\x08ab", "2 bytes are missing"),
+        ("double", b"abc", "bytes are missing"),
+        ({"type": "array", "items": "int"}, b"\x03\x04\x02\x00", "bytes are missing"),
+        ({"type": "array", "items": "int"}, b"\x03\x06\x02\x02\x00", "another size"),
+        ({"type": "map", "values": "int"}, b"\x04\x02k\x02\x02k\x04\x00", "a key twice"),
+        (logical("bytes", "decimal", precision=3), b"\x04\x7f\xff", "more digits than"),
+        (logical("bytes", "decimal", precision=3), b"\x00", "a decimal has no byte"),
+        (logical("int", "date"), b"\xfe\xff\xff\xff\x0f", "years 1 to 9999"),
+        (logical("long", "timestamp-millis"), b"\xfe" + b"\xff" * 8 + b"\1", "years 1 to 9999"),
+    ],
+)
+def test_a_damaged_value_is_bad_and_leaves_its_neighbours_alone(
+    type_: Any, body: bytes, reason: str
+) -> None:
+    """Lenient readers make values of most of these."""
+    schema = avro_record(before="string", a=type_)
+    bodies = [b"\x02x" + body] * 2
+    rows, bad = decode({"format": "avro", "schema": schema}, bodies)
+    assert rows == []
+    assert [entry.position for entry in bad] == [0, 1]
+    assert reason in bad[0].reason
+
+
+def test_a_field_without_a_column_is_named_and_is_json_or_left_out_on_request() -> None:
+    tree = {
+        "type": "record", "name": "Tree",
+        "fields": [
+            {"name": "n", "type": "int"},
+            {"name": "next", "type": ["null", "Tree"]},
+            {"name": "one", "type": ["null", "int", "string"]},
+        ],
+    }  # fmt: skip
+    schema = avro_record(id="long", tree=tree, none="null", last="string")
+    spec = {"format": "avro", "schema": schema}
+    with pytest.raises(ConfigError) as caught:
+        RowDecoder(DecodeSpec.parse(spec), RECORDS)
+    for name in ("tree.next", "tree.one", "none"):
+        assert f"field '{name}': " in str(caught.value)
+    assert "unsupported_fields to 'json'" in str(caught.value)
+    body = b"\x0e" + b"\x02" + b"\x02\x04\x00\x04\x02y" + b"\x02\x06" + b"\x02z"
+    rows, bad = decode({**spec, "unsupported_fields": "leave_out"}, [body, body[:-1]])
+    assert rows == [{"offset": 0, "id": 7, "tree": {"n": 1}, "last": "z"}]
+    assert len(bad) == 1
+    rows, _ = decode({**spec, "unsupported_fields": "json"}, [body])
+    assert rows[0]["tree"]["next"] == '{"n": 2, "next": null, "one": "y"}'
+    assert (rows[0]["tree"]["one"], rows[0]["none"]) == ("3", "null")
+
+
+VERSIONS = {
+    "1": {"a": "int", "b": "int"},
+    "2": {"b": "int", "a": "int"},
+    "3": {"b": "int", "c": "string", "a": "int"},
+}
+
+
+def test_framed_bodies_are_read_by_the_schema_of_their_id() -> None:
+    schemas = {id_: avro_record(**fields) for id_, fields in VERSIONS.items()}
+    wide = json.loads(avro_record(a="long", b="int", c="string"))
+    wide["fields"][2]["default"] = "none"
+    spec = {"format": "avro", "schema": json.dumps(wide), "schemas": schemas}
+    frame = b"\0\0\0\0"
+    bodies = [
+        frame + b"\1\x02\x04", frame + b"\2\x04\x02", frame + b"\3\x04\x02x\x02",
+        frame + b"\4\x02\x04", b"\x02\x04", frame + b"\2\x04", frame + b"\1\x06\x08",
+    ]  # fmt: skip
+    rows, bad = decode(spec, bodies)
+    assert [(row["offset"] // 28, row["a"], row["b"], row["c"]) for row in rows] == [
+        (0, 1, 2, "none"), (1, 1, 2, "none"), (2, 1, 2, "x"), (6, 3, 4, "none"),
+    ]  # fmt: skip
+    assert [entry.position for entry in bad] == [3, 4, 5]
+    assert "schema id 4 is none of 'schemas' (1, 2, 3)" in bad[0].reason
+    assert "does not begin with the frame" in bad[1].reason
+    assert DecodeSpec.parse(DecodeSpec.parse(spec).to_json()) == DecodeSpec.parse(spec)
+
+
+def test_schemas_that_do_not_fit_the_columns_are_named() -> None:
+    spec = {
+        "format": "avro",
+        "schema": avro_record(a="int", b="string"),
+        "schemas": {"1": avro_record(a="long", b="string"), "2": avro_record(a="int")},
+    }
+    with pytest.raises(ConfigError) as caught:
+        RowDecoder(DecodeSpec.parse(spec), RECORDS)
+    assert "schemas: 1: field 'a' is int64, and int32 in 'schema'" in str(caught.value)
+    assert "schemas: 2: has no field 'b', which has no default" in str(caught.value)
+
+
+def test_one_schema_never_reads_bodies_of_two_ids(caplog: pytest.LogCaptureFixture) -> None:
+    """Version 2 swaps two fields; with the schema of version 1 its values would be swapped."""
+    spec = {"format": "avro", "schema": avro_record(a="int", b="int"), "skip_bytes": 5}
+    bodies = [b"\0\0\0\0\1\x02\x04", b"\0\0\0\0\2\x04\x02", b"\0\0\0\0\1\x02\x04", b"\0\0"]
+    rows, bad = decode(spec, bodies)
+    assert [(row["offset"], row["a"]) for row in rows] == [(0, 1), (56, 1)]
+    assert "framed with schema id 2, others with 1" in bad[0].reason
+    assert "2 bytes, 5 are to be skipped" in bad[1].reason
+    assert "schema id 1; decode names no ids" in caplog.text

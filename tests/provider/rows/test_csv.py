@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from decimal import Decimal
 
 import pytest
@@ -90,3 +90,87 @@ def test_each_time_of_a_row_may_have_a_zone_or_none() -> None:
     assert "soon" in bad[1].reason
     for body in bodies[:6]:
         assert len(decode(spec, [body.encode()])[0]) == 1
+
+
+@pytest.mark.parametrize("type_", ["tinyint", "smallint", "int", "bigint"])
+@pytest.mark.parametrize("text", ["0xFF", "0X1f", "0xFFFFFFFF", "0x0", '"0xFF"'])
+def test_a_hexadecimal_number_is_no_number(type_: str, text: str) -> None:
+    """It became -1 in a `tinyint`."""
+    spec = {"format": "csv", "schema": f"id {type_}, name string"}
+    rows, bad = decode(spec, [f"{text},0x1".encode(), b"5,0xFF"])
+    assert [(row["id"], row["name"]) for row in rows] == [(5, "0xFF")]
+    assert len(bad) == 1
+    assert "hexadecimal" in bad[0].reason or "invalid value" in bad[0].reason
+
+
+def test_an_empty_value_in_quotes_is_null_but_for_texts() -> None:
+    spec = {
+        "format": "csv",
+        "schema": "n int, s string, d date, p decimal(5,2), b boolean, t timestamp",
+    }
+    rows, bad = decode(spec, [b'"","","","","",""', b"1,,,,,", b'1,"a""","","1","1",""'])
+    assert bad == []
+    assert rows[0] == {"offset": 0, "n": None, "s": "", "d": None, "p": None, "b": None, "t": None}
+    assert (rows[1]["s"], rows[2]["s"], rows[2]["p"]) == (None, 'a"', Decimal(1))
+    words = {**spec, "null_values": ["", "-"]}
+    assert decode(words, [b'"-","-","-","-","-","-"'])[0][0]["s"] == "-"
+
+
+@pytest.mark.parametrize(
+    "body", [b'"a"b,1', b'"a" ,1', b'"a\\"b",1', b'x,"1"0', b'"a""b"c,1', b'"a\n"b,1']
+)
+def test_text_behind_a_closing_quote_makes_the_body_bad(body: bytes) -> None:
+    """Arrow's reader joins it with the value."""
+    spec = {"format": "csv", "schema": "name string, n string"}
+    rows, bad = decode(spec, [b'"a",1', body, b'x"y",2'])
+    assert [row["name"] for row in rows] == ["a", 'x"y"']
+    assert [(entry.position, entry.reason) for entry in bad] == [
+        (1, "text follows the closing quote of a value")
+    ]
+
+
+def test_backslash_escapes_are_an_option() -> None:
+    spec = {"format": "csv", "schema": "name string, n string", "escape": "\\"}
+    rows, bad = decode(spec, [rb'"a\"b",1', rb'"a,\\",2', rb"x\,y,3", rb'"a"b,4', rb'"a\",5'])
+    assert [row["name"] for row in rows[:3]] == ['a"b', "a,\\", "x,y"]
+    assert [entry.position for entry in bad] == [3, 4]
+    rows, bad = decode({**spec, "escape": None}, [rb"C:\dir,1"])
+    assert (rows[0]["name"], bad) == ("C:\\dir", [])
+
+
+def test_nanoseconds_are_refused_or_cut() -> None:
+    spec = {"format": "csv", "schema": "a timestamp, b timestamp_ntz, c time"}
+    fine = b"2026-11-21T08:15:00.123456789Z,1969-12-31 23:59:59.9999999,08:15:00.1234567"
+    zeros = b"2026-11-21T08:15:00.123456000Z,2026-11-21 08:15:00.1000000,08:15:00.0000000"
+    rows, bad = decode(spec, [fine, zeros])
+    assert [row["offset"] for row in rows] == [28]
+    assert "set nanoseconds='cut'" in bad[0].reason
+    assert rows[0]["a"] == datetime(2026, 11, 21, 8, 15, 0, 123456, UTC)
+    rows, bad = decode({**spec, "nanoseconds": "cut"}, [fine, b"2026-11-21T08:15:00.1234567891,,"])
+    assert rows[0]["a"] == datetime(2026, 11, 21, 8, 15, 0, 123456, UTC)
+    assert rows[0]["b"] == datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001
+    assert rows[0]["c"] == time(8, 15, 0, 123456)
+    assert len(bad) == 1
+
+
+def test_times_outside_the_years_that_systems_share_are_bad() -> None:
+    spec = {"format": "csv", "schema": "d date, t timestamp"}
+    bodies = [
+        b"0000-01-01,", b",0001-01-01T00:00:00+01:00", b",9999-12-31T23:30:00-01:00",
+        b"0001-01-01,9999-12-31T23:59:59.999999Z",
+    ]  # fmt: skip
+    rows, bad = decode(spec, bodies)
+    assert [row["offset"] for row in rows] == [84]
+    assert all("years 1 to 9999" in entry.reason for entry in bad)
+
+
+def test_an_empty_last_value_is_null_behind_one_in_quotes() -> None:
+    spec = {"format": "csv", "schema": "a string, b string, n decimal(5,2)"}
+    rows, bad = decode(spec, [b'"x",,', b'"x","",1', b'"x","y",'])
+    assert bad == []
+    assert [(row["b"], row["n"]) for row in rows] == [(None, None), ("", 1), ("y", None)]
+    texts = {"format": "csv", "schema": "a string, b string"}
+    for bodies in ([b'"x",'], [b'"x",', b"y,z"], [b"y,z", b'"x",'], [b'"x\ny",']):
+        rows, bad = decode(texts, bodies)
+        assert ([row["b"] for row in rows if row["a"] != "y"], bad) == ([None], [])
+    assert decode(texts, [b"y,\n", b"\n\n"])[1][0].reason == "the body is empty"

@@ -67,3 +67,31 @@ def test_a_mistake_says_what_was_expected(text: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_ddl(text)
     assert words in str(caught.value)
+
+
+def test_what_spark_prints_is_taken() -> None:
+    text = (
+        "a INT NOT NULL COMMENT 'it\\'s \n x', b VARCHAR(9),c STRUCT<d: CHAR(3) COMMENT 'q', "
+        "e: TIMESTAMP_LTZ NOT NULL>,`f g` TIMESTAMP_NTZ, t TIME(6), u STRING COLLATE UNICODE, "
+        "v timestamp without time zone -- the last one\n"
+    )
+    instant = pa.timestamp("us", tz="UTC")
+    assert parse_ddl(text) == pa.schema(
+        [
+            ("a", pa.int32()),
+            ("b", pa.string()),
+            ("c", pa.struct([("d", pa.string()), ("e", instant)])),
+            ("f g", pa.timestamp("us")),
+            ("t", pa.time64("us")),
+            ("u", pa.string()),
+            ("v", pa.timestamp("us")),
+        ]
+    )
+
+
+@pytest.mark.parametrize("type_", ["INTERVAL", "INTERVAL DAY TO SECOND", "VARIANT", "VOID"])
+def test_a_type_of_spark_without_a_column_is_refused_by_name(type_: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_ddl(f"id int, a array<{type_}>")
+    word = type_.split(maxsplit=1)[0].lower()
+    assert f"type '{word}' of Spark has no column here; write " in str(caught.value)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
@@ -21,6 +24,7 @@ from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.tdmsg import TDMsgBuilder
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.transforms import sql_transform
+from tubemq_provider.rows.ddl import parse_ddl
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.object_store import ObjectStoreSink
@@ -129,6 +133,64 @@ def test_rows_and_quarantine_together_are_the_window(
         }
         assert all("from number to string" in row["reason"] for row in kept)
         assert len(kept) == 200 - len(sound)
+
+
+VALUES = {
+    "day_time": time(23, 59, 59, 999_999),
+    "late": datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC),
+    "local": datetime(1969, 12, 31, 23, 59, 59, 999_999),  # noqa: DTZ001 - without a zone
+    "day": date(1, 1, 1),
+    "price": Decimal("-999.99"),
+    "wide": Decimal("9" * 28 + "." + "9" * 10),
+    "raw": b"\xff\x00",
+    "small": -128,
+}
+VALUES_SCHEMA = (
+    "day_time TIME(6) COMMENT 'x', late TIMESTAMP_LTZ NOT NULL, local timestamp_ntz, day date, "
+    "price decimal(5,2), wide decimal(38,10), raw binary, small tinyint"
+)
+
+
+def same_values(records: Any) -> Any:
+    """A function that gives each record the same values."""
+    import pyarrow as pa
+
+    schema = parse_ddl(VALUES_SCHEMA)
+    columns = [pa.array([VALUES[f.name]] * records.num_rows, f.type) for f in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@pytest.mark.parametrize("engine", ENGINES[:3])
+@pytest.mark.usefixtures("with_spark")
+def test_a_value_is_the_same_in_every_engine(engine: object, typed: World, tmp_path: Path) -> None:
+    """Spark refuses times of day by name, see the test below."""
+    path, wanted = f"{__name__}.same_values", dict(VALUES)
+    schema = VALUES_SCHEMA
+    if engine is not inline:
+        schema = schema.partition(", ")[2]
+        del wanted["day_time"]
+    decode = DecodeSpec.parse({"format": "function", "function": path, "schema": schema})
+    plan = typed.plan(typed.whole())
+    sink = ParquetSink(tmp_path)
+    staging = sink.begin(plan, "try-1")
+    counts = engine(typed, decode, "drop").ingest(plan, staging, silent)  # type: ignore[operator]
+    sink.publish(staging, plan, counts, silent)
+    table = pq.read_table(tmp_path, partitioning=None).select(list(wanted))
+    assert table.num_rows == 200
+    for name, value in wanted.items():
+        assert set(table[name].to_pylist()) == {value}, name
+
+
+def test_spark_refuses_a_time_of_day_by_name() -> None:
+    pytest.importorskip("pyspark")
+    from tubemq_provider.sources.tubemq.columns import RECORDS
+    from tubemq_provider.spark.reading import schema_of
+
+    shape = SimpleNamespace(
+        decode=DecodeSpec.parse({"format": "json", "schema": "id int, at time"}), columns=None
+    )
+    with pytest.raises(ConfigError, match="column 'at' has a time of day, which Spark does not"):
+        schema_of(shape, RECORDS)  # type: ignore[arg-type]
 
 
 @pytest.mark.spark

@@ -1,0 +1,376 @@
+"""Columns for an Avro schema: logical types, names, and fields that no column can hold.
+
+A logical type counts only on a base that Avro's specification defines it for, and with parameters
+that make sense; else the base type is read, as the specification asks. This module must not read
+bodies.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tubemq_client.errors import ConfigError, require_extra
+from tubemq_provider.rows import avro_columns as avro
+from tubemq_provider.rows.spec import SUBJECT
+
+__all__ = ["record_column"]
+
+_LOGICAL: Final = "__logical__"
+"""Where a schema's logical type is kept while fastavro resolves names: it refuses some that the
+specification asks to ignore."""
+
+_MOST_DIGITS: Final = 38
+"""Of a decimal, in Spark as in Parquet."""
+_MOST_COLUMNS: Final = 10_000
+
+_BASES: Final = {
+    "decimal": ("bytes", "fixed"),
+    "uuid": ("string", "fixed"),
+    "date": ("int",),
+    "time-millis": ("int",),
+    **dict.fromkeys(
+        [
+            "time-micros",
+            *(f"{kind}-{unit}" for kind in ("timestamp", "local-timestamp") for unit in
+              ("millis", "micros", "nanos")),
+        ],
+        ("long",),
+    ),
+}  # fmt: skip
+"""The logical types that have a column, and the types that they are defined for. Others (duration,
+big-decimal, those of other tools) are read as their base type."""
+
+_DAYS: Final = (-719_162, 2_932_896)
+"""Of the years 1 to 9999, which dates and times of other systems and of Python have."""
+_SECONDS_OF_DAY: Final = 86_400
+_LEAST_SECOND, _END_SECOND = (_DAYS[0] * _SECONDS_OF_DAY, (_DAYS[1] + 1) * _SECONDS_OF_DAY)
+
+
+class _NoColumnError(Exception):
+    """A type that no column can hold; the field that it is in decides what becomes of it."""
+
+
+def record_column(
+    schema: str, *, unsupported_fields: str, nanoseconds: str, time_of_day: str
+) -> tuple[avro.RecordColumn, dict[str, Any]]:
+    """The column of the record `schema`, and its fields with what fastavro made of them.
+
+    `unsupported_fields`, `nanoseconds` and `time_of_day` as in `DecodeSpec`. Raises `ConfigError`
+    that names every field without a column, and `MissingExtra` without fastavro.
+    """
+    document = _parsed(schema)
+    if not isinstance(document, Mapping) or document.get("type") != "record":
+        raise ConfigError("schema: the Avro schema is not a record's", subject=SUBJECT)
+    maker = _Maker(unsupported_fields, nanoseconds, time_of_day)
+    try:
+        column = maker.record(document, "")
+    except _NoColumnError as error:
+        raise ConfigError([f"schema: {error}"], subject=SUBJECT) from None
+    if maker.problems:
+        raise ConfigError(maker.problems, subject=SUBJECT)
+    return column, {field["name"]: field for field in document["fields"]}
+
+
+def _parsed(schema: str) -> Any:
+    """The schema with full names."""
+    try:
+        import fastavro
+    except ImportError as error:
+        raise require_extra("avro", error) from error
+    try:
+        return fastavro.parse_schema(_set_logical_aside(json.loads(schema)))
+    except fastavro.schema.UnknownType as error:
+        raise ConfigError(f"schema: unknown type {error}", subject=SUBJECT) from error
+    except (
+        ValueError, TypeError, KeyError, AttributeError, RecursionError,
+        fastavro.schema.SchemaParseException,
+    ) as error:  # fmt: skip
+        raise ConfigError(f"schema: no Avro schema: {error}", subject=SUBJECT) from error
+
+
+def _set_logical_aside(document: Any) -> Any:
+    if isinstance(document, list):
+        return [_set_logical_aside(item) for item in document]
+    if not isinstance(document, dict):
+        return document
+    changed = dict(document)
+    if "logicalType" in changed:
+        changed[_LOGICAL] = changed.pop("logicalType")
+    for name in ("type", "items", "values"):
+        if name in changed:
+            changed[name] = _set_logical_aside(changed[name])
+    if isinstance(fields := changed.get("fields"), list):
+        changed["fields"] = [_set_logical_aside(item) for item in fields]
+    return changed
+
+
+class _Maker:
+    """Columns and readers for the types of one schema, in which every name is a full one."""
+
+    def __init__(self, unsupported_fields: str, nanoseconds: str, time_of_day: str) -> None:
+        self.problems: list[str] = []
+        self._unsupported = unsupported_fields
+        self._nanoseconds = nanoseconds
+        self._time_of_day = time_of_day
+        self._named: dict[str, Mapping[str, Any]] = {}
+        self._open: list[str] = []
+        self._count = 0
+        self._readers: dict[str, avro.ValueReader] = {}
+
+    # -- columns
+
+    def record(self, schema: Mapping[str, Any], path: str) -> avro.RecordColumn:
+        """The column of a record; `path` ends with a dot, or is empty."""
+        name = schema["name"]
+        self._named[name] = schema
+        if name in self._open:
+            raise _NoColumnError(f"record {name!r} contains itself, which has no column")
+        if not schema["fields"]:
+            raise _NoColumnError(f"record {name!r} has no fields, so it has no column")
+        self._open.append(name)
+        columns: dict[str, avro.Column] = {}
+        reads: list[avro.Read] = []
+        for field in schema["fields"]:
+            column, read = self._field(field, path + field["name"])
+            reads.append(read)
+            if column is not None:
+                columns[field["name"]] = column
+        self._open.pop()
+        if not columns and self._unsupported != "fail":
+            raise _NoColumnError(f"record {name!r} has no field with a column")
+        return avro.RecordColumn(columns, reads)
+
+    def _field(self, field: Mapping[str, Any], path: str) -> tuple[avro.Column | None, avro.Read]:
+        """The field's column, and what reads it."""
+        import pyarrow as pa
+
+        open_, self._open = self._open, self._open[:]
+        try:
+            return self._column(field["type"], f"{path}.")
+        except _NoColumnError as error:
+            self._open = open_
+            if self._unsupported == "fail":
+                self.problems.append(
+                    f"schema: field {path!r}: {error}; set unsupported_fields to 'json' to get it "
+                    "as JSON text, or to 'leave_out'"
+                )
+        read_value = self._reader(field["type"])
+        if self._unsupported == "json":
+            text = avro.PlainColumn(pa.string(), read_value, avro.json_text)
+            return text, text.read
+
+        def skip(body: bytes, at: int) -> int:
+            return read_value(body, at)[1]
+
+        return None, skip
+
+    def _column(self, schema: Any, path: str) -> tuple[avro.Column, avro.Read]:
+        """A column of the type, and what reads a value into it, of which it may be the null."""
+        self._count += 1
+        if self._count > _MOST_COLUMNS:
+            raise ConfigError(
+                f"schema: it makes more than {_MOST_COLUMNS} columns, members of records counted",
+                subject=SUBJECT,
+            )
+        schema = self._resolved(schema)
+        if isinstance(schema, list):
+            return self._union(schema, path)
+        column = self._one(schema, path)
+        return column, column.read
+
+    def _resolved(self, schema: Any) -> Any:
+        """The definition of a type that is used by its name."""
+        if isinstance(schema, str):
+            return self._named.get(schema, {"type": schema})
+        if isinstance(schema, Mapping) and not isinstance(schema["type"], str):
+            return self._resolved(schema["type"])
+        if isinstance(schema, Mapping) and schema["type"] in self._named:
+            return self._named[schema["type"]]
+        if isinstance(schema, Mapping) and "name" in schema:
+            self._named[schema["name"]] = schema
+        return schema
+
+    def _union(self, members: list[Any], path: str) -> tuple[avro.Column, avro.Read]:
+        rest = [index for index, member in enumerate(members) if not _is_null(member)]
+        if len(rest) != 1:
+            raise _NoColumnError(
+                f"a union of {len(rest)} types has no column; null and one other has"
+            )
+        column, read = self._column(members[rest[0]], path)
+        if len(members) == 1:
+            return column, _only_member(read)
+        return column, avro.nullable(column, read, 1 - rest[0])
+
+    def _one(self, schema: Mapping[str, Any], path: str) -> avro.Column:
+        import pyarrow as pa
+
+        kind = schema["type"]
+        if kind == "record":
+            return self.record(schema, path)
+        if kind == "array":
+            return avro.ListColumn(*self._column(schema["items"], path))
+        if kind == "map":
+            return avro.MapColumn(*self._column(schema["values"], path))
+        if logical := _logical_type(schema):
+            return self._logical_column(logical, schema)
+        plain = {
+            "boolean": pa.bool_(),
+            "int": pa.int32(),
+            "long": pa.int64(),
+            "float": pa.float32(),
+            "double": pa.float64(),
+            "string": pa.string(),
+            "bytes": pa.binary(),
+            "enum": pa.string(),
+            "fixed": pa.binary(),
+        }
+        if kind not in plain:
+            raise _NoColumnError(f"type {kind!r} has no column")
+        return avro.PlainColumn(plain[kind], self._reader(schema))
+
+    def _logical_column(self, logical: str, schema: Mapping[str, Any]) -> avro.Column:
+        import pyarrow as pa
+
+        read = self._reader(schema)
+        if logical == "decimal":
+            precision = schema.get("precision")
+            if precision is None or precision > _MOST_DIGITS:
+                raise _NoColumnError(
+                    f"a decimal with precision {precision} has no column; 1 to {_MOST_DIGITS} have"
+                )
+            return avro.DecimalColumn(pa.decimal128(precision, schema.get("scale", 0)), read)
+        if logical == "uuid":
+            convert = _uuid_text if schema["type"] == "fixed" else None
+            return avro.PlainColumn(pa.string(), read, convert)
+        if logical == "date":
+            return avro.PlainColumn(
+                pa.date32(), read, _within(*_DAYS, "date of the years 1 to 9999")
+            )
+        if logical.startswith("time-"):
+            factor = 1000 if logical == "time-millis" else 1
+            most = _SECONDS_OF_DAY * 1_000_000 // factor - 1
+            if self._time_of_day == "number":
+                type_ = pa.int32() if schema["type"] == "int" else pa.int64()
+                return avro.PlainColumn(type_, read)
+            check = _within(0, most, "time of day", factor)
+            return avro.PlainColumn(pa.time64("us"), read, check)
+        return self._instants(logical, read)
+
+    def _instants(self, logical: str, read: avro.ValueReader) -> avro.Column:
+        """Tables keep microseconds, so nanoseconds are a number, unless they are to be cut."""
+        import pyarrow as pa
+
+        unit = logical.rpartition("-")[2]
+        if unit == "nanos" and self._nanoseconds != "cut":
+            return avro.PlainColumn(pa.int64(), read)
+        per_second = {"millis": 1000, "micros": 1_000_000, "nanos": 1_000_000_000}[unit]
+        check = _within(
+            _LEAST_SECOND * per_second,
+            _END_SECOND * per_second - 1,
+            "time of the years 1 to 9999",
+            1000 if unit == "millis" else 1,
+            1000 if unit == "nanos" else 1,
+        )
+        zone = None if logical.startswith("local-") else "UTC"
+        return avro.PlainColumn(pa.timestamp("us", tz=zone), read, check)
+
+    # -- readers of values
+
+    def _reader(self, schema: Any) -> avro.ValueReader:
+        """What reads a value of the type, whatever it is."""
+        schema = self._resolved(schema)
+        if isinstance(schema, list):
+            return avro.union_reader([self._reader(member) for member in schema])
+        kind = schema["type"]
+        by_schema = {
+            "record": lambda: self._record_reader(schema),
+            "array": lambda: avro.list_reader(self._reader(schema["items"])),
+            "map": lambda: avro.map_reader(self._reader(schema["values"])),
+            "enum": lambda: avro.enum_reader(schema["symbols"]),
+            "fixed": lambda: avro.fixed_reader(schema["size"]),
+        }
+        if kind in by_schema:
+            return by_schema[kind]()
+        plain: dict[str, avro.ValueReader] = {
+            "null": avro.null_reader,
+            "boolean": avro.boolean_reader,
+            "int": avro.number_reader(32),
+            "long": avro.number_reader(64),
+            "float": avro.float_reader("<f"),
+            "double": avro.float_reader("<d"),
+            "bytes": avro.bytes_reader,
+            "string": avro.text_reader,
+        }
+        return plain[kind]
+
+    def _record_reader(self, schema: Mapping[str, Any]) -> avro.ValueReader:
+        """One reader a name, so that a record may contain itself."""
+        name = schema["name"]
+        if name not in self._readers:
+            fields: dict[str, avro.ValueReader] = {}
+            self._readers[name] = avro.record_reader(fields)
+            fields |= {field["name"]: self._reader(field["type"]) for field in schema["fields"]}
+        return self._readers[name]
+
+
+def _is_null(member: Any) -> bool:
+    return member == "null" or (isinstance(member, Mapping) and member.get("type") == "null")
+
+
+def _only_member(read: avro.Read) -> avro.Read:
+    def read_member(body: bytes, at: int) -> int:
+        if body[at]:
+            raise ValueError("the member of a union is not its only one")
+        return read(body, at + 1)
+
+    return read_member
+
+
+def _logical_type(schema: Mapping[str, Any]) -> str | None:
+    """The logical type that counts, None for the base type."""
+    logical, kind = schema.get(_LOGICAL), schema["type"]
+    if not isinstance(logical, str) or kind not in _BASES.get(logical, ()):
+        return None
+    if logical == "uuid" and kind == "fixed" and schema["size"] != 16:
+        return None
+    if logical == "decimal" and not _is_sound_decimal(schema):
+        return None
+    return logical
+
+
+def _is_sound_decimal(schema: Mapping[str, Any]) -> bool:
+    """Parameters that make sense. One without a precision counts: it is refused by its field."""
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if precision is None:
+        return True
+    if not (_is_whole(precision) and _is_whole(scale) and 0 <= scale <= precision and precision):
+        return False
+    if schema["type"] == "fixed":
+        bits = 8 * schema["size"] - 1
+        return bool(bits > 0 and precision <= math.floor(math.log10(2**bits - 1)))
+    return True
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _uuid_text(data: bytes) -> str:
+    text = data.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _within(
+    least: int, most: int, what: str, factor: int = 1, divisor: int = 1
+) -> Callable[[int], int]:
+    """A number of the range, in another unit."""
+
+    def check(number: int) -> int:
+        if not least <= number <= most:
+            raise ValueError(f"{number} is no {what}")
+        return number * factor // divisor
+
+    return check
