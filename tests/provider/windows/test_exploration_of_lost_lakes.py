@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import datetime
 
 import pytest
 
 from tests.provider.windows import explore
 from tests.provider.windows.exploration import ViolationError
 from tests.provider.windows.lost_lakes import LostLakes, LostLakesOfClaims
-from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.run.claimed_run import ClaimedRun
 from tubemq_provider.windows.run.cursor_run import CursorRun
 
@@ -52,20 +50,6 @@ class LooksForThePositionOnly(ClaimedRun):
         yield from CursorRun._refuse_lost_windows(self)
 
 
-class NeverLists(CursorRun):
-    """Mistake: no window far beyond the position is looked for."""
-
-    def _may_be_behind(self, position: Position, updated: datetime) -> bool:
-        return False
-
-
-class NeverListsWithClaims(ClaimedRun):
-    """The same with claims."""
-
-    def _may_be_behind(self, position: Position, updated: datetime) -> bool:
-        return False
-
-
 class ForgetsWhatWasSet(CursorRun):
     """Mistake: a position that a person has set is held against the sink like others."""
 
@@ -81,8 +65,6 @@ class ForgetsWhatWasSet(CursorRun):
         (LostLakes, NeverLooks),
         (LostLakesOfClaims, NeverLooksWithClaims),
         (LostLakesOfClaims, LooksForThePositionOnly),
-        (LostLakes, NeverLists),
-        (LostLakesOfClaims, NeverListsWithClaims),
         (LostLakes, ForgetsWhatWasSet),
     ],
 )
