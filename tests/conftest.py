@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
-from devkit.patience import PATIENCE
-from devkit.quick_java import QUICK_JAVA
 from tests.kit.servers import settings
 from tests.kit.stopped_runs import pytest_sessionfinish
 from tests.system.real.cluster import genuine, pair_of_brokers, two_brokers
+from tools.devkit.patience import PATIENCE
+from tools.devkit.quick_java import QUICK_JAVA
 
 __all__ = ["genuine", "pair_of_brokers", "pytest_sessionfinish", "settings", "two_brokers"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE
+from tools.devkit.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
@@ -26,7 +26,7 @@ PACKAGES = (
     "pyspark_rocketmq",
     "pyspark_tubemq",
 )
-OTHER_CODE = ("benchmarks", "dags", "demo", "devkit", "docs", "drill", "scripts")
+OTHER_CODE = ("dags", "docs", "tools")
 SHORTEST_CHARTER = 3
 
 
@@ -153,7 +153,7 @@ def test_modules_do_not_name_each_other_in_circles() -> None:
 
     modules = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts): path
-        for path in python_files(*PACKAGES, "devkit", "drill")
+        for path in python_files(*PACKAGES, "tools/devkit", "tools/drill")
         if path.name != "__init__.py"
     }
     graph = {name: set(named_by(path, modules)) - {name} for name, path in modules.items()}

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import tubemq_client
-from devkit.patience import PATIENCE
+from tools.devkit.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
@@ -170,7 +170,7 @@ def test_every_dependency_has_its_reason(project: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "lock", ["requirements.lock", "requirements-java.lock", "requirements-demo.lock"]
+    "lock", ["requirements/all.lock", "requirements/java.lock", "requirements/demo.lock"]
 )
 def test_lock_files_are_hashed_and_name_no_index(lock: str) -> None:
     lines = (ROOT / lock).read_text().splitlines()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE
-from devkit.tubemq.artifacts import (
+from tools.devkit.patience import PATIENCE
+from tools.devkit.tubemq.artifacts import (
     GenuineUnavailable,
     cached_artifacts,
     resolve_artifacts,
@@ -80,7 +80,7 @@ def test_a_hanging_maven_is_given_up(tmp_path: Path) -> None:
 
 def test_missing_maven_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "devkit.tubemq.artifacts"],
+        [sys.executable, "-m", "tools.devkit.tubemq.artifacts"],
         check=False,
         capture_output=True,
         text=True,

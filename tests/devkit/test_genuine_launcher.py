@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE
-from devkit.tubemq.artifacts import Artifacts
-from devkit.tubemq.genuine import GenuineFailed, GenuineTubeMQ, TopicSpec
 from tests.devkit import fake_servers
+from tools.devkit.patience import PATIENCE
+from tools.devkit.tubemq.artifacts import Artifacts
+from tools.devkit.tubemq.genuine import GenuineFailed, GenuineTubeMQ, TopicSpec
 from tubemq_client.errors import ServerError
 from tubemq_provider.engines.java import JavaRuntime
 
@@ -152,8 +152,8 @@ def test_servers_die_with_a_launcher_that_is_killed(launcher: Launcher, tmp_path
     script = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from devkit.tubemq.artifacts import Artifacts\n"
-        "from devkit.tubemq.genuine import GenuineTubeMQ\n"
+        "from tools.devkit.tubemq.artifacts import Artifacts\n"
+        "from tools.devkit.tubemq.genuine import GenuineTubeMQ\n"
         "from tubemq_provider.engines.java import JavaRuntime\n"
         "base = Path(sys.argv[1])\n"
         "java = JavaRuntime(base / 'java', 17)\n"

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from devkit.isolation import can_isolate, isolated_command
+from tools.devkit.isolation import can_isolate, isolated_command
 
 pytestmark = pytest.mark.timeout(60)
 
-RUN = [sys.executable, "-m", "devkit.isolation"]
+RUN = [sys.executable, "-m", "tools.devkit.isolation"]
 
 LOOPBACK_TALK = """
 import socket
@@ -36,7 +36,7 @@ class TestInsideANamespace:
 
     def test_nested_use_stays_in_the_same_namespace(self) -> None:
         show = [sys.executable, "-c", "import os; print(os.readlink('/proc/self/ns/net'))"]
-        script = f'"$@"; {sys.executable} -m devkit.isolation -- "$@"'
+        script = f'"$@"; {sys.executable} -m tools.devkit.isolation -- "$@"'
         result = run(isolated_command(["sh", "-c", script, "sh", *show]))
         outer, inner = result.stdout.split()
         assert outer == inner

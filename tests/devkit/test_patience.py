@@ -1,10 +1,10 @@
-"""`devkit/patience.py`: limits grow with the load of the machine, or by what the variable holds."""
+"""`tools.devkit.patience`: limits grow with the load, or by what the variable holds."""
 
 from __future__ import annotations
 
 import pytest
 
-from devkit.patience import LARGEST, VARIABLE, patience
+from tools.devkit.patience import LARGEST, VARIABLE, patience
 
 
 @pytest.mark.parametrize(

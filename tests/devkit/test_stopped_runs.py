@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE
+from tools.devkit.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 

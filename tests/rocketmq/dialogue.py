@@ -247,7 +247,7 @@ def _shape(question: Question, body: dict[str, Any]) -> Any:
 
 def record(line: str) -> None:
     """Ask a genuine server, and keep what it said."""
-    from devkit.rocketmq.genuine import GenuineRocketMQ
+    from tools.devkit.rocketmq.genuine import GenuineRocketMQ
 
     with GenuineRocketMQ("4.9.7" if line == "4.9.7" else "5.5.0") as mq:
         said = list(converse(mq.name_server, mq.addresses["broker-a"]))

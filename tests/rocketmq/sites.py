@@ -15,11 +15,11 @@ from typing import NoReturn
 
 import pytest
 
-from devkit.isolation import can_isolate, is_isolated
-from devkit.rocketmq.artifacts import LINES, Line, cached_artifacts
-from devkit.rocketmq.genuine import GenuineRocketMQ
 from rocketmq_client import Admin, ClientSettings
 from rocketmq_client.embedded import EmbeddedRocketMQ
+from tools.devkit.isolation import can_isolate, is_isolated
+from tools.devkit.rocketmq.artifacts import LINES, Line, cached_artifacts
+from tools.devkit.rocketmq.genuine import GenuineRocketMQ
 from tubemq_provider.engines.java import JavaUnavailable, find_java
 
 GENUINE = [pytest.param(line, marks=pytest.mark.real) for line in LINES]
@@ -87,7 +87,7 @@ def require(line: Line) -> dict[str, object]:
     """What a genuine cluster needs; skips the test, or fails where it must not be skipped."""
     artifacts = cached_artifacts(line)
     if artifacts is None:
-        _unavailable("no RocketMQ jars; run: python -m devkit.rocketmq.artifacts")
+        _unavailable("no RocketMQ jars; run: python -m tools.devkit.rocketmq.artifacts")
     try:
         java = find_java()
     except JavaUnavailable as exc:
@@ -95,6 +95,6 @@ def require(line: Line) -> dict[str, object]:
     if not is_isolated() and can_isolate():
         _unavailable(
             "the servers bind every interface; run: "
-            "python -m devkit.isolation -- python -m pytest -m real"
+            "python -m tools.devkit.isolation -- python -m pytest -m real"
         )
     return {"artifacts": artifacts, "java": java}

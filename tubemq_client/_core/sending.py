@@ -2,7 +2,7 @@
 
 RPC 13 at brokers, along the routes of `routes`. Records are acknowledged from the broker's memory;
 a crash may lose them. What is done for every record is written for speed: see
-`python -m benchmarks.send_cpu` before and after a change.
+`python -m tools.benchmarks.send_cpu` before and after a change.
 
 Sources: `docs/protocol/wire.md#record-bytes-payload`, `docs/protocol/errors.md` (what a code means
 for a record).

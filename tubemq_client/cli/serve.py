@@ -223,7 +223,7 @@ def _serve_genuine(
     if not yes:
         raise errors.ConfigError(
             f"{_EXPOSED}. Add --yes to start it all the same, or run it where there is only "
-            "loopback: python -m devkit.isolation -- tubemq serve --genuine --yes …"
+            "loopback: python -m tools.devkit.isolation -- tubemq serve --genuine --yes …"
         )
     kit = _genuine_kit()
     note(f"DANGER: {_EXPOSED}.")
@@ -241,7 +241,7 @@ def _serve_genuine(
 def _genuine_kit() -> Any:
     """The launcher, which is part of the source tree and of no wheel."""
     try:
-        return import_module("devkit.tubemq.genuine")
+        return import_module("tools.devkit.tubemq.genuine")
     except ModuleNotFoundError as error:
         raise errors.ConfigError(
             "what starts a genuine TubeMQ is in the source tree of this project and not in its "

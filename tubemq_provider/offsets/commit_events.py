@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol, Self
 
+from tubemq_provider.offsets.document_state import TaskStatePlan
 from tubemq_provider.windows.canonical import canonical_json
 from tubemq_provider.windows.protocols import Document
 
@@ -80,8 +81,6 @@ class CommitEventStore:
     @classmethod
     def from_context(cls, context: Mapping[str, Any], asset: Any) -> Self:
         """The store for the running task, which must have `asset` as inlet and as outlet."""
-        from tubemq_provider.offsets.asset_state import TaskStatePlan
-
         state = context.get("task_state_store")
         return cls(
             inlet_events=context["inlet_events"][asset],

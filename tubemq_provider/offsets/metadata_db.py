@@ -22,8 +22,9 @@ from sqlalchemy import func, inspect, or_, select
 
 from tubemq_client import errors
 from tubemq_provider._airflow import AssetScope, TaskScope, get_state_backend, has_asset_state
-from tubemq_provider.offsets.asset_state import PROGRESS, TIMELINE, DocumentState
+from tubemq_provider.offsets.asset_state import PROGRESS, TIMELINE
 from tubemq_provider.offsets.commit_events import commit_event
+from tubemq_provider.offsets.document_state import DocumentState
 from tubemq_provider.offsets.ledger.backend import TubeMQStateBackend, ledger_of
 from tubemq_provider.offsets.ledger.envelope import CURSOR
 from tubemq_provider.offsets.ledger.store import VersionedState

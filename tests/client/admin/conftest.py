@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.kit.servers import embedded_tubemq
 from tests.system.behaviour.shells import LoopShell, OnLoop
 from tests.system.behaviour.sites import EMBEDDED_TOPICS, SINGLE
 from tests.system.behaviour.windows import settings_for
+from tools.devkit.tubemq.genuine import GenuineTubeMQ
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record
 from tubemq_client.admin import AdminClient, AsyncAdminClient
 from tubemq_client.embedded import Switches

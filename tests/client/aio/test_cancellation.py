@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.client.io.peer import Peer, echo, silence
 from tests.kit.servers import client_settings, embedded_tubemq
 from tests.system.behaviour.windows import Feeder, Ledger
+from tools.devkit.patience import PATIENCE
 from tubemq_client import ClientSettings, OffsetRange, Partition, Record, errors
 from tubemq_client._core.effects import Call, Conversation, Deliver, Sleep
 from tubemq_client._io.asyncio_connection import connect

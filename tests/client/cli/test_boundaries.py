@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import FIRST_DAY, flights
+from tools.devkit.patience import PATIENCE
 from tubemq_client import (
     ClientSettings,
     Metadata,

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.client.cli.conftest import Run
 from tests.system.behaviour.sites import eventually
+from tools.devkit.patience import PATIENCE
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record, errors
 from tubemq_client.cli import main
 from tubemq_client.cli.consume import _pull, _Sink

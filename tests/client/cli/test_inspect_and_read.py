@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import TOPIC
 from tests.kit.ports import reserved_port
+from tools.devkit.patience import PATIENCE
 from tubemq_client import ClientSettings, Partition, Producer, Record, __version__
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.sync import AssignedConsumer

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
-from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.client.cli.rows import Outcome
 from tests.system.behaviour.sites import SINGLE, eventually
+from tools.devkit.tubemq.genuine import GenuineTubeMQ
 from tubemq_client.cli.app import build_app
 
 pytestmark = pytest.mark.real

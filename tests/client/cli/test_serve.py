@@ -16,10 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
-from devkit.isolation import can_isolate, isolated_command
-from devkit.patience import PATIENCE
 from tests.client.cli.conftest import Run
 from tests.kit.certificates import make_certificates
+from tools.devkit.isolation import can_isolate, isolated_command
+from tools.devkit.patience import PATIENCE
 from tubemq_client import Metadata, Partition, Producer, errors
 from tubemq_client.config import ClientConfig
 
@@ -183,7 +183,7 @@ def test_genuine_says_what_it_exposes_and_does_not_start_without_yes(run: Run) -
 def test_genuine_outside_a_checkout_says_where_its_launcher_is(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "devkit.tubemq.genuine", None)
+    monkeypatch.setitem(sys.modules, "tools.devkit.tubemq.genuine", None)
 
     outcome = run("serve", "--genuine", "--yes")
 

@@ -438,7 +438,7 @@ class Dialogue(Transcript):
 
 def main() -> None:
     """Record a genuine server. Run it inside a network namespace."""
-    from devkit.tubemq.genuine import GenuineTubeMQ, TopicSpec
+    from tools.devkit.tubemq.genuine import GenuineTubeMQ, TopicSpec
 
     topics = [TopicSpec(ONE, partitions=3), TopicSpec(TWO, stores=2, partitions=3)]
     with GenuineTubeMQ(topics=topics) as server:

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.client.embedded.rpc import Wire
+from tools.devkit.patience import PATIENCE
 from tubemq_client import ClientSettings, Metadata, _pb, errors
 from tubemq_client._wire import methods
 from tubemq_client.admin import AdminClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from devkit.patience import PATIENCE
+from tools.devkit.patience import PATIENCE
 
 CHANGE = """
 import sys

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.client.embedded.rpc import BrokerWire
 from tests.kit.ports import reserved_port
+from tools.devkit.patience import PATIENCE
 from tubemq_client.embedded import EmbeddedTubeMQ, Ports, ServerTls, Switches, TopicSpec
 from tubemq_client.errors import ClosedError, ConfigError, MissingExtraError
 

@@ -14,8 +14,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from devkit.patience import PATIENCE
 from tests.client.embedded.rpc import BrokerWire, Wire
+from tools.devkit.patience import PATIENCE
 from tubemq_client.errors import RemoteException
 
 VOLATILE = re.compile(

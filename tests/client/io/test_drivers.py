@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.client.io.peer import Peer, silence
 from tests.kit.ports import reserved_port
+from tools.devkit.patience import PATIENCE
 from tubemq_client import _pb, errors
 from tubemq_client._core.effects import (
     Await,

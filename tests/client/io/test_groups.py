@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.client.io.peer import Peer, echo
 from tests.system.behaviour.sites import eventually
+from tools.devkit.patience import PATIENCE
 from tubemq_client import ClientSettings, errors
 from tubemq_client._io import blocking
 from tubemq_client._wire.framing import Frame, encode_frame

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.client.io.peer import Answer, Peer, echo, silence
 from tests.client.io.test_connections import ask, post, wait
 from tests.client.io.test_drivers import ask as ask_driver
 from tests.client.io.test_drivers import say_back
 from tests.kit.certificates import KEY_PASSWORD, Certificates, Pair, make_certificates
+from tools.devkit.patience import PATIENCE
 from tubemq_client import errors
 from tubemq_client._core.effects import Conversation, Reach, Sleep
 from tubemq_client._io import blocking, sockets

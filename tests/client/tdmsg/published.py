@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from devkit.patience import PATIENCE
-from devkit.tubemq.artifacts import cached_artifacts
+from tools.devkit.patience import PATIENCE
+from tools.devkit.tubemq.artifacts import cached_artifacts
 from tubemq_client import TDMsg
 from tubemq_provider.engines.cache import cache_root
 from tubemq_provider.engines.java import JavaRuntime, JavaUnavailable, find_java

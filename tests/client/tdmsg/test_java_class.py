@@ -7,10 +7,10 @@ from typing import NoReturn
 
 import pytest
 
-from devkit.tubemq.artifacts import cached_artifacts
 from tests.client.tdmsg import published
 from tests.client.tdmsg.published import comparable
 from tests.client.tdmsg.raw import CREATED
+from tools.devkit.tubemq.artifacts import cached_artifacts
 from tubemq_client import TDMsgBuilder, TDMsgPacketBuilder, parse_tdmsg
 from tubemq_provider.engines.java import JavaRuntime, JavaUnavailable, find_java
 
@@ -31,7 +31,7 @@ def java() -> JavaRuntime:
             pytest.skip(reason)
         required("no jar; run: python -m tests.client.tdmsg.published")
     if cached_artifacts() is None:
-        required("no TubeMQ jars; run: python -m devkit.tubemq.artifacts")
+        required("no TubeMQ jars; run: python -m tools.devkit.tubemq.artifacts")
     try:
         return find_java()
     except JavaUnavailable as error:

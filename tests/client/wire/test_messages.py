@@ -8,7 +8,7 @@ import sys
 import pytest
 from google.protobuf import descriptor_pool
 
-from devkit.patience import PATIENCE
+from tools.devkit.patience import PATIENCE
 from tubemq_client import _pb
 from tubemq_client._pb.descriptors import build_classes
 from tubemq_client._pb.schema import MESSAGES

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from devkit.airflow.history import add_asset, empty_tables
 from tests.provider.cli.test_definition import parsed
 from tests.provider.offsets.accessors import ASSET, LedgerState
+from tools.devkit.airflow.history import add_asset, empty_tables
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Anchor
 from tubemq_provider.cli import epochs, offsets

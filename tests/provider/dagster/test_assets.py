@@ -12,8 +12,8 @@ import dagster as dg
 import pytest
 from pydantic import ValidationError
 
-from devkit.patience import PATIENCE
 from tests.kit.servers import embedded_tubemq, speaking_otherwise
+from tools.devkit.patience import PATIENCE
 from tubemq_client import ClientSettings, Partition, Producer, Record, errors
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_provider.dagster import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE
+from tools.devkit.patience import PATIENCE
 from tubemq_provider.engines.java import JavaRuntime, JavaUnavailable, find_java, wrap_runtime
 
 pytestmark = pytest.mark.timeout(60)

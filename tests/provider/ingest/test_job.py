@@ -15,8 +15,8 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from devkit.patience import PATIENCE
 from tests.kit.toy_source.source import LineSource, open_source
+from tools.devkit.patience import PATIENCE
 from tubemq_client.errors import ConfigError, MissingExtraError
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.columns import expected_columns

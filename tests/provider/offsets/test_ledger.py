@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from devkit.airflow.database import metadata_database
-from devkit.reaper import Reaper
 from tests.provider.offsets.accessors import ASSET, Event, Inlet, LedgerState, State, ledger_store
 from tests.provider.offsets.suite import BIG, ClaimStoreSuite, OpenTry, RunWorld
+from tools.devkit.airflow.database import metadata_database
+from tools.devkit.reaper import Reaper
 from tubemq_client import errors
 from tubemq_provider.offsets.ledger.envelope import CURSOR, Envelope
 from tubemq_provider.offsets.ledger.store import LedgerStore, VersionedState

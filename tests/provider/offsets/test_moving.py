@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from tests.provider.offsets.accessors import Event, Inlet, LedgerState, State
 from tests.provider.windows.world import World
 from tubemq_client.errors import ConfigError
-from tubemq_provider.offsets.asset_state import DocumentState
+from tubemq_provider.offsets.document_state import DocumentState
 from tubemq_provider.offsets.file import CLAIMS_FILE, FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.offsets.ledger.claims_guard import refuse_claims

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from airflow.models.asset import TaskOutletAssetReference
 from sqlalchemy.orm import Session
 
-from devkit.airflow.history import (
+from tools.devkit.airflow.history import (
     add_asset,
     add_event,
     add_task,

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 import pytest
 
-from devkit.patience import PATIENCE
+from tools.devkit.patience import PATIENCE
 from tubemq_provider.get_provider_info import get_provider_info
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]

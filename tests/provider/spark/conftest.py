@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devkit.spark import SparkCluster
 from tests.kit.certificates import Certificates, make_certificates
 from tests.provider.sinks.object_server import object_server
 from tests.provider.spark.world import TOPIC, USER, SecuredWorld, World
+from tools.devkit.spark import SparkCluster
 from tubemq_client.embedded import EmbeddedTubeMQ, Security, ServerTls, Switches, TopicSpec
 from tubemq_client.model import TlsSettings
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from devkit.spark import QUICK_JAVA, SparkCluster
 from tests.provider.spark.world import GROUP, TOPIC, World
+from tools.devkit.spark import QUICK_JAVA, SparkCluster
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.job import IngestJob
 from tubemq_provider.ingest.validation import parse

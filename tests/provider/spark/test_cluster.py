@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from devkit.patience import PATIENCE
-from devkit.processes import start_with_order
-from devkit.spark import QUICK_JAVA, SparkCluster, bare_python
 from tests.provider.spark.world import TOPIC, World
+from tools.devkit.patience import PATIENCE
+from tools.devkit.processes import start_with_order
+from tools.devkit.spark import QUICK_JAVA, SparkCluster, bare_python
 from tubemq_provider.engines.java import find_java
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.factory import sink_for

@@ -18,8 +18,6 @@ from typing import Any
 
 import pytest
 
-from devkit.patience import PATIENCE
-from devkit.spark import ConnectServer, SparkCluster
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from tests.provider.spark import test_rocketmq_windows as rocket
 from tests.provider.spark.jobs import Window, quarantined
@@ -32,6 +30,8 @@ from tests.provider.spark.test_submit_on_cluster import (
     until,
 )
 from tests.provider.spark.world import USER, SecuredWorld, World
+from tools.devkit.patience import PATIENCE
+from tools.devkit.spark import ConnectServer, SparkCluster
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.connect import ConnectEngine
 from tubemq_provider.sinks.factory import sink_for

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE
+from tools.devkit.patience import PATIENCE
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import ClientSettings, Credentials, TlsSettings

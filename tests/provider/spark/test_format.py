@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.provider.spark.world import World
+from tools.devkit.patience import PATIENCE
 from tubemq_client import Partition
 from tubemq_provider.engines.spark_runtime import temporary_conf
 from tubemq_provider.spark import register, spark_artifacts, spark_options

@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
-from devkit.kubernetes.binaries import KubernetesUnavailable, binaries
-from devkit.kubernetes.cluster import KubernetesCluster
-from devkit.kubernetes.node import Node
-from devkit.kubernetes.spark_image import spark_image
-from devkit.patience import PATIENCE
-from devkit.processes import start_with_order
-from devkit.spark import QUICK_JAVA
 from tests.provider.spark.jobs import Window
 from tests.provider.spark.test_cluster import CHILD
 from tests.provider.spark.test_submit_on_cluster import bodies, data_files, until
 from tests.provider.spark.world import TOPIC, USER, SecuredWorld, World
+from tools.devkit.kubernetes.binaries import KubernetesUnavailable, binaries
+from tools.devkit.kubernetes.cluster import KubernetesCluster
+from tools.devkit.kubernetes.node import Node
+from tools.devkit.kubernetes.spark_image import spark_image
+from tools.devkit.patience import PATIENCE
+from tools.devkit.processes import start_with_order
+from tools.devkit.spark import QUICK_JAVA
 from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.errors import WindowError
 

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from devkit.maven import MavenUnavailable
-from devkit.spark import QUICK_JAVA, spark_home
-from devkit.yarn import YarnCluster
 from tests.provider.spark.jobs import Window
 from tests.provider.spark.test_submit_on_cluster import (
     TaskDied,
@@ -26,6 +23,9 @@ from tests.provider.spark.test_submit_on_cluster import (
     until,
 )
 from tests.provider.spark.world import World
+from tools.devkit.maven import MavenUnavailable
+from tools.devkit.spark import QUICK_JAVA, spark_home
+from tools.devkit.yarn import YarnCluster
 from tubemq_provider.windows.errors import WindowError
 
 pytest.importorskip("pyspark")

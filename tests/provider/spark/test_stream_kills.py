@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from devkit.spark import SparkCluster
-from drill.stream_driver import delta_batch
-from drill.streams import TOPIC, Feed, StreamDrill
+from tools.devkit.spark import SparkCluster
+from tools.drill.stream_driver import delta_batch
+from tools.drill.streams import TOPIC, Feed, StreamDrill
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 
 pytest.importorskip("pyspark")

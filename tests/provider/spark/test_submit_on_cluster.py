@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from devkit.patience import PATIENCE
-from devkit.spark import SparkCluster
 from tests.provider.spark.jobs import Window, conf_for
 from tests.provider.spark.world import World
+from tools.devkit.patience import PATIENCE
+from tools.devkit.spark import SparkCluster
 from tubemq_provider.engines.applications import Application, Applications
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.object_store import ObjectStoreSink

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from devkit.patience import PATIENCE
 from rocketmq_client import OutgoingMessage, Queue, QueueRange, Subscription, errors
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from tests.rocketmq.shells import Shell
 from tests.rocketmq.sites import Site
+from tools.devkit.patience import PATIENCE
 
 
 def filled(shell: Shell, site: Site, tags: tuple[str | None, ...], **properties):

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from devkit.patience import PATIENCE
 from rocketmq_client import QueueRange, errors
 from tests.rocketmq.behaviour.writing import Writer
 from tests.rocketmq.shells import Shell
 from tests.rocketmq.sites import Site
+from tools.devkit.patience import PATIENCE
 
 WINDOWS = 200
 

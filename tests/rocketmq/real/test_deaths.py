@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from devkit.rocketmq.artifacts import Line
-from devkit.rocketmq.genuine import GenuineRocketMQ
 from rocketmq_client import Admin
 from tests.rocketmq.real.test_on_genuine import cluster
 from tests.rocketmq.windows.topics import Topic
+from tools.devkit.rocketmq.artifacts import Line
+from tools.devkit.rocketmq.genuine import GenuineRocketMQ
 from tubemq_client.errors import LogReplaced, LogTruncated
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -17,8 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE
-from devkit.rocketmq.artifacts import RocketMQArtifacts
 from rocketmq_client import (
     Metadata,
     PullConsumer,
@@ -31,6 +29,8 @@ from rocketmq_client import (
 from rocketmq_client.model import ClientSettings
 from tests.rocketmq.sites import TWO, Site, require
 from tests.rocketmq.snode.processes import NodeProcess
+from tools.devkit.patience import PATIENCE
+from tools.devkit.rocketmq.artifacts import RocketMQArtifacts
 from tubemq_provider.engines.java import JavaRuntime
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]

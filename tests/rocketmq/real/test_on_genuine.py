@@ -13,9 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE
-from devkit.rocketmq.artifacts import LINES, Line
-from devkit.rocketmq.genuine import GenuineRocketMQ
 from rocketmq_client import (
     Admin,
     ClientSettings,
@@ -34,6 +31,9 @@ from tests.kit.certificates import Certificates, make_certificates
 from tests.rocketmq.sites import require
 from tests.rocketmq.snode.conftest import Node
 from tests.rocketmq.windows.topics import Topic
+from tools.devkit.patience import PATIENCE
+from tools.devkit.rocketmq.artifacts import LINES, Line
+from tools.devkit.rocketmq.genuine import GenuineRocketMQ
 
 pytestmark = pytest.mark.real
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from typing import Self
 
-from devkit.patience import PATIENCE
 from rocketmq_client.model import Address, address_text
+from tools.devkit.patience import PATIENCE
 
 __all__ = ["NodeProcess"]
 

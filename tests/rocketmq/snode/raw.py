@@ -6,10 +6,10 @@ import json
 import socket
 import time
 
-from devkit.patience import PATIENCE
 from rocketmq_client import OutgoingMessage, Producer, Queue, QueueRange, RangeReader
 from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client._wire.framing import CommandDecoder
+from tools.devkit.patience import PATIENCE
 
 FIRST = Queue("broker-a", "orders", 0)
 

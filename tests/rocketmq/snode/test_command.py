@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from devkit.patience import PATIENCE
 from rocketmq_client import ClientSettings, Credentials, Producer, errors
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.embedded.replies import Refused
@@ -22,6 +21,7 @@ from rocketmq_client.snode.command import main
 from rocketmq_client.snode.options import read_options
 from rocketmq_client.snode.registry import known_nodes
 from tests.rocketmq.snode.raw import eventually
+from tools.devkit.patience import PATIENCE
 
 SERVE = [sys.executable, "-m", "rocketmq_client.snode.command", "serve"]
 

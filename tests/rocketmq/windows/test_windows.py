@@ -16,7 +16,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from devkit.patience import PATIENCE
 from rocketmq_client import (
     Admin,
     Metadata,
@@ -31,6 +30,7 @@ from tests.rocketmq.sites import Site
 from tests.rocketmq.snode.conftest import Node
 from tests.rocketmq.windows.child import GROUP
 from tests.rocketmq.windows.topics import ALL, Topic
+from tools.devkit.patience import PATIENCE
 from tubemq_client.errors import ConfigError, CorruptRecord, DataLoss, LogReplaced, LogTruncated
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.sources.registry import config_of, open_source

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from devkit.patience import PATIENCE
 from rocketmq_client import Producer, ProducerSettings, errors
 from tests.rocketmq.windows.child import run_killed, run_window
+from tools.devkit.patience import PATIENCE
 from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.windows.verify import chain_problems
 

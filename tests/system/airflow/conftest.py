@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from devkit.airflow.stack import AirflowStack, running_airflow
 from tests.kit.lakes import SECRET, TOPIC, Cluster
+from tools.devkit.airflow.stack import AirflowStack, running_airflow
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 
 REPOSITORY = Path(__file__).parents[3]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from devkit.airflow.stack import AirflowStack
 from tests.kit.lakes import Cluster, Lake
 from tests.kit.spark_submit import fake_spark_home
+from tools.devkit.airflow.stack import AirflowStack
 from tubemq_provider.engines.applications import Application
 
 pytest.importorskip("pyspark")

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from devkit.airflow.api import AirflowApiError
-from devkit.airflow.stack import AirflowStack, running_airflow
 from tests.kit.lakes import Cluster, Lake
+from tools.devkit.airflow.api import AirflowApiError
+from tools.devkit.airflow.stack import AirflowStack, running_airflow
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from devkit.airflow.history import (
+from tests.kit.lakes import Cluster
+from tools.devkit.airflow.history import (
     add_asset,
     add_dag,
     add_event,
@@ -20,9 +21,8 @@ from devkit.airflow.history import (
     metadata_of,
     window,
 )
-from devkit.airflow.stack import AirflowStack, running_airflow
-from devkit.browser import chromium_path, open_tab
-from tests.kit.lakes import Cluster
+from tools.devkit.airflow.stack import AirflowStack, running_airflow
+from tools.devkit.browser import chromium_path, open_tab
 from tubemq_client.embedded import EmbeddedTubeMQ
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]

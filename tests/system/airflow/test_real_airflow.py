@@ -17,10 +17,10 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from devkit.airflow.api import AirflowApiError
-from devkit.airflow.stack import AirflowStack
-from devkit.patience import PATIENCE
 from tests.kit.lakes import SECRET, Cluster, Lake
+from tools.devkit.airflow.api import AirflowApiError
+from tools.devkit.airflow.stack import AirflowStack
+from tools.devkit.patience import PATIENCE
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -74,7 +74,7 @@ def test_lists_of_the_api_are_read_to_their_last_page(
     airflow: AirflowStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = airflow.api.listed("/providers", "providers")
-    monkeypatch.setattr("devkit.airflow.api.PAGE", 2)
+    monkeypatch.setattr("tools.devkit.airflow.api.PAGE", 2)
     assert len(whole) > 2
     assert airflow.api.listed("/providers", "providers") == whole
 

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from devkit.airflow.stack import AirflowStack
-from devkit.patience import PATIENCE
 from tests.system.airflow.conftest import TOPIC, Cluster
+from tools.devkit.airflow.stack import AirflowStack
+from tools.devkit.patience import PATIENCE
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 

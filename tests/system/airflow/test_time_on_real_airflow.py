@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from devkit.airflow.api import AirflowApiError
-from devkit.airflow.stack import AirflowStack
 from tests.kit.lakes import Cluster, Lake
+from tools.devkit.airflow.api import AirflowApiError
+from tools.devkit.airflow.stack import AirflowStack
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from devkit.patience import PATIENCE
 from tests.system.behaviour.shells import BLOCKING
+from tools.devkit.patience import PATIENCE
 from tubemq_client import ClientSettings, MessageBatch, Partition, Record
 from tubemq_client.embedded import TopicSpec
 

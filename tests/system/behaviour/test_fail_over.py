@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.system.behaviour.shells import Shell
 from tests.system.behaviour.sites import EMBEDDED_TOPICS, SHARED, eventually
+from tools.devkit.patience import PATIENCE
 from tubemq_client import ClientSettings, OffsetRange, errors
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import pytest
 
-from devkit.patience import PATIENCE
-from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.system.behaviour.sites import LARGE, bodies, eventually, new_group
 from tests.system.behaviour.windows import settings_for
+from tools.devkit.patience import PATIENCE
+from tools.devkit.tubemq.genuine import GenuineTubeMQ
 from tubemq_client import (
     AssignedConsumer,
     ClientSettings,

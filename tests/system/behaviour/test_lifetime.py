@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.system.behaviour.shells import Shell
 from tests.system.behaviour.sites import SHARED
 from tests.system.behaviour.windows import Feeder, Ledger
+from tools.devkit.patience import PATIENCE
 from tubemq_client import ClientSettings, OffsetRange, Partition, errors
 from tubemq_client.embedded import EmbeddedTubeMQ
 

@@ -18,10 +18,10 @@ from typing import Any, Self
 
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.system.behaviour.bad_network import BadNetwork, servers_of
 from tests.system.behaviour.shells import LoopShell, Shell
 from tests.system.behaviour.sites import WIDE, Site
+from tools.devkit.patience import PATIENCE
 from tubemq_client import Partition, ProducerSettings, Record, SendReceipt, errors
 from tubemq_client.model import ConsumerSettings
 

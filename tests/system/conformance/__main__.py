@@ -1,6 +1,6 @@
 """Play every table against the embedded server and a genuine one, and show where they differ.
 
-    python -m devkit.isolation -- python -m tests.system.conformance
+    python -m tools.devkit.isolation -- python -m tests.system.conformance
 
 Answers are those of a genuine 2.4.0; with ``--record`` they are written anew from the one started
 here. The exit code is 1 if anything differs without an explanation, or agrees in spite of one.
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _on_genuine(names: list[str], *, record: bool) -> int:
-    from devkit.tubemq.genuine import GenuineTubeMQ
+    from tools.devkit.tubemq.genuine import GenuineTubeMQ
 
     print("starting a genuine TubeMQ and waiting for its topics (about a minute)", flush=True)
     with GenuineTubeMQ(topics=GENUINE_TOPICS) as cluster:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from devkit.tubemq.genuine import TopicSpec as GenuineTopic
 from tests.system.conformance.playing import Server
 from tests.system.conformance.tables import TOPIC_SHAPES
+from tools.devkit.tubemq.genuine import TopicSpec as GenuineTopic
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.testing.clock import ManualClock
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.system.conformance.playing import Difference, Server, compare, play
 from tests.system.conformance.rows import Row, answers
 from tests.system.conformance.servers import embedded_server, genuine_server
 from tests.system.conformance.tables import TABLES, explained, idle_explanations
+from tools.devkit.tubemq.genuine import GenuineTubeMQ
 
 ROWS = [pytest.param(table, row, id=row.name) for table, rows in TABLES.items() for row in rows]
 SHORT = [

@@ -20,7 +20,7 @@ from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts
 from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
-DEMO = Path(__file__).parents[3] / "demo"
+DEMO = Path(__file__).parents[3] / "tools" / "demo"
 DAY = timedelta(days=1)
 AT = [datetime(2013, 1, 1, tzinfo=UTC) + number * DAY for number in range(3)]
 

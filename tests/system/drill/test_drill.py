@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from drill.audit import Audit, audit_lake, audit_writer, windows_in_events
-from drill.cluster import ENTRY, Log, read_log
-from drill.kill_plan import TaskKey, plan_of
-from drill.tally import Round, Tally
-from drill.work import Boundaries, quotas
+from tools.drill.audit import Audit, audit_lake, audit_writer, windows_in_events
+from tools.drill.cluster import ENTRY, Log, read_log
+from tools.drill.kill_plan import TaskKey, plan_of
+from tools.drill.tally import Round, Tally
+from tools.drill.work import Boundaries, quotas
 from tubemq_client import Record
 from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec

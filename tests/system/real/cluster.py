@@ -11,11 +11,11 @@ from typing import NoReturn
 
 import pytest
 
-from devkit.isolation import can_isolate, is_isolated
-from devkit.tubemq.artifacts import Artifacts, cached_artifacts
-from devkit.tubemq.genuine import GenuineTubeMQ
-from devkit.tubemq.two_brokers import TwoBrokers
 from tests.system.real import topics
+from tools.devkit.isolation import can_isolate, is_isolated
+from tools.devkit.tubemq.artifacts import Artifacts, cached_artifacts
+from tools.devkit.tubemq.genuine import GenuineTubeMQ
+from tools.devkit.tubemq.two_brokers import TwoBrokers
 from tubemq_provider.engines.java import JavaRuntime, JavaUnavailable, find_java
 
 
@@ -29,7 +29,7 @@ def require_genuine() -> tuple[Artifacts, JavaRuntime]:
     """What a genuine cluster needs; skips the test, or fails where it must not be skipped."""
     artifacts = cached_artifacts()
     if artifacts is None:
-        _unavailable("no TubeMQ jars; run: python -m devkit.tubemq.artifacts")
+        _unavailable("no TubeMQ jars; run: python -m tools.devkit.tubemq.artifacts")
     try:
         java = find_java()
     except JavaUnavailable as exc:
@@ -37,7 +37,7 @@ def require_genuine() -> tuple[Artifacts, JavaRuntime]:
     if not is_isolated() and can_isolate():
         _unavailable(
             "the servers bind every interface; run: "
-            "python -m devkit.isolation -- python -m pytest -m real"
+            "python -m tools.devkit.isolation -- python -m pytest -m real"
         )
     return artifacts, java
 

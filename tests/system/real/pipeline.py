@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from devkit.patience import PATIENCE
 from tests.kit.engines import inline_engine
+from tools.devkit.patience import PATIENCE
 from tubemq_client import ClientSettings, Metadata, Record
 from tubemq_client.sync import Producer, RangeReader
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore

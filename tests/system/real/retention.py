@@ -2,7 +2,7 @@
 
 By hand, for as many windows as wanted (about 30 a minute)::
 
-    python -m devkit.isolation -- python -m tests.system.real.retention --windows 200 --seed 1
+    python -m tools.devkit.isolation -- python -m tests.system.real.retention --windows 200 --seed 1
 
 The broker rolls small segments and deletes them after 30 s, data and index each by itself, while
 producers go on. A reader comes later than that on purpose. Of each window every receipt is a row or
@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from devkit.tubemq.genuine import GenuineTubeMQ, TopicSpec
 from tests.system.behaviour.shells import BLOCKING, LoopShell, Shell
+from tools.devkit.tubemq.genuine import GenuineTubeMQ, TopicSpec
 from tubemq_client import ClientSettings, Metadata, OffsetRange, Partition, Producer, Record
 from tubemq_client._core.effects import Await
 from tubemq_client._core.registration import Registration

@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from devkit.patience import PATIENCE
-from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.system.behaviour.windows import Feeder, Ledger, check_window, run_parallel, run_windows
 from tests.system.real import topics
+from tools.devkit.patience import PATIENCE
+from tools.devkit.tubemq.genuine import GenuineTubeMQ
 from tubemq_client import ClientSettings, Metadata, OffsetRange
 
 pytestmark = pytest.mark.real

@@ -7,8 +7,8 @@ import urllib.request
 
 import pytest
 
-from devkit.tubemq.genuine import GenuineFailed, GenuineTubeMQ
 from tests.system.real import topics
+from tools.devkit.tubemq.genuine import GenuineFailed, GenuineTubeMQ
 from tubemq_client.model import ClientSettings, OffsetRange, Partition
 from tubemq_client.sync import Metadata, Producer, RangeReader
 

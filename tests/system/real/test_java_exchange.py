@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.java_client import run_java, run_java_reader
-from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.system.real import topics
+from tools.benchmarks.java_client import run_java, run_java_reader
+from tools.devkit.tubemq.genuine import GenuineTubeMQ
 from tubemq_client.model import ClientSettings, Message, OffsetRange
 from tubemq_client.sync import Metadata, Producer, RangeReader
 

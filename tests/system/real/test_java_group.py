@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.java_client import run_java
-from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.system.behaviour.sites import GROUP, eventually, new_group
+from tools.benchmarks.java_client import run_java
+from tools.devkit.tubemq.genuine import GenuineTubeMQ
 from tubemq_client import ClientSettings, Consumer, Producer, Record
 from tubemq_client.model import ConsumerSettings
 

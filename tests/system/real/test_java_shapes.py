@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.java_client import run_java
-from devkit.patience import PATIENCE
-from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.system.behaviour.sites import eventually
 from tests.system.real import topics
+from tools.benchmarks.java_client import run_java
+from tools.devkit.patience import PATIENCE
+from tools.devkit.tubemq.genuine import GenuineTubeMQ
 from tubemq_client import (
     ClientSettings,
     Consumer,

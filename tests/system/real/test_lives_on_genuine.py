@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.system.real import topics
 from tests.system.real.pipeline import GROUP, Pipeline, wait_for
+from tools.devkit.tubemq.genuine import GenuineTubeMQ
 from tubemq_client import ClientSettings, Metadata
 from tubemq_client.admin import AdminClient
 from tubemq_client.errors import Forbidden, LogRegression

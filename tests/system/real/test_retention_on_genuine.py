@@ -16,10 +16,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.system.real.cluster import require_genuine
 from tests.system.real.pipeline import Pipeline, wait_for
 from tests.system.real.retention import BROKER, Receipts, produce, read_window, replies, topic
+from tools.devkit.tubemq.genuine import GenuineTubeMQ
 from tubemq_client import ClientSettings, OffsetRange, Partition, Producer, RangeReader
 from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from devkit.tubemq.second_broker import SecondBroker
-from devkit.tubemq.two_brokers import TwoBrokers
 from tests.system.real import topics
 from tests.system.real.pipeline import GROUP, Pipeline, wait_for
+from tools.devkit.tubemq.second_broker import SecondBroker
+from tools.devkit.tubemq.two_brokers import TwoBrokers
 from tubemq_client import ClientSettings, Metadata
 from tubemq_provider.ingest.upkeep import book_of
 from tubemq_provider.sinks.parquet import ParquetSink

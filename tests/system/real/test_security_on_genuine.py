@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from devkit.isolation import can_isolate, is_isolated
-from devkit.tubemq.artifacts import cached_artifacts
-from devkit.tubemq.genuine import TopicSpec
-from devkit.tubemq.guarded import GuardedTubeMQ, KeyStores, guarded_cluster
 from tests.kit.certificates import STORE_PASSWORD, Certificates, make_certificates
 from tests.system.behaviour.exchange import exchange
 from tests.system.behaviour.shells import BLOCKING, LoopShell, Shell
 from tests.system.real.cluster import _unavailable
+from tools.devkit.isolation import can_isolate, is_isolated
+from tools.devkit.tubemq.artifacts import cached_artifacts
+from tools.devkit.tubemq.genuine import TopicSpec
+from tools.devkit.tubemq.guarded import GuardedTubeMQ, KeyStores, guarded_cluster
 from tubemq_client import ClientSettings, OffsetRange, Partition, errors
 from tubemq_client._core import security
 from tubemq_client._core.effects import WallNow
@@ -46,9 +46,9 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def cluster(certs: Certificates) -> Iterator[GuardedTubeMQ]:
     artifacts = cached_artifacts()
     if artifacts is None:
-        _unavailable("no TubeMQ jars; run: python -m devkit.tubemq.artifacts")
+        _unavailable("no TubeMQ jars; run: python -m tools.devkit.tubemq.artifacts")
     if not is_isolated() and can_isolate():
-        _unavailable("the servers bind every interface; run inside devkit.isolation")
+        _unavailable("the servers bind every interface; run inside tools.devkit.isolation")
     stores = KeyStores(certs.key_store(), certs.trust_store(), STORE_PASSWORD)
     with guarded_cluster(stores, topics=[TopicSpec(TOPIC)], artifacts=artifacts) as made:
         made.wait_accepting()

@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.system.real import topics
+from tools.devkit.patience import PATIENCE
 from tubemq_client import ClientSettings, Metadata, Record, SendReceipt
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Message, OffsetRange, Partition, PartitionEnds

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from devkit.patience import PATIENCE
-from devkit.tubemq.two_brokers import TwoBrokers
 from tests.system.behaviour.shells import BLOCKING, LoopShell
 from tests.system.behaviour.sites import eventually
 from tests.system.real import topics
 from tests.system.real.pipeline import wait_for
+from tools.devkit.patience import PATIENCE
+from tools.devkit.tubemq.two_brokers import TwoBrokers
 from tubemq_client import ClientSettings, Partition, Record, errors
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(400)]

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from devkit.patience import PATIENCE
-from devkit.tubemq.genuine import TopicSpec
-from devkit.tubemq.two_masters import TwoMasters
 from tests.system.real.cluster import require_genuine
+from tools.devkit.patience import PATIENCE
+from tools.devkit.tubemq.genuine import TopicSpec
+from tools.devkit.tubemq.two_masters import TwoMasters
 from tubemq_client import (
     AssignedConsumer,
     ClientSettings,

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from devkit.tubemq.genuine import GenuineTubeMQ
 from tests.client.embedded.rpc import Wire
 from tests.system.servers.suite import (
     LONE,
@@ -18,6 +17,7 @@ from tests.system.servers.suite import (
     a_question,
     answered,
 )
+from tools.devkit.tubemq.genuine import GenuineTubeMQ
 from tubemq_client import _pb
 from tubemq_client._wire import methods, strings
 

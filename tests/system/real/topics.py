@@ -7,8 +7,8 @@ and says so beside the constant.
 
 from __future__ import annotations
 
-from devkit.tubemq.genuine import GenuineTubeMQ, TopicSpec
 from tests.system.conformance.servers import GENUINE_TOPICS as CONFORMANCE
+from tools.devkit.tubemq.genuine import GenuineTubeMQ, TopicSpec
 
 # Written to files and fsynced soon, so that windows meet memory, files and the border between them.
 _SOON_ON_DISK = {"memCacheFlushIntvl": 4000, "unflushThreshold": 1}

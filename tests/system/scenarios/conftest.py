@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from devkit.airflow.stack import AirflowStack, running_airflow
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from tests.kit.lakes import Cluster, Lake, RocketMQCluster
+from tools.devkit.airflow.stack import AirflowStack, running_airflow
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.coverage import Coverage, coverage

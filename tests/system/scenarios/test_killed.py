@@ -15,8 +15,8 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from devkit.patience import PATIENCE
 from tests.system.scenarios.conftest import Scene
+from tools.devkit.patience import PATIENCE
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 

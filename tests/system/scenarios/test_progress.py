@@ -14,8 +14,8 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 import sqlalchemy as sa
 
-from devkit.airflow.api import AirflowApiError
 from tests.system.scenarios.conftest import FIRST, HOUR, Scene
+from tools.devkit.airflow.api import AirflowApiError
 from tubemq_provider.sinks.factory import sink_uri
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -1,4 +1,4 @@
-"""`scripts/bounded.py`: what `make test-…` runs under, heard by Ctrl-C and by its limit."""
+"""`tools/scripts/bounded.py`: what `make test-…` runs under, heard by Ctrl-C and by its limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from devkit.patience import PATIENCE, VARIABLE
+from tools.devkit.patience import PATIENCE, VARIABLE
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,7 +29,7 @@ except KeyboardInterrupt:
 
 def bounded(limit_s: float, *command: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "scripts.bounded", str(limit_s), *command],
+        [sys.executable, "-m", "tools.scripts.bounded", str(limit_s), *command],
         cwd=ROOT,
         env=os.environ | {VARIABLE: "1"},
         stdout=subprocess.PIPE,
@@ -85,7 +85,7 @@ def test_a_part_keeps_what_it_printed_and_lets_the_others_go_on(tmp_path: Path) 
     make.chmod(0o755)
     (tmp_path / "build" / "reports").mkdir(parents=True)
     done = subprocess.run(
-        [ROOT / "scripts" / "test-part", "unit"],
+        [ROOT / "tools" / "scripts" / "test-part", "unit"],
         cwd=tmp_path,
         env={**os.environ, "MAKE": str(make)},
         capture_output=True,

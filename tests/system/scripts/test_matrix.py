@@ -1,4 +1,5 @@
-"""`scripts/spark_matrix.py`, `scripts/airflow_matrix.py`: runs that break off are no success."""
+"""`tools/scripts/spark_matrix.py`, `tools/scripts/airflow_matrix.py`: runs that break off are no
+success."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import airflow_matrix, environments, spark_matrix
+from tools.scripts import airflow_matrix, environments, spark_matrix
 
 PASSED = '<testsuites><testsuite tests="3" skipped="1" failures="0" errors="0"/></testsuites>'
 

@@ -21,9 +21,9 @@ from tubemq_provider.offsets.asset_state import (
     AssetStateOffsetStore,
     InletEvents,
 )
-from tubemq_provider.offsets.asset_state import StateAccessor as State
 from tubemq_provider.offsets.chunking import PiecesMissing, join, piece_names, split
 from tubemq_provider.offsets.commit_events import OutletEvent, writer_of
+from tubemq_provider.offsets.document_state import StateAccessor as State
 from tubemq_provider.offsets.ledger.envelope import (
     CURSOR,
     DONE,

@@ -1,9 +1,9 @@
 """What the published windows of a scope say of its boundaries.
 
 A boundary is kept once, beside the data; the plans of windows that begin or end at its instant keep
-the same offsets in their markers. So a boundary that was lost (a lake that was copied without
-`_boundaries`, a table that was truncated) is restored from them, and one that contradicts them is
-found. Takes one listing of the sink, and the markers of the windows next to an instant, once each.
+the same offsets in their markers. So a boundary that was lost (a lake that was copied without its
+folder of boundaries, a table that was truncated) is restored from them, and one that contradicts
+them is found. Takes one listing of the sink, and the markers of the windows next to an instant.
 """
 
 from __future__ import annotations

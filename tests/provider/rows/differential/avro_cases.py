@@ -1,7 +1,5 @@
 """Generates Avro schemas, data and their encoding, sound or damaged, from a seed."""
 
-# ruff: noqa: PLR0911 - a case a return
-
 from __future__ import annotations
 
 import json

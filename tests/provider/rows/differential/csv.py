@@ -5,8 +5,6 @@ values are read by Python's own types from the grammar that docs/typed-rows.md g
 the same bodies with types of its own, where both read a value it must be the same.
 """
 
-# ruff: noqa: C901, PLR0911 - a case a return
-
 from __future__ import annotations
 
 import csv

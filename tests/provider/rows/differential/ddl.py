@@ -4,8 +4,6 @@ Both give one type where both take a schema. The product refuses more (`_STRICTE
 little more (a colon behind the name of a column, the word `bool`).
 """
 
-# ruff: noqa: PLR0911 - a case a return
-
 from __future__ import annotations
 
 import json

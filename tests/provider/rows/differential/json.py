@@ -4,8 +4,6 @@ The oracle parses with Python's module, refuses what is not JSON (`NaN`, a key t
 that has a column, lone surrogates), and reads each value strictly by the type of its column.
 """
 
-# ruff: noqa: PLR0911 - a case a return
-
 from __future__ import annotations
 
 import base64

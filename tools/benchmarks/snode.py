@@ -1,0 +1,180 @@
+"""What a service node costs unmodified Java clients: `python -m tools.benchmarks.snode [5.5.0]`.
+
+One genuine broker, one `rocketmq-snode serve` beside it, and two warm JVMs with the published
+client of that line: one is given the name server, the other the node. Each pass measures sending
+(asynchronous, one message a request), batches and a push consumer, directly and through the node,
+in turns (`interleaved`). Quote the column of ratios. `--messages` says how many go through the node
+before the end, whose resident memory is printed after each pass: it has to stay flat. Starts itself
+again inside a network namespace, because a genuine RocketMQ 4.9 binds every interface.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocketmq_client import Admin
+from tools.benchmarks.interleaved import Rate, interleave, print_table
+from tools.devkit.isolation import can_isolate, is_isolated, isolated_command
+from tools.devkit.rocketmq.artifacts import LINES, resolve_artifacts
+from tools.devkit.rocketmq.genuine import GenuineRocketMQ
+from tubemq_provider.engines.java import find_java
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PASSES = Path(__file__).with_name("java") / "SnodePasses.java"
+SEND, BATCH, CONSUME = "send", "batches of 32", "consume"
+
+
+class _JavaClient:
+    """A warm JVM that makes a pass a call."""
+
+    def __init__(self, classpath: str, name_servers: str) -> None:
+        self._process = subprocess.Popen(
+            [
+                *(str(find_java().executable), "-Xmx512m", "-XX:+UseSerialGC"),
+                *("-Drocketmq.client.logRoot=/dev/null", "-cp", classpath),
+                *(str(PASSES), name_servers),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._said("READY")
+
+    def run(self, *words: object) -> Rate:
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        records, size, seconds = self._said("PASS")
+        return Rate(int(records), int(size), float(seconds))
+
+    def _said(self, word: str) -> list[str]:
+        """The rest of the next line that begins so: clients print warnings of their own."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(word):
+                return line.split()[1:]
+        raise RuntimeError("the Java client ended")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait(10)
+
+
+class _Node:
+    """`rocketmq-snode serve` in a process of its own."""
+
+    def __init__(self, name_server: str, port: int) -> None:
+        environment = os.environ | {
+            "SNODE_NAME_SERVERS": name_server,
+            "SNODE_LISTEN": f"127.0.0.1:{port}",
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "rocketmq_client.snode.command", "serve"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self.address = self._process.stdout.readline().split()[-1]
+
+    def resident_mib(self) -> float:
+        text = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(text.split("VmRSS:")[1].split()[0]) / 1024
+
+    def cpu_seconds(self) -> float:
+        words = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+
+
+def main() -> int:
+    """Parse options, start the servers, measure, print the table."""
+    options = _options()
+    if not is_isolated() and can_isolate():
+        again = isolated_command([sys.executable, "-m", "tools.benchmarks.snode", *sys.argv[1:]])
+        os.execvp(again[0], again)
+    with ExitStack() as stack:
+        _measure(options, stack)
+    return 0
+
+
+def _measure(options: argparse.Namespace, stack: ExitStack) -> None:
+    directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-snode-")))
+    artifacts = resolve_artifacts(options.line)
+    mq = stack.enter_context(GenuineRocketMQ(options.line, directory, artifacts=artifacts))
+    with Admin(mq.settings) as admin:
+        admin.create_topic("sent", queues=8)
+        admin.create_topic("read", queues=8)
+    name_server = f"127.0.0.1:{mq.name_server[1]}"
+    node = _Node(name_server, 11911)
+    stack.callback(node.close)
+    java = {}
+    for path, address in (("direct", name_server), ("node", node.address)):
+        java[path] = _JavaClient(artifacts.classpath, address)
+        stack.callback(java[path].close)
+    java["direct"].run("batch", "read", options.records, options.bytes, 32)
+    for what in (SEND, BATCH, CONSUME):
+        ways = {f"{what}, {path}": _way(what, java[path], node, options) for path in java}
+        found = interleave(ways, passes=options.passes)
+        print_table(
+            f"RocketMQ {options.line}, {options.bytes} B", found, against=(f"{what}, direct",)
+        )
+        print(f"resident memory of the node: {node.resident_mib():.1f} MiB", flush=True)
+    _flow(options, java["node"], node)
+
+
+def _way(
+    what: str, java: _JavaClient, node: _Node, options: argparse.Namespace
+) -> Callable[[], Rate]:
+    """One pass; its processor time is the node's."""
+    sent = options.records // 4
+    words: dict[str, tuple[object, ...]] = {
+        SEND: ("send", "sent", sent, options.bytes),
+        BATCH: ("batch", "sent", options.records, options.bytes, 32),
+        CONSUME: ("consume", "read", options.records),
+    }
+
+    def run() -> Rate:
+        before = node.cpu_seconds()
+        rate = java.run(*words[what])
+        return rate._replace(cpu_seconds=node.cpu_seconds() - before)
+
+    return run
+
+
+def _flow(options: argparse.Namespace, java: _JavaClient, node: _Node) -> None:
+    """Single messages through the node, and what it takes up after each tenth of them."""
+    done = 0
+    while done < options.messages:
+        step = max(1, options.messages // 10)
+        java.run("send", "sent", step, options.bytes)
+        done += step
+        print(f"{done:>9,} messages: {node.resident_mib():.1f} MiB", flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tools.benchmarks.snode", description=__doc__)
+    parser.add_argument("line", nargs="?", choices=LINES, default="5.5.0")
+    parser.add_argument("--records", type=int, default=200_000, help="records of a pass")
+    parser.add_argument("--bytes", type=int, default=200, help="of a record's body")
+    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--messages", type=int, default=0, help="single messages at the end")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

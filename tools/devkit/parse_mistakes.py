@@ -1,0 +1,105 @@
+"""Takes pictures of what Airflow shows of Dag files with a mistake in an argument.
+
+``python -m tools.devkit.parse_mistakes DIRECTORY`` puts a Dag file for each mistake into the
+folder of a disposable Airflow, opens *Dag Import Errors* at 1280 × 800 with a Chromium of the
+system, unfolds each file, and says which lines of the provider's error are not on the screen then.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tools.devkit.airflow.stack import AirflowStack, running_airflow
+from tools.devkit.browser import Tab, open_tab, pictures_asked_for
+from tools.devkit.mistake_pictures import ON_SCREEN
+
+_DAG: Final = """\
+from airflow.sdk import DAG
+from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+
+with DAG("{name}", schedule=None):
+    TubeMQSparkIngestOperator(
+        task_id="ingest", topic="orders", cluster="main", **{given!r}
+    )
+"""
+_PLACE: Final = """(() => {
+  const wanted = %s;
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    if (walker.currentNode.data.trim() !== wanted) continue;
+    walker.currentNode.parentElement.scrollIntoView({block: "%s"});
+    const box = walker.currentNode.parentElement.getBoundingClientRect();
+    return [box.left + 5, (box.top + box.bottom) / 2];
+  }
+})()"""
+_BASE: Final = {
+    "engine": "inline",
+    "group": "lake",
+    "path": "/lake",
+    "initial_position": "earliest",
+}
+MISTAKES: Final[dict[str, dict[str, object]]] = {
+    "number": {"max_records": "many"},
+    "group": {"group": "g"},
+    "place": {"path": "s3://bucket/orders"},
+    "sink": {"path": None, "sink": "hdfs://nn/lake"},
+    "start": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
+    "duration": {"max_duration": "10 minutes"},
+    "zone": {"mode": "time", "boundaries": "/b.json", "start": "2026-01-01", "end": "2026-01-02"},
+    "engine": {"engine": "spark"},
+    "spelling": {"intial_position": "earliest"},
+    "deferrable": {"deferrable": True},
+    "partition": {"initial_position": {"0": 0}},
+}
+"""What is given wrongly, by the name of the file."""
+
+
+def _unfold(airflow: AirflowStack, tab: Tab, target: Path) -> None:
+    tab.size(1280, 800)
+    tab.go(airflow.home.url, token=airflow.api.token)
+    tab.wait("document.body.innerText.includes('Dag Import Error')")
+    tab.evaluate(
+        "[...document.querySelectorAll('button')]"
+        ".find(found => found.innerText.includes('Import Error')).click()"
+    )
+    tab.wait("document.body.innerText.includes('number.py')")
+    for error in airflow.api.import_errors():
+        file = Path(error["filename"]).name
+        lines = error["stack_trace"].splitlines()
+        told = [line for line in lines if line.startswith(("  - ", "tubemq"))]
+        _click(tab, file)
+        tab.evaluate("new Promise(done => setTimeout(done, 700))")
+        tab.evaluate(_PLACE % (json.dumps(file), "start"))
+        hidden = [line for line in told if not tab.evaluate(ON_SCREEN % json.dumps(line[:60]))]
+        print(f"{file}: {len(told)} lines, {len(hidden)} off the screen", *hidden, sep="\n    ")
+        tab.picture(target / f"parse-{file.removesuffix('.py')}.png")
+        _click(tab, file)
+        tab.evaluate("new Promise(done => setTimeout(done, 400))")
+
+
+def _click(tab: Tab, text: str) -> None:
+    x, y = tab.evaluate(_PLACE % (json.dumps(text), "nearest"))
+    for kind in ("mousePressed", "mouseReleased"):
+        tab.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+
+def main() -> None:
+    """Take all pictures into the directory that is named."""
+    target, path = pictures_asked_for()
+    with tempfile.TemporaryDirectory() as dags:
+        for name, given in MISTAKES.items():
+            text = _DAG.format(name=name, given={**_BASE, **given})
+            (Path(dags) / f"{name}.py").write_text(text)
+        with running_airflow(Path(dags), database="sqlite") as airflow:
+            airflow.api.wait(
+                lambda: len(airflow.api.import_errors()) == len(MISTAKES), 240, "all import errors"
+            )
+            with open_tab(path) as tab:
+                _unfold(airflow, tab, target)
+
+
+if __name__ == "__main__":
+    main()

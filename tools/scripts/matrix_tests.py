@@ -1,0 +1,60 @@
+"""Tests on the environments of a matrix: which of them are asked for, and whether they passed.
+
+Used by the matrices of Spark and of Python; a run that breaks off is no success.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tools.scripts import environments
+
+__all__ = ["asked_for", "passed"]
+
+
+def asked_for(
+    given: list[str], known: Sequence[str], *, command: str, description: str | None
+) -> tuple[list[str], bool, list[str]]:
+    """Names in front, all that are `known` if there are none; whether to make environments only;
+    and what is for pytest: `-k format` as well, whose second word argparse would take for a name.
+    """
+    usage = f"{command} ARGS='[{' '.join(known)}] [--only-setup] [arguments of pytest]'"
+    parser = argparse.ArgumentParser(usage=usage, description=description)
+    parser.add_argument("--only-setup", action="store_true", help="make the environments only")
+    names = list(takewhile(lambda word: not word.startswith("-"), given))
+    options, more = parser.parse_known_args(given[len(names) :])
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"{', '.join(unknown)}: not one of {', '.join(known)}")
+    if options.only_setup and more:
+        parser.error(f"plays nothing that {' '.join(more)} could be for; names come first")
+    return names or list(known), options.only_setup, more
+
+
+def passed(title: str, python: Path, report: str, tests: Sequence[str], limit_s: float) -> bool:
+    """Whether pytest ran `tests`, its arguments, to their end on `python` and all passed. A line
+    says what did, which of a run that broke off is not all. `report` is a name in the reports."""
+    file = environments.ROOT / "build" / "reports" / f"{report}.xml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    variables = {
+        "PYSPARK_PYTHON": str(python),
+        "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    command = [str(python), "-m", "pytest", "-q", f"--junitxml={file}", *tests]
+    code = environments.played(command, limit_s, variables)
+    ran = skipped = bad = 0
+    if file.exists():
+        # Written by the run.
+        suite = ElementTree.parse(file).getroot().find("testsuite")  # noqa: S314
+        assert suite is not None
+        ran, skipped = int(suite.attrib["tests"]), int(suite.attrib["skipped"])
+        bad = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
+    counts = f"{ran - skipped - bad} passed, {bad} failed, {skipped} skipped"
+    ended = "" if code in {0, 1} and file.exists() else f"; broke off with exit code {code}"
+    print(f"{title}: {counts}{ended}", flush=True)
+    return code == 0 and ran > skipped

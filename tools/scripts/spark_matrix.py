@@ -1,0 +1,61 @@
+"""`make test-spark-matrix`: the data source's tests on several releases of PySpark.
+
+Each release gets an environment of its own in `build/spark-<release>`, with the locked versions of
+everything else (pyspark and what it brings are resolved again). The tests are those of `make
+test-spark` for the data source; streams are left out below 4.2, which has no limits for Python
+sources. Prints a line for each release and exits with 1 if one of them failed, did not end in time
+or ran no test.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from tools.scripts.environments import environment, locked
+from tools.scripts.matrix_tests import asked_for, passed
+
+RELEASES = ("4.1", "4.2", "4.3")
+EXTRAS = "admin,cli,arrow,avro,embedded,fast,lake,spark,connect"
+TOOLS = (
+    "pytest",
+    "pytest-timeout",
+    "pytest-xdist",
+    "hypothesis",
+    "moto[s3]",
+    "flask",
+    "flask-cors",
+    "cryptography",
+)
+NEW = re.compile(r"^(pyspark|py4j)\b")
+LIMIT_S = 1500
+
+
+def main() -> int:
+    """Make the environments that are not there yet, and play the tests in each."""
+    releases, only_setup, more = asked_for(
+        sys.argv[1:], RELEASES, command="make test-spark-matrix", description=__doc__
+    )
+    failed = False
+    for release in releases:
+        python = _environment(release)
+        if not only_setup:
+            failed |= not _play(release, python, more)
+    return int(failed)
+
+
+def _environment(release: str) -> Path:
+    constraints = [name for name in locked() if not NEW.match(name)]
+    packages = [f"pyspark=={release}.*", *TOOLS]
+    return environment(f"spark-{release}", EXTRAS, packages, constraints)
+
+
+def _play(release: str, python: Path, more: list[str]) -> bool:
+    without = ["--ignore-glob=*/test_stream*.py"] if release < "4.2" else []
+    tests = ["tests/provider/spark", "-m", "spark and not (airflow or real or soak)", *without]
+    return passed(f"PySpark {release}", python, f"spark-{release}", [*tests, *more], LIMIT_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

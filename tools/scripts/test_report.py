@@ -1,0 +1,70 @@
+"""Adds up the JUnit reports of the test parts and says whether the whole run counts as passed.
+
+Used by `make test` and `.ci/run` as ``python tools/scripts/test_report.py DIRECTORY PART…``; each
+part has one report ``DIRECTORY/PART.xml``. A part without a readable report was killed or never
+started, and an empty one proves nothing: both fail the run, as any failed test does. A part that
+was skipped whole passes for a person who lacks its tools, but not where TUBEMQ_REQUIRE_GENUINE is
+set, as in CI. Standard library only, and it starts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree as ET
+
+
+class Counts(NamedTuple):
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        return Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def read_counts(report: Path) -> Counts | None:
+    """What a JUnit report says; errors count as failures. None if there is no whole report."""
+    try:
+        suites = ET.parse(report).getroot().iter("testsuite")  # noqa: S314 - pytest wrote it
+    except (OSError, ET.ParseError):
+        return None
+    total = Counts()
+    for suite in suites:
+        tests, failures, errors, skipped = (
+            int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")
+        )
+        failed = failures + errors
+        # A test that fails and whose teardown errs is one test with two marks.
+        total = total.plus(Counts(max(0, tests - failed - skipped), failed, skipped))
+    return total
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints one line a part and a total; 1 if a part is missing, empty or has failures."""
+    strict = bool(os.environ.get("TUBEMQ_REQUIRE_GENUINE"))
+    directory, parts = Path(arguments[0]), arguments[1:]
+    total, problems = Counts(), []
+    for part in parts:
+        counts = read_counts(directory / f"{part}.xml")
+        if counts is None:
+            problems.append(f"{part} left no report: it did not start or was stopped")
+            continue
+        if not counts.passed and (strict or not counts.skipped):
+            problems.append(f"{part} ran no test")
+        print(f"{part}: {counts}")
+        total = total.plus(counts)
+    for problem in problems:
+        print(f"incomplete: {problem}")
+    print(f"total: {total}")
+    return 1 if problems or total.failed or not total.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

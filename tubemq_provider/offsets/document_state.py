@@ -1,0 +1,92 @@
+"""Documents over the get and set of Airflow's asset and task state.
+
+The accessors come from the task's context and are used by shape only, so this module imports
+neither Airflow nor a store. A document that is too long for one value is kept in chunks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tubemq_provider.offsets.chunking import PiecesMissing, piece_names, read_whole, split
+from tubemq_provider.windows.errors import DocumentError
+
+if TYPE_CHECKING:
+    from tubemq_provider.windows.protocols import Document
+
+__all__ = ["DocumentState", "StateAccessor", "TaskStatePlan"]
+
+_TASK_PLAN = "plan"
+_LOOKS = 20
+
+
+class StateAccessor(Protocol):
+    """What Airflow's asset and task state accessors have in common."""
+
+    def get(self, key: str, default: Any = None) -> Any: ...
+
+    def set(self, key: str, value: Any) -> None: ...
+
+    def delete(self, key: str) -> None: ...
+
+
+class DocumentState:
+    """Documents over Airflow's get and set; long ones are kept in pieces (see `pieces`)."""
+
+    def __init__(self, state: StateAccessor) -> None:
+        self._state = state
+        self._heads: dict[str, Any] = {}
+
+    def load(self, key: str) -> Document | None:
+        """The document, or None. Raises `DocumentError` if something else is stored, and
+        `PiecesMissing` if a part of it is not there."""
+        for _ in range(_LOOKS):
+            head = self._heads[key] = _document(self._state.get(key), key)
+            whole = head and read_whole(self._state.get, key, head)
+            if whole is not None:
+                return whole
+            if head is None:
+                return None
+        raise PiecesMissing(f"offsets asset state key {key!r}")
+
+    def store(self, key: str, document: Document) -> None:
+        """Replace the document, in one write of its head. Raises `TypeError` for values that
+        Airflow would alter silently, such as a nested NaN, which becomes null."""
+        head, pieces = split(document)
+        for name, piece in pieces.items():
+            self._state.set(f"{key}~{name}", piece)
+        self._state.set(key, head)
+        old = set(piece_names(self._heads.get(key))) - set(pieces)
+        for name in sorted(old):
+            self._state.delete(f"{key}~{name}")
+        self._heads[key] = head
+
+    def delete(self, key: str) -> None:
+        """Remove the document, if there is one."""
+        names = piece_names(self._state.get(key))
+        for name in ["", *(f"~{name}" for name in names)]:
+            self._state.delete(key + name)
+        self._heads.pop(key, None)
+
+
+class TaskStatePlan:
+    """The plan that a task run keeps for its own tries: key ``plan`` of its task state."""
+
+    def __init__(self, task_state: StateAccessor) -> None:
+        self._documents = DocumentState(task_state)
+
+    def load(self) -> Document | None:
+        """The plan that an earlier try kept, or None."""
+        return self._documents.load(_TASK_PLAN)
+
+    def store(self, document: Document) -> None:
+        """Replace the plan."""
+        self._documents.store(_TASK_PLAN, document)
+
+
+def _document(value: Any, key: str) -> Document | None:
+    if value is None or isinstance(value, dict):
+        return value
+    problem = f"holds {type(value).__name__}, not a document: it was edited by hand"
+    remedy = "delete the key; progress is rebuilt from commit events and the sink"
+    raise DocumentError(f"offsets asset state key {key!r}", [problem, remedy])
