@@ -21,6 +21,7 @@ from tests.system.behaviour.conftest import embedded
 from tests.system.behaviour.shells import BLOCKING, Shell
 from tests.system.behaviour.sites import SHARED, eventually, new_group
 from tests.system.behaviour.windows import settings_for
+from tools.devkit.patience import PATIENCE
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, Record, errors
 from tubemq_client.admin import AdminClient, TopicProperties
 from tubemq_client.embedded import EmbeddedTubeMQ, ReadLimits, Switches, TopicSpec
@@ -29,8 +30,8 @@ from tubemq_client.model import ConsumerSettings
 TROUBLE_S = float(os.environ.get("TUBEMQ_SILENCE_SECONDS", "5"))
 LONG_TROUBLE_S = 10.0
 CONTROL_S = 2.0
-MEASUREMENTS = 5
-"""At most so many: a machine may be busy with other things now and then, and never helps."""
+MEASUREMENTS = int(5 * PATIENCE)
+"""Upper bound of measurements: other work on the machine only ever lowers a rate."""
 REST_S = 0.005
 TINY_READS = ReadLimits(first_fetch_bytes=300, fetch_bytes=300)
 
