@@ -24,7 +24,7 @@ from tubemq_provider.ingest.upkeep import beginning, epoch_document, epochs_of
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.offsets.moving import moved, standing
 from tubemq_provider.sinks.append import AppendSink
-from tubemq_provider.windows.errors import IdentityMismatch, SinkHistoryLost
+from tubemq_provider.windows.errors import IdentityMismatch, SinkDamaged, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowScope, cursor_window_of
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
@@ -300,6 +300,16 @@ def test_an_iceberg_table_that_was_rolled_back(claims: bool, tmp_path: Path) -> 
     lake.expect(4)
     lake.run(5)
     lake.expect(5)
+
+
+def test_an_iceberg_catalog_that_is_older_than_its_files_is_told(tmp_path: Path) -> None:
+    """Old metadata files leave the table: a restored catalog may name one that is gone."""
+    lake = Lake("iceberg", tmp_path)
+    lake.run()
+    for path in (lake.root / "iceberg").rglob("*.metadata.json"):
+        path.unlink()
+    with pytest.raises(SinkDamaged, match="its catalog names metadata that is gone"):
+        lake.run()
 
 
 def roll_back(change: Any, snapshot_id: int) -> None:
