@@ -223,8 +223,16 @@ class IcebergSink(TableSink):
         from pyiceberg.exceptions import NoSuchTableError
 
         self._loaded = None
-        with suppress(NoSuchTableError):
+        try:
             self._loaded = self._catalog.load_table(self._identifier)
+        except NoSuchTableError:
+            return None
+        except FileNotFoundError as exc:
+            raise SinkDamaged(
+                f"Iceberg table {self._identifier}: its catalog names metadata that is gone. The "
+                f"catalog may be an older copy than the table's files, or they were removed; bring "
+                f"back both as they were at one time ({exc})"
+            ) from exc
         return self._loaded
 
     def _existing_table(self) -> Table:

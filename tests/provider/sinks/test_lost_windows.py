@@ -24,7 +24,7 @@ from tubemq_provider.ingest.upkeep import beginning, epoch_document, epochs_of
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.offsets.moving import moved, standing
 from tubemq_provider.sinks.append import AppendSink
-from tubemq_provider.windows.errors import SinkHistoryLost
+from tubemq_provider.windows.errors import IdentityMismatch, SinkDamaged, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowScope, cursor_window_of
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
@@ -302,6 +302,16 @@ def test_an_iceberg_table_that_was_rolled_back(claims: bool, tmp_path: Path) -> 
     lake.expect(5)
 
 
+def test_an_iceberg_catalog_that_is_older_than_its_files_is_told(tmp_path: Path) -> None:
+    """Old metadata files leave the table: a restored catalog may name one that is gone."""
+    lake = Lake("iceberg", tmp_path)
+    lake.run()
+    for path in (lake.root / "iceberg").rglob("*.metadata.json"):
+        path.unlink()
+    with pytest.raises(SinkDamaged, match="its catalog names metadata that is gone"):
+        lake.run()
+
+
 def roll_back(change: Any, snapshot_id: int) -> None:
     name = "rollback_to_snapshot"
     make: Callable[..., object] | None = getattr(change, name, None)
@@ -402,3 +412,15 @@ def test_an_hour_that_was_accepted_is_never_written_with_other_offsets(tmp_path:
     given = {key: (json.loads(start)[TOPIC][key], json.loads(end)[TOPIC][key]) for key in KEYS}
     assert given == first.ranges
     assert not [*hours.root.glob("window_id=t-20260101T01*")]
+
+
+def test_an_hour_goes_into_another_lake_if_a_person_wants_it_and_not_by_a_retry(
+    tmp_path: Path,
+) -> None:
+    """Runs of one partition in Dagster share its plan: a backfill elsewhere is no retry."""
+    hours = Hours(tmp_path)
+    first = hours.run(0)
+    hours.root = tmp_path / "other"
+    with pytest.raises(IdentityMismatch, match="an earlier try of this task"):
+        hours.run(0, retried=True)
+    assert hours.run(0).total == first.total

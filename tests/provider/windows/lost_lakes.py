@@ -213,7 +213,7 @@ class LostLakes(History):
         if new and newest is not None and newest not in self.sink.windows:
             raise ViolationError(f"{new} was published, and {newest} is not in the lake")
         for name in new:
-            self.published[name] = len(self.published) + self.attempts * 1000
+            self.published[name] = max(self.published.values(), default=0) + 1
         problems = self._sink_problems()
         if problems:
             raise ViolationError("; ".join(problems))

@@ -29,6 +29,11 @@ def test_an_epoch_begins_behind_what_the_lake_has_of_a_claim() -> None:
     explore.KINDS["lost lakes of claims"](2454)
 
 
+def test_a_claim_of_when_the_lake_was_away_is_not_written_over_its_windows() -> None:
+    """Claims of a backup from before all progress, the lake away, the first window claimed anew."""
+    explore.KINDS["lost lakes of claims"](4473)
+
+
 class NeverLooks(CursorRun):
     """Mistake: nobody asks for the window on which the position stands."""
 

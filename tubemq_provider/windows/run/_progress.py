@@ -35,8 +35,10 @@ __all__ = [
     "RECOVERED_LIMIT",
     "RunProgress",
     "appended_before",
+    "bring_up",
     "claim_stranded",
     "claimed_windows_lost",
+    "claims_outdated",
     "cursor_numbers",
     "epoch_unclear",
     "history_lost",
@@ -311,6 +313,29 @@ def claimed_windows_lost(
         f"claimed: {epoch_command(scope)} --begin '{json.dumps(dict(begin))}'. What is missing "
         f"before that, claimed windows among it, is in no window then{rest}: write it as an "
         f"explicit window with on_other_scope='start_anew'"
+    )
+
+
+def claims_outdated(
+    scope: WindowScope, book: ClaimBook, unknown: Sequence[str], sink: str
+) -> SinkHistoryLost:
+    """The refusal to go on with claims that do not lead to windows which the sink has."""
+    others = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+    return SinkHistoryLost(
+        f"the claims of group {scope.group!r} know windows up to {book.frontier.seq}, and {sink} "
+        f"has {unknown[-1]}{others}, to which none of them leads: the claims are older than the "
+        f"sink (a restored database), or were planned while it was away. Nothing was read. "
+        f"{bring_up(scope)}"
+    )
+
+
+def bring_up(scope: WindowScope) -> str:
+    """How claims that are older than what was published are brought up to it."""
+    return (
+        f"Bring a ledger up with: airflow tubemq offsets rebuild {quote(scope.asset)} --sink "
+        f"<the task's sink>. Of claims in a directory, remove claims.json while no run of the "
+        f"group is under way: the next run goes by the sink's windows, and plans anew what was "
+        f"claimed and never written"
     )
 
 

@@ -9,7 +9,7 @@ This module must not import airflow, pyspark or pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 
@@ -27,8 +27,10 @@ from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt, without
 from tubemq_provider.windows.protocols import ClaimStore, CountedEngine, Document
 from tubemq_provider.windows.run._progress import (
+    bring_up,
     claim_stranded,
     claimed_windows_lost,
+    claims_outdated,
     cursor_numbers,
     history_lost,
 )
@@ -83,6 +85,7 @@ class ClaimedRun(CursorRun):
         self._now.unannounced = accepted is None and self._position().seq == 0
         self._refuse_to_go_back(accepted.seq if accepted else 0)
         yield from self._refuse_lost_windows()
+        yield from self._refuse_older_claims()
         self._planner.observe(event)
 
     def _refuse_lost_windows(self) -> Iterator[str]:
@@ -129,26 +132,37 @@ class ClaimedRun(CursorRun):
 
     def _refuse_older_claims(self) -> Iterator[str]:
         """Raise `SinkHistoryLost` if the sink has windows that no claim leads to: the claims are
-        those of an older backup, and what the next window reads may be there."""
-        frontier = self._known().frontier
-        if not self._may_be_behind(frontier, self._updated):
+        those of an older backup, and what the next window reads, or a claim, may be there."""
+        if not self._may_be_behind(self._known().frontier, self._updated):
             return
-        highest = max(cursor_numbers(self._sink.window_ids(), self._scope.scope_hash), default=0)
+        listed = set(cursor_numbers(self._sink.window_ids(), self._scope.scope_hash))
         yield "windows listed"
-        if highest <= frontier.seq + 1:
+        unknown = yield from self._unknown(listed)
+        if not unknown:
             return
         # Other runs may have claimed and published them since.
         self._keep(self._store.load_cursor())
         yield "claims read again"
-        frontier = self._known().frontier
-        if highest > frontier.seq + 1:
-            raise SinkHistoryLost(
-                f"the claims of group {self._scope.group!r} know windows up to {frontier.seq}, and "
-                f"{self._sink.identity} has {cursor_window_id(highest, self._scope.scope_hash)}: "
-                f"they are older than the sink (a restored database). Bring a ledger up with "
-                f"'airflow tubemq offsets rebuild'; of claims in a directory, remove claims.json "
-                f"if it has nothing under 'pending' and 'done'"
-            )
+        unknown = yield from self._unknown(listed)
+        if unknown:
+            raise claims_outdated(self._scope, self._known(), unknown, self._sink.identity)
+
+    def _unknown(self, listed: Collection[int]) -> Generator[str, None, list[str]]:
+        """Windows of the sink that the claims do not lead to. One that begins where they end is the
+        next window, published by a run whose claim is lost."""
+        book = self._known()
+        behind = book.frontier
+        unknown = []
+        for number in sorted(number for number in listed if number > book.position.seq):
+            window_id = cursor_window_id(number, self._scope.scope_hash)
+            if book.knows(window_id):
+                continue
+            marker = self._sink.marker(window_id) if number == behind.seq + 1 else None
+            if marker is not None:
+                yield "marker of unknown window read"
+            if marker is None or not marker.plan.continues(behind.next):
+                unknown.append(window_id)
+        return unknown
 
     def _has_begun(self, there: Document | None) -> bool:
         return there is not None and earlier_life(there, self._scope) is None
@@ -159,8 +173,7 @@ class ClaimedRun(CursorRun):
             raise SinkHistoryLost(
                 f"the claims of group {self._scope.group!r} know windows up to "
                 f"{self._position().seq}, but windows up to {accepted} were accepted with another "
-                f"store. Bring a ledger up with 'airflow tubemq offsets rebuild'; of claims in a "
-                f"directory, remove claims.json if it has nothing under 'pending' and 'done'"
+                f"store. {bring_up(self._scope)}"
             )
 
     def _rebuild(self, accepted: Position | None, found: list[ClaimBook]) -> Iterator[str]:
@@ -369,7 +382,6 @@ class ClaimedRun(CursorRun):
 
     def _claim_next(self) -> Iterator[str]:
         """Plan behind all windows and claim it in one step; plan again if a run was faster."""
-        yield from self._refuse_older_claims()
         for _ in range(_ATTEMPTS):
             # Ends are looked up after the frontier is known: others may have claimed more than
             # there was at an earlier look, and that must not be taken for a truncated log.

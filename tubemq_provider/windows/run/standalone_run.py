@@ -150,6 +150,12 @@ class StandaloneRun(WindowRun):
     def _window_id(self) -> str | None:
         return self._planner.window_id
 
+    def _refuse_edited(self, plan: WindowPlan | None) -> None:
+        """Asked of retries only: a person may want the same window in another place, and Dagster's
+        runs of one partition share its plan."""
+        if self._retried:
+            super()._refuse_edited(plan)
+
     def _ours(self, plan: WindowPlan) -> bool:
         """Whether a task plan is for what is asked now (a cleared task may have new options)."""
         if plan.scope_hash != self._scope.scope_hash:
