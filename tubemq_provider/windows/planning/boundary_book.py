@@ -267,27 +267,46 @@ class ScopeBook:
     def keep(self, instant: datetime, edge: Edge) -> None:
         """See that the boundary at `instant` is what a window that is about to be published was
         planned with, `edge`. One that was lost since is fixed again as the window has it. Raises
-        `BoundaryConflict` if a published window says otherwise, and `StoreConflict` if the boundary
-        was fixed anew, or taken back: then the window has to be planned anew."""
+        `StoreConflict` if the boundary was taken back, or fixed or published at other offsets:
+        another try plans the window anew."""
         for _ in range(_TURNS):
             self._look()
-            self._refuse_contradiction(instant, edge)
+            self._refuse_other_offsets(instant)
             document = self._document(instant)
-            taken_back = (self._last or {}).get("taken_back") == rfc3339(instant)
-            if document is None and not taken_back:
+            if document is None and not self._was_taken_back(instant):
                 document = self._of_window(instant, [edge])
-            elif document is None or not self.agrees(instant, edge):
+            elif document is None or not self._allows(instant, edge):
                 raise StoreConflict(
                     f"the boundary at {rfc3339(instant)} is not what window {edge.window_id} was "
-                    f"planned with: it was taken back or lost, and fixed anew, since. Nothing was "
-                    f"published. Another try plans the window anew; where another task has planned "
-                    f"it, clear that task first"
+                    f"planned with: it was taken back, or lost and fixed anew, since. Nothing was "
+                    f"published; the next try plans the window anew"
                 )
             elif self._is_fixed(instant):
                 return
             if self._take_turn(instant, self._restored(instant, document)):
                 return
         raise WindowNotReady(f"others fix boundaries of group {self._scope.group!r} all the time")
+
+    def _allows(self, instant: datetime, edge: Edge) -> bool:
+        """Whether a window that is not published yet agrees with what is fixed, and published."""
+        published = [] if self._published is None else self._published.at(instant)
+        return self.agrees(instant, edge) and not any(
+            other.contradicts(edge.offsets)
+            for other in published
+            if other.window_id != edge.window_id
+        )
+
+    def _was_taken_back(self, instant: datetime) -> bool:
+        """Whether the boundary at `instant`, which is not there, was taken back and not lost. The
+        turns tell: the last one that is about it counts."""
+        text = rfc3339(instant)
+        for number in sorted(self._turn_numbers(_listed(self._book, "turn-")), reverse=True):
+            turn = self._book.read(self._turn_key(number)) or {}
+            if turn.get("taken_back") == text:
+                return True
+            if turn.get("boundary", {}).get("instant") == text:
+                return False
+        return False
 
     def _take_turn(self, instant: datetime, document: Document) -> bool:
         """Fix `document` in the turn after those that were seen; False if others were faster."""
@@ -506,15 +525,6 @@ class ScopeBook:
             if given:
                 raise _contradicted(self._scope, instant, fixed, after.window_id, given)
 
-    def _refuse_contradiction(self, instant: datetime, edge: Edge) -> None:
-        """Raise `BoundaryConflict` if a published window meets this one at other offsets."""
-        if self._published is None:
-            return
-        self._refuse_other_offsets(instant)
-        for other in self._published.at(instant):
-            if other.window_id != edge.window_id and (given := other.contradicts(edge.offsets)):
-                raise _windows_apart(instant, [edge, other], given)
-
     def _effective(self, instant: datetime) -> dict[str, int]:
         """The offsets at a fixed instant. A document that is not *whole* was made by a release that
         did not compare it with all others: earlier ones complete and raise it."""
@@ -719,9 +729,8 @@ def _windows_apart(
         for key in given
     ]
     hint = (
-        "plan the one that is not published anew (clear the task that has planned it); what lies "
-        "between two that are published is in both, or in none: read it by offsets "
-        "(resolver='explicit') if it is in none"
+        "both are published: what lies between is in both, or in none; if it is in none, read it "
+        "by offsets (resolver='explicit')"
     )
     return BoundaryConflict(
         f"two windows meet at {rfc3339(instant)} at different offsets", problems, [hint]

@@ -18,7 +18,7 @@ from tubemq_client.model import Anchor
 from tubemq_provider.windows.anchors import anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import EarlierLife
-from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
+from tubemq_provider.windows.errors import StoreConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope, time_window_id
 from tubemq_provider.windows.planning.boundary_book import ANCHORS, BEGIN, RESTORED_FROM, ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved, TimeResolver, ask
@@ -71,8 +71,8 @@ class StandalonePlanner(Protocol):
         """Know the windows that are published by now, which say what their boundaries are."""
 
     def keep_boundaries(self, plan: WindowPlan) -> None:
-        """Raise `BoundaryConflict` or `StoreConflict` unless `plan`, which is about to be
-        published, still meets what is fixed and published beside it."""
+        """Raise `StoreConflict` unless `plan`, which is about to be published, still meets what is
+        fixed and published beside it."""
 
     def begin_life(self, earlier: EarlierLife) -> None:
         """The scope is an epoch, and this is what was said of it before it had any position."""
@@ -171,10 +171,9 @@ class TimePlanner(_Standalone):
         self.__dict__.pop("_opened", None)
 
     def keep_boundaries(self, plan: WindowPlan) -> None:
-        """Raise `BoundaryConflict` or `StoreConflict` unless `plan`, which is about to be
-        published, begins and ends where its boundaries are fixed, or were before they were lost,
-        and shares no offset with the windows before and after it. One that is published by now is
-        for its marker to tell."""
+        """Raise `StoreConflict` unless `plan`, which is about to be published, begins and ends
+        where its boundaries are fixed, or were before they were lost, and shares no offset with the
+        windows before and after it. One that is published by now is for its marker to tell."""
         if self._published is not None and self._published.overlaps(self.start, self.end):
             return
         self._refuse_shared(plan)
@@ -202,10 +201,11 @@ class TimePlanner(_Standalone):
                 if key in ends and start < ends[key]
             ]
         if problems:
-            raise BoundaryConflict(
-                f"window {plan.window_id} would store records again that its neighbours have",
-                problems,
-                ["plan it anew: clear the task that has planned it"],
+            lines = "".join(f"\n  - {problem}" for problem in problems)
+            raise StoreConflict(
+                f"window {plan.window_id} was planned with boundaries that are others by now, and "
+                f"would store records again that its neighbours have:{lines}\nnothing was "
+                f"published; the next try plans the window anew"
             )
 
     def begin_life(self, earlier: EarlierLife) -> None:
