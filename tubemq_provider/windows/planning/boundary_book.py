@@ -267,15 +267,15 @@ class ScopeBook:
     def keep(self, instant: datetime, edge: Edge) -> None:
         """See that the boundary at `instant` is what a window that is about to be published was
         planned with, `edge`. One that was lost since is fixed again as the window has it. Raises
-        `StoreConflict` if the boundary was taken back, or fixed or published at other offsets:
-        another try plans the window anew."""
+        `StoreConflict` if the boundary was taken back, or is fixed at other offsets: another try
+        plans the window anew."""
         for _ in range(_TURNS):
             self._look()
             self._refuse_other_offsets(instant)
             document = self._document(instant)
             if document is None and not self._was_taken_back(instant):
                 document = self._of_window(instant, [edge])
-            elif document is None or not self._allows(instant, edge):
+            elif document is None or not self.agrees(instant, edge):
                 raise StoreConflict(
                     f"the boundary at {rfc3339(instant)} is not what window {edge.window_id} was "
                     f"planned with: it was taken back, or lost and fixed anew, since. Nothing was "
@@ -286,15 +286,6 @@ class ScopeBook:
             if self._take_turn(instant, self._restored(instant, document)):
                 return
         raise WindowNotReady(f"others fix boundaries of group {self._scope.group!r} all the time")
-
-    def _allows(self, instant: datetime, edge: Edge) -> bool:
-        """Whether a window that is not published yet agrees with what is fixed, and published."""
-        published = [] if self._published is None else self._published.at(instant)
-        return self.agrees(instant, edge) and not any(
-            other.contradicts(edge.offsets)
-            for other in published
-            if other.window_id != edge.window_id
-        )
 
     def _was_taken_back(self, instant: datetime) -> bool:
         """Whether the boundary at `instant`, which is not there, was taken back and not lost. The

@@ -212,15 +212,16 @@ class StandaloneRun(WindowRun):
         """A try that slept for long, or goes on with a plan that was stored, may find that others
         have published over it: another interval, a cursor, another group."""
         if self._now.replacing is None:
+            self._planner.keep_boundaries(plan)
+            yield "boundaries looked at again"
             self._published = self._published.again()
             self._planner.compare(self._published)
             # In one step, as they share a listing: what comes after it is not seen.
             for check in (self._refuse_other_scopes(), self._refuse_stored(plan)):
                 for _ in check:
                     pass
+            self._planner.refuse_overtaken(plan)
             yield from self._refuse_overlaps()
-            self._planner.keep_boundaries(plan)
-            yield "boundaries looked at again"
 
     def _commit(self) -> Iterator[str]:
         """As ever, with a warning of time that lies in no window beside this one: also where the
