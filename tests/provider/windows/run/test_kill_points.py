@@ -31,11 +31,10 @@ SECOND = {"1:0": 28 * 40, "1:1": 28 * 40, "2:0": 28 * 33, "2:1": 28 * 33}
 THIRD = dict.fromkeys(KEYS, 28 * 50)
 
 INSIDE: dict[str, list[str]] = {
-    "load": ["cursor read", "event read", "marker read"],
+    "load": ["cursor read", "event read", "windows listed", "marker of position read"],
     "plan": [
         "task plan read",
         "stored plan read",
-        "marker asked for plan",
         "plan created",
         "plan stored",
         "plan read back",
@@ -51,6 +50,7 @@ INSIDE: dict[str, list[str]] = {
     ],
     "publish": [
         "cursor read again",
+        "marker of position read",
         "files verified",
         "marker staged",
         "staging on disk",
