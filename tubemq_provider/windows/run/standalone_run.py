@@ -131,15 +131,21 @@ class StandaloneRun(WindowRun):
                 f"'airflow tubemq windows coverage --sink …' shows which windows are missing"
             )
 
-    def _refuse_other_ranges(self, plan: WindowPlan) -> None:
-        """Raise `SinkHistoryLost` for an accepted window that the sink has lost if `plan` would
-        write other offsets in its place: boundaries that were lost with it mean something else."""
+    def _accepted_meanwhile(self, plan: WindowPlan) -> WindowPlan | None:
+        """The plan of this very window as another run published it since windows were listed, if it
+        has other offsets than `plan`. Raises `SinkHistoryLost` where the sink has lost it: `plan`
+        would write other offsets in its place, as boundaries that were lost with it mean something
+        else."""
         for event in recent_events(self._store):
             if event.get("window_id") == plan.window_id:
                 accepted = {key: tuple(pair) for key, pair in event.get("ranges", {}).items()}
-                if accepted != dict(plan.ranges):
+                if accepted == dict(plan.ranges):
+                    return None
+                marker = self._sink.marker(plan.window_id)
+                if marker is None:
                     raise other_ranges(plan, accepted, self._sink.identity)
-                return
+                return marker.plan
+        return None
 
     def _plan(self) -> Iterator[str]:
         """As ever, once what is asked for is known not to contradict what is fixed."""
@@ -173,7 +179,9 @@ class StandaloneRun(WindowRun):
             yield from self._refuse_other_scopes()
         yield from self._refuse_overlaps()
         created = self._planner.plan()
-        self._refuse_other_ranges(created)
+        if (published := self._accepted_meanwhile(created)) is not None:
+            self._now.plan = published
+            return None
         yield from self._refuse_stored(created)
         yield "plan created"
         return created
