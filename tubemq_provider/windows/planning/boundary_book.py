@@ -269,21 +269,29 @@ class ScopeBook:
         planned with, `edge`. One that was lost since is fixed again as the window has it. Raises
         `StoreConflict` if the boundary was taken back, or is fixed at other offsets: another try
         plans the window anew."""
+        refused = StoreConflict(
+            f"the boundary at {rfc3339(instant)} is not what window {edge.window_id} was planned "
+            f"with: it was taken back, or lost and fixed anew, since. Nothing was published; the "
+            f"next try plans the window anew"
+        )
         for _ in range(_TURNS):
             self._look()
             self._refuse_other_offsets(instant)
             document = self._document(instant)
-            if document is None and not self._was_taken_back(instant):
-                document = self._of_window(instant, [edge])
-            elif document is None or not self.agrees(instant, edge):
-                raise StoreConflict(
-                    f"the boundary at {rfc3339(instant)} is not what window {edge.window_id} was "
-                    f"planned with: it was taken back, or lost and fixed anew, since. Nothing was "
-                    f"published; the next try plans the window anew"
-                )
+            if document is None and self._was_taken_back(instant):
+                raise refused
+            if document is None:
+                try:
+                    document = self._restored(instant, self._of_window(instant, [edge]))
+                except BoundaryConflict as exc:  # with what was fixed beside it since
+                    raise refused from exc
+            elif not self.agrees(instant, edge):
+                raise refused
             elif self._is_fixed(instant):
                 return
-            if self._take_turn(instant, self._restored(instant, document)):
+            else:
+                document = self._restored(instant, document)
+            if self._take_turn(instant, document):
                 return
         raise WindowNotReady(f"others fix boundaries of group {self._scope.group!r} all the time")
 
@@ -540,14 +548,22 @@ class ScopeBook:
         return _Sides(below, self.agreed(after), self.evidence(after).get(_ERODED, {}))
 
     def _neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
-        """The instants before and after that have a boundary, fixed or known to a window."""
+        """The instants before and after that have a boundary, fixed or known to a window. One that
+        lies inside a published window bounds nothing any more: its ends do."""
         low, high = bisect_left(self._instants, instant), bisect_right(self._instants, instant)
+        while low and self._is_inside(self._instants[low - 1]):
+            low -= 1
+        while high < len(self._instants) and self._is_inside(self._instants[high]):
+            high += 1
         before, after = self._instants[max(0, low - 1) : low], self._instants[high : high + 1]
         if self._published is not None:
             earlier, later = self._published.neighbours(instant)
             before += [earlier] if earlier else []
             after += [later] if later else []
         return max(before, default=None), min(after, default=None)
+
+    def _is_inside(self, instant: datetime) -> bool:
+        return self._published is not None and self._published.across(instant) is not None
 
     # -- fitting ------------------------------------------------------------------------------
 

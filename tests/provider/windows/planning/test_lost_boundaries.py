@@ -239,6 +239,22 @@ class TestPlannedBefore:
         assert once(world)
 
 
+def test_a_boundary_inside_a_published_window_bounds_nothing(world: World) -> None:
+    """It was fixed for a window that failed, lost while another one was published over it, and came
+    back."""
+    world.engine.failing = RuntimeError("executor lost")
+    with pytest.raises(RuntimeError):
+        window(world, 0, 1, Clocked(p1_0={0: 0, 1: 20 * ENTRY}))
+    kept = dict(fixed(world))
+    fixed(world).clear()
+    world.engine.failing = None
+    window(world, 0, 2, Clocked(p1_0={0: 0, 2: 10 * ENTRY}))
+    fixed(world).clear()
+    fixed(world).update(kept)
+    assert window(world, 2, 3, LATE).ranges == {"1:0": (280, 868)}
+    assert once(world)
+
+
 def test_boundaries_that_contradict_each_other_are_refused_until_one_is_taken_back(
     world: World,
 ) -> None:
