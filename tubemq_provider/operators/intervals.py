@@ -27,7 +27,9 @@ WINDOW_KEY = "tubemq_window"
 """Name in a run's conf or params: ``{"start": "<RFC 3339>", "end": "<RFC 3339>"}``."""
 KEPT: Final = "interval"
 """Key of the task's state under which the interval of a partition is kept for later tries."""
-_MANUAL: Final = "manual"
+_BY_USERS: Final = {"manual", "asset_materialization"}
+"""Runs that a user starts, who may name a data interval or a partition; an operator of another Dag
+names a logical date at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +55,34 @@ class Chosen:
         return found
 
     def triggered(self, found: tuple[datetime, datetime]) -> Interval:
-        """The data interval of a run that a user has triggered, who may have chosen it. Where the
-        timetable has a grid, one step of it needs nobody's leave."""
-        step = ticks_of(self.timetable)
-        if step is None:
-            if self.longest is not None:
-                self._refuse(found, "data interval", of_grid=False)
-            return found
-        if is_tick(self.timetable, found[0]) and step(found[0]) == found[1]:
+        """The data interval of a run that a user has triggered, who may have chosen it. One step of
+        the task's own grid, and what a timetable of another kind says, need nobody's leave."""
+        if self._is_step(found):
             return found
         if self.longest is None:
             raise errors.ConfigError(
                 f"the run was triggered with the data interval {_text(found)}, which is none of "
-                f"the Dag's timetable; trigger it with a logical date only, or let the task allow "
-                f"others with max_run_window",
+                f"the Dag's own; trigger it with a logical date only, or let the task allow others "
+                f"with max_run_window",
                 subject="data interval",
             )
-        self._refuse(found, "data interval", of_grid=True)
+        grid = ticks_of(self.timetable) is not None or self.granularity is not None
+        self._refuse(found, "data interval", of_grid=grid)
         return found
+
+    def _is_step(self, found: tuple[datetime, datetime]) -> bool:
+        """Whether the timetable, or `granularity` where it has no intervals, gives this one."""
+        start, end = found
+        if (step := ticks_of(self.timetable)) is not None:
+            return is_tick(self.timetable, start) and step(start) == end
+        if self.granularity is not None:
+            return end - start == self.granularity and not (start - _MIDNIGHT) % self.granularity
+        length = getattr(self.timetable, "delta", None)
+        if length is not None:
+            return bool(start + length == end)
+        # Airflow's other timetables give manual runs no width; what a user's own does is its own.
+        own = self.timetable is None or type(self.timetable).__module__.startswith("airflow.")
+        return not own and self.longest is None
 
     def expect_begin(self, date: datetime) -> None:
         """Raise `errors.ConfigError` unless a partition that a user has named begins where
@@ -141,11 +153,11 @@ def run_interval(
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is not None and end is not None and start < end:
         found = in_utc(start), in_utc(end)
-        return chosen.triggered(found) if _run_type(context) == _MANUAL else found
+        return chosen.triggered(found) if _run_type(context) in _BY_USERS else found
     partition_date = context.get("partition_date")
     if partition_date is not None:
         date = in_utc(partition_date)
-        if _run_type(context) == _MANUAL:
+        if _run_type(context) in _BY_USERS:
             chosen.expect_begin(date)
         return _partition(context, date, granularity, log)
     return None, None

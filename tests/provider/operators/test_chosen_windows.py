@@ -12,6 +12,7 @@ from airflow.sdk import (
     CronDataIntervalTimetable,
     CronPartitionTimetable,
     CronTriggerTimetable,
+    DeltaDataIntervalTimetable,
 )
 
 from tests.provider.contexts import data_interval
@@ -119,16 +120,51 @@ def test_a_data_interval_that_a_trigger_names_is_judged_alike() -> None:
             kept = run(run_type=kind, **data_interval(start, end))
             assert run_interval(kept, None) == (start, end)
     assert run_interval(run(**data_interval(NOON, NOON + DAY)), None, longest=DAY)
-    free = run(schedule=None, **data_interval(NOON, NOON + 2 * DAY))
-    assert run_interval(free, None) == (NOON, NOON + 2 * DAY)
+
+
+@pytest.mark.parametrize("kind", ["manual", "asset_materialization"])
+@pytest.mark.parametrize(
+    ("schedule", "granularity", "fits"),
+    [
+        (HOURLY, None, True),
+        (DeltaDataIntervalTimetable(HOUR), None, True),
+        (None, HOUR, True),
+        (None, None, False),
+    ],
+)
+def test_no_trigger_reads_all_of_retention_by_its_data_interval(
+    kind: str, schedule: Any, granularity: timedelta | None, *, fits: bool
+) -> None:
+    """Where Airflow lets a user name it, which is also where an asset is materialized by hand."""
+
+    def asked(start: datetime, end: datetime, longest: timedelta | None = None) -> Any:
+        given = run(schedule=schedule, run_type=kind, **data_interval(start, end))
+        return run_interval(given, granularity, longest=longest)
+
+    with pytest.raises(ConfigError, match="the task allow others with max_run_window"):
+        asked(datetime(1, 1, 1, tzinfo=UTC), NOON)
     with pytest.raises(ConfigError, match="longer than max_run_window"):
-        run_interval(free, None, longest=DAY)
+        asked(datetime(1, 1, 1, tzinfo=UTC), NOON, DAY)
+    assert asked(NOON - DAY, NOON, DAY) == (NOON - DAY, NOON)
+    if fits:
+        assert asked(NOON, NOON + HOUR) == (NOON, NOON + HOUR)
+    else:
+        with pytest.raises(ConfigError, match="none of the Dag's own"):
+            asked(NOON, NOON + HOUR)
+
+
+def test_a_data_interval_lies_on_the_grid_of_granularity() -> None:
+    between = run(schedule=None, **data_interval(NOON + HOUR / 2, NOON + 3 * HOUR / 2))
+    for longest in (None, DAY):
+        with pytest.raises(ConfigError, match=r"none of the Dag's own|no multiple of gran"):
+            run_interval(between, HOUR, longest=longest)
 
 
 def test_a_partition_that_a_trigger_names_begins_where_others_do() -> None:
     for kind, date, fits in (
         ("manual", NOON, True),
         ("manual", NOON + HOUR / 2, False),
+        ("asset_materialization", NOON + HOUR / 2, False),
         ("asset_triggered", NOON + HOUR / 2, True),
     ):
         given = run(schedule=None, run_type=kind, partition_date=date)

@@ -333,7 +333,7 @@ class LostBoundaries(TimeHistory):
         if not book.has(instant):
             return True  # lost meanwhile: the command says so, and another try goes on
         try:
-            check_untouched(self.sink, self.world.scope, book, instant)
+            check_untouched(self.sink, self.world.scope, book, instant, [], option="--ended")
         except (ConfigError, BoundaryConflict) as exc:
             raise ViolationError(f"advice that does not work: {error}: {exc}") from exc
         book.take_back(instant)

@@ -267,27 +267,45 @@ class ScopeBook:
     def keep(self, instant: datetime, edge: Edge) -> None:
         """See that the boundary at `instant` is what a window that is about to be published was
         planned with, `edge`. One that was lost since is fixed again as the window has it. Raises
-        `BoundaryConflict` if a published window says otherwise, and `StoreConflict` if the boundary
-        was fixed anew, or taken back: then the window has to be planned anew."""
+        `StoreConflict` if the boundary was taken back, or is fixed at other offsets: another try
+        plans the window anew."""
+        refused = StoreConflict(
+            f"the boundary at {rfc3339(instant)} is not what window {edge.window_id} was planned "
+            f"with: it was taken back, or lost and fixed anew, since. Nothing was published; the "
+            f"next try plans the window anew"
+        )
         for _ in range(_TURNS):
             self._look()
-            self._refuse_contradiction(instant, edge)
+            self._refuse_other_offsets(instant)
             document = self._document(instant)
-            taken_back = (self._last or {}).get("taken_back") == rfc3339(instant)
-            if document is None and not taken_back:
-                document = self._of_window(instant, [edge])
-            elif document is None or not self.agrees(instant, edge):
-                raise StoreConflict(
-                    f"the boundary at {rfc3339(instant)} is not what window {edge.window_id} was "
-                    f"planned with: it was taken back or lost, and fixed anew, since. Nothing was "
-                    f"published. Another try plans the window anew; where another task has planned "
-                    f"it, clear that task first"
-                )
+            if document is None and self._was_taken_back(instant):
+                raise refused
+            if document is None:
+                try:
+                    document = self._restored(instant, self._of_window(instant, [edge]))
+                except BoundaryConflict as exc:  # with what was fixed beside it since
+                    raise refused from exc
+            elif not self.agrees(instant, edge):
+                raise refused
             elif self._is_fixed(instant):
                 return
-            if self._take_turn(instant, self._restored(instant, document)):
+            else:
+                document = self._restored(instant, document)
+            if self._take_turn(instant, document):
                 return
         raise WindowNotReady(f"others fix boundaries of group {self._scope.group!r} all the time")
+
+    def _was_taken_back(self, instant: datetime) -> bool:
+        """Whether the boundary at `instant`, which is not there, was taken back and not lost. The
+        turns tell: the last one that is about it counts."""
+        text = rfc3339(instant)
+        for number in sorted(self._turn_numbers(_listed(self._book, "turn-")), reverse=True):
+            turn = self._book.read(self._turn_key(number)) or {}
+            if turn.get("taken_back") == text:
+                return True
+            if turn.get("boundary", {}).get("instant") == text:
+                return False
+        return False
 
     def _take_turn(self, instant: datetime, document: Document) -> bool:
         """Fix `document` in the turn after those that were seen; False if others were faster."""
@@ -506,15 +524,6 @@ class ScopeBook:
             if given:
                 raise _contradicted(self._scope, instant, fixed, after.window_id, given)
 
-    def _refuse_contradiction(self, instant: datetime, edge: Edge) -> None:
-        """Raise `BoundaryConflict` if a published window meets this one at other offsets."""
-        if self._published is None:
-            return
-        self._refuse_other_offsets(instant)
-        for other in self._published.at(instant):
-            if other.window_id != edge.window_id and (given := other.contradicts(edge.offsets)):
-                raise _windows_apart(instant, [edge, other], given)
-
     def _effective(self, instant: datetime) -> dict[str, int]:
         """The offsets at a fixed instant. A document that is not *whole* was made by a release that
         did not compare it with all others: earlier ones complete and raise it."""
@@ -539,14 +548,22 @@ class ScopeBook:
         return _Sides(below, self.agreed(after), self.evidence(after).get(_ERODED, {}))
 
     def _neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
-        """The instants before and after that have a boundary, fixed or known to a window."""
+        """The instants before and after that have a boundary, fixed or known to a window. One that
+        lies inside a published window bounds nothing any more: its ends do."""
         low, high = bisect_left(self._instants, instant), bisect_right(self._instants, instant)
+        while low and self._is_inside(self._instants[low - 1]):
+            low -= 1
+        while high < len(self._instants) and self._is_inside(self._instants[high]):
+            high += 1
         before, after = self._instants[max(0, low - 1) : low], self._instants[high : high + 1]
         if self._published is not None:
             earlier, later = self._published.neighbours(instant)
             before += [earlier] if earlier else []
             after += [later] if later else []
         return max(before, default=None), min(after, default=None)
+
+    def _is_inside(self, instant: datetime) -> bool:
+        return self._published is not None and self._published.across(instant) is not None
 
     # -- fitting ------------------------------------------------------------------------------
 
@@ -719,9 +736,8 @@ def _windows_apart(
         for key in given
     ]
     hint = (
-        "plan the one that is not published anew (clear the task that has planned it); what lies "
-        "between two that are published is in both, or in none: read it by offsets "
-        "(resolver='explicit') if it is in none"
+        "both are published: what lies between is in both, or in none; if it is in none, read it "
+        "by offsets (resolver='explicit')"
     )
     return BoundaryConflict(
         f"two windows meet at {rfc3339(instant)} at different offsets", problems, [hint]

@@ -18,7 +18,7 @@ from tubemq_client.model import Anchor
 from tubemq_provider.windows.anchors import anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import EarlierLife
-from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
+from tubemq_provider.windows.errors import StoreConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope, time_window_id
 from tubemq_provider.windows.planning.boundary_book import ANCHORS, BEGIN, RESTORED_FROM, ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved, TimeResolver, ask
@@ -71,8 +71,12 @@ class StandalonePlanner(Protocol):
         """Know the windows that are published by now, which say what their boundaries are."""
 
     def keep_boundaries(self, plan: WindowPlan) -> None:
-        """Raise `BoundaryConflict` or `StoreConflict` unless `plan`, which is about to be
-        published, still meets what is fixed and published beside it."""
+        """Raise `StoreConflict` unless `plan`, which is about to be published, still lies between
+        its boundaries as they are fixed; fix again those that were lost."""
+
+    def refuse_overtaken(self, plan: WindowPlan) -> None:
+        """Raise `StoreConflict` if windows that are published by now meet `plan` at other offsets
+        than its own."""
 
     def begin_life(self, earlier: EarlierLife) -> None:
         """The scope is an epoch, and this is what was said of it before it had any position."""
@@ -105,6 +109,9 @@ class _Standalone:
 
     def keep_boundaries(self, plan: WindowPlan) -> None:
         """Such windows have none."""
+
+    def refuse_overtaken(self, plan: WindowPlan) -> None:
+        """Such windows meet no others."""
 
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
         """Raise `LogReplaced` unless the logs are those that the plan was made for; `again` asks
@@ -171,41 +178,48 @@ class TimePlanner(_Standalone):
         self.__dict__.pop("_opened", None)
 
     def keep_boundaries(self, plan: WindowPlan) -> None:
-        """Raise `BoundaryConflict` or `StoreConflict` unless `plan`, which is about to be
-        published, begins and ends where its boundaries are fixed, or were before they were lost,
-        and shares no offset with the windows before and after it. One that is published by now is
-        for its marker to tell."""
-        if self._published is not None and self._published.overlaps(self.start, self.end):
-            return
-        self._refuse_shared(plan)
-        edges = edges_of(plan)
-        for instant, edge in zip((self.start, self.end), edges, strict=True):
-            if self._opened is not None:
-                self._opened.keep(instant, edge)
+        """Raise `StoreConflict` unless `plan`, which is about to be published, begins and ends
+        where its boundaries are fixed, or were before they were lost."""
+        self.__dict__.pop("_opened", None)  # what was read of boundaries is read anew
+        book = self._opened
+        for instant, edge in zip((self.start, self.end), edges_of(plan), strict=True):
+            if book is not None:
+                book.keep(instant, edge)
 
-    def _refuse_shared(self, plan: WindowPlan) -> None:
-        if self._published is None:
+    def refuse_overtaken(self, plan: WindowPlan) -> None:
+        """Raise `StoreConflict` if published windows begin or end at other offsets where `plan`
+        meets them, or share offsets with it. If it is published itself, its marker is asked."""
+        published = self._published
+        if published is None or published.overlaps(self.start, self.end):
             return
-        starts, ends = plan.bases, plan.ends
-        before, after = self._published.around(self.start, self.end)
-        problems = []
+        starts, ends = edges_of(plan)
+        before, after = published.around(self.start, self.end)
+        problems = [
+            f"partition {key}: it has {edge.offsets.get(key, 0)} at {rfc3339(instant)}, where "
+            f"{other.window_id} has {offset}"
+            for instant, edge in ((self.start, starts), (self.end, ends))
+            for other in published.at(instant)
+            for key, offset in other.contradicts(edge.offsets).items()
+        ]
         if before is not None:
             problems += [
-                f"partition {key}: it begins at {starts[key]}, {before.window_id} ends at {end}"
+                f"partition {key}: it begins at {starts.offsets[key]}, {before.window_id} ends at "
+                f"{end}"
                 for key, end in before.offsets.items()
-                if key in starts and starts[key] < end
+                if key in starts.offsets and starts.offsets[key] < end
             ]
         if after is not None:
             problems += [
-                f"partition {key}: it ends at {ends[key]}, {after.window_id} begins at {start}"
+                f"partition {key}: it ends at {ends.offsets[key]}, {after.window_id} begins at "
+                f"{start}"
                 for key, start in after.offsets.items()
-                if key in ends and start < ends[key]
+                if key in ends.offsets and start < ends.offsets[key]
             ]
         if problems:
-            raise BoundaryConflict(
-                f"window {plan.window_id} would store records again that its neighbours have",
-                problems,
-                ["plan it anew: clear the task that has planned it"],
+            lines = "".join(f"\n  - {problem}" for problem in problems)
+            raise StoreConflict(
+                f"window {plan.window_id} does not meet the windows that are published beside it "
+                f"by now:{lines}\nNothing was published; the next try plans the window anew"
             )
 
     def begin_life(self, earlier: EarlierLife) -> None:

@@ -464,16 +464,16 @@ def refuse_edited(plan: WindowPlan, scope: WindowScope) -> None:
         "cluster": (plan.cluster, scope.cluster),
         "topic": (plan.topic, scope.topic),
         "group": (plan.group, scope.group),
-        "filters": (list(plan.filters), list(scope.filters)),
+        "filters": (plan.filters, scope.filters),
     }
     differs = [f"{name} {was!r}, now {is_!r}" for name, (was, is_) in now.items() if was != is_]
+    how = f"with {'; '.join(differs)}" if differs else f"for another sink than {scope.sink}"
     raise IdentityMismatch(
-        f"an earlier try of this task has planned window {plan.window_id} with "
-        f"{'; '.join(differs) or f'another sink than {scope.sink}'}, and may have published it "
-        f"there: its records would be written a second time. Set the task's arguments back as they "
-        f"were, and let this run finish; then change them. To leave that window as it is and begin "
-        f"with the arguments of now, fail this run and trigger a new one: nothing keeps the new "
-        f"run from storing the same records in the new place"
+        f"an earlier try of this task has planned window {plan.window_id} {how}, and may have "
+        f"published it there: its records would be written a second time. Set the task's arguments "
+        f"back as they were, and let this run finish; then change them. To leave that window as it "
+        f"is and begin with the arguments of now, fail this run and trigger a new one: nothing "
+        f"keeps the new run from storing the same records in the new place"
     )
 
 

@@ -131,15 +131,21 @@ class StandaloneRun(WindowRun):
                 f"'airflow tubemq windows coverage --sink …' shows which windows are missing"
             )
 
-    def _refuse_other_ranges(self, plan: WindowPlan) -> None:
-        """Raise `SinkHistoryLost` for an accepted window that the sink has lost if `plan` would
-        write other offsets in its place: boundaries that were lost with it mean something else."""
+    def _accepted_meanwhile(self, plan: WindowPlan) -> WindowPlan | None:
+        """The plan of this very window as another run published it since windows were listed, if it
+        has other offsets than `plan`. Raises `SinkHistoryLost` where the sink has lost it: `plan`
+        would write other offsets in its place, as boundaries that were lost with it mean something
+        else."""
         for event in recent_events(self._store):
             if event.get("window_id") == plan.window_id:
                 accepted = {key: tuple(pair) for key, pair in event.get("ranges", {}).items()}
-                if accepted != dict(plan.ranges):
+                if accepted == dict(plan.ranges):
+                    return None
+                marker = self._sink.marker(plan.window_id)
+                if marker is None:
                     raise other_ranges(plan, accepted, self._sink.identity)
-                return
+                return marker.plan
+        return None
 
     def _plan(self) -> Iterator[str]:
         """As ever, once what is asked for is known not to contradict what is fixed."""
@@ -179,7 +185,9 @@ class StandaloneRun(WindowRun):
             yield from self._refuse_other_scopes()
         yield from self._refuse_overlaps()
         created = self._planner.plan()
-        self._refuse_other_ranges(created)
+        if (published := self._accepted_meanwhile(created)) is not None:
+            self._now.plan = published
+            return None
         yield from self._refuse_stored(created)
         yield "plan created"
         return created
@@ -218,15 +226,16 @@ class StandaloneRun(WindowRun):
         """A try that slept for long, or goes on with a plan that was stored, may find that others
         have published over it: another interval, a cursor, another group."""
         if self._now.replacing is None:
+            self._planner.keep_boundaries(plan)
+            yield "boundaries looked at again"
             self._published = self._published.again()
             self._planner.compare(self._published)
             # In one step, as they share a listing: what comes after it is not seen.
             for check in (self._refuse_other_scopes(), self._refuse_stored(plan)):
                 for _ in check:
                     pass
+            self._planner.refuse_overtaken(plan)
             yield from self._refuse_overlaps()
-            self._planner.keep_boundaries(plan)
-            yield "boundaries looked at again"
 
     def _commit(self) -> Iterator[str]:
         """As ever, with a warning of time that lies in no window beside this one: also where the
