@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import fsync_path
+from tubemq_provider.files.objects import StoreFailed
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
 from tubemq_provider.sinks._iceberg_columns import (
@@ -282,14 +283,17 @@ class IcebergSink(TableSink):
         columns in a second step: catalogs number those of a table that they make themselves."""
         catalog, name = self._catalog, self._identifier
         namespace = catalog.namespace_from(name)
-        _make_once(
-            lambda: catalog.namespace_exists(namespace),
-            lambda: catalog.create_namespace(namespace),
-        )
-        _make_once(
-            lambda: catalog.table_exists(name),
-            lambda: catalog.create_table(name, schema=stub_schema(), properties=NEW_TABLE),
-        )
+        try:
+            _make_once(
+                lambda: catalog.namespace_exists(namespace),
+                lambda: catalog.create_namespace(namespace),
+            )
+            _make_once(
+                lambda: catalog.table_exists(name),
+                lambda: catalog.create_table(name, schema=stub_schema(), properties=NEW_TABLE),
+            )
+        except OSError as exc:
+            raise StoreFailed(f"Iceberg table {name} cannot be made: {exc}") from exc
 
     def _grow(self, table: Table, schema: pa.Schema) -> None:
         """A table that was made before anybody knew its columns gets them. Another try may add
@@ -342,6 +346,8 @@ class IcebergSink(TableSink):
         except ValueError as exc:
             # Files are judged and manifests written; the catalog has not been asked for anything.
             raise ConfigError(str(exc), subject=f"Iceberg table {self._identifier}") from exc
+        except OSError as exc:
+            raise StoreFailed(f"Iceberg table {self._identifier}: {exc}; nothing was sent") from exc
         remove_snapshots(change, old)
         self._loaded = None
         try:
