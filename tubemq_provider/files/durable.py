@@ -81,7 +81,7 @@ def ensure_root(root: Path) -> None:
     disk below, so parents are never made. Raises `ConfigError` with what to do, also for one that
     is there and cannot be written to.
     """
-    if root.exists():
+    if os.path.exists(root):  # noqa: PTH110 (raises nothing, however long the name is)
         as_effective = os.access in os.supports_effective_ids
         if not os.access(root, os.W_OK | os.X_OK, effective_ids=as_effective):
             raise ConfigError(
@@ -90,8 +90,9 @@ def ensure_root(root: Path) -> None:
                 subject="sink",
             )
         return
-    if not root.parent.is_dir():
-        missing = next(path for path in reversed(root.parents) if not path.is_dir())
+    if not os.path.isdir(root.parent):  # noqa: PTH112
+        above = reversed(root.parents)
+        missing = next(path for path in above if not os.path.isdir(path))  # noqa: PTH112
         raise ConfigError(
             f"{root} cannot be made {_here()}: {missing} is no directory there. Is a file system "
             f"not mounted, or the path mistyped? If it is right: mkdir -p {root.parent}",
@@ -99,9 +100,10 @@ def ensure_root(root: Path) -> None:
         )
     try:
         ensure_directory(root)
-    except OSError as exc:
+    except (OSError, ValueError) as exc:
+        why = getattr(exc, "strerror", None) or exc
         raise ConfigError(
-            f"{root} cannot be made {_here()}: {exc.strerror}; name a directory that this user may "
+            f"{str(root)!r} cannot be made {_here()}: {why}; name a directory that this user may "
             f"make and write to, on every machine that runs such tasks",
             subject="sink",
         ) from exc
@@ -110,7 +112,7 @@ def ensure_root(root: Path) -> None:
 def missing_root(root: Path, *, make: str = "mkdir -p") -> str | None:
     """What to say of a sink's directory that is not there, though it was written to; None if it is.
     `make`: the command that makes it anew, and empty."""
-    if root.exists():
+    if os.path.exists(root):  # noqa: PTH110 (raises nothing, however long the name is)
         return None
     return (
         f"{root} is not there {_here()}. Is a file system not mounted? If its windows were moved "

@@ -20,7 +20,7 @@ from typing import Literal, cast, get_args
 from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.files.durable import ensure_directory, ensure_root
+from tubemq_provider.files.durable import ensure_directory, ensure_root, failures_told
 from tubemq_provider.files.footers import data_names, inspect
 from tubemq_provider.files.locations import LocalLocation, Location, Stored, location_of
 from tubemq_provider.files.objects import is_remote
@@ -60,12 +60,14 @@ class StagingArea:
         return _HiddenArea(root, chosen)
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
-        """A fresh directory named after the window and the try; see `Sink.begin`."""
-        ensure_directory(self.root)
+        """A fresh directory named after the window and the try; see `Sink.begin`. Raises
+        `StoreFailed` where it cannot be made."""
+        with failures_told(self.root):
+            ensure_directory(self.root)
         safe = _safe(attempt)
         for twin in range(_TWINS):
             path = self.root / f"{plan.window_id}.{safe}{f'.{twin}' if twin else ''}"
-            with suppress(FileExistsError):
+            with failures_told(path), suppress(FileExistsError):
                 path.mkdir()
                 return Staging(plan.window_id, attempt, str(path))
         raise SinkDamaged(f"{self.root} holds {_TWINS} tries named {safe!r} of one window")
@@ -153,9 +155,11 @@ class _TemporaryArea(StagingArea):
         self._prefix = f"{_TEMPORARY}{sha256_hex(identity)[:10]}."
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
-        ensure_directory(self.root)
         prefix = f"{self._prefix}{plan.window_id}.{_safe(attempt)}."
-        return Staging(plan.window_id, attempt, tempfile.mkdtemp(prefix=prefix, dir=self.root))
+        with failures_told(self.root):
+            ensure_directory(self.root)
+            made = tempfile.mkdtemp(prefix=prefix, dir=self.root)
+        return Staging(plan.window_id, attempt, made)
 
     def tidy(self, window_id: str) -> None:
         for path in self.root.glob(f"{self._prefix}{window_id}.*"):
@@ -179,7 +183,8 @@ class FinalArea:
         path = f"{self._root}/{directory}/{token}"
         if not is_remote(path):
             ensure_root(Path(self._root))
-            ensure_directory(Path(path))
+            with failures_told(Path(path)):
+                ensure_directory(Path(path))
         return Staging(plan.window_id, attempt, path, self._options, final=True)
 
     def discard(self, staging: Staging) -> None:

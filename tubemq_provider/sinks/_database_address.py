@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 __all__ = [
     "CREDENTIALS",
@@ -24,6 +24,7 @@ __all__ = [
     "meaning_problems",
     "overruling",
     "place_of",
+    "several_hosts_problem",
     "without_login",
 ]
 
@@ -87,6 +88,9 @@ the zone of each transaction itself."""
 _SETTING: Final = re.compile(
     r"(?:(?<=\s)|^)(?:-c\s*|--)(?P<name>[\w.-]+)\s*=(?:\\.|[^\s\\])*", re.DOTALL
 )
+_WRITABLE: Final = ("read-write", "primary")
+_READ_ONLY: Final = ("read-only", "standby", "prefer-standby")
+_NO_DATABASE: Final = re.compile(r"[=?#/\\\x00-\x1f]|:(?=//)")
 _SEARCH_PATH: Final = "name the schema instead: ?table=<schema>.<table>"
 
 # As SQLAlchemy divides an address: a password goes on to the next @, whatever is in between.
@@ -127,9 +131,12 @@ def address_problems(backend: str, rest: str) -> list[str]:
     if found is None:
         return ["the address of a database has to be dialect://host:port/database?table=<name>"]
     given = parse_qsl(found["query"] or "", keep_blank_values=True)
-    database = rest[3:].partition("?")[0] if rest.startswith("///") else ""
-    if problems := meaning_problems(backend, database, given):
+    place = rest.partition("?")[0]
+    database = place[3:] if rest.startswith("///") else place[2:].partition("/")[2]
+    if problems := meaning_problems(backend, unquote(database), given):
         return problems
+    if found["port"] and not 0 < int(found["port"]) < 1 << 16:
+        return [f"port {found['port']} is none; ports go from 1 to 65535"]
     names = {name.lower() for name, _ in given} - {"table"}
     if found["host"]:
         names = {"host!" if name == "host" else name for name in names}
@@ -150,12 +157,61 @@ def meaning_problems(
 ) -> list[str]:
     """Why an address would mean another table on another worker or in another run: settings of a
     session that change what names or values mean, files without an absolute path."""
+    given = list(parameters)
     if backend == "sqlite":
-        return _file_problems(database, [name.lower() for name, _ in parameters])
+        return _file_problems(database, [name.lower() for name, _ in given])
     if backend != "postgresql":
         return []
-    given = [value for name, value in parameters if name.lower() == "options"]
-    return [problem for value in given for problem in _option_problems(value)]
+    options = [value for name, value in given if name.lower() == "options"]
+    return [
+        *_database_problems(database),
+        *_case_problems(name for name, _ in given),
+        *_server_problems(given),
+        *(problem for value in options for problem in _option_problems(value)),
+    ]
+
+
+def _database_problems(database: str) -> Iterator[str]:
+    if not database:
+        yield (
+            "the address names no database, and PostgreSQL would take the one that is called like "
+            "the user; name it, as postgresql://host/database?table=<name>"
+        )
+    elif found := _NO_DATABASE.search(database):
+        yield (
+            f"the name of the database has the character {found[0]!r}, with which another address "
+            f"begins; name a database without it"
+        )
+
+
+def _case_problems(names: Iterable[str]) -> Iterator[str]:
+    known = _PARAMETERS["postgresql"] | {"table"}
+    for name in names:
+        if name != name.lower() and name.lower() in known:
+            yield f"PostgreSQL knows no parameter {name}; write {name.lower()}"
+
+
+def _server_problems(parameters: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for name, value in parameters:
+        if name == "target_session_attrs" and value in _READ_ONLY:
+            yield (
+                f"target_session_attrs={value} may lead to a server that cannot be written to; "
+                f"say {' or '.join(_WRITABLE)}"
+            )
+
+
+def several_hosts_problem(backend: str, parameters: Iterable[tuple[str, str]]) -> str | None:
+    """Why an address of several servers may lead to a copy that is late: a window that it has not
+    yet would count as lost, and nothing can be written there. None if it cannot."""
+    given = list(parameters)
+    hosts = [host for name, value in given if name == "host" for host in value.split(",")]
+    attributes = dict(given).get("target_session_attrs")
+    if backend != "postgresql" or len(hosts) < 2 or attributes in _WRITABLE:
+        return None
+    return (
+        "the address names several hosts, one of which may be a copy that lags behind; add "
+        "target_session_attrs=read-write"
+    )
 
 
 def _option_problems(options: str) -> Iterator[str]:
@@ -184,6 +240,8 @@ def _file_problems(database: str, names: Iterable[str]) -> list[str]:
         return ["SQLite in memory keeps nothing; name a file, as sqlite:////data/lake.db"]
     if database.startswith("file:") or "uri" in names:
         return ["a file: URI of SQLite has parameters of its own; name the file by its path"]
+    if database.endswith("/"):
+        return [f"{database!r} is a directory; name a file, as sqlite:////data/lake.db"]
     if not database.startswith("/"):
         problem = f"{database!r} is relative to where a worker happens to stand; write four slashes"
         return [f"{problem} before an absolute path, as sqlite:////{database}"]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from tubemq_provider.files.objects import answer_in, is_refusal, refusal
+from tubemq_provider.files.objects import StoreFailed, answer_in, is_refusal, refusal
 
 __all__ = ["gist", "stores_told"]
 
@@ -35,7 +35,7 @@ def gist(exc: Exception) -> str:
 
 def stores_told(method: Callable[Concatenate[Any, _P], _T]) -> Callable[Concatenate[Any, _P], _T]:
     """A method of something placed in a storage that raises `ConfigError` where delta-rs is refused
-    by the store, and `OSError` for its other errors there. All other errors stay."""
+    by the store, and `StoreFailed` for its other errors there. All other errors stay."""
 
     @wraps(method)
     def telling(self: Any, /, *args: _P.args, **given: _P.kwargs) -> _T:
@@ -47,10 +47,12 @@ def stores_told(method: Callable[Concatenate[Any, _P], _T]) -> Callable[Concaten
             answer, url = answer_in(_COLOURS.sub("", str(exc))), self.storage.url
             if is_refusal(answer):
                 raise refusal(url, answer) from None
-            raise OSError(f"{url}: {gist(exc)}") from None
+            raise StoreFailed(f"{url}: {gist(exc)}") from None
 
     return telling
 
 
 def _is_of_store(exc: Exception) -> bool:
-    return _REQUEST in str(exc)
+    text = str(exc)
+    local = isinstance(exc, OSError) and "Kernel error" in text
+    return local or _REQUEST in text or "Invalid table location" in text

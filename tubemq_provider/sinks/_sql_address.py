@@ -29,7 +29,7 @@ def parse_address(url: str) -> tuple[Any, str]:
         raise require_extra("lake", exc) from exc
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):
         # Its message repeats the text, in which a password may be.
         raise ConfigError("the URL of the database cannot be parsed", subject="sink") from None
     backend = parsed.get_backend_name()
@@ -69,7 +69,8 @@ def name_problem(name: str, backend: str) -> str | None:
 
 
 def _host_of(url: Any) -> object:
-    return url.host or url.query.get("host") or ""
+    hosts = url.host or url.query.get("host") or ""
+    return hosts if isinstance(hosts, str) else ",".join(hosts)
 
 
 def _address_of(url: Any, host: str, port: int | None) -> str:

@@ -155,8 +155,12 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
     if kind in DATABASES:
         problems += [REFUSED[kind]] if kind in REFUSED else address_problems(kind, rest)
         table = _table_of(rest)[1]
+        if _given_twice(rest):
+            problems.append("the address has table= more than once")
         if not table:
             problems.append("the address of a database needs ?table=<name>")
+        elif not all(table.split(".")):
+            problems.append(f"table {table!r} has an empty part; write ?table=<schema>.<name>")
         elif kind == "sqlite" and table.rpartition(".")[0].lower() not in ("", "main"):
             problems.append(
                 f"table {table!r} has a schema, which in SQLite is another file that is attached, "
@@ -185,6 +189,8 @@ def _place_problems(place: str) -> list[str]:
         return [f"{scheme}://… is no place for files; {_ELSEWHERE.get(scheme.lower(), known)}"]
     if separator:
         return [] if scheme.lower() == "file" else _prefix_problems(place)
+    if any(char < " " or char == "\x7f" for char in place):
+        return [f"{place!r} has a control character; choose another path"]
     if not PurePath(place).is_absolute():
         return [f"{place!r} is relative; give an absolute path, or file://"]
     return []
@@ -312,6 +318,8 @@ def _database(word: str, rest: str, options: _Options) -> Sink:
 
     options.refuse("jdbc sink", "storage_options", *_OF_FACTS)
     address, table = _table_of(rest)
+    if _given_twice(rest):
+        raise ConfigError("the address has table= more than once", subject="sink")
     if not table:
         raise _unknown(f"{word}: the address of a database needs ?table=<name>")
     return SqlSink(f"{word}:{address}", table, staging_root=options.staging_root)
@@ -337,6 +345,13 @@ def _table_of(rest: str) -> tuple[str, str]:
     kept = urlencode([(key, value) for key, value in parameters if key != "table"])
     table = next((value for key, value in parameters if key == "table"), "")
     return f"{address}?{kept}" if kept else address, table
+
+
+def _given_twice(rest: str) -> bool:
+    """Whether an address names two tables."""
+    query = without_login(rest)[1].partition("?")[2]
+    names = [name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)]
+    return names.count("table") > 1
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -18,7 +18,7 @@ or pyspark, and leaves the order of steps to `_table_sink`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.durable import fsync_path
+from tubemq_provider.files.objects import StoreFailed
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
 from tubemq_provider.sinks._iceberg_columns import (
@@ -247,17 +248,25 @@ class IcebergSink(TableSink):
 
     def holds(self, marker: Marker) -> bool:
         """See `RestorableSink`: False for a window whose snapshot does not lead to the table's
-        present one, as after a rollback or in an older copy of the catalog. A snapshot that has
-        expired tells nothing, unless an older window still has its own."""
+        present one, as after a rollback or in an older copy of the catalog. Where snapshots have
+        expired, the window's files tell, unless something else than this sink has changed files:
+        then nothing does."""
         table = self._table()
         if table is None:
             return False
         found = _in_history(table, marker.plan)
-        if found is False and _snapshot_of(table, marker.plan.window_id) is None:
-            # Of two windows that were published side by side one may have expired.
-            token = str((self._document(marker.plan.window_id) or {}).get("token"))
-            return self._named_by_files(marker.plan.window_id, [token]) is not None
-        return found is not False
+        if found is not None:
+            return found
+        if not marker.files:
+            return not _has_older(table, marker.plan)
+        root = f"{table.location().rstrip('/')}/"
+        wanted, others = {f"{root}{name}" for name in marker.files}, False
+        for path in _paths(table):
+            if path in wanted:
+                return True
+            others = others or not path.startswith(f"{root}windows/")
+        rewritten = others or not all(map(_is_append, table.metadata.snapshots))
+        return rewritten and not _has_older(table, marker.plan)
 
     def _prepare(self, staged: StagedWindow | None) -> None:
         table = (self._loaded or self._table()) if staged is None else self._table()
@@ -282,14 +291,17 @@ class IcebergSink(TableSink):
         columns in a second step: catalogs number those of a table that they make themselves."""
         catalog, name = self._catalog, self._identifier
         namespace = catalog.namespace_from(name)
-        _make_once(
-            lambda: catalog.namespace_exists(namespace),
-            lambda: catalog.create_namespace(namespace),
-        )
-        _make_once(
-            lambda: catalog.table_exists(name),
-            lambda: catalog.create_table(name, schema=stub_schema(), properties=NEW_TABLE),
-        )
+        try:
+            _make_once(
+                lambda: catalog.namespace_exists(namespace),
+                lambda: catalog.create_namespace(namespace),
+            )
+            _make_once(
+                lambda: catalog.table_exists(name),
+                lambda: catalog.create_table(name, schema=stub_schema(), properties=NEW_TABLE),
+            )
+        except OSError as exc:
+            raise StoreFailed(f"Iceberg table {name} cannot be made: {exc}") from exc
 
     def _grow(self, table: Table, schema: pa.Schema) -> None:
         """A table that was made before anybody knew its columns gets them. Another try may add
@@ -342,6 +354,8 @@ class IcebergSink(TableSink):
         except ValueError as exc:
             # Files are judged and manifests written; the catalog has not been asked for anything.
             raise ConfigError(str(exc), subject=f"Iceberg table {self._identifier}") from exc
+        except OSError as exc:
+            raise StoreFailed(f"Iceberg table {self._identifier}: {exc}; nothing was sent") from exc
         remove_snapshots(change, old)
         self._loaded = None
         try:
@@ -403,17 +417,12 @@ class IcebergSink(TableSink):
     def _named_by_files(self, window_id: str, tokens: Collection[str]) -> str | None:
         """Reads the manifests of the current snapshot, for a commit whose own snapshot expired."""
         table = self._existing_table()
-        snapshot = table.current_snapshot()
-        if snapshot is None:
-            return None
         root = f"{table.location().rstrip('/')}/{data_of(window_id)}/"
-        for manifest in snapshot.manifests(table.io):
-            for entry in manifest.fetch_manifest_entry(table.io):
-                path = entry.data_file.file_path
-                if path.startswith(root):
-                    token = _TOKEN_ENDS.split(path.removeprefix(root))[0]
-                    if token in tokens:
-                        return token
+        for path in _paths(table):
+            if path.startswith(root):
+                token = _TOKEN_ENDS.split(path.removeprefix(root))[0]
+                if token in tokens:
+                    return token
         return None
 
     def _force_to_disk(self, table: Table, snapshot: Snapshot) -> None:
@@ -492,25 +501,51 @@ def _snapshot_of(table: Table, window_id: str) -> Snapshot | None:
 
 
 def _in_history(table: Table, plan: WindowPlan) -> bool | None:
-    """Whether a window's snapshot leads to the present one; None if it has expired, and nothing
-    tells."""
+    """Whether a window's snapshot leads to the present one; None if snapshots between have expired,
+    or its own, and nothing tells. pyiceberg lets a snapshot forget a parent that expires."""
+    lineage = list(_lineage(table))
+    if not lineage:
+        return False if not table.metadata.snapshots else None
+    if any(_said(snapshot).get(_WINDOW) == plan.window_id for snapshot in lineage):
+        return True
+    first = lineage[-1].sequence_number or 0
+    own = _snapshot_of(table, plan.window_id)
+    if first == 1 or (own is not None and (own.sequence_number or 0) > first):
+        return False
+    return None
+
+
+def _lineage(table: Table) -> Iterator[Snapshot]:
+    """The present snapshot and those before it, as far as the table still knows them."""
     known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-    snapshot, older = table.current_snapshot(), False
+    snapshot = table.current_snapshot()
     while snapshot is not None:
-        window_id = _said(snapshot).get(_WINDOW, "")
-        if window_id == plan.window_id:
-            return True
-        older = older or _is_older(window_id, plan)
-        if snapshot.parent_snapshot_id is None:
-            return False
-        snapshot = known.get(snapshot.parent_snapshot_id)
-    rolled_back = not known or _snapshot_of(table, plan.window_id) is not None
-    return False if rolled_back or older else None
+        yield snapshot
+        snapshot = known.get(snapshot.parent_snapshot_id or 0)
 
 
-def _is_older(window_id: str, plan: WindowPlan) -> bool:
-    found = cursor_window_of(window_id)
-    return found is not None and found[1] == plan.scope_hash and found[0] < (plan.seq or 0)
+def _has_older(table: Table, plan: WindowPlan) -> bool:
+    """Whether the table's history has an older window of the same group, and not the window's own:
+    snapshots expire from the oldest on."""
+    if _snapshot_of(table, plan.window_id) is not None:
+        return False
+    windows = (cursor_window_of(_said(snapshot).get(_WINDOW, "")) for snapshot in _lineage(table))
+    return any(
+        found is not None and found[1] == plan.scope_hash and found[0] < (plan.seq or 0)
+        for found in windows
+    )
+
+
+def _is_append(snapshot: Snapshot) -> bool:
+    return snapshot.summary is not None and snapshot.summary.operation.value == "append"
+
+
+def _paths(table: Table) -> Iterator[str]:
+    """Data files of the present snapshot."""
+    snapshot = table.current_snapshot()
+    for manifest in [] if snapshot is None else snapshot.manifests(table.io):
+        for entry in manifest.fetch_manifest_entry(table.io):
+            yield str(entry.data_file.file_path)
 
 
 def _said(snapshot: Snapshot) -> dict[str, str]:

@@ -27,6 +27,7 @@ from tubemq_provider.sinks._database_address import (
     environment_problems,
     meaning_problems,
     overruling,
+    several_hosts_problem,
 )
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._sql_address import name_problem, normal_address, parse_address
@@ -125,8 +126,12 @@ class SqlSink:
             for name, values in self._url.query.items()
             for value in ((values,) if isinstance(values, str) else values)
         ]
+        if self._url.host:
+            parameters.append(("host", self._url.host))
         backend = self._url.get_backend_name()
-        return meaning_problems(backend, str(self._url.database or ""), parameters)
+        problems = meaning_problems(backend, str(self._url.database or ""), parameters)
+        several = several_hosts_problem(backend, parameters)
+        return [*problems, several] if several else problems
 
     @property
     def address(self) -> str:

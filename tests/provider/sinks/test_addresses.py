@@ -80,6 +80,83 @@ def test_a_schema_of_sqlite_that_is_not_the_file_is_refused_in_python_too(tmp_pa
         SqlSink(f"{url}?uri=true", "orders")
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("postgresql://h/?table=t", "names no database"),
+        ("postgresql://h?table=t", "names no database"),
+        ("postgresql://h/a%2Fb?table=t", "the character '/'"),
+        ("postgresql://h/a%3Fservice%3Dx?table=t", "the character '[?]'"),
+        ("postgresql://h/dbname%3Da%20host%3Db?table=t", "the character '='"),
+        ("postgresql://h/db?target_session_attrs=standby&table=t", "read-write or primary"),
+        ("postgresql://h/db?target_session_attrs=prefer-standby&table=t", "cannot be written"),
+        ("postgresql:///db?HOST=x&table=t", "write host"),
+        ("postgresql://h/db?SSLMODE=require&table=t", "write sslmode"),
+        ("postgresql://h/db?table=a&table=b", "more than once"),
+        ("sqlite:////d/lake.db?table=a&TABLE=b", "more than once"),
+        ("sqlite:////d/lake.db/?table=t", "is a directory"),
+        ("sqlite:////?table=t", "is a directory"),
+    ],
+)
+def test_an_address_that_names_no_one_place_is_refused(spec: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        raise ConfigError(spec_problems(spec) or ["none"], subject="sink")
+    if not spec.endswith("/?table=t") or spec.startswith("postgresql"):
+        with pytest.raises(ConfigError, match=said):
+            sink_for(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("postgresql://h:0/db?table=t", "port 0"),
+        ("postgresql://h:65536/db?table=t", "port 65536"),
+        ("postgresql://h/db?table=.t", "an empty part"),
+        ("postgresql://h/db?table=s.", "an empty part"),
+        ("/data/a\nb", "control character"),
+        ("delta:/data/a\0b", "control character"),
+    ],
+)
+def test_words_that_name_nothing_are_refused_before_a_run(spec: str, said: str) -> None:
+    assert said in spec_problems(spec)[0]
+
+
+@pytest.mark.parametrize("url", ["postgresql://h:/db", "sqlite://:memory:"])
+def test_an_address_that_cannot_be_parsed_is_an_error_of_ours(url: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be parsed"):
+        SqlSink(url, "orders")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hush@h1,h2/db",
+        "postgresql:///db?host=h1&host=h2",
+        "postgresql:///db?host=h1,h2&target_session_attrs=any",
+        "postgresql:///db?host=h1:5433,h2:5434",
+    ],
+)
+def test_of_several_hosts_only_one_that_can_be_written_to_is_used(url: str) -> None:
+    with pytest.raises(ConfigError, match="target_session_attrs=read-write"):
+        SqlSink(url, "orders")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "postgresql:///db?host=h1:5432,h2:5432&target_session_attrs=read-write&table=t",
+        "postgresql:///db?host=h1&host=h2&target_session_attrs=primary&table=t",
+        "postgresql:///db?host=/run/postgresql&table=t",
+        "postgresql://h/db?target_session_attrs=any&table=t",
+        "postgresql://h/my%20db?table=s.t",
+        "postgresql+psycopg2://h:6543/db?sslmode=verify-full&sslrootcert=/ca&table=t",
+    ],
+)
+def test_addresses_of_one_place_are_taken(spec: str) -> None:
+    assert spec_problems(spec) == []
+    assert "(" not in sink_for(spec)._typed_identity  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("kind", ["", "delta:", "append:", "markers:"])
 @pytest.mark.parametrize(
     ("prefix", "said"),

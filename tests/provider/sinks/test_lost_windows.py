@@ -15,20 +15,22 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.provider.sinks.openers import iceberg_catalog, parquet
+from tests.provider.sinks.openers import iceberg, iceberg_catalog, parquet
 from tests.provider.sinks.test_runs import SINKS, ByHour
+from tests.provider.sinks.windows import ignore, publish
 from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
 from tests.provider.windows.planning.test_claims import MemoryClaims
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.ingest.upkeep import beginning, epoch_document, epochs_of
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.offsets.moving import moved, standing
+from tubemq_provider.sinks._iceberg_history import KEPT
 from tubemq_provider.sinks.append import AppendSink
 from tubemq_provider.windows.errors import IdentityMismatch, SinkDamaged, SinkHistoryLost
-from tubemq_provider.windows.plan import WindowScope, cursor_window_of
+from tubemq_provider.windows.plan import WindowPlan, WindowScope, cursor_window_of
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
-from tubemq_provider.windows.protocols import Sink
+from tubemq_provider.windows.protocols import IngestCounts, Sink
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 
@@ -310,6 +312,47 @@ def test_an_iceberg_catalog_that_is_older_than_its_files_is_told(tmp_path: Path)
         path.unlink()
     with pytest.raises(SinkDamaged, match="its catalog names metadata that is gone"):
         lake.run()
+
+
+def group(sink: Sink, name: str, seq: int) -> WindowPlan:
+    scope = WindowScope("c1", TOPIC, name, sink.identity)
+    return WindowPlan.cursor(scope, seq, {"1:0": (0, 280), "1:1": (0, 280)})
+
+
+@pytest.mark.parametrize("last", ["empty", "compacted", "plain"])
+def test_a_group_that_rests_loses_nothing_while_others_write_an_iceberg_table(
+    last: str, tmp_path: Path
+) -> None:
+    """Snapshots of old windows expire, and pyiceberg makes the next one forget its parent."""
+    sink = iceberg(tmp_path)
+    publish(sink, group(sink, "resting", 1))
+    plan = group(sink, "resting", 2)
+    if last == "empty":
+        none = IngestCounts({"1:0": 0, "1:1": 0}, 0)
+        marker = sink.publish(sink.begin(plan, "a"), plan, none, ignore).marker
+    else:
+        marker = publish(sink, plan).marker
+    if last == "compacted":
+        table = iceberg_catalog(tmp_path).load_table("sales.orders")
+        table.overwrite(table.scan().to_arrow())
+    for number in range(1, KEPT + 5):
+        publish(sink, group(sink, "busy", number))
+        assert iceberg(tmp_path).holds(marker), number
+
+
+@pytest.mark.parametrize("others", [0, 3, KEPT + 5])
+def test_a_rollback_is_seen_however_much_others_write_after_it(others: int, tmp_path: Path) -> None:
+    sink = iceberg(tmp_path)
+    publish(sink, group(sink, "busy", 1))
+    back = iceberg_catalog(tmp_path).load_table("sales.orders").current_snapshot()
+    assert back is not None
+    markers = [publish(sink, group(sink, "resting", number)).marker for number in (1, 2)]
+    table = iceberg_catalog(tmp_path).load_table("sales.orders")
+    with table.manage_snapshots() as change:
+        roll_back(change, back.snapshot_id)
+    for number in range(2, 2 + others):
+        publish(sink, group(sink, "busy", number))
+    assert [iceberg(tmp_path).holds(marker) for marker in markers] == [False, False]
 
 
 def roll_back(change: Any, snapshot_id: int) -> None:

@@ -106,7 +106,7 @@ def test_only_the_first_window_of_a_scope_looks_for_others(tmp_path: Path) -> No
     run(sink, "c2", journal, on_other_scope="start_anew")  # type: ignore[arg-type]
     sink.listed, sink.asked = 0, []
     second = run(sink, "c2", journal, turn=1)  # type: ignore[arg-type]
-    assert sink.listed == 0
+    assert sink.listed == 1  # for its own windows beyond the position, as long as they are few
     assert set(sink.asked) == {second.window_id}
     assert other.scope_hash not in "".join(sink.asked)
 
