@@ -117,7 +117,7 @@ class Client(asyncio.Protocol):
 
     def cut_off(self, why: str) -> None:
         """Cut the connection of a client that takes more than its share."""
-        if self._transport is None or self._transport.is_closing():
+        if self not in self._shared.clients:
             return
         self._shared.metrics.add("cut_off")
         peer = address_text(self.peer)

@@ -33,6 +33,11 @@ def gauge(node, name: str) -> float:
     return found
 
 
+def answers_of(node) -> int:
+    """Good answers that the node gave."""
+    return int(node.do(lambda: node.node.metrics._answers[0]))
+
+
 def is_cut_off(client: Raw) -> bool:
     client._socket.settimeout(0.05)
     try:
@@ -193,6 +198,23 @@ def test_clients_that_never_read_do_not_use_up_memory_or_others_turns(rocketmq, 
                 largest = max(largest, gauge(node, "queued_bytes"))
     assert largest <= 17 * MIB
     assert slowest < 5
+
+
+def test_clients_that_closed_their_side_and_take_nothing_are_cut_off(rocketmq, start) -> None:
+    node = start(max_frame_bytes=MIB, max_queued_bytes=3 * MIB, max_unfinished_bytes=4 * MIB)
+    with Producer(rocketmq.settings) as producer:
+        messages = [OutgoingMessage(os.urandom(90_000)) for _ in range(10)]
+        producer.send_batch("orders", messages, queue=FIRST)
+    with ExitStack() as stack:
+        for number in range(8):
+            lazy = stack.enter_context(Raw(node.address))
+            lazy._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            lazy.send(Command(11, 1, {**PULL, "maxMsgNums": "32", "queueOffset": "0"}))
+            eventually(lambda answers=number + 1: answers_of(node) >= answers)
+            lazy._socket.shutdown(socket.SHUT_WR)
+        assert 0 < gauge(node, "queued_bytes") <= 3 * MIB
+        with Raw(node.address) as honest:
+            assert honest.ask(LOOK_UP).code == 0
 
 
 def test_held_pulls_leave_room_for_sends_and_for_other_clients_pulls(rocketmq, start) -> None:
