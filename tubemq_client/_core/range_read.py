@@ -36,7 +36,7 @@ from tubemq_client._core.effects import Await, Deliver, Now, Sleep
 from tubemq_client._core.range_end import Found, RecordIdentity, find_end_record, find_record
 from tubemq_client._core.read_stats import Gap, ReadPolicy, ReadStats
 from tubemq_client._core.registration import Registration
-from tubemq_client._core.retention import first_readable
+from tubemq_client._core.retention import SharedProofs, WasRead, first_readable
 from tubemq_client._core.security import Access
 from tubemq_client._wire.fetching import size_if_delivering, whole
 from tubemq_client._wire.native import find
@@ -121,6 +121,7 @@ class RangeRead:
         policy: ReadPolicy,
         stats: ReadStats,
         access: Access | None = None,
+        proofs: SharedProofs | None = None,
     ) -> None:
         self._range = range_
         self._broker = broker
@@ -139,6 +140,9 @@ class RangeRead:
         self._all_exact = True
         self._intact_from = range_.start
         self._unproven: list[tuple[MessageBatch, int]] = []
+        self._proofs = proofs or SharedProofs()
+        self._records = 0
+        self._is_proven = range_.start >= range_.end
         self._progress_at = 0
         self._pause_ms = _PAUSE_MS
         self._leased_at = range_.start
@@ -148,13 +152,13 @@ class RangeRead:
     def conversation(self) -> Conversation[None]:
         """Yields `Deliver` for every batch; returns when the position has reached `end`."""
         self._progress_at = yield Now()
-        while self._resume_at < self._range.end or not self._all_exact:
+        while self._resume_at < self._range.end or not self._is_proven:
             try:
                 if self._resume_at < self._range.end:
                     self._lease = lease = yield from self._acquire()
                     if self._resume_at < self._range.end:
                         yield from self._read(lease)
-                yield from self._prove()
+                yield from self._prove_range()
             except _Lost:
                 self._held.clear()
                 yield from self.release()
@@ -345,6 +349,7 @@ class RangeRead:
         batch = MessageBatch(
             self._range.partition, raw, end=end, count=count, exact=exact, policy=self._decode
         )
+        self._records += count
         if self._all_exact:
             self._intact_from = end
         elif self._policy.gap_policy == "skip":
@@ -365,6 +370,26 @@ class RangeRead:
         self._resume_at = max(self._resume_at, batch.end or 0)
         if count:
             yield Deliver(batch)
+
+    def _prove_range(self) -> Conversation[None]:
+        """Make sure that nothing of the range is missing, now that it was read; of the others that
+        share the proof, too. Raises as `_prove` does."""
+        if self._policy.gap_policy == "skip":
+            yield from self._prove()
+        else:
+            doubt = self._range.end if self._all_exact else self._intact_from
+            read = WasRead(self._range, doubt, self._records)
+            doubted = self._proofs.to_prove(read, filtered=bool(self._filters))
+            found = self._range.start
+            if doubted:
+                start = min(one.doubt for one in doubted)
+                end = max(one.range.end for one in doubted)
+                found = yield from first_readable(self._find, self._range.partition, start, end)
+            self._proofs.asked(self._range.partition)
+            for one in doubted:
+                if one.doubt < found:
+                    self._lost(found, start=one.doubt, of=one.range)
+        self._is_proven = True
 
     def _prove(self) -> Conversation[None]:
         """Make sure that retention had not passed what was read since `_intact_from`, and deliver
@@ -445,12 +470,15 @@ class RangeRead:
         if expected is not None and start > expected:
             self._lost(start)
 
-    def _lost(self, available: int, *, start: int | None = None) -> None:
+    def _lost(
+        self, available: int, *, start: int | None = None, of: OffsetRange | None = None
+    ) -> None:
         start = self._resume_at if start is None else start
         if self._policy.gap_policy != "skip":
+            range_ = of or self._range
             raise errors.DataLoss(
-                f"retention has removed offsets [{start}, {min(available, self._range.end)}) of "
-                f"partition {self._range.partition.key} of topic {self._range.partition.topic!r}: "
+                f"retention has removed offsets [{start}, {min(available, range_.end)}) of "
+                f"partition {range_.partition.key} of topic {range_.partition.topic!r}: "
                 f"the broker has no record before {available} any more. Set gap_policy='skip' "
                 f"(Spark: failOnDataLoss=false) to go on and record the gap",
                 start=start,

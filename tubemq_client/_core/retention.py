@@ -17,7 +17,7 @@ Source: `docs/protocol/exact-ranges.md#data-that-is-gone-before-its-index`.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -25,19 +25,83 @@ from tubemq_client import errors
 from tubemq_client.model import INDEX_ENTRY_BYTES, PARTITIONS_PER_STORE, Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tubemq_client._core.effects import Conversation
     from tubemq_client._core.range_end import Found
+    from tubemq_client.model import OffsetRange
 
     Find = Callable[[Partition, int, int], Conversation[Found | None]]
     """`range_end.find_record` in a group that is free, without a filter."""
 
-__all__ = ["first_readable"]
+__all__ = ["SharedProofs", "WasRead", "first_readable"]
 
 _LOOKS_BACK = 16_384 * INDEX_ENTRY_BYTES
 """How far before an offset a record is looked for: further than a fetch of any broker scans, so
 that a batch from there ends before the offset, unless the log begins later."""
+
+
+@dataclass(frozen=True, slots=True)
+class WasRead:
+    """A range that was read to its end: `records` in it, and `[doubt, end)` of which no batch has
+    shown that nothing is missing."""
+
+    range: OffsetRange
+    doubt: int
+    records: int
+
+
+@dataclass(slots=True)
+class SharedProofs:
+    """Ranges that one reader reads, of which each store is asked once, after the last of them.
+
+    A record that is there then was there while all of them were read. The broker need not be asked
+    at all if the ranges are the whole store's and have, without a filter, a record for each entry.
+    """
+
+    _left: dict[tuple[int, int], set[OffsetRange]] = field(default_factory=dict)
+    _read: dict[tuple[int, int], dict[OffsetRange, WasRead]] = field(default_factory=dict)
+
+    def expect(self, ranges: Iterable[OffsetRange]) -> None:
+        """Wait for these ranges before their stores are asked."""
+        for range_ in ranges:
+            if range_.entries:
+                store = range_.partition.store_key
+                self._left.setdefault(store, set()).add(range_)
+                self._read.setdefault(store, {})
+
+    def to_prove(self, read: WasRead, *, filtered: bool) -> list[WasRead]:
+        """The ranges that the store is to be asked for now that `read` was read: none while others
+        are expected."""
+        store = read.range.partition.store_key
+        if store not in self._left:
+            return _doubted([read])
+        left, all_read = self._left[store], self._read[store]
+        left.discard(read.range)
+        if (before := all_read.get(read.range)) is not None:  # read twice: both have to be whole
+            doubt, records = min(before.doubt, read.doubt), min(before.records, read.records)
+            read = WasRead(read.range, doubt, records)
+        all_read[read.range] = read
+        if left or (not filtered and _are_whole(list(all_read.values()))):
+            return []
+        return _doubted(all_read.values())
+
+    def asked(self, partition: Partition) -> None:
+        """Forget what was read of the partition's store, unless more of it is expected."""
+        store = partition.store_key
+        if not self._left.get(store):
+            self._left.pop(store, None)
+            self._read.pop(store, None)
+
+
+def _doubted(all_read: Iterable[WasRead]) -> list[WasRead]:
+    return [one for one in all_read if one.doubt < one.range.end]
+
+
+def _are_whole(all_read: list[WasRead]) -> bool:
+    """Whether the ranges have a record for each entry of the store between their ends."""
+    ends = {(one.range.start, one.range.end) for one in all_read}
+    return len(ends) == 1 and all_read[0].range.entries == sum(one.records for one in all_read)
 
 
 def first_readable(find: Find, partition: Partition, start: int, end: int) -> Conversation[int]:
@@ -103,15 +167,19 @@ def _is_first(find: Find, partition: Partition, offset: int, known: Found) -> Co
 
 def _first_of_store(find: Find, partition: Partition, start: int, end: int) -> Conversation[int]:
     """The least offset in `[start, end)` at which some partition of the store has a record that
-    can be read."""
+    can be read. First whether one has it at `start`, as where nothing is missing."""
+    siblings = []
     for sibling in _siblings(partition):
         try:
-            end = yield from _first_of(find, sibling, start, end)
+            first = yield from _first_of(find, sibling, start, start + INDEX_ENTRY_BYTES)
         except errors.ServerFailure as error:
             _raise_unless_absent(error, sibling, partition)
-            return end
-        if end == start:
+            break
+        if first == start:
             return start
+        siblings.append(sibling)
+    for sibling in siblings:
+        end = yield from _first_of(find, sibling, start, end)
     return end
 
 

@@ -17,6 +17,7 @@ from tubemq_client._core.limits import check_reader
 from tubemq_client._core.master import fetch_topic_metadata
 from tubemq_client._core.range_read import RangeRead, broker_of
 from tubemq_client._core.read_stats import ReadPolicy, ReadStats
+from tubemq_client._core.retention import SharedProofs
 from tubemq_client._io.faces import ClientFace
 from tubemq_client._wire.native import announce
 
@@ -98,8 +99,17 @@ class RangeFace(ClientFace):
         self._gap_policy = gap_policy
         self._deadline_ms = deadline_ms
         self.stats = ReadStats()
+        self._proofs = SharedProofs()
         self._under_way: set[Any] = set()
         _READERS.add(self)
+
+    def expect(self, ranges: Iterable[OffsetRange]) -> None:
+        """Say that all of `ranges` are going to be read, one after the other, with
+        ``gap_policy="fail"``: each store is then asked once what retention has removed, after its
+        last range, and `errors.DataLoss` may be raised there for a range before. Nothing may be
+        relied upon before all were read. Reads with `parallel` take no part.
+        """
+        self._proofs.expect(ranges)
 
     def _finding_broker(self, range_: OffsetRange) -> Conversation[BrokerNode]:
         """The broker that has the range; the master is asked once for each topic not known."""
@@ -138,6 +148,7 @@ class RangeFace(ClientFace):
         decode: DecodePolicy,
         stats: ReadStats,
         policy: ReadPolicy | None = None,
+        proofs: SharedProofs | None = None,
     ) -> RangeRead:
         return RangeRead(
             range_,
@@ -148,6 +159,7 @@ class RangeFace(ClientFace):
             policy=policy or ReadPolicy(self._gap_policy, self._deadline_ms),
             stats=stats,
             access=self._session.access,
+            proofs=proofs,
         )
 
 

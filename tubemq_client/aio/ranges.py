@@ -55,7 +55,7 @@ class RangeReader(RangeFace, AsyncClient):
         check_parallel(parallel, self._pool.size)
         broker = await self._driver.run(self._finding_broker(range_))
         if parallel == 1:
-            read = self._range_read(range_, broker, self._decode, self.stats)
+            read = self._range_read(range_, broker, self._decode, self.stats, proofs=self._proofs)
             stream = self._driver.stream(read.conversation(), read.release())
             async with aclosing(stream) as batches:
                 async for batch in batches:

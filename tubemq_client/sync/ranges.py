@@ -52,7 +52,7 @@ class RangeReader(RangeFace, BlockingClient):
         check_parallel(parallel, self._pool.size)
         broker = self._driver.run(self._finding_broker(range_))
         if parallel == 1:
-            read = self._range_read(range_, broker, self._decode, self.stats)
+            read = self._range_read(range_, broker, self._decode, self.stats, proofs=self._proofs)
             yield from self._driver.stream(read.conversation(), read.release())
             return
         pieces, known_gaps = Pieces(range_, self._decode, parallel), len(self.stats.gaps)

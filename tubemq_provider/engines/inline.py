@@ -23,7 +23,7 @@ from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter, with_pie
 from tubemq_provider.rows.decoding import Rejects, RowDecoder
 from tubemq_provider.rows.inference import settle
 from tubemq_provider.rows.spec import DecodeSpec
-from tubemq_provider.sources.base import RecordReader, Source
+from tubemq_provider.sources.base import ExpectingReader, RecordReader, Source
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import CorruptRecords, GapPolicy, Policies
@@ -133,6 +133,8 @@ class InlineEngine:
             self._open_reader(plan) as reader,
             self._writer(location, staging) as writer,
         ):
+            if isinstance(reader, ExpectingReader):
+                reader.expect(plan.reads())
             for range_ in plan.reads():
                 known_gaps = len(reader.stats.gaps)
                 self._write(reader, range_, _Output(writer, rejects, counted), progress)

@@ -7,10 +7,10 @@ keeps these protocols; `registry` finds it. This module must not import a client
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "End",
     "Ends",
+    "ExpectingReader",
     "Keep",
     "MissingRange",
     "OffsetSpace",
@@ -95,6 +96,14 @@ class RecordReader(Protocol):
 
     def read(self, range_: Any) -> Iterator[RecordBatches]:
         """The records of the range, in offset order."""
+
+
+@runtime_checkable
+class ExpectingReader(Protocol):
+    """A reader that asks its brokers less if it knows what it is going to read (TubeMQ's)."""
+
+    def expect(self, ranges: Iterable[Any]) -> None:
+        """Say that all of `ranges` are going to be read, and are worth nothing before that."""
 
 
 Keep = Callable[[Any], None]

@@ -17,6 +17,7 @@ from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.identity import ClientIds, ReaderPool
 from tubemq_client._core.range_read import RangeRead
 from tubemq_client._core.read_stats import ReadPolicy, ReadStats
+from tubemq_client._core.retention import SharedProofs, WasRead
 from tubemq_client._wire import payload
 from tubemq_client.embedded import ReadLimits, Switches, TopicSpec
 from tubemq_client.embedded.storage import Store
@@ -85,7 +86,12 @@ class World:
             self.store.expire_index_to(to if kind == "both" else to // 2)
 
     def read(
-        self, range_: OffsetRange, filters: frozenset[str], policy: str, stats: ReadStats
+        self,
+        range_: OffsetRange,
+        filters: frozenset[str],
+        policy: str,
+        stats: ReadStats,
+        proofs: SharedProofs | None = None,
     ) -> RangeRead:
         return RangeRead(
             range_,
@@ -95,6 +101,7 @@ class World:
             decode=DecodePolicy("fail", None, filters),
             policy=ReadPolicy(policy),
             stats=stats,
+            proofs=proofs,
         )
 
     def expected(self, range_: OffsetRange, filters: frozenset[str]) -> list[tuple[int, bytes]]:
@@ -167,6 +174,131 @@ def test_each_receipt_is_a_row_or_in_a_gap_whatever_retention_removes(
 ) -> None:
     lost = sum(play(seed, policy) for seed in range(lot * 100, lot * 100 + 100))
     assert 10 < lost < 95
+
+
+def play_together(seed: int) -> bool:
+    """All partitions of a store, read in turn by one reader; whether something was lost."""
+    chance = random.Random(seed)
+    world = World(chance, partitions=chance.choice((1, 2, 3, 5)))
+    world.fill(chance.choice((5, 40, 200)))
+    if chance.random() < 0.8:
+        world.store.flush()
+    world.fill(chance.choice((0, 0, 10)))
+    if chance.random() < 0.4:
+        world.expire()
+    expire_at, break_at = chance.choice((0, 0, chance.randrange(60))), chance.randrange(80)
+    steps = itertools.count(1)
+
+    def tamper(asked: Asked, reply: object) -> object:
+        step = next(steps)
+        if step == expire_at:
+            world.expire()
+        if step == break_at:
+            raise errors.ConnectionLost("in the middle")
+        return reply
+
+    world.memory.tamper = tamper
+    start = chance.choice((0, chance.randrange(0, world.end, 28)))
+    end = chance.choice((world.end, chance.randrange(start + 28, world.end + 28, 28)))
+    filters = frozenset(chance.choice(((), (), ("a",), ("a", "b"))))
+    numbers = chance.sample(range(world.partitions), chance.randint(1, world.partitions))
+    if chance.random() < 0.5:
+        numbers = list(range(world.partitions))
+    ranges = [OffsetRange(Partition(1, TOPIC, number), start, end) for number in numbers]
+    if chance.random() < 0.3:  # one that ends, or begins, at another place
+        ranges[0] = OffsetRange(ranges[0].partition, start, chance.randrange(start, end + 28, 28))
+    proofs, driver = SharedProofs(), world.memory.driver()
+    proofs.expect(ranges)
+    twice = chance.random() < 0.2
+    missed = []
+    for range_ in ranges[:1] * twice + ranges:
+        read = world.read(range_, filters, "fail", ReadStats(), proofs)
+        try:
+            got = bodies(driver.stream(read.conversation(), read.release()))
+        except errors.DataLoss as error:
+            if error.available > error.start >= start and world.has_lost:
+                return True
+            raise
+        if got != [body for _, body in world.expected(range_, filters)]:
+            missed.append(range_)
+    assert not missed, (seed, ranges)
+    return False
+
+
+@pytest.mark.parametrize("lot", range(4))
+def test_ranges_of_a_store_that_are_read_in_turn_miss_nothing_in_silence(lot: int) -> None:
+    lost = sum(play_together(seed) for seed in range(lot * 60, lot * 60 + 60))
+    assert 5 < lost < 55
+
+
+@pytest.mark.parametrize(
+    ("filters", "partitions", "asked"),
+    [
+        ((), 3, 0),  # as many records as entries
+        (("a", "b"), 3, 1),
+        ((), 2, 1),  # not all of the store
+    ],
+)
+def test_partitions_of_a_store_share_what_the_broker_is_asked(
+    filters: tuple[str, ...], partitions: int, asked: int
+) -> None:
+    world = World(random.Random(1), partitions=3)
+    world.fill(120)
+    world.store.flush()
+    ranges = [
+        OffsetRange(Partition(1, TOPIC, number), 28 * 60, 28 * 120) for number in range(partitions)
+    ]
+    driver, proofs = world.memory.driver(), SharedProofs()
+    proofs.expect(ranges)
+    for range_ in ranges:
+        read = world.read(range_, frozenset(filters), "fail", ReadStats(), proofs)
+        got = bodies(driver.stream(read.conversation(), read.release()))
+        assert got == [body for _, body in world.expected(range_, frozenset(filters))]
+    probes = [
+        step.method
+        for step in driver.trace
+        if isinstance(step, Asked) and ".p" in step.request.groupName
+    ]
+    assert probes == ["register partition", GET, "commit offset", "register partition"] * asked
+
+
+def range_of(number: int, start: int, end: int) -> OffsetRange:
+    return OffsetRange(Partition(1, TOPIC, number), 28 * start, 28 * end)
+
+
+def test_as_many_records_as_entries_prove_nothing_of_ranges_with_other_ends() -> None:
+    proofs = SharedProofs()
+    one, other = range_of(0, 0, 20), range_of(1, 10, 30)
+    proofs.expect([one, other])
+    assert proofs.to_prove(WasRead(one, 0, 15), filtered=False) == []
+    assert len(proofs.to_prove(WasRead(other, 280, 5), filtered=False)) == 2
+
+
+def test_a_range_that_is_read_twice_has_to_be_whole_each_time() -> None:
+    proofs = SharedProofs()
+    one, other = range_of(0, 0, 20), range_of(1, 0, 20)
+    proofs.expect([one, other])
+    for records in (9, 10):
+        assert proofs.to_prove(WasRead(one, 0, records), filtered=False) == []
+    assert len(proofs.to_prove(WasRead(other, 0, 10), filtered=False)) == 2
+    assert len(proofs.to_prove(WasRead(other, 0, 10), filtered=False)) == 2, "nobody was asked yet"
+    proofs.asked(one.partition)
+    assert len(proofs.to_prove(WasRead(other, 0, 10), filtered=False)) == 1, "all else was proven"
+
+
+def test_the_error_of_a_shared_proof_names_the_range_that_misses_records() -> None:
+    world = World(random.Random(2), partitions=2)
+    world.fill(100)
+    world.store.expire_data_to(28 * 70)
+    first = OffsetRange(Partition(1, TOPIC, 0), 28 * 60, 28 * 100)
+    second = OffsetRange(Partition(1, TOPIC, 1), 28 * 80, 28 * 100)
+    driver, proofs = world.memory.driver(), SharedProofs()
+    proofs.expect([first, second])
+    read = world.read(first, frozenset(), "fail", ReadStats(), proofs)
+    bodies(driver.stream(read.conversation(), read.release()))
+    read = world.read(second, frozenset(), "fail", ReadStats(), proofs)
+    with pytest.raises(errors.DataLoss, match=r"\[1680, 1960\) of partition 1:0"):
+        bodies(driver.stream(read.conversation(), read.release()))
 
 
 def test_where_nothing_shows_a_gap_the_broker_is_asked_after_the_last_batch_alone() -> None:

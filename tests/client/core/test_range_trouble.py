@@ -260,6 +260,8 @@ def test_fetching_ahead_beyond_the_end_costs_one_fetch_and_nothing_else(end: int
     store = SlowStore(entries=100, stride=5)
     assert store.drive(reading(store, deadline_ms=5_000, entries=end)) == list(range(0, end, 5))
     assert store.fetches - store.probes <= -(-end // BATCH) + 1
+    fence, first_entry_is_there = int(end % BATCH > 0), 3
+    assert store.probes == fence + first_entry_is_there
 
 
 def test_nothing_is_waited_for_once_the_range_was_delivered() -> None:

@@ -15,17 +15,19 @@ import pytest
 
 from tests.provider.windows.fake_reader import FakeReader
 from tubemq_client.config import ClientConfig
-from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
+from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.embedded.broker_rpc import BrokerRpc
 from tubemq_client.model import Anchor, Partition, PartitionEnds
-from tubemq_client.sync import Metadata
+from tubemq_client.sync import Metadata, Producer
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.parquet import ParquetSink
+from tubemq_provider.sources.tubemq.source import open_source
 from tubemq_provider.windows.canonical import basic_instant
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
+from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.run.cursor_run import CursorRun
 from tubemq_provider.windows.run.kinds import window_run
 
@@ -166,6 +168,50 @@ def test_ends_are_asked_once_per_store(monkeypatch: pytest.MonkeyPatch) -> None:
             ends = metadata.ends("wide", "bench", stable=True)
     assert len(ends) == 120
     assert asked == {0: 1, 1: 1, 2: 1}
+
+
+@pytest.mark.parametrize("filters", [(), ("a",)])
+def test_what_a_window_asks_of_retention_does_not_grow_with_the_partitions_of_a_store(
+    filters: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[str] = Counter()
+    fetch = BrokerRpc._get
+
+    def counting(self: Any, request: Any) -> Any:
+        asked["probe" if ".p" in request.groupName else "read"] += 1
+        return fetch(self, request)
+
+    monkeypatch.setattr(BrokerRpc, "_get", counting)
+    found = []
+    for partitions in (3, 12):
+        topic = TopicSpec("wide", stores=1, partitions=partitions)
+        switches = Switches(unflushed_records=1)
+        with EmbeddedTubeMQ(topics=[topic], http=False, switches=switches) as mq:
+            settings = ClientConfig.parse({"masters": mq.masters}).settings()
+            sink, journal = ParquetSink(tmp_path / str(partitions)), MemoryJournal()
+            scope = WindowScope("c1", "wide", "g1", sink.identity, filters=filters)
+            for number in (1, 2):
+                with Producer(settings) as producer:
+                    for _ in range(partitions):
+                        producer.send("wide", b"x", stream_id="a")
+                asked.clear()
+                with open_source(
+                    settings, identity="c1", topic="wide", group="g1", filters=filters
+                ) as source:
+                    result = CursorRun(
+                        CursorPlanner(
+                            scope, source.ends, initial_position="earliest", witness=source.life()
+                        ),
+                        MemoryOffsetStore(journal, task=str(number)),
+                        sink,
+                        InlineEngine.for_source(
+                            source, policies=Policies(), columns=["partition", "value"]
+                        ),
+                        attempt=str(number),
+                    ).run()
+                assert result.total == partitions
+            found.append(asked["probe"])
+    assert found[0] == found[1] <= 2
 
 
 # -- windows of time: the thousandth costs what the tenth does ------------------------------------

@@ -36,6 +36,7 @@ from tubemq_provider.windows.planning.retention import (
     EndsLookup,
     away_of,
     by_key,
+    joined_behind_dead,
     lost_starts,
     truncated,
 )
@@ -152,6 +153,7 @@ class CursorPlanner:
         }
         kept = {key: anchor for key, anchor in position.last.items() if key not in resets}
         data = self._life.first_readable(full, kept, self._known)
+        full |= joined_behind_dead(self.scope.space, full, joined, data, unknown=resets)
         gaps = lost_starts(self.scope.topic, full, self._known, self.policies.gap_policy, data)
         ranges = _capped(self.scope.space, full, gaps, self._cap(full, gaps), turn=position.seq)
         # A reset, or where a partition joins at its end, is lost again unless a window says so.

@@ -6,7 +6,7 @@ question and the option that decides. This module must not do I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from tubemq_client.errors import ConfigError, DataLoss, LogTruncated
@@ -16,7 +16,15 @@ from tubemq_provider.windows.planning.lives import new_life_advice
 from tubemq_provider.windows.policies import GapPolicy
 from tubemq_provider.windows.spaces import Ends, OffsetSpace, reach_of
 
-__all__ = ["EndsLookup", "away_of", "by_key", "check_reachable", "lost_starts", "truncated"]
+__all__ = [
+    "EndsLookup",
+    "away_of",
+    "by_key",
+    "check_reachable",
+    "joined_behind_dead",
+    "lost_starts",
+    "truncated",
+]
 
 EndsLookup = Callable[[], Mapping[Any, Ends]]
 """Asks the brokers for the ends of every partition of the topic, stable ends for cursor windows.
@@ -74,6 +82,29 @@ def lost_starts(
             available=begin[first],
         )
     return gaps
+
+
+def joined_behind_dead(
+    space: OffsetSpace,
+    ranges: Mapping[str, Range],
+    joined: Collection[str],
+    readable: Mapping[str, int],
+    *,
+    unknown: Collection[str] = (),
+) -> dict[str, Range]:
+    """The ranges of partitions that join a log of known ones, moved behind entries whose data is
+    gone. Those lie before where the known ones begin, so they are older than the partition. Logs of
+    `unknown` partitions may be others by now."""
+    known: dict[str, int] = {}
+    for key, (start, _) in ranges.items():
+        if key not in joined:
+            begin, log = 0 if key in unknown else start, space.log_of(key)
+            known[log] = min(known.get(log, begin), begin)
+    return {
+        key: (min(readable[key], ranges[key][1]), ranges[key][1])
+        for key in joined
+        if key in readable and ranges[key][0] < readable[key] <= known.get(space.log_of(key), 0)
+    }
 
 
 def check_reachable(topic: str, ranges: Mapping[str, Range], ends: Mapping[str, Ends]) -> None:

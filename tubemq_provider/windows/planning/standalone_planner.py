@@ -29,6 +29,7 @@ from tubemq_provider.windows.planning.retention import (
     away_of,
     by_key,
     check_reachable,
+    joined_behind_dead,
     lost_starts,
 )
 from tubemq_provider.windows.policies import (
@@ -277,6 +278,8 @@ class TimePlanner(_Standalone):
         here = {key: range_ for key, range_ in ranges.items() if key not in gone}
         check_reachable(topic, here, known)
         anchors, data = self._life.begin(here, known)
+        behind = joined_behind_dead(self.scope.space, here, joined, data)
+        here, ranges = here | behind, ranges | behind
         gaps = lost_starts(topic, here, known, self.policies.gap_policy, data)
         gaps |= {key: (ranges[key],) for key in gone if ranges[key][0] < ranges[key][1]}
         return WindowPlan.for_time(

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.provider.windows.world import ENTRY, World
+from tests.provider.windows.world import ENTRY, MemoryBook, World
+from tubemq_client.errors import DataLoss
+from tubemq_client.model import Partition, PartitionEnds
 from tubemq_provider.windows.cursor import Position
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 
 KEYS = ["1:0", "1:1", "1:10000", "2:0"]
 backlogs = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(1, 40)), min_size=1, max_size=12)
@@ -58,3 +67,66 @@ def test_a_cap_does_not_move_a_partition_backwards() -> None:
     assert plan is not None
     assert plan.ranges["1:0"] == (0, 2 * ENTRY)
     assert plan.ranges["1:1"] == (8 * ENTRY, 8 * ENTRY)
+
+
+class DeadEntries:
+    """A witness of a store that lists entries from 0 and has their data from `data` on."""
+
+    def __init__(self, data: int) -> None:
+        self.data = data
+
+    def first_record(self, range_: Any) -> None:
+        return None
+
+    def holds(self, partition: Any, anchor: Any, upto: int) -> None:
+        return None
+
+    def readable_from(self, range_: Any) -> int:
+        return min(max(range_.start, self.data), range_.end)
+
+
+def planner_of_two(data: int) -> CursorPlanner:
+    places = [Partition(1, "orders", number) for number in (0, 1)]
+    return CursorPlanner(
+        WindowScope("c1", "orders", "g1", "lake"),
+        lambda: {place: PartitionEnds(place, 0, 28 * 100, stable=True) for place in places},
+        initial_position="earliest",
+        witness=DeadEntries(data),  # type: ignore[arg-type] (takes no anchor)
+    )
+
+
+def test_a_partition_that_joins_a_known_store_misses_nothing_of_what_was_removed_before() -> None:
+    plan = planner_of_two(28 * 30).plan(Position(3, {"1:0": 28 * 60}))
+    assert plan is not None
+    assert plan.ranges == {"1:0": (28 * 60, 28 * 100), "1:1": (28 * 30, 28 * 100)}
+    assert (plan.joined, plan.gaps) == (("1:1",), {})
+
+
+def test_a_partition_that_joins_may_have_lost_what_came_after_the_position() -> None:
+    with pytest.raises(DataLoss, match=r"1:1: offsets \[0, 1960\)"):
+        planner_of_two(28 * 70).plan(Position(3, {"1:0": 28 * 60}))
+
+
+def test_a_window_of_time_too_begins_a_joining_partition_behind_what_was_removed() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    places = [Partition(1, "orders", number) for number in (0, 1)]
+
+    class Fixed:
+        name, exact = "fixed", False
+
+        def offsets_at(self, instant: datetime) -> dict[str, int]:
+            later = {"1:0": 28 * 90, "1:1": 28 * 90}
+            return {"1:0": 28 * 60} if instant == noon else later
+
+    planner = TimePlanner(
+        WindowScope("c1", "orders", "g1", "lake"),
+        noon,
+        noon + timedelta(hours=1),
+        Fixed(),
+        lambda: {place: PartitionEnds(place, 0, 28 * 100, stable=True) for place in places},
+        MemoryBook(),
+        witness=DeadEntries(28 * 30),  # type: ignore[arg-type] (takes no anchor)
+    )
+    plan = planner.plan()
+    assert plan.ranges == {"1:0": (28 * 60, 28 * 90), "1:1": (28 * 30, 28 * 90)}
+    assert (plan.joined, plan.gaps) == (("1:1",), {})
