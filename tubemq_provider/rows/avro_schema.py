@@ -16,7 +16,7 @@ from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.rows import avro_columns as avro
 from tubemq_provider.rows.spec import SUBJECT
 
-__all__ = ["record_column"]
+__all__ = ["fingerprint_of", "record_column"]
 
 _LOGICAL: Final = "__logical__"
 """Where a schema's logical type is kept while fastavro resolves names: it refuses some that the
@@ -89,6 +89,14 @@ def _parsed(schema: str) -> Any:
         fastavro.schema.SchemaParseException,
     ) as error:  # fmt: skip
         raise ConfigError(f"schema: no Avro schema: {error}", subject=SUBJECT) from error
+
+
+def fingerprint_of(schema: str) -> bytes:
+    """The schema's CRC-64-AVRO fingerprint, as the header of a single object has it."""
+    from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+    form = to_parsing_canonical_form(_set_logical_aside(json.loads(schema)))
+    return bytes.fromhex(fingerprint(form, "CRC-64-AVRO"))
 
 
 def _set_logical_aside(document: Any) -> Any:
@@ -236,8 +244,8 @@ class _Maker:
 
         read = self._reader(schema)
         if logical == "decimal":
-            precision = schema.get("precision")
-            if precision is None or precision > _MOST_DIGITS:
+            precision = schema["precision"]
+            if precision > _MOST_DIGITS:
                 raise _NoColumnError(
                     f"a decimal with precision {precision} has no column; 1 to {_MOST_DIGITS} have"
                 )
@@ -342,10 +350,8 @@ def _logical_type(schema: Mapping[str, Any]) -> str | None:
 
 
 def _is_sound_decimal(schema: Mapping[str, Any]) -> bool:
-    """Parameters that make sense. One without a precision counts: it is refused by its field."""
+    """Parameters that make sense."""
     precision, scale = schema.get("precision"), schema.get("scale", 0)
-    if precision is None:
-        return True
     if not (_is_whole(precision) and _is_whole(scale) and 0 <= scale <= precision and precision):
         return False
     if schema["type"] == "fixed":

@@ -1,20 +1,21 @@
 """Avro data without a container, one datum a body, read strictly into columns (extra ``avro``).
 
 A body is read by the schema that wrote it: `spec.schema`, or with `spec.schemas` the one whose id
-is in its frame. Bodies without a frame do not say who wrote them; one of another schema is bad, or
-not to be distinguished, as is Avro's way. This module must not decide what becomes of bad bodies.
+is in its frame. A body in Avro's single-object encoding names its schema by a fingerprint, which is
+looked at. Bodies without a frame do not say who wrote them; one of another schema is bad, or not to
+be distinguished, as is Avro's way. This module must not decide what becomes of bad bodies.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.rows.avro_schema import record_column
+from tubemq_provider.rows.avro_schema import fingerprint_of, record_column
 from tubemq_provider.rows.bulk import Bad, Decoded
 from tubemq_provider.rows.frames import Frames
-from tubemq_provider.rows.spec import SUBJECT
+from tubemq_provider.rows.spec import FRAMED_AVRO, SUBJECT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,15 +25,22 @@ if TYPE_CHECKING:
 
 __all__ = ["AvroBodies"]
 
+_SINGLE_OBJECT: Final = b"\xc3\x01"
+_SINGLE_OBJECT_SIZE: Final = 10
+"""Of the mark above and a fingerprint of eight bytes."""
+
 
 class AvroBodies:
     """Bodies that hold one datum of the record schema `spec.schema`, behind `spec.skip_bytes`, or
     of one of `spec.schemas`, whose fields then go to the columns of `spec.schema` by name."""
 
     def __init__(self, spec: DecodeSpec) -> None:
+        if spec.skip_bytes == Frames.SIZE and not spec.schemas:
+            raise ConfigError(FRAMED_AVRO, subject=SUBJECT)
         self._columns, fields = _columns(spec, spec.schema or "")
         self.schema = _schema_of(self._columns)
         self._frames = Frames(spec.skip_bytes)
+        self._mark = _single_object_mark(spec)
         self._writers: dict[int, tuple[RecordColumn, _Mapping]] = {}
         problems: list[str] = []
         for id_, text in spec.schemas.items():
@@ -53,6 +61,9 @@ class AvroBodies:
         return self._read_by_id(bodies)
 
     def _start(self, body: bytes) -> int:
+        if self._mark and body.startswith(_SINGLE_OBJECT) and not body.startswith(self._mark):
+            other, own = body[2:10].hex(), self._mark[2:].hex()
+            raise ValueError(f"its schema has the fingerprint {other}, 'schema' {own}")
         return self._frames.start(body)
 
     def _read(self, bodies: list[bytes], places: Any, columns: RecordColumn, start: Any) -> Decoded:
@@ -122,6 +133,14 @@ def _columns(spec: DecodeSpec, schema: str) -> tuple[RecordColumn, dict[str, Any
         nanoseconds=spec.nanoseconds,
         time_of_day=spec.time_of_day,
     )
+
+
+def _single_object_mark(spec: DecodeSpec) -> bytes:
+    """The header that Avro's single-object encoding has for `spec.schema`, if so many bytes are to
+    be skipped."""
+    if spec.skip_bytes != _SINGLE_OBJECT_SIZE:
+        return b""
+    return _SINGLE_OBJECT + fingerprint_of(spec.schema or "")
 
 
 def _schema_of(columns: RecordColumn) -> pa.Schema:
