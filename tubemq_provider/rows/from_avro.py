@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubemq_provider.rows.avro_columns import RecordColumn
+    from tubemq_provider.rows.avro_schema import ReaderFields
     from tubemq_provider.rows.spec import DecodeSpec
 
 __all__ = ["AvroBodies"]
@@ -126,7 +127,7 @@ def _reason(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def _columns(spec: DecodeSpec, schema: str) -> tuple[RecordColumn, dict[str, Any]]:
+def _columns(spec: DecodeSpec, schema: str) -> tuple[RecordColumn, ReaderFields]:
     return record_column(
         schema,
         unsupported_fields=spec.unsupported_fields,
@@ -157,30 +158,31 @@ def pa_batch(cells: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class _Mapping:
-    """From the columns of a writer's schema to those of the reader's, by name. A column that the
-    writer does not have is filled with the reader's default. Numbers become wider where Avro allows
-    it; other differences of type raise `ConfigError`."""
+    """From the columns of a writer's schema to those of the reader's, by name or by an alias. A
+    column that the writer does not have is filled with the reader's default. Numbers become wider
+    where Avro allows it; other differences of type raise `ConfigError`."""
 
-    def __init__(self, schema: pa.Schema, fields: dict[str, Any], writer: pa.Schema) -> None:
-        import pyarrow as pa
-
+    def __init__(self, schema: pa.Schema, fields: ReaderFields, writer: pa.Schema) -> None:
         self._schema = schema
         self._defaults: dict[str, Any] = {}
+        self._sources: dict[str, str] = {}
         problems = []
         for item in schema:
-            field = fields[item.name]
-            if item.name in writer.names:
-                if not _is_wider(writer.field(item.name).type, item.type):
+            names = [item.name, *fields.aliases(item.name)]
+            source = next((name for name in names if name in writer.names), None)
+            if source is not None:
+                self._sources[item.name] = source
+                if not _is_wider(writer.field(source).type, item.type):
                     problems.append(
-                        f"field {item.name!r} is {writer.field(item.name).type}, and "
-                        f"{item.type} in 'schema'"
+                        f"field {source!r} is {writer.field(source).type}, and {item.type} in "
+                        "'schema'"
                     )
                 continue
             try:
-                self._defaults[item.name] = pa.scalar(field["default"], item.type)
+                self._defaults[item.name] = fields.default(item.name)
             except KeyError:
                 problems.append(f"has no field {item.name!r}, which has no default in 'schema'")
-            except (pa.ArrowException, TypeError, ValueError):
+            except ValueError:
                 problems.append(
                     f"has no field {item.name!r}, whose default in 'schema' is no {item.type}"
                 )
@@ -188,13 +190,13 @@ class _Mapping:
             raise ConfigError(problems, subject=SUBJECT)
 
     def rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the reader's columns."""
+        """The rows with the reader's columns. A double is the nearest to a long, as in Avro."""
         import pyarrow as pa
 
         columns = [
             pa.repeat(self._defaults[item.name], rows.num_rows)
             if item.name in self._defaults
-            else rows.column(item.name).cast(item.type)
+            else rows.column(self._sources[item.name]).cast(item.type, safe=False)
             for item in self._schema
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)

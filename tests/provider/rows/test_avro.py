@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import UTC, datetime, time
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -374,3 +374,70 @@ def test_a_single_object_of_another_schema_is_bad() -> None:
     assert f"fingerprint {_OTHER}, 'schema' {_FINGERPRINT}" in bad[0].reason
     rows, bad = decode({**spec, "schema": other}, [mark + b"\2\4", wrong + b"\2\4"])
     assert [(row["offset"], row["a"], row["b"]) for row in rows] == [(28, 2, 1)]
+
+
+def test_a_default_is_a_value_of_its_type() -> None:
+    """Bytes are written as U+0000 to U+00FF, a record's missing members have their own defaults."""
+    inner = {
+        "type": "record", "name": "Inner", "fields": [
+            {"name": "q", "type": "int"}, {"name": "w", "type": "string", "default": "d"},
+        ],
+    }  # fmt: skip
+    at = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    cases: dict[str, tuple[Any, Any, Any]] = {
+        "a": ("bytes", "\u00ff\u0001", b"\xff\x01"),
+        "b": (logical("fixed", "decimal", size=2, precision=4, scale=2), "\u0000{", Decimal("1.23")),
+        "c": (logical("long", "timestamp-millis"), 1000, at),
+        "d": (logical("int", "time-millis"), 1000, time(0, 0, 1)),
+        "e": (inner, {"q": 1}, {"q": 1, "w": "d"}),
+        "f": (["null", "int"], None, None),
+        "g": (["int", "null"], 4, 4),
+        "h": ({"type": "map", "values": {"type": "array", "items": "bytes"}}, {"k": ["\u00fe"]},
+              [("k", [b"\xfe"])]),
+        "i": ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", "B"),
+        "j": ("double", 2, 2.0),
+    }  # fmt: skip
+    fields: list[dict[str, Any]] = [{"name": "id", "type": "int"}]
+    fields += [
+        {"name": name, "type": type_, "default": value} for name, (type_, value, _) in cases.items()
+    ]
+    reader = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    spec = {"format": "avro", "schema": reader, "schemas": {"7": avro_record(id="int")}}
+    rows, bad = decode(spec, [b"\0\0\0\0\7\2"])
+    assert bad == []
+    assert rows == [{"offset": 0, "id": 1, **{name: case[2] for name, case in cases.items()}}]
+
+
+@pytest.mark.parametrize(
+    ("type_", "default"), [("int", "x"), ("int", 2**31), ("bytes", "\u0100"), ("float", 1e39)]
+)
+def test_a_default_of_another_type_is_refused(type_: str, default: Any) -> None:
+    fields = [{"name": "a", "type": "int"}, {"name": "b", "type": type_, "default": default}]
+    schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    spec = {"format": "avro", "schema": schema, "schemas": {"7": avro_record(a="int")}}
+    with pytest.raises(ConfigError, match="schemas: 7: has no field 'b', whose default"):
+        RowDecoder(DecodeSpec.parse(spec), RECORDS)
+
+
+def test_a_field_is_found_by_its_alias_before_its_default_counts() -> None:
+    fields = [{"name": "new", "type": ["null", "long"], "aliases": ["old"], "default": None}]
+    schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    schemas = {"1": avro_record(old="int"), "2": avro_record(other="int")}
+    spec = {"format": "avro", "schema": schema, "schemas": schemas}
+    rows, bad = decode(spec, [b"\0\0\0\0\1\6", b"\0\0\0\0\2\6"])
+    assert ([row["new"] for row in rows], bad) == ([3, None], [])
+
+
+def test_a_long_that_is_read_as_a_double_is_the_nearest_one() -> None:
+    schemas = {"1": avro_record(a="long")}
+    spec = {"format": "avro", "schema": avro_record(a="double"), "schemas": schemas}
+    body = avro_bodies(schemas["1"], {"a": 2**53 + 1})[0]
+    rows, bad = decode(spec, [b"\0\0\0\0\1" + body])
+    assert ([row["a"] for row in rows], bad) == ([float(2**53)], [])
+
+
+def test_a_record_with_a_field_twice_is_refused() -> None:
+    field = {"name": "a", "type": "int"}
+    schema = json.dumps({"type": "record", "name": "Order", "fields": [field, field]})
+    with pytest.raises(ConfigError, match="record 'Order' has the field 'a' twice"):
+        RowDecoder(DecodeSpec.parse({"format": "avro", "schema": schema}), RECORDS)
