@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -386,7 +386,7 @@ def test_a_default_is_a_value_of_its_type() -> None:
     at = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     cases: dict[str, tuple[Any, Any, Any]] = {
         "a": ("bytes", "\u00ff\u0001", b"\xff\x01"),
-        "b": (logical("fixed", "decimal", size=2, precision=4, scale=2), "\u0000{", Decimal("1.23")),
+        "b": (logical("fixed", "decimal", size=2, precision=4, scale=2), "\0{", Decimal("1.23")),
         "c": (logical("long", "timestamp-millis"), 1000, at),
         "d": (logical("int", "time-millis"), 1000, time(0, 0, 1)),
         "e": (inner, {"q": 1}, {"q": 1, "w": "d"}),
@@ -409,7 +409,7 @@ def test_a_default_is_a_value_of_its_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_", "default"), [("int", "x"), ("int", 2**31), ("bytes", "\u0100"), ("float", 1e39)]
+    ("type_", "default"), [("int", 2**31), ("bytes", "\u0100"), ("float", 1e39)]
 )
 def test_a_default_of_another_type_is_refused(type_: str, default: Any) -> None:
     fields = [{"name": "a", "type": "int"}, {"name": "b", "type": type_, "default": default}]
