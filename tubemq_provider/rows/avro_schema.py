@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.rows import avro_columns as avro
 from tubemq_provider.rows.spec import SUBJECT
 
-__all__ = ["record_column"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ReaderFields", "fingerprint_of", "record_column"]
 
 _LOGICAL: Final = "__logical__"
 """Where a schema's logical type is kept while fastavro resolves names: it refuses some that the
@@ -55,8 +60,8 @@ class _NoColumnError(Exception):
 
 def record_column(
     schema: str, *, unsupported_fields: str, nanoseconds: str, time_of_day: str
-) -> tuple[avro.RecordColumn, dict[str, Any]]:
-    """The column of the record `schema`, and its fields with what fastavro made of them.
+) -> tuple[avro.RecordColumn, ReaderFields]:
+    """The column of the record `schema`, and the aliases and defaults of its fields.
 
     `unsupported_fields`, `nanoseconds` and `time_of_day` as in `DecodeSpec`. Raises `ConfigError`
     that names every field without a column, and `MissingExtra` without fastavro.
@@ -71,7 +76,30 @@ def record_column(
         raise ConfigError([f"schema: {error}"], subject=SUBJECT) from None
     if maker.problems:
         raise ConfigError(maker.problems, subject=SUBJECT)
-    return column, {field["name"]: field for field in document["fields"]}
+    return column, ReaderFields(document["fields"], maker)
+
+
+class ReaderFields:
+    """Aliases and defaults of the fields of a record, by which bodies of other schemas are read."""
+
+    def __init__(self, fields: list[Mapping[str, Any]], maker: _Maker) -> None:
+        self._fields = {field["name"]: field for field in fields}
+        self._maker = maker
+
+    def aliases(self, name: str) -> list[str]:
+        """Names that the field may have in other schemas."""
+        return list(self._fields[name].get("aliases", ()))
+
+    def default(self, name: str) -> pa.Scalar[Any]:
+        """The value of a field that a body does not have. Raises `KeyError` if there is none, and
+        `ValueError` if it is not of the field's type."""
+        field = self._fields[name]
+        body = self._maker.encoded(field["type"], field["default"])
+        column, read = self._maker.field(field, name)
+        read(body, 0)
+        if column is None:
+            raise ValueError(f"field {name!r} has no column")
+        return column.array()[0]
 
 
 def _parsed(schema: str) -> Any:
@@ -89,6 +117,14 @@ def _parsed(schema: str) -> Any:
         fastavro.schema.SchemaParseException,
     ) as error:  # fmt: skip
         raise ConfigError(f"schema: no Avro schema: {error}", subject=SUBJECT) from error
+
+
+def fingerprint_of(schema: str) -> bytes:
+    """The schema's CRC-64-AVRO fingerprint, as the header of a single object has it."""
+    from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+    form = to_parsing_canonical_form(_set_logical_aside(json.loads(schema)))
+    return bytes.fromhex(fingerprint(form, "CRC-64-AVRO"))
 
 
 def _set_logical_aside(document: Any) -> Any:
@@ -130,11 +166,16 @@ class _Maker:
             raise _NoColumnError(f"record {name!r} contains itself, which has no column")
         if not schema["fields"]:
             raise _NoColumnError(f"record {name!r} has no fields, so it has no column")
+        names = [field["name"] for field in schema["fields"]]
+        if twice := sorted({one for one in names if names.count(one) > 1}):
+            raise ConfigError(
+                f"schema: record {name!r} has the field {twice[0]!r} twice", subject=SUBJECT
+            )
         self._open.append(name)
         columns: dict[str, avro.Column] = {}
         reads: list[avro.Read] = []
         for field in schema["fields"]:
-            column, read = self._field(field, path + field["name"])
+            column, read = self.field(field, path + field["name"])
             reads.append(read)
             if column is not None:
                 columns[field["name"]] = column
@@ -143,7 +184,7 @@ class _Maker:
             raise _NoColumnError(f"record {name!r} has no field with a column")
         return avro.RecordColumn(columns, reads)
 
-    def _field(self, field: Mapping[str, Any], path: str) -> tuple[avro.Column | None, avro.Read]:
+    def field(self, field: Mapping[str, Any], path: str) -> tuple[avro.Column | None, avro.Read]:
         """The field's column, and what reads it."""
         import pyarrow as pa
 
@@ -236,8 +277,8 @@ class _Maker:
 
         read = self._reader(schema)
         if logical == "decimal":
-            precision = schema.get("precision")
-            if precision is None or precision > _MOST_DIGITS:
+            precision = schema["precision"]
+            if precision > _MOST_DIGITS:
                 raise _NoColumnError(
                     f"a decimal with precision {precision} has no column; 1 to {_MOST_DIGITS} have"
                 )
@@ -276,6 +317,37 @@ class _Maker:
         )
         zone = None if logical.startswith("local-") else "UTC"
         return avro.PlainColumn(pa.timestamp("us", tz=zone), read, check)
+
+    # -- defaults
+
+    def encoded(self, schema: Any, value: Any) -> bytes:
+        """Encode the default `value` of a field: bytes are texts of U+0000 to U+00FF, a union is
+        of its first member that fits. Raises `ValueError` if it is not of the type."""
+        schema = self._resolved(schema)
+        if isinstance(schema, list):
+            for index, member in enumerate(schema):
+                with suppress(ValueError):
+                    return _zigzag(index) + self.encoded(member, value)
+            raise ValueError(f"{value!r} is of no type of the union")
+        kind = schema["type"]
+        if kind == "record" and isinstance(value, Mapping):
+            return b"".join(self._encoded_field(item, value) for item in schema["fields"])
+        if kind == "array" and isinstance(value, list):
+            return _block([self.encoded(schema["items"], item) for item in value])
+        if kind == "map" and isinstance(value, Mapping):
+            return _block(
+                [
+                    _sized(key.encode()) + self.encoded(schema["values"], v)
+                    for key, v in value.items()
+                ]
+            )
+        return _encoded_value(kind, schema, value)
+
+    def _encoded_field(self, field: Mapping[str, Any], values: Mapping[str, Any]) -> bytes:
+        name = field["name"]
+        if name not in values and "default" not in field:
+            raise ValueError(f"it has no field {name!r}")
+        return self.encoded(field["type"], values.get(name, field.get("default")))
 
     # -- readers of values
 
@@ -316,6 +388,46 @@ class _Maker:
         return self._readers[name]
 
 
+def _encoded_value(kind: str, schema: Mapping[str, Any], value: Any) -> bytes:
+    if kind == "null" and value is None:
+        return b""
+    if kind == "boolean" and isinstance(value, bool):
+        return bytes([value])
+    bits = {"int": 31, "long": 63}.get(kind)
+    if bits and _is_whole(value) and -(2**bits) <= value < 2**bits:
+        return _zigzag(value)
+    if kind in ("float", "double") and (_is_whole(value) or isinstance(value, float)):
+        try:
+            return struct.pack("<f" if kind == "float" else "<d", value)
+        except OverflowError as error:
+            raise ValueError(f"{value!r} is no {kind}") from error
+    if kind == "string" and isinstance(value, str):
+        return _sized(value.encode())
+    if kind in ("bytes", "fixed") and isinstance(value, str):
+        data = value.encode("latin-1")
+        if kind == "bytes" or len(data) == schema["size"]:
+            return _sized(data) if kind == "bytes" else data
+    if kind == "enum" and value in schema["symbols"]:
+        return _zigzag(schema["symbols"].index(value))
+    raise ValueError(f"{value!r} is no {kind}")
+
+
+def _block(items: list[bytes]) -> bytes:
+    return (_zigzag(len(items)) + b"".join(items) if items else b"") + b"\0"
+
+
+def _sized(data: bytes) -> bytes:
+    return _zigzag(len(data)) + data
+
+
+def _zigzag(number: int) -> bytes:
+    rest, made = (number << 1) ^ (number >> 63), bytearray()
+    while rest > 127:
+        made.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([*made, rest])
+
+
 def _is_null(member: Any) -> bool:
     return member == "null" or (isinstance(member, Mapping) and member.get("type") == "null")
 
@@ -342,10 +454,8 @@ def _logical_type(schema: Mapping[str, Any]) -> str | None:
 
 
 def _is_sound_decimal(schema: Mapping[str, Any]) -> bool:
-    """Parameters that make sense. One without a precision counts: it is refused by its field."""
+    """Parameters that make sense."""
     precision, scale = schema.get("precision"), schema.get("scale", 0)
-    if precision is None:
-        return True
     if not (_is_whole(precision) and _is_whole(scale) and 0 <= scale <= precision and precision):
         return False
     if schema["type"] == "fixed":

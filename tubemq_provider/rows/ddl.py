@@ -36,8 +36,12 @@ def parse_ddl(text: str) -> pa.Schema:
     """The Arrow schema of `text`. Raises `ConfigError` that quotes what is not understood."""
     import pyarrow as pa
 
-    parser = _Parser(text)
-    fields = parser.fields(closing=None)
+    if text.lstrip().startswith("{"):
+        raise ConfigError(
+            "it is JSON; write the same as DDL, which df.schema.simpleString() of Spark prints",
+            subject="schema",
+        )
+    fields = _Parser(text).columns()
     names = [field.name.lower() for field in fields]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"column {twice[0]!r} is named twice", subject="schema")
@@ -131,6 +135,17 @@ class _Parser:
         self._depth = 0
         self._simple = _simple()
 
+    def columns(self) -> list[pa.Field]:
+        """The fields of a schema, also if it is printed as one ``struct<…>``."""
+        if self._skip_word("struct"):
+            if self._skip("<"):
+                found = self.fields(closing=">")
+                if not self._is_over():
+                    raise self._wrong("the end")
+                return found
+            self._at = 0
+        return self.fields(closing=None)
+
     def fields(self, closing: str | None) -> list[pa.Field]:
         """``name type, name: type`` up to `closing`, or the end."""
         import pyarrow as pa
@@ -152,6 +167,13 @@ class _Parser:
         the same, as where Spark reads data."""
         if self._skip_word("not") and not self._skip_word("null"):
             raise self._wrong("NULL")
+        for word in ("default", "generated"):
+            if self._skip_word(word):
+                raise ConfigError(
+                    f"{self._text!r}: {word.upper()} has no effect where records are decoded: a "
+                    "missing value is null; leave it out",
+                    subject="schema",
+                )
         if self._skip_word("comment"):
             found = self._next()
             if found is None or found[2] is None:

@@ -6,28 +6,24 @@ message in its file. This module must not know schemas.
 
 from __future__ import annotations
 
-import logging
-from typing import ClassVar, Final
+from typing import ClassVar
 
 __all__ = ["Frames"]
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 class Frames:
     """Finds where data begin behind `skip` bytes.
 
-    Five bytes that begin with zero are the frame of a schema registry. Avro is read by one schema,
-    so the id of the first body is the only one that is read, and logged once. Protobuf is read by
-    the numbers of its fields, whatever the id; the frame names the message by its `place` in its
-    file, and only bodies of this place are read.
+    Five bytes that begin with zero are the frame of a schema registry. Protobuf is read by the
+    numbers of its fields, whatever the id; the frame names the message by its `place` in its file,
+    and only bodies of this place are read. Avro is read by the schema of the id, which `id_of`
+    returns.
     """
 
     SIZE: ClassVar[int] = 5
 
     def __init__(self, skip: int, place: tuple[int, ...] | None = None) -> None:
         self._skip = skip
-        self._first: int | None = None
         self._places = None if place is None else _place_forms(place)
 
     def start(self, body: bytes) -> int:
@@ -35,12 +31,9 @@ class Frames:
         one of another schema."""
         if len(body) < self._skip:
             raise ValueError(f"it has {len(body)} bytes, {self._skip} are to be skipped")
-        if self._skip != self.SIZE or body[0]:
+        if self._places is None or self._skip != self.SIZE or body[0]:
             return self._skip
-        if self._places is not None:
-            return self._message_start(body, self._places)
-        self._check(self.id_of(body))
-        return self._skip
+        return self._message_start(body, self._places)
 
     @classmethod
     def id_of(cls, body: bytes) -> int:
@@ -61,21 +54,6 @@ class Frames:
                 f"{body[self.SIZE : self.SIZE + 8].hex(' ')}…, not {places[0].hex(' ')}"
             )
         return self.SIZE
-
-    def _check(self, id_: int) -> None:
-        if self._first is None:
-            self._first = id_
-            _LOG.warning(
-                "bodies are framed with schema id %d; decode names no ids, so 'schema' is taken "
-                "for the schema of that id: set schemas={'%d': …} to read each body by its own",
-                id_,
-                id_,
-            )
-        if id_ != self._first:
-            raise ValueError(
-                f"it is framed with schema id {id_}, others with {self._first}, and 'schema' is "
-                "the schema of one; set 'schemas' to those of each id"
-            )
 
 
 def _place_forms(place: tuple[int, ...]) -> tuple[bytes, ...]:

@@ -1,28 +1,34 @@
 """Avro data without a container, one datum a body, read strictly into columns (extra ``avro``).
 
 A body is read by the schema that wrote it: `spec.schema`, or with `spec.schemas` the one whose id
-is in its frame. Bodies without a frame do not say who wrote them; one of another schema is bad, or
-not to be distinguished, as is Avro's way. This module must not decide what becomes of bad bodies.
+is in its frame. A body in Avro's single-object encoding names its schema by a fingerprint, which is
+looked at. Bodies without a frame do not say who wrote them; one of another schema is bad, or not to
+be distinguished, as is Avro's way. This module must not decide what becomes of bad bodies.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.rows.avro_schema import record_column
+from tubemq_provider.rows.avro_schema import fingerprint_of, record_column
 from tubemq_provider.rows.bulk import Bad, Decoded
 from tubemq_provider.rows.frames import Frames
-from tubemq_provider.rows.spec import SUBJECT
+from tubemq_provider.rows.spec import FRAMED_AVRO, SUBJECT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubemq_provider.rows.avro_columns import RecordColumn
+    from tubemq_provider.rows.avro_schema import ReaderFields
     from tubemq_provider.rows.spec import DecodeSpec
 
 __all__ = ["AvroBodies"]
+
+_SINGLE_OBJECT: Final = b"\xc3\x01"
+_SINGLE_OBJECT_SIZE: Final = 10
+"""Of the mark above and a fingerprint of eight bytes."""
 
 
 class AvroBodies:
@@ -30,9 +36,12 @@ class AvroBodies:
     of one of `spec.schemas`, whose fields then go to the columns of `spec.schema` by name."""
 
     def __init__(self, spec: DecodeSpec) -> None:
+        if spec.skip_bytes == Frames.SIZE and not spec.schemas:
+            raise ConfigError(FRAMED_AVRO, subject=SUBJECT)
         self._columns, fields = _columns(spec, spec.schema or "")
         self.schema = _schema_of(self._columns)
         self._frames = Frames(spec.skip_bytes)
+        self._mark = _single_object_mark(spec)
         self._writers: dict[int, tuple[RecordColumn, _Mapping]] = {}
         problems: list[str] = []
         for id_, text in spec.schemas.items():
@@ -53,6 +62,9 @@ class AvroBodies:
         return self._read_by_id(bodies)
 
     def _start(self, body: bytes) -> int:
+        if self._mark and body.startswith(_SINGLE_OBJECT) and not body.startswith(self._mark):
+            other, own = body[2:10].hex(), self._mark[2:].hex()
+            raise ValueError(f"its schema has the fingerprint {other}, 'schema' {own}")
         return self._frames.start(body)
 
     def _read(self, bodies: list[bytes], places: Any, columns: RecordColumn, start: Any) -> Decoded:
@@ -115,13 +127,21 @@ def _reason(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def _columns(spec: DecodeSpec, schema: str) -> tuple[RecordColumn, dict[str, Any]]:
+def _columns(spec: DecodeSpec, schema: str) -> tuple[RecordColumn, ReaderFields]:
     return record_column(
         schema,
         unsupported_fields=spec.unsupported_fields,
         nanoseconds=spec.nanoseconds,
         time_of_day=spec.time_of_day,
     )
+
+
+def _single_object_mark(spec: DecodeSpec) -> bytes:
+    """The header that Avro's single-object encoding has for `spec.schema`, if so many bytes are to
+    be skipped."""
+    if spec.skip_bytes != _SINGLE_OBJECT_SIZE:
+        return b""
+    return _SINGLE_OBJECT + fingerprint_of(spec.schema or "")
 
 
 def _schema_of(columns: RecordColumn) -> pa.Schema:
@@ -138,30 +158,31 @@ def pa_batch(cells: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class _Mapping:
-    """From the columns of a writer's schema to those of the reader's, by name. A column that the
-    writer does not have is filled with the reader's default. Numbers become wider where Avro allows
-    it; other differences of type raise `ConfigError`."""
+    """From the columns of a writer's schema to those of the reader's, by name or by an alias. A
+    column that the writer does not have is filled with the reader's default. Numbers become wider
+    where Avro allows it; other differences of type raise `ConfigError`."""
 
-    def __init__(self, schema: pa.Schema, fields: dict[str, Any], writer: pa.Schema) -> None:
-        import pyarrow as pa
-
+    def __init__(self, schema: pa.Schema, fields: ReaderFields, writer: pa.Schema) -> None:
         self._schema = schema
         self._defaults: dict[str, Any] = {}
+        self._sources: dict[str, str] = {}
         problems = []
         for item in schema:
-            field = fields[item.name]
-            if item.name in writer.names:
-                if not _is_wider(writer.field(item.name).type, item.type):
+            names = [item.name, *fields.aliases(item.name)]
+            source = next((name for name in names if name in writer.names), None)
+            if source is not None:
+                self._sources[item.name] = source
+                if not _is_wider(writer.field(source).type, item.type):
                     problems.append(
-                        f"field {item.name!r} is {writer.field(item.name).type}, and "
-                        f"{item.type} in 'schema'"
+                        f"field {source!r} is {writer.field(source).type}, and {item.type} in "
+                        "'schema'"
                     )
                 continue
             try:
-                self._defaults[item.name] = pa.scalar(field["default"], item.type)
+                self._defaults[item.name] = fields.default(item.name)
             except KeyError:
                 problems.append(f"has no field {item.name!r}, which has no default in 'schema'")
-            except (pa.ArrowException, TypeError, ValueError):
+            except ValueError:
                 problems.append(
                     f"has no field {item.name!r}, whose default in 'schema' is no {item.type}"
                 )
@@ -169,13 +190,13 @@ class _Mapping:
             raise ConfigError(problems, subject=SUBJECT)
 
     def rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the reader's columns."""
+        """The rows with the reader's columns. A double is the nearest to a long, as in Avro."""
         import pyarrow as pa
 
         columns = [
             pa.repeat(self._defaults[item.name], rows.num_rows)
             if item.name in self._defaults
-            else rows.column(item.name).cast(item.type)
+            else rows.column(self._sources[item.name]).cast(item.type, safe=False)
             for item in self._schema
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)

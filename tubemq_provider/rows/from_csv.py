@@ -47,8 +47,7 @@ class CsvBodies:
         self._readings = _readings(schema)
         self._quote = spec.quote.encode()
         self._delimiter = spec.delimiter.encode()
-        self._sound = _sound_pattern(spec, open_end=True)
-        self._closed = re.compile(_sound_pattern(spec, open_end=False))
+        self._sound, self._open = _quote_patterns(spec)
         self._texts = [
             item.name
             for item in schema
@@ -86,7 +85,7 @@ class CsvBodies:
 
     def _reasons(self, bodies: pa.BinaryArray, *, quoted: bool) -> dict[int, str]:
         """The bodies that Arrow must not read: it makes a row of an empty one if there is one
-        column, and joins a quoted value with the text behind it."""
+        column, joins a quoted value with the text behind it, and closes a quote that is open."""
         import pyarrow.compute as pc
 
         found: dict[int, str] = {}
@@ -96,16 +95,21 @@ class CsvBodies:
         if quoted:
             sound = pc.match_substring_regex(bodies, self._sound)
             if not pc.all(sound).as_py():
-                reason = "text follows the closing quote of a value"
-                found |= {p: reason for p, is_it in enumerate(sound.to_pylist()) if not is_it}
+                broken = (place for place, is_it in enumerate(sound.to_pylist()) if not is_it)
+                found |= {place: self._of_quotes(bodies[place].as_py()) for place in broken}
         return found
+
+    def _of_quotes(self, body: bytes) -> str:
+        if self._open.match(body):
+            return "the quote of the last value is not closed"
+        return "text follows the closing quote of a value"
 
     def _parse(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
         import pyarrow as pa
 
         data = joined(bodies)
         raw = data.to_pybytes()
-        if raw.endswith(self._delimiter) and self._closed.match(bodies[-1].as_py()):
+        if raw.endswith(self._delimiter):
             # At the end of its input Arrow takes an empty value for one in quotes, behind one
             # that is.
             data = pa.py_buffer(raw + b"\n")
@@ -234,9 +238,9 @@ def _trimmed(texts: pa.Array) -> pa.Array:
     return pc.ascii_trim(texts, characters=" \t")
 
 
-def _sound_pattern(spec: DecodeSpec, *, open_end: bool) -> bytes:
-    """Values in which only a delimiter follows a closing quote; with `open_end` the last quote may
-    be open."""
+def _quote_patterns(spec: DecodeSpec) -> tuple[bytes, re.Pattern[bytes]]:
+    """Values whose quotes are closed, and in which only a delimiter follows a closing quote, for
+    Arrow; and those before a quote that is not closed, for Python."""
     quote, delimiter = (re.escape(sign.encode()) for sign in (spec.quote, spec.delimiter))
     escape = re.escape(spec.escape.encode()) if spec.escape else b""
     pair = b"|" + escape + b"." if escape else b""
@@ -245,11 +249,8 @@ def _sound_pattern(spec: DecodeSpec, *, open_end: bool) -> bytes:
     )  # fmt: skip
     inside = b"%b(?:[^%b%b]|%b%b%b)*" % (quote, quote, escape, quote, quote, pair)
     value = b"(?:%b|%b%b)" % (plain, inside, quote)
-    last = b"?" if open_end else b""
-    end = rb"\z" if open_end else rb"\Z"  # of RE2, and of Python
-    return rb"(?s)\A(?:%b%b)*(?:%b|%b%b%b)[\r\n]*%b" % (
-        value, delimiter, plain, inside, quote, last, end,
-    )  # fmt: skip
+    before = rb"(?s)\A(?:%b%b)*" % (value, delimiter)
+    return before + rb"%b[\r\n]*\z" % value, re.compile(before + inside + rb"\Z")
 
 
 def _readings(schema: pa.Schema) -> list[dict[str, pa.DataType]]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from tubemq_client.errors import ConfigError
 from tubemq_client.json_text import given_json
 
-__all__ = ["FORMATS", "SUBJECT", "DecodeSpec", "schema_of"]
+__all__ = ["FORMATS", "FRAMED_AVRO", "SUBJECT", "DecodeSpec", "schema_of"]
 
 SUBJECT: Final = "decode"
 
@@ -41,6 +41,14 @@ _TAKES: Final = {
     "function": {"function", "schema", "schema_file", "arguments"},
 }
 """Beside `format`, `columns` and `prefix`, which all of them take."""
+
+_FRAME: Final = 5
+"""Bytes of a schema registry's frame: a zero and the schema's id."""
+FRAMED_AVRO: Final = (
+    f"skip_bytes: {_FRAME} bytes before Avro are the frame of a schema registry, and a body of "
+    "another id would be read by the wrong schema; set schemas={id: schema} with the schema of "
+    "each id in place of 'skip_bytes'"
+)
 
 _WORDS: Final = {
     "unknown_fields": ("ignore", "fail"),
@@ -67,9 +75,10 @@ class DecodeSpec:
     `columns` are the columns of records that stay (default: all without ``value``), `prefix` is put
     before the names of decoded ones. `unknown_fields`: ``ignore`` or ``fail``.
 
-    `skip_bytes` of each body come before the data; 5 that begin with zero are the frame of a schema
-    registry. `schemas` are the Avro schemas by the ids of such frames: each body is read by its
-    own, and its fields go to the columns of `schema` by name.
+    `skip_bytes` of each body come before the data. The frame of a schema registry has 5: Avro needs
+    `schemas` for it, the schemas by their ids: each body is read by its own, and its fields go to
+    the columns of `schema` (if there is one id, its schema) by name. For Protobuf 5 bytes that
+    begin with zero are such a frame.
 
     `unsupported_fields`: what becomes of fields of avro and protobuf that no column can hold:
     ``fail`` (the spec is refused, they are named), ``json`` (JSON text) or ``leave_out``.
@@ -125,6 +134,8 @@ class DecodeSpec:
                 known[name] = tuple(known[name])
         if "schemas" in known:
             known["schemas"] = {str(id_): _text(one) for id_, one in known["schemas"].items()}
+            if not (known.get("schema") or known.get("schema_file")):
+                (known["schema"],) = known["schemas"].values()
         if known.get("then") is not None:
             known["then"] = _checked_then(cls.parse(known["then"]))
         return _with_files(cls(**known))
@@ -199,7 +210,8 @@ def _problems_of_ids(document: Mapping[str, Any]) -> list[str]:
     """Of the schemas of a registry."""
     schemas = document.get("schemas")
     if schemas is None:
-        return []
+        framed = document["format"] == "avro" and document.get("skip_bytes") == _FRAME
+        return [FRAMED_AVRO] if framed else []
     if not isinstance(schemas, Mapping) or not schemas:
         return [f"schemas: {schemas!r} is not a mapping from ids to schemas, like {{'7': '…'}}"]
     problems = []
@@ -208,9 +220,11 @@ def _problems_of_ids(document: Mapping[str, Any]) -> list[str]:
             problems.append(f"schemas: {id_!r} is not the id of a schema, a whole number")
         if not isinstance(schema, (str, Mapping)):
             problems.append(f"schemas: {id_}: {schema!r} is neither an Avro schema nor its JSON")
+        elif isinstance(schema, str):
+            problems += [f"schemas: {id_}: {problem}" for problem in _problems_of_avro(schema)]
     if len({int(id_) for id_ in schemas if str(id_).isdigit()}) < len(schemas) and not problems:
         problems.append("schemas: an id is named twice")
-    if document.get("skip_bytes", 5) != 5:
+    if document.get("skip_bytes", _FRAME) != _FRAME:
         problems.append("skip_bytes: has no effect beside 'schemas', whose frames have 5 bytes")
     return problems
 
@@ -247,19 +261,24 @@ def _problems_of_schema(document: Mapping[str, Any]) -> list[str]:
         return []
     if not isinstance(schema, str):
         return [f"schema: {schema!r} is not a text"]
+    if document["format"] == "avro":
+        return [f"schema: {problem}" for problem in _problems_of_avro(schema)]
     try:
-        if document["format"] == "avro":
-            json.loads(schema)
-        else:
-            from tubemq_provider.rows.ddl import parse_ddl
+        from tubemq_provider.rows.ddl import parse_ddl
 
-            parse_ddl(schema)
+        parse_ddl(schema)
     except ConfigError as error:
         return [f"schema: {problem}" for problem in error.problems]
-    except (ValueError, RecursionError) as error:
-        return [f"schema: not valid JSON: {error}"]
     except ImportError:
         pass  # without pyarrow: where rows are made, that says what to install
+    return []
+
+
+def _problems_of_avro(schema: str) -> list[str]:
+    try:
+        json.loads(schema)
+    except (ValueError, RecursionError) as error:
+        return [f"not valid JSON: {error}"]
     return []
 
 
@@ -297,6 +316,8 @@ def _checked_then(then: DecodeSpec) -> DecodeSpec:
 
 def _missing(format_: str, document: Mapping[str, Any]) -> list[str]:
     has_schema = bool(document.get("schema") or document.get("schema_file"))
+    if format_ == "avro" and isinstance(schemas := document.get("schemas"), Mapping):
+        has_schema = has_schema or len(schemas) == 1
     problems = []
     if format_ in ("json", "csv", "avro", "function") and not has_schema:
         more = ", or a file to keep what is inferred once" if format_ == "json" else ""

@@ -41,7 +41,7 @@ def test_avro_data_are_decoded_behind_a_registry_header() -> None:
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(AVRO), datum)
     sound = b"\0\0\0\0\1" + stream.getvalue()
-    spec = {"format": "avro", "schema": json.dumps(AVRO), "skip_bytes": 5}
+    spec = {"format": "avro", "schemas": {"1": json.dumps(AVRO)}}
     rows, bad = decode(spec, [sound, sound + b"x", sound[:-3], b"", sound])
     assert rows[0] == {"offset": 0, **datum, "tags": [("a", 1)]}
     assert [row["offset"] for row in rows] == [0, 112]
@@ -121,12 +121,9 @@ def test_an_avro_decimal_that_is_fixed_can_be_used_again_by_its_name() -> None:
     assert (rows, bad) == ([{"offset": 0, **datum}], [])
 
 
-@pytest.mark.parametrize("precision", [{"precision": 39}, {}])
-def test_an_avro_decimal_that_no_column_holds_is_named(precision: dict[str, int]) -> None:
-    schema = avro_record(a={"type": "bytes", "logicalType": "decimal", **precision})
-    with pytest.raises(
-        ConfigError, match=r"decimal with precision (39|None) has no column; 1 to 38"
-    ):
+def test_an_avro_decimal_that_no_column_holds_is_named() -> None:
+    schema = avro_record(a={"type": "bytes", "logicalType": "decimal", "precision": 39})
+    with pytest.raises(ConfigError, match=r"decimal with precision 39 has no column; 1 to 38"):
         RowDecoder(DecodeSpec.parse({"format": "avro", "schema": schema}), RECORDS)
 
 
@@ -192,6 +189,12 @@ def test_a_uuid_is_its_text_whatever_its_base() -> None:
         (logical("int", "time-micros"), b"\2", 1),
         (logical("bytes", "decimal", precision=3, scale=5), b"\x02\x05", b"\x05"),
         (logical("bytes", "decimal", precision=0), b"\x02\x05", b"\x05"),
+        (logical("bytes", "decimal"), b"\x02\x05", b"\x05"),
+        (logical("bytes", "decimal", scale=2), b"\x02\x05", b"\x05"),
+        (logical("bytes", "decimal", precision=None), b"\x02\x05", b"\x05"),
+        (logical("bytes", "decimal", precision="9"), b"\x02\x05", b"\x05"),
+        (logical("bytes", "decimal", precision=9, scale=-2), b"\x02\x05", b"\x05"),
+        (logical("fixed", "decimal", size=1), b"\x05", b"\x05"),
         (logical("fixed", "decimal", size=1, precision=3), b"\x05", b"\x05"),
         (logical("int", "io.debezium.time.Date"), b"\2", 1),
         (logical("string", "iso-datetime"), b"\x02x", "x"),
@@ -327,12 +330,114 @@ def test_schemas_that_do_not_fit_the_columns_are_named() -> None:
     assert "schemas: 2: has no field 'b', which has no default" in str(caught.value)
 
 
-def test_one_schema_never_reads_bodies_of_two_ids(caplog: pytest.LogCaptureFixture) -> None:
-    """Version 2 swaps two fields; with the schema of version 1 its values would be swapped."""
-    spec = {"format": "avro", "schema": avro_record(a="int", b="int"), "skip_bytes": 5}
+@pytest.mark.parametrize("then", [False, True])
+def test_framed_bodies_need_the_schemas_of_their_ids(then: bool) -> None:
+    """Version 2 swaps two fields; a task whose bodies are all of version 2 would swap values."""
+    schema = avro_record(a="int", b="int")
+    spec: dict[str, Any] = {"format": "avro", "schema": schema, "skip_bytes": 5}
+    given = {"format": "tdmsg", "then": spec} if then else spec
+    assert "set schemas={id: schema}" in DecodeSpec.judge(given)[0]
+    with pytest.raises(ConfigError, match="skip_bytes: 5 bytes before Avro are the frame"):
+        DecodeSpec.parse(given)
+    with pytest.raises(ConfigError, match="skip_bytes: 5 bytes before Avro are the frame"):
+        RowDecoder(DecodeSpec("avro", schema=schema, skip_bytes=5), RECORDS)
+
+
+@pytest.mark.parametrize("more", [{}, {"skip_bytes": 5}, {"schema": avro_record(a="int", b="int")}])
+def test_one_id_is_read_by_its_schema_and_every_other_is_bad(more: dict[str, Any]) -> None:
+    spec = {"format": "avro", "schemas": {"1": avro_record(a="int", b="int")}, **more}
+    rows, bad = decode(spec, [b"\0\0\0\0\2\x04\x02"])
+    assert (rows, bad[0].reason) == ([], "schema id 2 is none of 'schemas' (1)")
     bodies = [b"\0\0\0\0\1\x02\x04", b"\0\0\0\0\2\x04\x02", b"\0\0\0\0\1\x02\x04", b"\0\0"]
-    rows, bad = decode(spec, bodies)
-    assert [(row["offset"], row["a"]) for row in rows] == [(0, 1), (56, 1)]
-    assert "framed with schema id 2, others with 1" in bad[0].reason
-    assert "2 bytes, 5 are to be skipped" in bad[1].reason
-    assert "schema id 1; decode names no ids" in caplog.text
+    rows, bad = decode(spec, [*bodies, b"\1\0\0\0\1\x02\x04"])
+    assert [(row["offset"], row["a"], row["b"]) for row in rows] == [(0, 1, 2), (56, 1, 2)]
+    assert [entry.position for entry in bad] == [1, 3, 4]
+
+
+def test_columns_of_several_ids_need_a_schema() -> None:
+    schemas = {"1": avro_record(a="int"), "2": avro_record(a="long")}
+    spec = {"format": "avro", "schemas": schemas}
+    assert DecodeSpec.judge(spec) == ["schema: is needed by format 'avro' (or 'schema_file')"]
+    assert "schemas: 2: not valid JSON" in DecodeSpec.judge({**spec, "schemas": {"2": "{"}})[0]
+
+
+_FINGERPRINT, _OTHER = "5240ffea57e2123a", "a4690e8ffe767027"
+
+
+def test_a_single_object_of_another_schema_is_bad() -> None:
+    """The fingerprints are those of Avro's Java library."""
+    one, other = avro_record(a="int", b="int"), avro_record(b="int", a="int")
+    mark, wrong = (b"\xc3\x01" + bytes.fromhex(text) for text in (_FINGERPRINT, _OTHER))
+    spec = {"format": "avro", "schema": one, "skip_bytes": 10}
+    rows, bad = decode(spec, [mark + b"\2\4", wrong + b"\2\4", b"h" * 10 + b"\2\4"])
+    assert [(row["offset"], row["a"], row["b"]) for row in rows] == [(0, 1, 2), (56, 1, 2)]
+    assert f"fingerprint {_OTHER}, 'schema' {_FINGERPRINT}" in bad[0].reason
+    rows, bad = decode({**spec, "schema": other}, [mark + b"\2\4", wrong + b"\2\4"])
+    assert [(row["offset"], row["a"], row["b"]) for row in rows] == [(28, 2, 1)]
+
+
+def test_a_default_is_a_value_of_its_type() -> None:
+    """Bytes are written as U+0000 to U+00FF, a record's missing members have their own defaults."""
+    inner = {
+        "type": "record", "name": "Inner", "fields": [
+            {"name": "q", "type": "int"}, {"name": "w", "type": "string", "default": "d"},
+        ],
+    }  # fmt: skip
+    at = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    cases: dict[str, tuple[Any, Any, Any]] = {
+        "a": ("bytes", "\u00ff\u0001", b"\xff\x01"),
+        "b": (logical("fixed", "decimal", size=2, precision=4, scale=2), "\0{", Decimal("1.23")),
+        "c": (logical("long", "timestamp-millis"), 1000, at),
+        "d": (logical("int", "time-millis"), 1000, time(0, 0, 1)),
+        "e": (inner, {"q": 1}, {"q": 1, "w": "d"}),
+        "f": (["null", "int"], None, None),
+        "g": (["int", "null"], 4, 4),
+        "h": ({"type": "map", "values": {"type": "array", "items": "bytes"}}, {"k": ["\u00fe"]},
+              [("k", [b"\xfe"])]),
+        "i": ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", "B"),
+        "j": ("double", 2, 2.0),
+    }  # fmt: skip
+    fields: list[dict[str, Any]] = [{"name": "id", "type": "int"}]
+    fields += [
+        {"name": name, "type": type_, "default": value} for name, (type_, value, _) in cases.items()
+    ]
+    reader = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    spec = {"format": "avro", "schema": reader, "schemas": {"7": avro_record(id="int")}}
+    rows, bad = decode(spec, [b"\0\0\0\0\7\2"])
+    assert bad == []
+    assert rows == [{"offset": 0, "id": 1, **{name: case[2] for name, case in cases.items()}}]
+
+
+@pytest.mark.parametrize(
+    ("type_", "default"), [("int", 2**31), ("bytes", "\u0100"), ("float", 1e39)]
+)
+def test_a_default_of_another_type_is_refused(type_: str, default: Any) -> None:
+    fields = [{"name": "a", "type": "int"}, {"name": "b", "type": type_, "default": default}]
+    schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    spec = {"format": "avro", "schema": schema, "schemas": {"7": avro_record(a="int")}}
+    with pytest.raises(ConfigError, match="schemas: 7: has no field 'b', whose default"):
+        RowDecoder(DecodeSpec.parse(spec), RECORDS)
+
+
+def test_a_field_is_found_by_its_alias_before_its_default_counts() -> None:
+    fields = [{"name": "new", "type": ["null", "long"], "aliases": ["old"], "default": None}]
+    schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    schemas = {"1": avro_record(old="int"), "2": avro_record(other="int")}
+    spec = {"format": "avro", "schema": schema, "schemas": schemas}
+    rows, bad = decode(spec, [b"\0\0\0\0\1\6", b"\0\0\0\0\2\6"])
+    assert ([row["new"] for row in rows], bad) == ([3, None], [])
+
+
+def test_a_long_that_is_read_as_a_double_is_the_nearest_one() -> None:
+    schemas = {"1": avro_record(a="long")}
+    spec = {"format": "avro", "schema": avro_record(a="double"), "schemas": schemas}
+    body = avro_bodies(schemas["1"], {"a": 2**53 + 1})[0]
+    rows, bad = decode(spec, [b"\0\0\0\0\1" + body])
+    assert ([row["a"] for row in rows], bad) == ([float(2**53)], [])
+
+
+def test_a_record_with_a_field_twice_is_refused() -> None:
+    field = {"name": "a", "type": "int"}
+    schema = json.dumps({"type": "record", "name": "Order", "fields": [field, field]})
+    with pytest.raises(ConfigError, match="record 'Order' has the field 'a' twice"):
+        RowDecoder(DecodeSpec.parse({"format": "avro", "schema": schema}), RECORDS)

@@ -95,3 +95,27 @@ def test_a_type_of_spark_without_a_column_is_refused_by_name(type_: str) -> None
         parse_ddl(f"id int, a array<{type_}>")
     word = type_.split(maxsplit=1)[0].lower()
     assert f"type '{word}' of Spark has no column here; write " in str(caught.value)
+
+
+def test_a_schema_printed_as_one_struct_is_its_fields() -> None:
+    """`simpleString` and `catalogString` print it so."""
+    inner = "id:bigint,`a b`:struct<t:timestamp_ntz>"
+    for text in (f"struct<{inner}>", f" STRUCT<{inner} > -- all\n"):
+        assert parse_ddl(text) == parse_ddl(inner)
+    assert parse_ddl("struct int, b struct<c: int>").names == ["struct", "b"]
+    with pytest.raises(ConfigError, match="expected the end before ', b int'"):
+        parse_ddl("struct<a: int>, b int")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a INT DEFAULT 5, b INT", "DEFAULT has no effect"),
+        ("a INT NOT NULL GENERATED ALWAYS AS (1)", "GENERATED has no effect"),
+        ('{"type":"struct","fields":[]}', "it is JSON; write the same as DDL"),
+    ],
+)
+def test_what_has_no_effect_or_another_notation_is_refused_in_words(text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_ddl(text)
+    assert words in str(caught.value)
