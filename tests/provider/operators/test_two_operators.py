@@ -35,7 +35,7 @@ def arguments_of(kind: type) -> set[str]:
     """What a Dag's author can write, of the provider's own."""
     levels = [level for level in kind.__mro__ if level.__module__.startswith("tubemq_provider")]
     found = (name for level in levels for name in inspect.signature(level.__init__).parameters)
-    return set(found) - {"self", "kwargs"}
+    return set(found) - {"self", "args", "kwargs"}
 
 
 def checked(task: Any) -> IngestArguments:

@@ -182,8 +182,12 @@ class PublishedWindows:
 
 
 def edges_of(plan: WindowPlan) -> tuple[Edge, Edge]:
-    """What a window of time says of the boundaries at which it begins and ends."""
-    starts = plan.bases
+    """What a window of time says of the boundaries at which it begins and ends.
+
+    One without any offset was planned before any partition had joined: it names partitions only to
+    say that it has nothing of them, and its boundaries name none.
+    """
+    starts, ends = (plan.bases, plan.ends) if any(plan.ends.values()) else ({}, {})
     gone = {
         key: gaps[0]
         for key, gaps in plan.gaps.items()
@@ -192,7 +196,7 @@ def edges_of(plan: WindowPlan) -> tuple[Edge, Edge]:
     joined = {key: plan.ranges[key][0] for key in plan.joined}
     return (
         Edge(plan.window_id, starts, joined, plan.anchors_at_start, gone),
-        Edge(plan.window_id, plan.ends, {}, plan.anchors, {}),
+        Edge(plan.window_id, ends, {}, plan.anchors, {}),
     )
 
 
