@@ -24,7 +24,7 @@ from tools.devkit.quick_java import QUICK_JAVA
 
 __all__ = ["DemoFailed", "Folder", "airflow_environment", "said", "say", "serving", "step"]
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 TOPIC = "flights"
 GROUP = "lake_flights"
 

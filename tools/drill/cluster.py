@@ -31,7 +31,7 @@ from tubemq_client.sync import Metadata, Producer
 
 __all__ = ["ENTRY", "REPOSITORY", "TOPIC", "Log", "TubeMQ", "Writer", "read_log"]
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 TOPIC = "drill"
 ENTRY = 28
 BROKERS = 2

@@ -24,7 +24,7 @@ SMALL_READS = ReadLimits(
     file_scan=(80, 135),
 )
 
-PATIENCE = {"heartbeat_period_ms": 1_000, "rpc_timeout_ms": 10_000}
+PATIENT = {"heartbeat_period_ms": 1_000, "rpc_timeout_ms": 10_000}
 
 
 @pytest.fixture(params=["sync", "aio"])
@@ -50,10 +50,10 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     """A server of either kind, for scenarios that hold on both."""
     if request.param == "genuine":
         cluster = request.getfixturevalue("genuine")
-        yield Site(settings_for(cluster.masters, **PATIENCE), [cluster.broker_id])
+        yield Site(settings_for(cluster.masters, **PATIENT), [cluster.broker_id])
         return
     with embedded(Switches()) as server:
-        yield Site(settings_for(server.masters, **PATIENCE), server.broker_ids)
+        yield Site(settings_for(server.masters, **PATIENT), server.broker_ids)
 
 
 @pytest.fixture(

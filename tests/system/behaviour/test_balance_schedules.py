@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.system.behaviour.conftest import PATIENCE, embedded
+from tests.system.behaviour.conftest import PATIENT, embedded
 from tests.system.behaviour.sites import GROUP, Site, bodies, new_group
 from tests.system.behaviour.windows import settings_for
+from tools.devkit.patience import PATIENCE
 from tubemq_client import Consumer, Partition, Producer, Record, errors
 from tubemq_client.embedded import Switches
 from tubemq_client.model import ConsumerSettings
@@ -189,7 +190,7 @@ def wait(is_so: Any, ledger: Ledger, seed: int, what: str) -> None:
 def test_a_group_on_the_embedded_server(seed: int) -> None:
     switches = Switches(member_timeout_ms=3_000, lease_ms=3_000, lease_scan_ms=100)
     with embedded(switches) as server:
-        live_through(Site(settings_for(server.masters, **PATIENCE), server.broker_ids), seed)
+        live_through(Site(settings_for(server.masters, **PATIENT), server.broker_ids), seed)
 
 
 @pytest.mark.real
@@ -197,4 +198,4 @@ def test_a_group_on_the_embedded_server(seed: int) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_group_on_the_genuine_server(genuine: Any, seed: int) -> None:
-    live_through(Site(settings_for(genuine.masters, **PATIENCE), [genuine.broker_id]), seed)
+    live_through(Site(settings_for(genuine.masters, **PATIENT), [genuine.broker_id]), seed)

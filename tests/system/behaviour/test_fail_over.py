@@ -13,7 +13,6 @@ import pytest
 
 from tests.system.behaviour.shells import Shell
 from tests.system.behaviour.sites import EMBEDDED_TOPICS, SHARED, eventually
-from tools.devkit.patience import PATIENCE
 from tubemq_client import ClientSettings, OffsetRange, errors
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 
@@ -39,7 +38,7 @@ def options(pair: EmbeddedTubeMQ) -> ClientSettings:
 
 def lasting(seconds: float) -> Iterator[None]:
     """Turns of a loop that goes on for so long, and a little at a time."""
-    deadline = time.monotonic() + seconds * PATIENCE
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         yield
         time.sleep(0.01)

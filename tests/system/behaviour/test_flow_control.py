@@ -15,10 +15,11 @@ from typing import Any, Self
 
 import pytest
 
-from tests.system.behaviour.conftest import PATIENCE, embedded
+from tests.system.behaviour.conftest import PATIENT, embedded
 from tests.system.behaviour.shells import Shell
 from tests.system.behaviour.sites import EMBEDDED_TOPICS, SINGLE, Site, bodies, new_group
 from tests.system.behaviour.windows import settings_for
+from tools.devkit.patience import PATIENCE
 from tubemq_client import Partition
 from tubemq_client._core.effects import Await
 from tubemq_client._core.flow_control import Allowance, FlowControl, FlowRules
@@ -51,7 +52,7 @@ def limited(request: pytest.FixtureRequest) -> Iterator[tuple[Site, SetRules]]:
         else:
             server = stack.enter_context(EmbeddedTubeMQ(1, EMBEDDED_TOPICS))
             brokers, token = server.broker_ids, Switches().admin_token
-        site = Site(settings_for(server.masters, **PATIENCE), brokers)
+        site = Site(settings_for(server.masters, **PATIENT), brokers)
         web = f"http://{server.master_web}"
         admin = stack.enter_context(AdminClient(web, token=token))
 
@@ -197,7 +198,7 @@ def test_a_consumer_waits_instead_of_failing(
 
 def test_a_waiting_pull_returns_what_comes_later(shell: Shell, group: str) -> None:
     with embedded(Switches()) as server:
-        site = Site(settings_for(server.masters, **PATIENCE), server.broker_ids)
+        site = Site(settings_for(server.masters, **PATIENT), server.broker_ids)
         partition = Partition(1, SINGLE, 0)
         with shell.AssignedConsumer(site.settings, group, {SINGLE: ()}) as consumer:
             consumer.assign(partition)

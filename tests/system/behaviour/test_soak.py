@@ -29,10 +29,11 @@ import pytest
 
 from tests.client.cli.test_serve import served
 from tests.system.behaviour.bad_network import BadNetwork, servers_of
-from tests.system.behaviour.conftest import PATIENCE
+from tests.system.behaviour.conftest import PATIENT
 from tests.system.behaviour.shells import BLOCKING, LoopShell, Shell
 from tests.system.behaviour.sites import SHARED, WIDE, bodies, new_group
 from tests.system.behaviour.windows import settings_for
+from tools.devkit.patience import PATIENCE
 from tubemq_client import ClientSettings, OffsetRange, Partition, Record, errors
 from tubemq_client.model import ConsumerSettings
 
@@ -277,7 +278,7 @@ def elsewhere(tmp_path: Path) -> Iterator[ClientSettings]:
     """Settings for an embedded server in a process of its own."""
     topics = ("--topic", f"{SHARED}:1:3", "--topic", f"{WIDE}:2:3")
     with served(tmp_path, "--no-http", *topics) as (_, at):
-        yield settings_for(at["masters"], **PATIENCE)
+        yield settings_for(at["masters"], **PATIENT)
 
 
 @pytest.mark.slow
@@ -303,6 +304,6 @@ def test_nothing_grows_in_a_soak_of_minutes(
 def test_nothing_grows_in_a_soak_against_a_genuine_server(
     genuine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = settings_for(genuine.masters, **PATIENCE)
+    settings = settings_for(genuine.masters, **PATIENT)
     network = BadNetwork(monkeypatch, servers_of(settings, WIDE), every_s=1)
     judge(work_for(MINUTES * 60, settings, network), *ALLOWED)
