@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.language.locals import rename
 from tools.language.names import Names, renamed_source
 from tools.language.same_tree import plain
 from tools.language.words import problems
@@ -76,3 +77,31 @@ def test_the_order_of_imports_and_of_public_names_may_change() -> None:
 )
 def test_files_and_folders_are_renamed_by_path(old: str, new: str) -> None:
     assert Names(files={"a": "c", "one.py": "two.py"}).path(old) == new
+
+
+FUNCTION = """
+def read(known, wanted=1):
+    found = [known for known in known if known]
+    def later():
+        return found, f"{found!r} of {wanted.found} found"
+    return later, dict(found=found), wanted.found
+"""
+
+
+def test_a_local_variable_is_renamed_where_it_is_used_and_nowhere_else() -> None:
+    new = rename(FUNCTION, "read", "found", "records")
+    assert "records = [known" in new
+    assert 'return records, f"{records!r} of {wanted.found} found"' in new
+    assert "dict(found=records), wanted.found" in new
+
+
+def test_another_local_name_is_proved_and_another_variable_is_not() -> None:
+    new = rename(FUNCTION, "read", "found", "records")
+    assert plain(FUNCTION, {}, None) != plain(new, {}, None)
+    assert plain(FUNCTION, {}, None, local_names=True) == plain(new, {}, None, local_names=True)
+    other = new.replace("dict(found=records)", "dict(found=later)")
+    assert plain(FUNCTION, {}, None, local_names=True) != plain(other, {}, None, local_names=True)
+    with pytest.raises(ValueError, match="would change the program"):
+        rename(FUNCTION, "read", "wanted", "records")
+    with pytest.raises(ValueError, match="used in read already"):
+        rename(FUNCTION, "read", "found", "known")

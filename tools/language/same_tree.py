@@ -3,8 +3,8 @@
 Compares the Python files of a git revision with those of the work tree. Docstrings and comments are
 dropped, names of the old files are mapped (``--names``, see `tools.language.names`), and what is
 left must be the same syntax tree, but for the order of imports and of `__all__`. Texts in the code
-(errors, log lines, help) may differ only with ``--texts``, which prints each of them for review.
-Standard library only.
+(errors, log lines, help) may differ only with ``--texts``, which prints each of them for review;
+local variables may have other names only with ``--locals``. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tools.language.locals import numbered
 from tools.language.names import Names, renamed
 
 
@@ -88,9 +89,19 @@ def _is_docstring(node: object) -> bool:
     )
 
 
-def plain(source: str, renames: Mapping[str, str], texts: list[str] | None) -> str:
-    """Return the dump of a file's syntax tree; `texts` receives the texts that may differ."""
-    return ast.dump(_Plain(renames, texts).visit(ast.parse(source)))
+def plain(
+    source: str,
+    renames: Mapping[str, str],
+    texts: list[str] | None,
+    *,
+    local_names: bool = False,
+) -> str:
+    """Return the dump of a file's syntax tree; `texts` receives the texts that may differ.
+
+    With `local_names` the local variables of each function may have other names.
+    """
+    tree = _Plain(renames, texts).visit(ast.parse(source))
+    return ast.dump(numbered(tree) if local_names else tree)
 
 
 def _old_files(base: str, folders: list[str]) -> Iterator[tuple[str, str]]:
@@ -105,7 +116,9 @@ def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout
 
 
-def problems(base: str, folders: list[str], names: Names, *, texts: bool) -> Iterator[str]:
+def problems(
+    base: str, folders: list[str], names: Names, *, texts: bool, local_names: bool
+) -> Iterator[str]:
     """Yield one line for each file that differs, and with `texts` one for each text that does."""
     expected: set[str] = set()
     for old, before in _old_files(base, folders):
@@ -119,7 +132,8 @@ def problems(base: str, folders: list[str], names: Names, *, texts: bool) -> Ite
             continue
         was: list[str] | None = [] if texts else None
         now: list[str] | None = [] if texts else None
-        if plain(before, names.within(old), was) != plain(after, {}, now):
+        earlier_tree = plain(before, names.within(old), was, local_names=local_names)
+        if earlier_tree != plain(after, {}, now, local_names=local_names):
             yield f"{new}: differs in more than words"
         for earlier, later in zip(was or (), now or (), strict=False):
             if earlier != later:
@@ -135,11 +149,22 @@ def main() -> int:
     parser.add_argument("folders", nargs="*", default=["."], help="folders to compare")
     parser.add_argument("--names", type=Path, help="TOML file with renames")
     parser.add_argument("--texts", action="store_true", help="let texts differ, and print them")
+    parser.add_argument(
+        "--locals", action="store_true", help="let the names of local variables differ"
+    )
     options = parser.parse_args()
     names = Names.read(options.names) if options.names else Names()
-    found = list(problems(options.base, options.folders or ["."], names, texts=options.texts))
-    print("\n".join(found) or "the same code")
-    return 1 if found else 0
+    differing = list(
+        problems(
+            options.base,
+            options.folders or ["."],
+            names,
+            texts=options.texts,
+            local_names=options.locals,
+        )
+    )
+    print("\n".join(differing) or "the same code")
+    return 1 if differing else 0
 
 
 if __name__ == "__main__":
