@@ -39,7 +39,7 @@ _ROOMS = {
 along."""
 _LEFT_OUT = (
     *("assets.py", "decorators.py", "get_provider_info.py", "links.py", "task_arguments.py"),
-    *("_airflow.py", "notifications.py", "plugins.py"),
+    *("_airflow.py", "notifications.py", "plugins.py", "rendered.py"),
     *("windows/planning/", "windows/run/", "windows/time_resolvers/"),
     *("sources/registry.py", "sources/telling.py", "sources/topic.py"),
     "sources/tubemq/source.py",

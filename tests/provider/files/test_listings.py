@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tubemq_provider.files.objects import StoreFailed
 from tubemq_provider.sinks._storage import LocalStorage
 
 
@@ -43,5 +44,5 @@ def test_a_directory_that_may_not_be_read_is_an_error_and_not_empty(
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(PermissionError):
+    with pytest.raises(StoreFailed, match="Permission denied"):
         list(storage.names("windows"))
