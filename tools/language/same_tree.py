@@ -93,12 +93,12 @@ def plain(source: str, renames: Mapping[str, str], texts: list[str] | None) -> s
     return ast.dump(_Plain(renames, texts).visit(ast.parse(source)))
 
 
-def _old_files(base: str, folders: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield path and source of the Python files of a revision."""
+def _old_files(base: str, folders: list[str], names: Names) -> Iterator[tuple[str, str]]:
+    """Yield path and source of the Python files of a revision, with their new imports."""
     listed = _git("ls-tree", "-r", "--name-only", base, "--", *folders).splitlines()
     for path in listed:
         if path.endswith(".py"):
-            yield path, _git("show", f"{base}:{path}")
+            yield path, names.prepared(path, _git("show", f"{base}:{path}"))
 
 
 def _git(*arguments: str) -> str:
@@ -108,7 +108,7 @@ def _git(*arguments: str) -> str:
 def problems(base: str, folders: list[str], names: Names, *, texts: bool) -> Iterator[str]:
     """Yield one line for each file that differs, and with `texts` one for each text that does."""
     expected: set[str] = set()
-    for old, before in _old_files(base, folders):
+    for old, before in _old_files(base, folders, names):
         new = names.path(old)
         expected.add(new)
         if not Path(new).exists():
