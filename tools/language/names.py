@@ -29,6 +29,8 @@ from pathlib import Path
 _IDENTIFIER = re.compile(r"(?<![\w])[A-Za-z_]\w*")
 # Words and names are examples here.
 _EXAMPLES = ("tools/language/", "tests/tools/test_language.py")
+_FORMATTED = re.compile(r"[rR]?[fF]")
+_IN_BRACES = re.compile(r"\{[^{}]*\}")
 _IN_BACKTICKS = re.compile(r"`[^`\s]+`")
 
 
@@ -167,12 +169,16 @@ def renamed_source(source: str, renames: Mapping[str, str], *, texts: bool = Tru
         starts.append(starts[-1] + len(line))
     parts: list[str] = []
     done = 0
-    kinds = {tokenize.NAME, *([tokenize.STRING, tokenize.COMMENT] if texts else [])}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in kinds:
+        if token.type not in {tokenize.NAME, tokenize.STRING, tokenize.COMMENT}:
             continue
         begin = starts[token.start[0] - 1] + token.start[1]
-        text = renamed(token.string, renames)
+        if texts or token.type == tokenize.NAME:
+            text = renamed(token.string, renames)
+        elif _FORMATTED.match(token.string):
+            text = _IN_BRACES.sub(lambda code: _replace(code[0], renames), token.string)
+        else:
+            continue
         parts += [source[done:begin], text]
         done = begin + len(token.string)
     return "".join([*parts, source[done:]])
