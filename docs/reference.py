@@ -104,7 +104,7 @@ def _promise(name: str) -> str:
 
 
 def _prose(docstring: str) -> str:
-    """Return the docstring as Markdown: parameters become a list, indented blocks stay as they are."""
+    """Return the docstring as Markdown: parameters become a list, indented blocks stay."""
     lines = []
     for line in cleandoc(docstring).splitlines():
         if line.startswith(":param "):
