@@ -1,9 +1,13 @@
-"""Apply a table of renames to the tree: ``python -m tools.language.names FILE.toml``.
+"""Apply tables of renames to the tree: ``python -m tools.language.names FILE.toml…``.
 
 The file has a table `names` (old identifier to new one) and a table `files` (old path to new path,
 a file or a folder). A name may be limited to files and folders: ``old = {new = "…", in = ["…"]}``,
 or have several meanings: ``old = [{…}, {…}]``. With ``texts = false`` it is replaced only in code,
-not in texts (a key of a document stays). Imports and paths of renamed modules need no names.
+not in texts (a key of a document stays). An old name with a dot or a space is a piece of the code
+and is replaced as it is written: ``"fetching.settle" = {…}``. All tables are one: paths are always
+the old ones, and where tables or rules differ in a name, the first one decides. Imports and paths
+of renamed modules need no names.
+
 ``--clashes`` lists the files in which a new name is in use already, and changes nothing.
 
 Identifiers are replaced in code and in texts without spaces. In comments, docstrings, other texts
@@ -25,6 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 _IDENTIFIER = re.compile(r"(?<![\w])[A-Za-z_]\w*")
 # Words and names are examples here.
@@ -44,22 +49,37 @@ class Names:
     only_in_code: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
-    def read(cls, path: Path) -> Names:
-        """Read a TOML file (see the module)."""
-        document = tomllib.loads(path.read_text())
-        everywhere: dict[str, str] = {}
-        limited: list[tuple[str, str, tuple[str, ...]]] = []
-        only_in_code: set[tuple[str, str]] = set()
-        for old, rules in document.get("names", {}).items():
-            for rule in rules if isinstance(rules, list) else [rules]:
-                if isinstance(rule, str):
-                    everywhere[old] = rule
-                    continue
-                limited.append((old, rule["new"], tuple(rule["in"])))
-                if not rule.get("texts", True):
-                    only_in_code.add((old, rule["new"]))
-        files = document.get("files", {})
-        return cls(everywhere, tuple(limited), files, frozenset(only_in_code))
+    def read(cls, *paths: Path) -> Names:
+        """Read TOML files (see the module)."""
+        names: dict[str, list[dict[str, Any]]] = {}
+        files: dict[str, str] = {}
+        for path in paths:
+            document = tomllib.loads(path.read_text())
+            files = {**document.get("files", {}), **files}
+            for old, given in document.get("names", {}).items():
+                rules = [
+                    {"new": rule, "in": [""]} if isinstance(rule, str) else rule
+                    for rule in (given if isinstance(given, list) else [given])
+                ]
+                earlier = names.setdefault(old, [])
+                if not earlier or {r["new"] for r in rules} <= {r["new"] for r in earlier}:
+                    earlier += rules
+                else:
+                    print(f"{path}: {old} is in an earlier table")
+        return cls(
+            limited=tuple(
+                (old, rule["new"], tuple(rule["in"]))
+                for old, rules in names.items()
+                for rule in rules
+            ),
+            files=files,
+            only_in_code=frozenset(
+                (old, rule["new"])
+                for old, rules in names.items()
+                for rule in rules
+                if not rule.get("texts", True)
+            ),
+        )
 
     def path(self, old: str) -> str:
         """Return the new path of an old file."""
@@ -72,7 +92,7 @@ class Names:
         """Return the renames that hold in code and texts of a file."""
         limited = {
             old: new
-            for old, new, folders in self.limited
+            for old, new, folders in reversed(self.limited)
             if path.startswith(folders) and (old, new) not in self.only_in_code
         }
         return {**self.everywhere, **limited}
@@ -80,13 +100,16 @@ class Names:
     def prepared(self, path: str, source: str) -> str:
         """Return a file with renamed modules, and with the names that only the code has."""
         source = self.moved(source)
+        for old, new, folders in self.limited:
+            if not old.isidentifier() and path.startswith(folders):
+                source = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, source)
         if path == "pyproject.toml":
             return self._in_contracts(source)
         if not path.endswith(".py"):
             return source
         names = {
             old: new
-            for old, new, folders in self.limited
+            for old, new, folders in reversed(self.limited)
             if path.startswith(folders) and (old, new) in self.only_in_code
         }
         for node in ast.walk(ast.parse(source)):
@@ -201,17 +224,21 @@ def _tracked() -> tuple[str, ...]:
 
 
 def clashes(names: Names, paths: Iterable[str]) -> Iterator[str]:
-    """Yield the renames whose new name is an identifier of the same file before."""
+    """Yield the renames whose new name is used, or made of two names, in one file."""
     for path in paths:
         if not path.endswith(".py"):
             continue
-        source = Path(path).read_text()
-        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        tokens = tokenize.generate_tokens(io.StringIO(Path(path).read_text()).readline)
         used = {token.string for token in tokens if token.type == tokenize.NAME}
-        rules = [(old, new) for old, new, folders in names.limited if path.startswith(folders)]
-        for old, new in (*names.everywhere.items(), *rules):
-            if old in used and new in used:
-                yield f"{path}: {old} -> {new}"
+        rules = {
+            old: new for old, new, folders in reversed(names.limited) if path.startswith(folders)
+        }
+        kept = used - rules.keys()
+        for old in used & rules.keys():
+            if rules[old] in kept or any(
+                rules[o] == rules[old] for o in used & rules.keys() - {old}
+            ):
+                yield f"{path}: {old} -> {rules[old]}"
 
 
 def _is_no_word(identifier: str) -> bool:
@@ -243,10 +270,10 @@ def apply(names: Names, paths: Iterable[str]) -> None:
 def main() -> None:
     """Apply a file of names to all files that git knows."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("names", type=Path, help="TOML file with renames")
+    parser.add_argument("names", nargs="+", type=Path, help="TOML files with renames")
     parser.add_argument("--clashes", action="store_true", help="list new names already in use")
     options = parser.parse_args()
-    names = Names.read(options.names)
+    names = Names.read(*options.names)
     if options.clashes:
         print("\n".join(clashes(names, _tracked())))
     else:

@@ -133,10 +133,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("base", help="git revision to compare with")
     parser.add_argument("folders", nargs="*", default=["."], help="folders to compare")
-    parser.add_argument("--names", type=Path, help="TOML file with renames")
+    parser.add_argument("--names", nargs="+", type=Path, default=[], help="TOML files with renames")
     parser.add_argument("--texts", action="store_true", help="let texts differ, and print them")
     options = parser.parse_args()
-    names = Names.read(options.names) if options.names else Names()
+    names = Names.read(*options.names)
     found = list(problems(options.base, options.folders or ["."], names, texts=options.texts))
     print("\n".join(found) or "the same code")
     return 1 if found else 0
