@@ -76,3 +76,24 @@ def test_the_order_of_imports_and_of_public_names_may_change() -> None:
 )
 def test_files_and_folders_are_renamed_by_path(old: str, new: str) -> None:
     assert Names(files={"a": "c", "one.py": "two.py"}).path(old) == new
+
+
+def test_tables_are_one_and_the_first_that_names_a_place_decides(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
+    first.write_text(
+        '[names]\nsettle = {new = "confirm", in = ["a/"]}\n'
+        '[files]\n"a/pieces.py" = "a/subranges.py"\n'
+    )
+    second.write_text(
+        "[names]\n"
+        'settle = [{new = "infer", in = ["b/"]}]\n'
+        'eroded = {new = "lost", in = ["a/"], texts = false}\n'
+        '"x.life()" = {new = "x.lookup()", in = ["a/"]}\n'
+    )
+    names = Names.read(first, second)
+    assert names.within("a/one.py") == {"settle": "confirm"}
+    assert names.within("b/one.py") == {"settle": "infer"}
+    old = 'from a.pieces import eroded\nfrom a import pieces\npieces.eroded(x.life())\n"eroded"\n'
+    new = "from a.subranges import lost\nfrom a import subranges\nsubranges.lost(x.lookup())\n"
+    assert names.prepared("a/one.py", old) == f'{new}"eroded"\n'
+    assert names.moved("see `a/pieces.py`") == "see `a/subranges.py`"

@@ -62,7 +62,7 @@ class Names:
                     for rule in (given if isinstance(given, list) else [given])
                 ]
                 earlier = names.setdefault(old, [])
-                if not earlier or {r["new"] for r in rules} <= {r["new"] for r in earlier}:
+                if _agree(earlier, rules):
                     earlier += rules
                 else:
                     print(f"{path}: {old} is in an earlier table")
@@ -93,7 +93,8 @@ class Names:
         limited = {
             old: new
             for old, new, folders in reversed(self.limited)
-            if path.startswith(folders) and (old, new) not in self.only_in_code
+            if path.startswith(folders) and old.isidentifier()
+            if (old, new) not in self.only_in_code
         }
         return {**self.everywhere, **limited}
 
@@ -221,6 +222,15 @@ def _tracked() -> tuple[str, ...]:
     """Return the files that git knows."""
     listed = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True)
     return tuple(listed.stdout.splitlines())
+
+
+def _agree(earlier: list[dict[str, Any]], later: list[dict[str, Any]]) -> bool:
+    """Tell if rules of two tables for one name say the same, or are about other files."""
+    if {rule["new"] for rule in later} <= {rule["new"] for rule in earlier}:
+        return True
+    ours = tuple(place for rule in earlier for place in rule["in"])
+    theirs = tuple(place for rule in later for place in rule["in"])
+    return not any(a.startswith(b) or b.startswith(a) for a in ours for b in theirs)
 
 
 def clashes(names: Names, paths: Iterable[str]) -> Iterator[str]:
