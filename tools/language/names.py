@@ -113,7 +113,9 @@ class Names:
             for old, new, folders in reversed(self.limited)
             if path.startswith(folders) and (old, new) in self.only_in_code
         }
-        for node in ast.walk(ast.parse(source)):
+        modules = {module.rpartition(".")[2] for module in self._modules}
+        has_module = not modules.isdisjoint(_IDENTIFIER.findall(source))
+        for node in ast.walk(ast.parse(source)) if has_module else ():
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     module = f"{node.module}.{alias.name}"
@@ -187,6 +189,8 @@ def renamed(text: str, renames: Mapping[str, str]) -> str:
 
 def renamed_source(source: str, renames: Mapping[str, str], *, texts: bool = True) -> str:
     """Return a Python file with its identifiers renamed, without `texts` only those of the code."""
+    if renames.keys().isdisjoint(_IDENTIFIER.findall(source)):
+        return source
     lines = source.splitlines(keepends=True)
     starts = [0]
     for line in lines:
