@@ -90,7 +90,7 @@ class Page:
             self.paths.append(Link(line, token.content))
 
     def _free_slug(self, heading: str) -> str:
-        """The anchor that code hosts give a heading; repeated headings are numbered."""
+        """Return the anchor that code hosts give a heading; repeated headings are numbered."""
         slug = _PUNCTUATION.sub("", heading.lower()).strip().replace(" ", "-")
         number = 0
         while (name := f"{slug}-{number}" if number else slug) in self.anchors:
@@ -115,7 +115,7 @@ def _tokens(stream: list[Token]) -> Iterator[tuple[Token, int]]:
 
 
 def _is_broken_row(text: str) -> bool:
-    """Whether a row stands outside a table, or what parts a table's head from its rows within."""
+    """Tell if a line looks like a table row outside of a table, or a second header rule."""
     return text.startswith("| ") or re.fullmatch(r":?-{3,}:?", text) is not None
 
 
@@ -195,7 +195,7 @@ def _python_problems(block: Block) -> Iterator[str]:
 
 
 def _not_public(code: str, first: int) -> Iterator[str]:
-    """Imports from this project that name what is not public, or not there."""
+    """Yield the imports from this project that are not public or do not exist."""
     for node in ast.walk(ast.parse(code)):
         wanted: list[tuple[str, str | None]] = []
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -34,7 +34,7 @@ _PROTOCOLS = "tubemq_provider.windows.protocols"
 
 @dataclass(frozen=True)
 class Found:
-    """Where a public name is defined. `node` is None for a constant."""
+    """Definition of a public name. `node` is None for a constant."""
 
     module: str
     name: str
@@ -104,7 +104,7 @@ def _promise(name: str) -> str:
 
 
 def _prose(docstring: str) -> str:
-    """The docstring as Markdown: parameters become a list, indented blocks stay as they are."""
+    """Return the docstring as Markdown: parameters become a list, indented blocks stay."""
     lines = []
     for line in cleandoc(docstring).splitlines():
         if line.startswith(":param "):
@@ -132,7 +132,7 @@ def _signature(node: Definition) -> str:
 
 
 def _field(node: ast.stmt) -> str:
-    """A field of a data class or an option model, or a member of an enumeration."""
+    """Describe a field of a data class or an option model, or a member of an enumeration."""
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
         if node.target.id.startswith("_"):
             return ""
@@ -223,7 +223,7 @@ def public_modules() -> frozenset[str]:
 
 
 def is_module(name: str) -> bool:
-    """Whether the source of a module is in the repository."""
+    """Tell if the source of a module is in the repository."""
     base = ROOT.joinpath(*name.split("."))
     return (base / "__init__.py").is_file() or base.with_suffix(".py").is_file()
 
@@ -237,7 +237,7 @@ def _tree(module: str) -> ast.Module:
 
 @cache
 def public_names(module: str) -> tuple[str, ...]:
-    """The names in `__all__`, without dunders; none if there is no such list."""
+    """Return the names in `__all__`, without dunders; none if there is no such list."""
     for node in _tree(module).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             names = ast.literal_eval(node.value)
@@ -246,7 +246,7 @@ def public_names(module: str) -> tuple[str, ...]:
 
 
 def _follow(module: str, name: str) -> Found:
-    """The definition of `module.name`, through imports within the project."""
+    """Return the definition of `module.name`, through imports within the project."""
     for node in ast.walk(_tree(module)):
         if isinstance(node, _DEFINITIONS) and node.name == name:
             return Found(module, name, node)

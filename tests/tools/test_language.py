@@ -105,3 +105,24 @@ def test_another_local_name_is_proved_and_another_variable_is_not() -> None:
         rename(FUNCTION, "read", "wanted", "records")
     with pytest.raises(ValueError, match="used in read already"):
         rename(FUNCTION, "read", "found", "known")
+
+
+def test_tables_are_one_and_the_first_that_names_a_place_decides(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
+    first.write_text(
+        '[names]\nsettle = {new = "confirm", in = ["a/"]}\n'
+        '[files]\n"a/pieces.py" = "a/subranges.py"\n'
+    )
+    second.write_text(
+        "[names]\n"
+        'settle = [{new = "infer", in = ["b/"]}]\n'
+        'eroded = {new = "lost", in = ["a/"], texts = false}\n'
+        '"x.life()" = {new = "x.lookup()", in = ["a/"]}\n'
+    )
+    names = Names.read(first, second)
+    assert names.within("a/one.py") == {"settle": "confirm"}
+    assert names.within("b/one.py") == {"settle": "infer"}
+    old = 'from a.pieces import eroded\nfrom a import pieces\npieces.eroded(x.life())\n"eroded"\n'
+    new = "from a.subranges import lost\nfrom a import subranges\nsubranges.lost(x.lookup())\n"
+    assert names.prepared("a/one.py", old) == f'{new}"eroded"\n'
+    assert names.moved("see `a/pieces.py`") == "see `a/subranges.py`"

@@ -104,12 +104,12 @@ def plain(
     return ast.dump(numbered(tree) if local_names else tree)
 
 
-def _old_files(base: str, folders: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield path and source of the Python files of a revision."""
+def _old_files(base: str, folders: list[str], names: Names) -> Iterator[tuple[str, str]]:
+    """Yield path and source of the Python files of a revision, with their new imports."""
     listed = _git("ls-tree", "-r", "--name-only", base, "--", *folders).splitlines()
     for path in listed:
         if path.endswith(".py"):
-            yield path, _git("show", f"{base}:{path}")
+            yield path, names.prepared(path, _git("show", f"{base}:{path}"))
 
 
 def _git(*arguments: str) -> str:
@@ -121,7 +121,7 @@ def problems(
 ) -> Iterator[str]:
     """Yield one line for each file that differs, and with `texts` one for each text that does."""
     expected: set[str] = set()
-    for old, before in _old_files(base, folders):
+    for old, before in _old_files(base, folders, names):
         new = names.path(old)
         expected.add(new)
         if not Path(new).exists():
@@ -147,13 +147,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("base", help="git revision to compare with")
     parser.add_argument("folders", nargs="*", default=["."], help="folders to compare")
-    parser.add_argument("--names", type=Path, help="TOML file with renames")
+    parser.add_argument("--names", nargs="+", type=Path, default=[], help="TOML files with renames")
     parser.add_argument("--texts", action="store_true", help="let texts differ, and print them")
     parser.add_argument(
         "--locals", action="store_true", help="let the names of local variables differ"
     )
     options = parser.parse_args()
-    names = Names.read(options.names) if options.names else Names()
+    names = Names.read(*options.names)
     differing = list(
         problems(
             options.base,
