@@ -1,7 +1,7 @@
 """Jars by the ordinary `mvn` client into the cache, once per machine.
 
-For what the development kit starts and no package brings. Where Maven finds them is Maven's
-configuration; a stamp written last marks a complete directory. Starts no server.
+For programs of the development kit that no package brings. The repository is Maven's configuration;
+a stamp written last marks a complete directory. Starts no server.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _FETCH_S: Final = 600.0
 
 
 class MavenUnavailable(LocalError):
-    """Jars cannot be had here; the message says what is missing."""
+    """Jars are not available here; the message names the missing part."""
 
 
 class Artifact(NamedTuple):
-    """What Maven calls a jar."""
+    """Maven coordinates of a jar."""
 
     group: str
     name: str
@@ -36,7 +36,7 @@ class Artifact(NamedTuple):
 def jars_of(
     folder: str, wanted: Sequence[Artifact], *, leave_out: Sequence[str] = (), alone: bool = False
 ) -> list[Path]:
-    """The jars of `wanted` and, unless `alone`, of what they depend on but for the groups
+    """Return the jars of `wanted` and, unless `alone`, of their dependencies without the groups
     `leave_out`; fetched if the cache's `folder` lacks them. Raises `MavenUnavailable`."""
     directory = cache_root() / folder
     if not (directory / _STAMP).is_file():
