@@ -68,9 +68,9 @@ def test_a_release_whose_tests_ran_to_their_end_has_passed(
 @pytest.mark.parametrize(
     ("then", "report", "said"),
     [
-        ("exit 3", True, "2 passed, 0 failed, 1 skipped; broke off with exit code 3"),
-        ("kill -SEGV $$", False, "0 passed, 0 failed, 0 skipped; broke off with exit code 139"),
-        ("exec sleep 60", True, "2 passed, 0 failed, 1 skipped; broke off with exit code 124"),
+        ("exit 3", True, "2 passed, 0 failed, 1 skipped; aborted with exit code 3"),
+        ("kill -SEGV $$", False, "0 passed, 0 failed, 0 skipped; aborted with exit code 139"),
+        ("exec sleep 60", True, "2 passed, 0 failed, 1 skipped; aborted with exit code 124"),
     ],
 )
 def test_a_release_whose_tests_broke_off_has_not(
@@ -98,5 +98,5 @@ def test_an_airflow_that_does_not_end_lets_the_next_one_play(
     monkeypatch.setattr(airflow_matrix, "LIMIT_S", 2)
     monkeypatch.setattr(sys, "argv", ["airflow_matrix"])
     assert airflow_matrix.main() == 1
-    assert "3.1: broke off with exit code 124" in capsys.readouterr().out
+    assert "3.1: aborted with exit code 124" in capsys.readouterr().out
     assert (tmp_path / "played").exists()
