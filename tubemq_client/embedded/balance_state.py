@@ -162,14 +162,14 @@ class BalanceState:
         """Empty a member in the next round and exclude it for `rounds`, but for one at least."""
         self.rejoin.setdefault(client_id, Away(rounds, now_ms))
 
-    def away(self) -> set[str]:
+    def take_suspended(self) -> set[str]:
         """Return the members to exclude from this round; each call counts as a round."""
-        for client_id, away in list(self.rejoin.items()):
-            if away.begun:
-                away.rounds -= 1
-                if away.rounds <= 0:
+        for client_id, exclusion in list(self.rejoin.items()):
+            if exclusion.begun:
+                exclusion.rounds -= 1
+                if exclusion.rounds <= 0:
                     del self.rejoin[client_id]
-            away.begun = True
+            exclusion.begun = True
         return set(self.rejoin)
 
     # ------------------------------------------------------------------ bound groups

@@ -129,7 +129,7 @@ class Balancer:
     def _kept_plan(self, group: Group, members: list[Member]) -> Plan:
         """Keep what every member reads; assign the rest at random, or even out if there is none."""
         unowned = self._offers.partitions(group)
-        excluded = group.balance.away()
+        excluded = group.balance.take_suspended()
         plan: Plan = {}
         for member in members:
             retained = set() if member.client_id in excluded else unowned & set(member.partitions)

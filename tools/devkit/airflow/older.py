@@ -62,15 +62,15 @@ def main() -> int:
     from airflow import __version__
 
     print(f"Airflow {__version__}", flush=True)
-    problems = [*imported(), *listed()]
+    problems = [*import_problems(), *listing_problems()]
     if not problems:
-        problems = [*windows_run()]
+        problems = [*window_problems()]
     for problem in problems:
         print(f"  not kept: {problem}")
     return int(bool(problems))
 
 
-def imported() -> Iterator[str]:
+def import_problems() -> Iterator[str]:
     """Yield modules that cannot be imported."""
     count = 0
     for module in pkgutil.walk_packages(tubemq_provider.__path__, "tubemq_provider."):
@@ -84,7 +84,7 @@ def imported() -> Iterator[str]:
     print(f"  imported {count} modules", flush=True)
 
 
-def listed() -> Iterator[str]:
+def listing_problems() -> Iterator[str]:
     """Yield problems that `airflow providers` reports about the provider."""
     command = [sys.executable, "-m", "airflow", "providers", "get", "airflow-provider-tubemq"]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -95,7 +95,7 @@ def listed() -> Iterator[str]:
     print("  listed by airflow providers", flush=True)
 
 
-def windows_run() -> Iterator[str]:
+def window_problems() -> Iterator[str]:
     """Run three windows on a real Airflow, the second after a deferred sensor, and check that an
     unavailable store is refused."""
     with tempfile.TemporaryDirectory(prefix="tubemq-older-") as name:
