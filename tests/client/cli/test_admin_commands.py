@@ -19,7 +19,7 @@ from tubemq_client.embedded import EmbeddedTubeMQ
 
 @pytest.fixture
 def filled(fresh: str, settings: ClientSettings) -> str:
-    """A topic with ten records in one store."""
+    """Create a topic with ten records in one store."""
     with Producer(settings) as producer:
         one = Partition(1, fresh, 0)
         list(producer.send_many(fresh, [Record(b"x", partition=one)] * 10))
@@ -196,7 +196,7 @@ def test_controls_that_would_change_nothing_are_refused(
 
 
 def test_an_empty_name_does_not_mean_all(run: Run, filled: str) -> None:
-    """As of a variable of a script that is not set."""
+    """An unset variable of a script gives an empty name."""
     assert run("offsets", "set", "cli_kept", filled, "latest", "--yes").code == 0
     denied = run("groups", "control", "cli_kept", "--deny", "--topic", TOPIC, "--yes").out
     for words in (

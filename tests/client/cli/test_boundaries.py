@@ -260,6 +260,6 @@ def test_sigterm_keeps_the_boundaries_that_were_passed(
 
 
 def entries(metadata: Metadata, topic: str) -> list[int]:
-    """Records of each store."""
+    """Count the records of each store."""
     ends = metadata.ends(topic, "any", stable=False)
     return list({p.store_key: end.max_offset // 28 for p, end in ends.items()}.values())

@@ -175,7 +175,8 @@ def test_following_obeys_the_options_of_a_file(
 def test_a_batch_that_is_out_too_long_is_delivered_again(
     settings: ClientSettings, filled: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As behind a pipe that stands still; here it is taken again while it is written."""
+    """A blocked pipe delays the confirmation; here the partition is taken again while it is
+    written."""
     partition = Partition(1, filled, 0)
 
     class SlowPipe(io.BytesIO):
@@ -281,7 +282,7 @@ def test_following_begins_while_a_broker_is_away(
     mq: EmbeddedTubeMQ,
     settings: ClientSettings,
 ) -> None:
-    """What is there is read meanwhile, and the rest from where the command says."""
+    """Reachable brokers are read meanwhile, and the rest from the position of the command."""
     group = f"cli_away_{start}"
 
     def send_to(broker_id: int, body: bytes) -> None:

@@ -49,7 +49,7 @@ def guarded(certs: Certificates) -> Iterator[EmbeddedTubeMQ]:
 
 @pytest.fixture
 def command(tmp_path: Path, certs: Certificates) -> Command:
-    """`command(masters, "ends", "orders", tls={…})`: with an option file of its own."""
+    """`command(masters, "ends", "orders", tls={…})` runs with a separate option file."""
 
     def run(masters: str | None, *words: object, tls: dict[str, str] | None, **env: str) -> Outcome:
         config = tmp_path / "tubemq.toml"

@@ -37,7 +37,7 @@ class Player:
         return self.master.call(methods.REGISTER_CONSUMER, message)
 
     def beat(self, **fields: Any) -> Any:
-        """A heartbeat as it is given; an event in the reply is kept in `event`."""
+        """Send a heartbeat with `fields`; an event in the reply is kept in `event`."""
         request = {"clientId": self.name, "groupName": self.group, "reportSubscribeInfo": False}
         message = _pb.HeartRequestC2M(**request | fields)
         reply = self.master.call(methods.HEARTBEAT_CONSUMER, message)
@@ -49,7 +49,7 @@ class Player:
         return reply
 
     def beat_known(self) -> Any:
-        """A heartbeat that names the flow rules it was last told of."""
+        """Send a heartbeat with the ids of the flow rules that it last received."""
         return self.beat(**self.known)
 
     def finish(self) -> Any:

@@ -17,7 +17,7 @@ SHARED = {Partition(1, "shared", n) for n in range(3)}
 
 
 def settle(mq: EmbeddedTubeMQ, *players: Player, rounds: int = 4) -> None:
-    """Rounds and heartbeats until nothing moves any more."""
+    """Run rounds and heartbeats until nothing moves any more."""
     for _ in range(rounds):
         mq.balance()
         for _ in range(2):

@@ -165,7 +165,7 @@ def test_ordered_answers_replace_the_next_ones(mq: EmbeddedTubeMQ) -> None:
 
 
 def status_of(place: str | None, **headers: str) -> int:
-    """The answer's status to a change by GET, as a page of the web would cause it."""
+    """Return the status of a change by GET, as a web page would send it."""
     host, _, port = str(place).rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=10)
     query = "method=admin_query_server_version&confModAuthToken=s3cret"

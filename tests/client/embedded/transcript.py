@@ -89,7 +89,7 @@ class Transcript:
 
 
 def _plain(value: Any) -> Any:
-    """A reply as plain values: records counted, volatile fields blanked, lists kept."""
+    """Return a reply as plain values: records counted, volatile fields blanked, lists kept."""
     if hasattr(value, "ListFields"):
         shown: dict[str, Any] = {}
         for field, content in value.ListFields():
@@ -135,5 +135,5 @@ def _normal(value: Any, name: str = "") -> Any:
 
 
 def recorded(text: str) -> Iterator[str]:
-    """The lines of a recording, without its heading."""
+    """Yield the lines of a recording, without its heading."""
     return (line for line in text.splitlines() if not line.startswith("##"))

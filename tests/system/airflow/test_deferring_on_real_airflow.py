@@ -53,7 +53,7 @@ class Scene:
         (application.folder / "go").touch()
 
     def published(self, run_id: str) -> int:
-        """How many windows there are when the run has succeeded."""
+        """Return the number of windows when the run has succeeded."""
         self.airflow.expect_success(self.dag_id, run_id)
         return len(self.lake.windows())
 

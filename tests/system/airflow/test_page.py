@@ -225,7 +225,7 @@ def test_a_hundred_groups_come_in_pages(boss: Browser) -> None:
 
 
 def _lag(server: AirflowStack, user: Browser, cluster: str, state: str) -> dict[str, Any]:
-    """The answer as soon as it has `state`: a busy machine may be too slow for the first try."""
+    """Return the answer as soon as it has `state`: a busy machine may be too slow at first."""
     number = user.id_of("orders", cluster)
 
     def known() -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ QUIET_SECONDS = 10.0
 
 
 def finished(airflow: AirflowStack, dag_id: str) -> int:
-    """How many runs have succeeded; none may fail."""
+    """Return the number of successful runs; none may fail."""
     states = [run["state"] for run in airflow.api.runs(dag_id)]
     assert "failed" not in states
     return states.count("success")

@@ -43,7 +43,7 @@ def latest(**options: Any) -> ConsumerSettings:
 
 @pytest.fixture
 def join(shell: Shell, site: Site, group: str) -> Callable[..., Any]:
-    """Makes members that begin at the latest record and beat often."""
+    """Return a factory of members that start at the latest record and send heartbeats often."""
     quick = replace(site.settings, heartbeat_period_ms=250)
 
     def join(topics: Any = TOPICS, **options: Any) -> Any:
@@ -71,7 +71,7 @@ def receive(consumer: Consumer) -> Any:
 
 
 def receive_whole(consumer: Consumer, count: int) -> Any:
-    """A batch with that many records. One with fewer is given back: it comes again."""
+    """Receive a batch with that many records. One with fewer is rejected: it comes again."""
 
     def ask() -> Any:
         batch = receive(consumer)
@@ -215,7 +215,8 @@ def test_who_cannot_join_is_told_why(shell: Shell, site: Site, group: str) -> No
 
 @pytest.fixture
 def member(shell: Shell, settings: ClientSettings, group: str) -> Callable[..., Any]:
-    """Makes members that beat every 200 ms, on two brokers that a test can break."""
+    """Return a factory of members with heartbeats every 200 ms, on two brokers that a test can
+    break."""
     quick = replace(settings, heartbeat_period_ms=200, register_pause_ms=100)
 
     def member(topics: Any = TOPICS, **options: Any) -> Any:
@@ -429,7 +430,7 @@ def handler_of(seen: list[bytes]) -> Callable[[Any], None]:
 
 
 def site_send(site: Site, server: EmbeddedTubeMQ, *values: bytes) -> None:
-    """A record to each of the first broker's partitions, at once to be seen."""
+    """Send a record to each of the first broker's partitions, visible at once."""
     for number, value in enumerate(values):
         site.send(site.partition(number=number), value)
     server.broker(1).flush()

@@ -1,4 +1,4 @@
-"""Connections that a firewall forgot: what is sent arrives nowhere, and nobody says so.
+"""Connections that a firewall dropped silently: sent data arrives nowhere, without an error.
 
 Both servers are reached through the fault proxy, so the genuine one is silent in the same way.
 """

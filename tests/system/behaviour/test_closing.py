@@ -41,7 +41,7 @@ def options(server: EmbeddedTubeMQ) -> ClientSettings:
 
 
 def enter(shell: Shell, kind: str, options: ClientSettings, group: str) -> Any:
-    """A member that holds the partition."""
+    """Start a member that holds the partition."""
     consumer = getattr(shell, kind)(options, group, TOPICS).__enter__()
     if kind == "AssignedConsumer":
         consumer.assign(PARTITION)
@@ -113,7 +113,7 @@ def test_a_run_ends_in_peace_wherever_another_closes(
     stop = consumer._stop
 
     def stop_late() -> None:
-        consumer._ready.ring()  # it is closing, and whoever looks now finds a run not stopped yet
+        consumer._ready.ring()  # it is closing, and its run is not stopped yet
         if threading.current_thread() is consumer._closer:
             running._thread.join(2)
         stop()
@@ -266,7 +266,7 @@ def test_a_callback_may_close_the_consumer(
 def test_a_member_leaves_although_its_last_order_is_under_way(
     shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings, group: str
 ) -> None:
-    """Whoever is asked to give partitions back and closes at that moment gives each back once."""
+    """A member that is asked to give partitions back while it closes gives each back once."""
     leaving = threading.Event()
     first = shell.Consumer(options, group, TOPICS, on_revoked=lambda _: leaving.set())
     with first:

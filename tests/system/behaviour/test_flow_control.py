@@ -44,7 +44,7 @@ def rules(limit_mib: int) -> list[dict[str, Any]]:
 
 @pytest.fixture(params=["embedded", pytest.param("genuine", marks=pytest.mark.real)])
 def limited(request: pytest.FixtureRequest) -> Iterator[tuple[Site, SetRules]]:
-    """A server whose brokers can be given flow rules; none are left behind."""
+    """Start a server whose brokers accept flow rules; none are left behind."""
     with contextlib.ExitStack() as stack:
         if request.param == "genuine":
             server = request.getfixturevalue("genuine")
@@ -79,7 +79,7 @@ def wait_until_limited(site: Site, wanted: bool) -> None:
 
 
 def learned(site: Site) -> FlowControl:
-    """What the master tells a consumer that registers now."""
+    """Return the master's rules for a consumer that registers now."""
     control, session = FlowControl(), MasterSession(site.settings.masters)
     group = new_group()
     client_id = Reader.ids.consumer(group, "Balance")
@@ -125,7 +125,7 @@ class Reader:
 
 
 def predicted(found: list[tuple[int, Any]], flow: FlowRules) -> list[int]:
-    """The codes that the rules ask for, given when the fetches came and what they brought."""
+    """Return the codes that the rules demand for fetches at these times with these results."""
     allowance, codes, lag = Allowance(), [], -1
     for at_ms, reply in found:
         wait = allowance.refused_ms(flow, lag, at_ms, at_ms) if codes else 0

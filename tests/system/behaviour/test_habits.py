@@ -1,4 +1,4 @@
-"""What users of other clients expect of any client: started once, told why, looked at in a log."""
+"""Expectations of users of other clients: started once, errors with reasons, visible in a log."""
 
 from __future__ import annotations
 
@@ -382,7 +382,7 @@ def test_bodies_in_the_place_of_records_are_refused(shell: Shell, settings: Clie
 def test_an_offset_that_is_none_is_refused(
     offset: Any, shell: Shell, settings: ClientSettings
 ) -> None:
-    """Brokers go on where the group stands when they are told a negative one."""
+    """Brokers continue at the group's position when they get a negative one."""
     with shell.AssignedConsumer(settings, "habitual", {TOPIC: ()}) as consumer:
         with pytest.raises(errors.ConfigError, match="not a multiple of 28"):
             consumer.assign(P0, offset)

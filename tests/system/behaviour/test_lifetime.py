@@ -1,4 +1,5 @@
-"""Nothing outlives a client, however often one is made and however it ends: socket or thread."""
+"""No socket or thread outlives a client, however often one is created and in every case of
+an end."""
 
 from __future__ import annotations
 

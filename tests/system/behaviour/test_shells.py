@@ -48,7 +48,7 @@ def own_methods(kind: type) -> dict[str, Any]:
 
 
 def methods(kind: type) -> dict[str, Any]:
-    """The same with those of its bases, which come first."""
+    """Return the methods with those of the bases, which come first."""
     found: dict[str, Any] = {}
     for owner in reversed(kind.__mro__[:-1]):
         found |= own_methods(owner)
@@ -64,7 +64,7 @@ def parameters(value: Any) -> list[str]:
 
 
 def answer(value: Any) -> str:
-    """The return annotation, an iterator being an iterator in either shell."""
+    """Return the return annotation; iterators of both APIs are equal."""
     text = str(inspect.signature(value).return_annotation)
     return re.sub(r"AsyncGenerator\[(.*), None\]", r"Iterator[\1]", text)
 

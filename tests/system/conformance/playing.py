@@ -27,7 +27,7 @@ _PAUSE_MS = 250
 
 @dataclass(frozen=True)
 class Server:
-    """Where to play. `wait` lets so many ms pass there."""
+    """A server to run against. `wait` lets ms pass there."""
 
     masters: str
     broker: str
@@ -47,7 +47,7 @@ class Difference(NamedTuple):
 
 
 def play(row: Row, server: Server) -> list[tuple[Question, str]]:
-    """The row's questions with their answers."""
+    """Return the row's questions with their answers."""
     stage = _Stage(row, server)
     try:
         return [(question, stage.answer(question)) for question in row.questions]
@@ -58,7 +58,7 @@ def play(row: Row, server: Server) -> list[tuple[Question, str]]:
 def compare(
     row: Row, played: Iterable[tuple[Question, str]], recorded: list[str]
 ) -> list[Difference]:
-    """Where the answers differ from the recorded ones."""
+    """Return the answers that differ from the recorded ones."""
     heard = [(question, answer) for question, answer in played if not question.quiet]
     missing = "(not recorded)"
     recorded = recorded + [missing] * (len(heard) - len(recorded))

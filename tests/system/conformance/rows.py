@@ -66,7 +66,7 @@ def until(goal: Mapping[str, Any], verb: str, **words: Any) -> Question:
 
 
 def answers(table: str) -> dict[str, list[str]]:
-    """The recorded answers of a table, by row."""
+    """Return the recorded answers of a table, by row."""
     path = Path(__file__).with_name("answers") / f"{table}.txt"
     found: dict[str, list[str]] = {}
     for line in path.read_text().splitlines() if path.exists() else ():

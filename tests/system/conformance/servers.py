@@ -49,7 +49,7 @@ _SWITCHES = Switches(
 
 @contextmanager
 def embedded_server() -> Iterator[Server]:
-    """An embedded server whose time passes only while somebody waits."""
+    """Start an embedded server whose time passes only during waits."""
     clock = ManualClock()
     topics = [TopicSpec(name, 1, count) for name, count in TOPIC_SHAPES.items()]
     with EmbeddedTubeMQ(1, topics, switches=_SWITCHES, clock=clock) as mq:
@@ -68,7 +68,7 @@ def embedded_server() -> Iterator[Server]:
 
 
 def genuine_server(cluster: Any) -> Server:
-    """A genuine cluster that has the topics."""
+    """Return a genuine cluster that has the topics."""
     host, port = cluster.broker_address
     return Server(
         cluster.masters,

@@ -26,7 +26,8 @@ def _unavailable(reason: str) -> NoReturn:
 
 
 def require_genuine() -> tuple[Artifacts, JavaRuntime]:
-    """What a genuine cluster needs; skips the test, or fails where it must not be skipped."""
+    """Return the needs of a genuine cluster; skip the test, or fail where it must not be
+    skipped."""
     artifacts = cached_artifacts()
     if artifacts is None:
         _unavailable("no TubeMQ jars; run: python -m tools.devkit.tubemq.artifacts")
@@ -46,7 +47,7 @@ def require_genuine() -> tuple[Artifacts, JavaRuntime]:
 def genuine(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[GenuineTubeMQ]:
-    """A running cluster on which every topic of `tests.system.real.topics` is accepted."""
+    """Start a cluster on which every topic of `tests.system.real.topics` is accepted."""
     artifacts, java = require_genuine()
     directory = tmp_path_factory.mktemp("genuine")
     with GenuineTubeMQ(
@@ -67,7 +68,7 @@ def genuine(
 
 @pytest.fixture(scope="session")
 def pair_of_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBrokers]:
-    """A cluster beside `genuine`, perhaps not ready yet; ask for `two_brokers` instead."""
+    """Start a cluster next to `genuine`, perhaps not ready yet; use `two_brokers` instead."""
     artifacts, java = require_genuine()
     directory = tmp_path_factory.mktemp("two-brokers")
     with TwoBrokers(

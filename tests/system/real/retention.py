@@ -46,7 +46,7 @@ _PAUSES_S = (0, 0, 1, 2, 5)
 
 
 def topic(name: str, partitions: int = 1) -> TopicSpec:
-    """A topic of one store whose closed segments are kept for 30 s."""
+    """Return a topic of one store whose closed segments are kept for 30 s."""
     options: dict[str, str | int] = {
         "deletePolicy": "delete,30s",
         "memCacheFlushIntvl": 4000,
@@ -57,12 +57,12 @@ def topic(name: str, partitions: int = 1) -> TopicSpec:
 
 @dataclass
 class Receipts:
-    """What was sent: offset, first bytes of the body and stream id, by partition."""
+    """Records sent: offset, first bytes of the body and stream id, by partition."""
 
     rows: dict[Partition, list[tuple[int, bytes, str | None]]] = field(default_factory=dict)
 
     def of(self, range_: OffsetRange, filters: tuple[str, ...]) -> list[tuple[int, bytes]]:
-        """Those of a range that pass the filters, in offset order."""
+        """Return those of a range that pass the filters, in offset order."""
         return sorted(
             (at, mark)
             for at, mark, stream in self.rows.get(range_.partition, [])
@@ -123,7 +123,8 @@ def read_window(
 
 
 def replies(settings: ClientSettings, partition: Partition, start: int, fetches: int) -> list[Any]:
-    """What a broker says to a register at `start`, to fetches and a commit, but for the records."""
+    """Return the broker's replies to a register at `start`, to fetches and a commit, without
+    records."""
 
     def ask() -> Iterator[Any]:
         with Metadata(settings) as metadata:

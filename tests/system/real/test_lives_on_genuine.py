@@ -1,4 +1,4 @@
-"""Windows on the genuine server after its disk was emptied, and after a topic was made anew."""
+"""Windows on the genuine server after its disk was emptied, and after a topic was recreated."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def test_a_log_that_began_anew_is_noticed_and_an_epoch_follows_it(
 
 
 def _accepted(pipeline: Pipeline) -> bool:
-    """Whether a record was taken: the master announces a topic before its broker knows it."""
+    """Return True if a record was accepted: the master announces a topic before its broker knows
+    it."""
     try:
         pipeline.produce(1)
     except Forbidden:

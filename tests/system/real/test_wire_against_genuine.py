@@ -1,4 +1,4 @@
-"""What the genuine server answers, frame by frame, through nothing but `_wire` and a socket."""
+"""Answers of the genuine server, frame by frame, through nothing but `_wire` and a socket."""
 
 from __future__ import annotations
 

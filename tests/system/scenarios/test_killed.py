@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def killed_at(scene: Scene, point: str, between: int = 0) -> dict[str, Any]:
-    """A run whose first try is killed at a point; `between` records arrive meanwhile. The result
+    """Kill the first try of a run at a point; `between` records arrive meanwhile. Return the result
     of the retry."""
     scene.begin()
     scene.produce(20)
@@ -87,7 +87,7 @@ def test_scenario_05_killed_after_the_cursor_before_success(scene: Scene) -> Non
 
 @pytest.fixture
 def stopped() -> Iterator[list[int]]:
-    """Processes that a test has stopped: they go on at its end."""
+    """Yield a list of processes that a test stops; they are resumed at its end."""
     pids: list[int] = []
     yield pids
     for pid in pids:

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_scenario_16_asset_state_is_wiped(scene: Scene) -> None:
-    """Somebody deletes it under a living Dag, also while a window is under way."""
+    """A user deletes it under a running Dag, also while a window is in progress."""
     scene.begin()
     for _ in range(2):
         scene.produce(20)
@@ -44,7 +44,7 @@ def test_scenario_16_the_dag_file_goes_missing_and_airflow_wipes_asset_state(
     scene: Scene, dags_folder: Path
 ) -> None:
     """Airflow's own clean-up does it: without its file the Dag goes stale, and with the Dag deleted
-    nobody refers to the offsets asset any more."""
+    nothing refers to the offsets asset any more."""
     scene = scene.other("s16_gone")
     scene.begin()
     scene.produce(20)

@@ -38,7 +38,7 @@ def bounded(limit_s: float, *command: str) -> subprocess.Popen[str]:
 
 
 def ended(pid: int) -> bool:
-    """Whether the process is gone, or only waits for its parent to look."""
+    """Return True if the process has ended, or is a zombie."""
     end = time.monotonic() + 10 * PATIENCE
     while time.monotonic() < end:
         try:
