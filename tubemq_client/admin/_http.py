@@ -88,16 +88,16 @@ def opened(make: Callable[..., T], options: Mapping[str, Any]) -> T:
 
 
 def request_of(
-    http: httpx.Client | httpx.AsyncClient, wanted: Exchange, extensions: Mapping[str, Any]
+    http: httpx.Client | httpx.AsyncClient, exchange: Exchange, extensions: Mapping[str, Any]
 ) -> httpx.Request:
     """Build the request, without cookies of earlier answers."""
     http.cookies.clear()
-    fields = dict(wanted.fields)
+    fields = dict(exchange.fields)
     return http.build_request(
-        "POST" if wanted.post else "GET",
-        wanted.url,
-        data=fields if wanted.post else None,
-        params=None if wanted.post else fields,
+        "POST" if exchange.post else "GET",
+        exchange.url,
+        data=fields if exchange.post else None,
+        params=None if exchange.post else fields,
         headers={"Accept-Encoding": "identity"},
         extensions={**http_timeouts(http), **extensions},
     )
@@ -109,12 +109,12 @@ def http_timeouts(http: httpx.Client | httpx.AsyncClient) -> dict[str, Any]:
 
 
 class Body:
-    """Body of the answer to `wanted`, chunk by chunk. Raises `errors.ProtocolViolation` if it is
+    """Body of the answer to `exchange`, chunk by chunk. Raises `errors.ProtocolViolation` if it is
     compressed anyway, or longer than `max_bytes`."""
 
-    def __init__(self, reply: httpx.Response, wanted: Exchange, max_bytes: int) -> None:
+    def __init__(self, reply: httpx.Response, exchange: Exchange, max_bytes: int) -> None:
         self._reply = reply
-        self._where = f"{wanted.fields['method']} at {wanted.url}"
+        self._where = f"{exchange.fields['method']} at {exchange.url}"
         self._max_bytes = max_bytes
         self._content = bytearray()
         coding = reply.headers.get("content-encoding", "identity")
@@ -187,12 +187,14 @@ class Cutter:
                     open_socket.shutdown(socket.SHUT_RDWR)
 
 
-def network_error(error: Exception, wanted: Exchange, *, over: bool = False) -> errors.NetworkError:
+def network_error(
+    error: Exception, exchange: Exchange, *, over: bool = False
+) -> errors.NetworkError:
     """Map an error of httpx to one that tells whether the request can have arrived. `over`: the
     time for the whole exchange is over."""
     import httpx
 
-    where = f"{wanted.fields['method']} at {wanted.url}"
+    where = f"{exchange.fields['method']} at {exchange.url}"
     timed_out = over or isinstance(error, httpx.TimeoutException)
     if not timed_out and (failure := _tls_failure(error)) is not None:
         return errors.TlsError(f"{where}: {explain(failure).replace('tls.', '')}")
@@ -201,7 +203,7 @@ def network_error(error: Exception, wanted: Exchange, *, over: bool = False) -> 
         return errors.ConnectError(text)
     if timed_out:
         return errors.RpcTimeout(f"{text} (timeout_ms)")
-    if wanted.url.startswith("https:"):
+    if exchange.url.startswith("https:"):
         text += no_answer(secured=True).replace("tls.", "")
     return errors.ConnectionLost(text)
 

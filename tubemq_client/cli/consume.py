@@ -235,10 +235,12 @@ def _read_once(
 
 
 def _refuse_unknown(
-    ends: Mapping[Partition, PartitionEnds], *places: _Offsets, away: Iterable[Partition] = ()
+    ends: Mapping[Partition, PartitionEnds],
+    *places: _Offsets,
+    unreachable: Iterable[Partition] = (),
 ) -> None:
     """Raise for offsets of partitions that are not read, and for starts behind a log's end."""
-    partitions = {*ends, *away}
+    partitions = {*ends, *unreachable}
     unknown = sorted({p.key for where in places for p in where.offsets if p not in partitions})
     problems = [
         f"partition {key}: not among {', '.join(p.key for p in sorted(partitions))}"
@@ -261,10 +263,10 @@ def _follow(
     keys: Sequence[str] | None,
 ) -> None:
     """Read all partitions, or the selected ones, in this process alone."""
-    ends, away = _reachable(config, keys)
-    _refuse_unknown(ends, from_, away=away)
-    starts = _starts(from_, ends, away)
-    for reason in dict.fromkeys(away.values()):
+    ends, unreachable = _reachable(config, keys)
+    _refuse_unknown(ends, from_, unreachable=unreachable)
+    starts = _starts(from_, ends, unreachable)
+    for reason in dict.fromkeys(unreachable.values()):
         note(f"{reason}; retrying")
     with _assigned(config) as consumer:
         following = _FollowedPartitions(consumer, sink, starts)
@@ -294,11 +296,11 @@ def _reachable(
 
 
 def _starts(
-    from_: _Offsets, ends: Mapping[Partition, PartitionEnds], away: Iterable[Partition]
+    from_: _Offsets, ends: Mapping[Partition, PartitionEnds], unreachable: Iterable[Partition]
 ) -> dict[Partition, _Start]:
     """Return the start of each partition; brokers move offset 0 to the beginning of their log."""
     starts: dict[Partition, _Start] = {}
-    for partition in (*ends, *away):
+    for partition in (*ends, *unreachable):
         offset = from_.offsets.get(partition)
         if offset is None and from_.word == "earliest":
             offset = ends[partition].min_offset if partition in ends else 0

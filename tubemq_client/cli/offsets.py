@@ -99,22 +99,21 @@ def set_offsets(
 
 
 def _targets(client: AdminClient, topic: str, to: Sequence[str]) -> dict[Partition, Target]:
-    """Return the target of each partition; one given for a partition overrides one given
-    for all."""
-    given: dict[Partition | None, Target] = {}
+    """Return the target of each partition; a target for one overrides that for all."""
+    by_partition: dict[Partition | None, Target] = {}
     for text in to:
         key, is_one, value = text.rpartition("=")
         try:
             partition = Partition.from_key(topic, key) if is_one else None
         except ValueError as error:
             raise errors.ConfigError(str(error), subject="partitions") from None
-        if partition in given:
+        if partition in by_partition:
             raise errors.ConfigError(f"{text!r}: given more than once")
-        given[partition] = _target(value)
+        by_partition[partition] = _target(value)
     targets: dict[Partition, Target] = {}
-    if None in given:
-        targets = dict.fromkeys(client.topic(topic).partition_list(), given.pop(None))
-    return targets | {p: target for p, target in given.items() if p is not None}
+    if None in by_partition:
+        targets = dict.fromkeys(client.topic(topic).partition_list(), by_partition.pop(None))
+    return targets | {p: target for p, target in by_partition.items() if p is not None}
 
 
 def _target(text: str) -> Target:

@@ -160,8 +160,8 @@ def use_config(context: typer.Context, path: str | None) -> None:
     of neither: a misspelt one would otherwise be ignored.
     """
     options = from_file(path) if path else {}
-    known = {*ConsumerConfig.model_fields, *ProducerConfig.model_fields}
-    unknown = sorted(options.keys() - known)
+    option_names = {*ConsumerConfig.model_fields, *ProducerConfig.model_fields}
+    unknown = sorted(options.keys() - option_names)
     if unknown:
         raise errors.ConfigError([f"{path}: {name}: unknown option" for name in unknown])
     _file.set(options)

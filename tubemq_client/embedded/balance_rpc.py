@@ -141,7 +141,7 @@ class BalanceRpc:
             conditions,
             kind=GroupKind.BOUND if bound else GroupKind.UNBOUND,
             bound=terms,
-            wanted=starts,
+            start_offsets=starts,
         )
         held = _held(request.subscribeInfo)
         group = self._groups.join(join, self._clock())
@@ -252,21 +252,21 @@ class BalanceRpc:
             reply.qryPriorityId = own.query_priority
 
 
-def ops_task(controls: Controls, group: Group, known: Any) -> Any:
-    """Return flow rules and reset id for a client-balanced member; `known` are the ids it sent."""
+def ops_task(controls: Controls, group: Group, sent_ids: Any) -> Any:
+    """Return flow rules and reset id for a client-balanced member, which sent `sent_ids`."""
     task = _pb.OpsTaskInfo()
     flow_id, text = _in_force(controls.setting)
     if flow_id != UNDEFINED:
         task.defFlowCheckId = flow_id
-        if known.defFlowCheckId != flow_id:
+        if sent_ids.defFlowCheckId != flow_id:
             task.defFlowControlInfo = text
     own = controls.groups.get(group.name)
     flow_id, text = _in_force(own)
     if own is not None and flow_id != UNDEFINED:
         task.groupFlowCheckId, task.qryPriorityId = flow_id, own.query_priority
-        if known.groupFlowCheckId != flow_id:
+        if sent_ids.groupFlowCheckId != flow_id:
             task.groupFlowControlInfo = text
-    if group.from_max_id not in (UNDEFINED, known.csmFrmMaxOffsetCtrlId):
+    if group.from_max_id not in (UNDEFINED, sent_ids.csmFrmMaxOffsetCtrlId):
         task.csmFrmMaxOffsetCtrlId = group.from_max_id
     return task
 

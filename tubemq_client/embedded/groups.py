@@ -52,15 +52,14 @@ class Join(NamedTuple):
     node_id: int = UNDEFINED
     kind: GroupKind = GroupKind.CLIENT_BALANCE
     bound: BoundTerms | None = None
-    wanted: Mapping[str, int] = {}
+    start_offsets: Mapping[str, int] = {}
 
 
 @dataclass(slots=True)
 class Member:
     """One consumer. `partitions` is its last report; `reported`: it has sent a report or a
-    heartbeat since it joined. Only then does the master give it partitions. `wanted` are start
-    offsets by partition key, requested when it joined a bound group.
-    """
+    heartbeat since it joined. Only then does the master give it partitions. `start_offsets` are by
+    partition key, requested when it joined a bound group."""
 
     client_id: str
     host: str
@@ -69,7 +68,7 @@ class Member:
     seen_ms: int
     partitions: tuple[Partition, ...] = ()
     reported: bool = False
-    wanted: Mapping[str, int] = field(default_factory=dict)
+    start_offsets: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -137,11 +136,11 @@ class Groups:
         member = Member(join.client_id, join.host, join.source_count, join.node_id, now_ms)
         if former is not None and join.kind is not GroupKind.CLIENT_BALANCE:
             member.partitions, member.reported = former.partitions, former.reported
-            member.wanted = former.wanted
+            member.start_offsets = former.start_offsets
         elif join.bound is not None:
             # Only a new member's offsets count; one that rejoins has started already.
-            member.wanted = join.wanted
-            group.balance.book(join.client_id, join.wanted, select_big=join.bound.select_big)
+            member.start_offsets = join.start_offsets
+            group.balance.book(join.client_id, join.start_offsets, select_big=join.bound.select_big)
         group.members[join.client_id] = member
         return group
 

@@ -179,8 +179,9 @@ def _member_extras(group: Group, member: Member) -> Reply:
     if group.bound is None:
         return {}
     return {
-        "initReSetPartCount": len(member.wanted),
+        "initReSetPartCount": len(member.start_offsets),
         "initReSetPartInfo": [
-            {"partitionKey": key, "Offset": offset} for key, offset in sorted(member.wanted.items())
+            {"partitionKey": key, "Offset": offset}
+            for key, offset in sorted(member.start_offsets.items())
         ],
     }

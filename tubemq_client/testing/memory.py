@@ -109,28 +109,28 @@ class MemoryTubeMQ:
         for broker in self._brokers.values():
             broker.storage.flush()
 
-    def reply(self, asked: Asked) -> Any:
+    def reply(self, traced: Asked) -> Any:
         """Return the reply of the server at the address; None if it stays silent."""
-        if asked.address in self.unplugged or asked.address not in self._services:
-            host, port = asked.address
+        if traced.address in self.unplugged or traced.address not in self._services:
+            host, port = traced.address
             raise errors.ConnectError(f"cannot connect to {host}:{port}: Connection refused")
-        reply = self._exchange(asked)
-        return reply if self.tamper is None else self.tamper(asked, reply)
+        reply = self._exchange(traced)
+        return reply if self.tamper is None else self.tamper(traced, reply)
 
-    def _exchange(self, asked: Asked) -> Any:
+    def _exchange(self, traced: Asked) -> Any:
         """Send the request and its reply through the wire's own code."""
-        method = _BY_NAME[asked.method]
+        method = _BY_NAME[traced.method]
         decoder = FrameDecoder()
-        decoder.receive_data(envelope.encode_request(_SERIAL, method, asked.request, _TIMEOUT_MS))
+        decoder.receive_data(envelope.encode_request(_SERIAL, method, traced.request, _TIMEOUT_MS))
         frame = decoder.next_frame()
         assert frame is not None, "one request is one frame"
-        data = answer(frame, self._services[asked.address])
+        data = answer(frame, self._services[traced.address])
         if data is None:
             return None
         decoder.receive_data(data)
         frame = decoder.next_frame()
         assert frame is not None, "one reply is one frame"
-        return envelope.decode_response(frame.payload, method, "{}:{}".format(*asked.address))
+        return envelope.decode_response(frame.payload, method, "{}:{}".format(*traced.address))
 
     def _add_broker(self, broker_id: int) -> None:
         node = self.node(broker_id)

@@ -139,11 +139,11 @@ class ScriptedDriver:
 
     def _post(self, effect: Post | Call) -> _Posted:
         """Answer a request at once; errors are raised by the call that waits for the reply."""
-        asked = Asked(self.clock(), effect.address, effect.method.name, effect.request)
-        self.trace.append(asked)
+        traced = Asked(self.clock(), effect.address, effect.method.name, effect.request)
+        self.trace.append(traced)
         posted = _Posted(deadline=self.clock() + self._rpc_timeout_ms)
         try:
-            posted.reply = self._answer(asked)
+            posted.reply = self._answer(traced)
         except errors.ConnectError:
             raise  # nothing was sent
         except errors.TubeMQError as error:
