@@ -90,8 +90,8 @@ def main() -> None:
     """Take all pictures into the directory of the command line."""
     target, path = pictures_asked_for()
     with tempfile.TemporaryDirectory() as dags:
-        for name, given in MISTAKES.items():
-            text = _DAG.format(name=name, given={**_BASE, **given})
+        for name, wrong in MISTAKES.items():
+            text = _DAG.format(name=name, given={**_BASE, **wrong})
             (Path(dags) / f"{name}.py").write_text(text)
         with running_airflow(Path(dags), database="sqlite") as airflow:
             airflow.api.wait(

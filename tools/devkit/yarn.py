@@ -137,11 +137,11 @@ def _jars() -> list[Path]:
     match = _HADOOP.fullmatch(api.name)
     assert match is not None
     parts = ("bcprov-jdk18on", "bcpkix-jdk18on", "bcutil-jdk18on")
-    wanted = [
+    artifacts = [
         Artifact("org.apache.hadoop", "hadoop-client-minicluster", match[1]),
         *(Artifact("org.bouncycastle", part, _BOUNCY_CASTLE) for part in parts),
     ]
-    return jars_of(f"yarn-{match[1]}", wanted, alone=True)
+    return jars_of(f"yarn-{match[1]}", artifacts, alone=True)
 
 
 def _xml(values: dict[str, str]) -> str:

@@ -77,24 +77,24 @@ def play(settings: Settings) -> Round:
     began = time.monotonic()
     shutil.rmtree(settings.folder, ignore_errors=True)
     settings.folder.mkdir(parents=True)
-    found = Round(settings.number, f"{settings.seed}/{settings.number}")
+    result = Round(settings.number, f"{settings.seed}/{settings.number}")
     with ExitStack() as stack:
-        running = _RunningRound(settings, stack, found)
+        running = _RunningRound(settings, stack, result)
         running.feed()
         running.settle()
         events = running.events()
     running.judge(events)
-    found.seconds = round(time.monotonic() - began, 1)
-    found.ended = datetime.now(UTC).isoformat(timespec="seconds")
-    return found
+    result.seconds = round(time.monotonic() - began, 1)
+    result.ended = datetime.now(UTC).isoformat(timespec="seconds")
+    return result
 
 
 class _RunningRound:
     """Parts of a running round."""
 
-    def __init__(self, settings: Settings, stack: ExitStack, found: Round) -> None:
+    def __init__(self, settings: Settings, stack: ExitStack, result: Round) -> None:
         self.settings = settings
-        self.found = found
+        self.result = result
         self.lakes = settings.folder / "lakes"
         self.lakes.mkdir()
         self.todo = quotas(settings.inline, settings.spark)
@@ -102,11 +102,11 @@ class _RunningRound:
         self.kills = KillLog(settings.folder / "kills.jsonl")
         self.outcomes = KillLog(settings.folder / "outcomes.jsonl")
         self.tubemq = stack.enter_context(_tubemq(settings.folder))
-        self.airflow = stack.enter_context(_airflow(settings, found.seed, self.tubemq))
+        self.airflow = stack.enter_context(_airflow(settings, result.seed, self.tubemq))
         self.control = Control(self.airflow.api)
         self.writer = Writer(self.tubemq)
         stack.enter_context(self.writer.writing())
-        source = random.Random(found.seed)  # noqa: S311 - repeatable on purpose
+        source = random.Random(result.seed)  # noqa: S311 - repeatable on purpose
         self.work = Work(self.control, self.todo, self.boundaries, source)
         self.killing = Killing(
             self.airflow, self.tubemq, self.writer, self.control, self.kills, source
@@ -141,7 +141,7 @@ class _RunningRound:
     def _live(self, deadline: float, *, last: bool) -> bool:
         """Request and kill until every Dag has made its part of this epoch; return False if time is
         up."""
-        said = 0.0
+        reported_at = 0.0
         while time.monotonic() < deadline:
             published = self.published()
             self._cut()
@@ -150,8 +150,8 @@ class _RunningRound:
             if self.work.finished(published) and (not last or self._share_reached()):
                 return True
             self._ask(published, active)
-            if time.monotonic() - said > _REPORT_S:
-                said = time.monotonic()
+            if time.monotonic() - reported_at > _REPORT_S:
+                reported_at = time.monotonic()
                 self._report(published, active)
             time.sleep(_STEP_S)
         self._report(self.published(), Counter())
@@ -160,7 +160,7 @@ class _RunningRound:
     def _begin_life(self) -> None:
         """Wait until all runs end, recreate the logs, and follow the advice of the errors."""
         if not at_rest(self.control, lambda: self.killing.step(self._sum())):
-            self.found.problems.append("runs do not end before the logs are recreated")
+            self.result.problems.append("runs do not end before the logs are recreated")
             return
         self.killing.rest()
         self.lives.end(self.boundaries, self.work)
@@ -184,10 +184,10 @@ class _RunningRound:
             self.killing.step(0)
             time.sleep(_STEP_S)
         failed = self.control.failed()
-        self.found.repairs = len(active) + len(failed)
+        self.result.repairs = len(active) + len(failed)
         for state, runs in (("still active", active), ("failed", failed)):
             names = [f"{run['dag_id']} {run['dag_run_id']}" for run in runs]
-            self.found.problems += [f"{state}: {name}" for name in names[:5]]
+            self.result.problems += [f"{state}: {name}" for name in names[:5]]
         self.writer.stop()
 
     def events(self) -> dict[str, list[dict[str, Any]]]:
@@ -204,25 +204,27 @@ class _RunningRound:
             audit = self._audit_lake(quota, logs, windows_in_events(events[quota.dag_id]))
             total.add(audit)
             if quota.spark:
-                self.found.spark += audit.windows
+                self.result.spark += audit.windows
             else:
-                self.found.inline += audit.windows
-        found = self.found
-        found.records, found.lost, found.duplicated = total.records, total.lost, total.duplicated
-        found.gaps, found.unaccounted = total.gaps, total.unaccounted
-        found.problems += [*total.problems, *audit_writer(logs, self.writer.numbers)]
-        found.problems += self.lives.problems
-        found.lives, found.changes = len(logs), dict(self.lives.changes)
-        found.written_again = self.writer.repeated
-        found.backfills, found.clears = self.work.backfills, self.work.clears
+                self.result.inline += audit.windows
+        result = self.result
+        result.records, result.lost, result.duplicated = total.records, total.lost, total.duplicated
+        result.gaps, result.unaccounted = total.gaps, total.unaccounted
+        result.problems += [*total.problems, *audit_writer(logs, self.writer.numbers)]
+        result.problems += self.lives.problems
+        result.lives, result.changes = len(logs), dict(self.lives.changes)
+        result.written_again = self.writer.repeated
+        result.backfills, result.clears = self.work.backfills, self.work.clears
         self._count_kills()
 
     def _audit_lake(self, quota: Quota, logs: list[Log], named: set[str]) -> Audit:
         """Audit each epoch of a lake against the logs of that epoch; windows of no epoch are a
         finding."""
         lake, total = self.lakes / quota.dag_id, Audit()
-        for number, (log, asked) in enumerate(zip(logs, [*quota.before, quota.asked], strict=True)):
-            span = None if quota.kind == "cursor" else self.boundaries.span(asked, number)
+        for number, (log, requested) in enumerate(
+            zip(logs, [*quota.before, quota.requested], strict=True)
+        ):
+            span = None if quota.kind == "cursor" else self.boundaries.span(requested, number)
             total.add(audit_lake(lake, log, span, named, epoch_of_life(number)))
         strays = self.published()[quota.dag_id] - total.windows
         if strays:
@@ -241,22 +243,22 @@ class _RunningRound:
 
     def _count_kills(self) -> None:
         kills, outcomes = self.kills.lines(), self.outcomes.lines()
-        self.found.kills = dict(sorted(Counter(kill["victim"] for kill in kills).items()))
-        self.found.tries = len(outcomes)
-        self.found.replayed = sum(bool(outcome["replayed"]) for outcome in outcomes)
+        self.result.kills = dict(sorted(Counter(kill["victim"] for kill in kills).items()))
+        self.result.tries = len(outcomes)
+        self.result.replayed = sum(bool(outcome["replayed"]) for outcome in outcomes)
         hit = _hit(kills)
         windows = {
             (outcome["dag_id"], outcome["window_id"])
             for outcome in outcomes
             if outcome["window_id"] and _task(outcome) in hit
         }
-        self.found.hit = len(windows)
+        self.result.hit = len(windows)
 
     def _share_reached(self) -> bool:
         """Return True if the promised share of tasks was hit; more work is requested until then."""
         promised = self.settings.share * (self.settings.inline + self.settings.spark)
         self._count_kills()
-        return self.found.hit >= promised
+        return self.result.hit >= promised
 
     def _cut(self) -> None:
         try:

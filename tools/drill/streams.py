@@ -34,7 +34,7 @@ from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_provider.engines.java import find_java
 
-__all__ = ["Feed", "Found", "StreamDrill", "main"]
+__all__ = ["DrillResult", "Feed", "StreamDrill", "main"]
 
 TOPIC: Final = "drill"
 TICK_S: Final = 0.05
@@ -67,7 +67,7 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DrillResult:
     """Findings of a drill."""
 
     sink: str
@@ -109,7 +109,7 @@ class StreamDrill:
         self._kills: Counter[str] = Counter()
         self._ended_alone = 0
 
-    def play(self, *, kills: int, batches: int, limit_s: float) -> Found:
+    def play(self, *, kills: int, batches: int, limit_s: float) -> DrillResult:
         """Kill and continue until the requested numbers of kills and batches, or for `limit_s`
         seconds; then read the rest and audit."""
         (self._folder / "tmp").mkdir(parents=True, exist_ok=True)
@@ -190,7 +190,7 @@ class StreamDrill:
             environment={"TMPDIR": tmp, "SPARK_LOCAL_IP": "127.0.0.1"},
         )
 
-    def _judge(self) -> Found:
+    def _judge(self) -> DrillResult:
         import pyarrow.parquet as pq
 
         self._driver = self._start(last=True)
@@ -199,7 +199,7 @@ class StreamDrill:
         table = pq.read_table(self._folder / "content.parquet").to_pydict()
         written = Counter(zip(table["partition"], table["value"], strict=True))
         sent = self._feed.sent
-        return Found(
+        return DrillResult(
             self._sink,
             self.batches(),
             self._kills,
@@ -239,14 +239,14 @@ def main() -> int:
     clean = True
     for sink in options.sinks or ("parquet", "delta"):
         with tempfile.TemporaryDirectory(prefix="tubemq-drill-") as name:
-            found = _play(Path(name), sink, options)
-        full = found.kills.total() >= options.kills and found.batches >= options.batches
-        clean = clean and found.clean and full
-        print(found.report(), "" if full else "(time was up before)", flush=True)
+            result = _play(Path(name), sink, options)
+        full = result.kills.total() >= options.kills and result.batches >= options.batches
+        clean = clean and result.clean and full
+        print(result.report(), "" if full else "(time was up before)", flush=True)
     return 0 if clean else 1
 
 
-def _play(folder: Path, sink: str, options: argparse.Namespace) -> Found:
+def _play(folder: Path, sink: str, options: argparse.Namespace) -> DrillResult:
     topic = TopicSpec(TOPIC, partitions=2)
     with (
         EmbeddedTubeMQ(brokers=2, topics=[topic], http=False) as server,

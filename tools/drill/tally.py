@@ -92,9 +92,9 @@ class Tally:
             tally.rounds = [Round(**row) for row in document["rounds"]]
         return tally
 
-    def add(self, found: Round) -> None:
+    def add(self, round_: Round) -> None:
         """Add a round and save."""
-        self.rounds.append(found)
+        self.rounds.append(round_)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(self.path.name + ".new")
         fresh.write_text(json.dumps(self.to_document(), indent=1) + "\n")

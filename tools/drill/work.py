@@ -31,23 +31,23 @@ _INTERVAL_DAGS = ("intervals", *(f"intervals_{lane}" for lane in range(LANES)))
 
 @dataclass
 class Quota:
-    """Work of a Dag. `asked` counts the intervals (or mapped windows) of the present epoch that
+    """Work of a Dag. `requested` counts the intervals (or mapped windows) of the present epoch that
     were requested, `before` those of earlier epochs."""
 
     dag_id: str
     target: int
-    asked: int = 0
+    requested: int = 0
     before: list[int] = field(default_factory=list)
 
     @property
     def left(self) -> int:
         """Number of windows that are not requested yet."""
-        return self.target - self.asked - sum(self.before)
+        return self.target - self.requested - sum(self.before)
 
     def begin_life(self) -> None:
         """Start an epoch: cuts of the former one that were not requested are dropped."""
-        self.before.append(self.asked)
-        self.asked = 0
+        self.before.append(self.requested)
+        self.requested = 0
 
     @property
     def spark(self) -> bool:
@@ -204,22 +204,22 @@ class Work:
 
     def _ready(self, quota: Quota) -> int:
         """Return the number of intervals that may be requested next."""
-        return min(quota.left, self._boundaries.intervals - quota.asked)
+        return min(quota.left, self._boundaries.intervals - quota.requested)
 
     def _intervals(self, quota: Quota) -> None:
         """Request a backfill of the next few intervals, or one of them by hand."""
         ready = self._ready(quota)
         count = min(ready, self._source.randint(2, 6))
-        if ready > 1 and self._backfill(quota, quota.asked, count, again=False):
-            quota.asked += count
+        if ready > 1 and self._backfill(quota, quota.requested, count, again=False):
+            quota.requested += count
             return
         self._single(quota)
 
     def _single(self, quota: Quota) -> None:
-        start, end = self._boundaries.interval(quota.asked)
+        start, end = self._boundaries.interval(quota.requested)
         self._control.trigger_interval(quota.dag_id, start, end)
         self.runs += 1
-        quota.asked += 1
+        quota.requested += 1
 
     def _backfill(self, quota: Quota, number: int, count: int, *, again: bool) -> bool:
         first, last = (self._boundaries.interval(n)[0] for n in (number, number + count - 1))
@@ -231,9 +231,9 @@ class Work:
         self._map(quota, min(self._ready(quota), self._source.randint(3, 8)))
 
     def _map(self, quota: Quota, count: int) -> None:
-        windows = [self._boundaries.window(quota.asked + number) for number in range(count)]
+        windows = [self._boundaries.window(quota.requested + number) for number in range(count)]
         self._control.trigger(quota.dag_id, self._name(), {"windows": windows})
-        quota.asked += count
+        quota.requested += count
 
     def _cursor(self, quota: Quota) -> None:
         # One JVM after the other: several runs at once would only queue up.
@@ -249,7 +249,7 @@ class Work:
         run = self._source.choice(over)
         quota = next(quota for quota in self.todo if quota.dag_id == run["dag_id"])
         if quota.kind == "intervals" and not quota.spark and self._source.random() < 0.5:
-            if self._backfill(quota, self._source.randrange(quota.asked), 1, again=True):
+            if self._backfill(quota, self._source.randrange(quota.requested), 1, again=True):
                 self.clears += 1
             return
         self._control.clear(run["dag_id"], run["dag_run_id"])

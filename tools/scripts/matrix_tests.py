@@ -18,25 +18,25 @@ __all__ = ["asked_for", "passed"]
 
 
 def asked_for(
-    given: list[str], known: Sequence[str], *, command: str, description: str | None
+    arguments: list[str], choices: Sequence[str], *, command: str, description: str | None
 ) -> tuple[list[str], bool, list[str]]:
     """Parse the command line: names, setup only, and arguments of pytest.
 
-    Names come first, all that are `known` if there are none. The rest is for pytest, also `-k
+    Names come first, all that are `choices` if there are none. The rest is for pytest, also `-k
     format`, whose second word argparse would take for a name.
     """
-    usage = f"{command} ARGS='[{' '.join(known)}] [--only-setup] [arguments of pytest]'"
+    usage = f"{command} ARGS='[{' '.join(choices)}] [--only-setup] [arguments of pytest]'"
     parser = argparse.ArgumentParser(usage=usage, description=description)
     parser.add_argument("--only-setup", action="store_true", help="create the environments only")
-    names = list(takewhile(lambda word: not word.startswith("-"), given))
-    options, more = parser.parse_known_args(given[len(names) :])
-    if unknown := [name for name in names if name not in known]:
-        parser.error(f"{', '.join(unknown)}: not one of {', '.join(known)}")
+    names = list(takewhile(lambda word: not word.startswith("-"), arguments))
+    options, more = parser.parse_known_args(arguments[len(names) :])
+    if unknown := [name for name in names if name not in choices]:
+        parser.error(f"{', '.join(unknown)}: not one of {', '.join(choices)}")
     if options.only_setup and more:
         parser.error(
             f"--only-setup runs no tests: {' '.join(more)} has no effect; names come first"
         )
-    return names or list(known), options.only_setup, more
+    return names or list(choices), options.only_setup, more
 
 
 def passed(title: str, python: Path, report: str, tests: Sequence[str], limit_s: float) -> bool:
