@@ -1,8 +1,8 @@
 """House rules that no linter knows: charters, no import circle, light imports, missing extras.
 
-Who may import whom is import-linter's business (`make imports`); this file judges each module by
-itself and what importing the packages costs. It reads source text or asks a fresh interpreter, so
-it never depends on what another test has imported. Sizes are for review: docs/adr/0030.
+The allowed imports are import-linter's business (`make imports`); this file checks each module
+alone and the cost of importing the packages. It reads source text or runs a fresh interpreter, so
+it never depends on the imports of another test. Sizes are for review: docs/adr/0030.
 """
 
 from __future__ import annotations

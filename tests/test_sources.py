@@ -1,4 +1,4 @@
-"""The seam for sources: who may know what an offset of TubeMQ is."""
+"""The seam for sources: modules that may know the meaning of a TubeMQ offset."""
 
 import ast
 import json

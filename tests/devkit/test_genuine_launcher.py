@@ -1,4 +1,4 @@
-"""The launcher itself, with stand-ins for the servers: order, errors, no leftovers."""
+"""The launcher itself, with substitutes for the servers: order, errors, no leftovers."""
 
 from __future__ import annotations
 

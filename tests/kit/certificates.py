@@ -1,6 +1,6 @@
-"""Certificates for tests: an authority, servers and clients it signed, and strangers.
+"""Certificates for tests: an authority, servers and clients it signed, and foreign ones.
 
-Made in milliseconds with elliptic curves; everything is valid for a day and good for loopback only.
+Created in milliseconds with elliptic curves; everything is valid for a day and for loopback only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Servers of tests, as fixtures: what `mq`, `rocketmq`, `memory` and `settings` mean everywhere.
+"""Servers of tests, as fixtures: the meaning of `mq`, `rocketmq`, `memory` and `settings`.
 
 `mq` is an embedded TubeMQ on sockets, `memory` one without any, `rocketmq` an embedded RocketMQ,
-and `settings` those of a client of `mq`. A module or a conftest says what its servers have and how
-long they live: ``mq = embedded_tubemq([TopicSpec("orders")], brokers=2)``.
+and `settings` those of a client of `mq`. A module or a conftest defines its servers and their
+scope: ``mq = embedded_tubemq([TopicSpec("orders")], brokers=2)``.
 """
 
 from __future__ import annotations

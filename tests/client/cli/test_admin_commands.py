@@ -1,4 +1,5 @@
-"""Topics, brokers, groups, offsets and lag over HTTP: what is shown, asked, changed and refused."""
+"""Topics, brokers, groups, offsets and lag over HTTP: output, confirmations, changes and
+refusals."""
 
 from __future__ import annotations
 

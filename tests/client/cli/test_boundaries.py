@@ -114,7 +114,7 @@ def test_produce_continues_where_the_file_ends(
         before = path.read_text() if path.exists() else "{}"
         outcome = run("produce", fresh, *options(file, path, "--from", start, "--to", end))
         assert outcome.code == 0, outcome
-        # Whatever was there did not move.
+        # Existing boundaries did not move.
         assert json.loads(before).items() <= json.loads(path.read_text()).items()
     found = load(path, fresh)
     assert [at.isoformat()[:16] for at in found] == [

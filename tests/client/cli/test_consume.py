@@ -309,7 +309,7 @@ def test_following_begins_while_a_broker_is_away(
 
 @pytest.mark.parametrize("follow", [(), ("--follow",)])
 def test_a_start_behind_the_end_is_refused(follow: tuple[str, ...], run: Run, filled: str) -> None:
-    """One digit too many read nothing of the partition, as if there was nothing."""
+    """An offset with one digit too many read no record, as if the partition were empty."""
     found = run("consume", filled, *follow, "--from", "1:0=56000", "--seconds", 5)
     assert (found.code, found.out) == (2, "")
     assert "--from 1:0=56000: its log ends at 560" in found.err

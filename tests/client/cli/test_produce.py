@@ -37,7 +37,7 @@ def rows_of(file: Path) -> list[dict[str, object]]:
 
 
 def refused(outcome: Outcome, *words: str) -> None:
-    """Exit code 2 and one line that says why."""
+    """Exit code 2 and one line with the reason."""
     assert outcome.code == 2, outcome
     assert "Traceback" not in outcome.err
     for word in words:

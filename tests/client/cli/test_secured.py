@@ -1,7 +1,7 @@
-"""Every command reaches a cluster with users and TLS, and `doctor` says what keeps it out.
+"""Every command reaches a cluster with users and TLS, and `doctor` names the missing option.
 
-A cluster that asks for a user, over TLS with client certificates, is reached with `--config` and
-the environment alone: what works here works for any option of the connection.
+A cluster that requires a user, over TLS with client certificates, is reached with `--config` and
+the environment alone: so any option of the connection works.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`tubemq serve`: as its own process, on loopback only, stopped by a signal, data kept if asked."""
+"""`tubemq serve`: as a separate process, on loopback only, stopped by a signal, with a data
+folder."""
 
 from __future__ import annotations
 

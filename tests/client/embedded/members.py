@@ -1,4 +1,4 @@
-"""Consumers of server-balanced groups, by hand: register, beat, acknowledge, leave."""
+"""Consumers of server-balanced groups, by hand: register, heartbeat, acknowledge, leave."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tubemq_client.model import BrokerNode, Partition
 
 
 class Player:
-    """One member. It holds what it was told to hold, and acknowledges when told to."""
+    """One member. It holds the partitions of its events, and acknowledges on request."""
 
     def __init__(self, master: Wire, name: str = "c1", group: str = "g", **fields: Any) -> None:
         self.master = master
@@ -53,7 +53,7 @@ class Player:
         return self.beat(**self.known)
 
     def finish(self) -> Any:
-        """Do what the last event says, and acknowledge it with a report."""
+        """Apply the last event, and acknowledge it with a report."""
         event, self.event = self.event, None
         for info in map(strings.parse_subscribe_info, event.subscribeInfo):
             self.nodes[info.broker.broker_id] = info.broker

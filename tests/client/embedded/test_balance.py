@@ -1,4 +1,4 @@
-"""Server-balanced groups: who gets which partition, in which event, and when."""
+"""Server-balanced groups: assignments, their events, and their times."""
 
 from __future__ import annotations
 

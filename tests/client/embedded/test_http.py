@@ -102,7 +102,7 @@ def test_setting_a_position_moves_the_running_reader(mq: EmbeddedTubeMQ) -> None
             manualOffset=84,
             modifyUser="uu",
         )
-        # The batch in the reader's hands is not added: nothing is in flight any more.
+        # The delivered batch is not added: nothing is in flight any more.
         assert wire.commit("lone", groupName="grp").currOffset == 84
         assert wire.get("lone", groupName="grp").currOffset == 84
 

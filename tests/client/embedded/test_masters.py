@@ -1,4 +1,4 @@
-"""Several masters: one is active, the others stand by; what clients meet when it is killed."""
+"""Several masters: one is active, the others stand by; effects of a kill on clients."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Writes down what a server answers, in a form that does not depend on time, port or hash order.
+"""Writes down a server's answers, in a form that does not depend on time, port or hash order.
 
-`dialogue` asks the questions. What cannot be equal between two servers is replaced by a star, lists
-that real servers keep in hash order are sorted, records of a fetch are counted; the rest stays.
+`dialogue` sends the requests. Values that cannot be equal between two servers are replaced by a
+star, lists that real servers keep in hash order are sorted, records of a fetch are counted; the
+rest stays.
 """
 
 from __future__ import annotations

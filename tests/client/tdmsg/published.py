@@ -1,7 +1,7 @@
-"""The published Java class for packed bodies: its jars, its vectors and what it reads.
+"""The published Java class for packed bodies: its jars, its vectors and its results.
 
 Run as ``python -m tests.client.tdmsg.published`` it fetches the one jar that is not among those of
-the genuine servers, or notes beside it why that is impossible. Tests touch no network.
+the genuine servers, or saves the reason why that is impossible. Tests touch no network.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIBRARIES = ("guava-", "failureaccess-", "snappy-java-", "slf4j-api-")
 
 
 class Reading(NamedTuple):
-    """A message, and what the Java class says of it. `groups` is None if it refused."""
+    """A message, and the result of the Java class. `groups` is None if it refused."""
 
     name: str
     message: bytes

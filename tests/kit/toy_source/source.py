@@ -145,7 +145,7 @@ class LineSource:
         return _LineTime(self)
 
     def life(self) -> None:
-        """Nothing tells one life from the next."""
+        """Return nothing: recreated logs cannot be detected."""
 
     def probe(self) -> Any:
         """Read lines."""

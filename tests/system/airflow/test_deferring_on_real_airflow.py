@@ -1,5 +1,7 @@
-"""An ingest that waits in a real triggerer, with a `spark-submit` of the tests' and with Spark's:
-whatever is killed or cleared meanwhile, each record is published once."""
+"""An ingest that waits in a real triggerer, with a `spark-submit` of the tests' and with Spark's.
+
+Each record is published once, whichever process is killed or task cleared meanwhile.
+"""
 
 from __future__ import annotations
 

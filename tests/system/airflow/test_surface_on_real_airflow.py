@@ -1,4 +1,4 @@
-"""Operators beside the ingest in a real Airflow: own tasks between plan and commit, links."""
+"""Other operators in a real Airflow: own tasks between plan and commit, links."""
 
 from __future__ import annotations
 

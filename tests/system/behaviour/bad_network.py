@@ -84,7 +84,7 @@ class BadNetwork:
             proxy.cut()
 
     def swallow(self) -> int:
-        """Have all connections that are open lead nowhere, without a word; how many there are."""
+        """Silently drop the bytes of all open connections; return their number."""
         return sum(proxy.swallow() for proxy in self._proxies.values())
 
     def _keep_cutting(self) -> None:

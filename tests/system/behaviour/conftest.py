@@ -1,6 +1,6 @@
-"""Every scenario runs on both shells and, where it needs no fault to be switched on, both servers.
+"""Every scenario runs on both APIs and, if it needs no fault, on both servers.
 
-Embedded clusters are made for each test; the genuine one is shared by the session.
+Embedded clusters are created for each test; the genuine one is shared by the session.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""One of everything a client does, for tests of who may: send, look up, read a range, consume."""
+"""One of each operation of a client, for tests of permissions: send, look up, read a range,
+consume."""
 
 from __future__ import annotations
 

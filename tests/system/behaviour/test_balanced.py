@@ -1,4 +1,4 @@
-"""Members of a group among whom the master deals out partitions: pull, push, and what moves."""
+"""Members of a group whose partitions the master assigns: pull, push, and rebalances."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_partitions_move_when_members_come_and_go(join: Callable[..., Any]) -> N
 def test_a_batch_in_hand_can_be_confirmed_when_its_partition_is_revoked(
     join: Callable[..., Any], site: Site
 ) -> None:
-    """And only then does it move: the next owner goes on behind it."""
+    """It moves only then: the next owner continues behind it."""
     hand: list[Any] = []
     confirm_now = threading.Event()
     first = join(on_revoked=lambda _: confirm_now.set(), consumer=latest())
@@ -316,7 +316,7 @@ def test_what_a_callback_raises_is_raised_by_the_next_receive(
 def test_a_callback_that_would_end_a_thread_ends_the_consumer_with_a_word(
     shell: Shell, member: Callable[..., Any]
 ) -> None:
-    """Nothing would be taken or given back any more. A loop ends with `sys.exit`."""
+    """Otherwise no partition would be taken or given back any more. A loop ends with `sys.exit`."""
 
     def leave(partitions: list[Partition]) -> None:
         sys.exit("in the callback")
@@ -408,7 +408,7 @@ def test_whoever_receives_is_told_that_a_member_beats_no_more(
 
 
 class Runner:
-    """Runs something that blocks, beside the test."""
+    """Run a blocking function in another thread."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._thread = threading.Thread(target=work, daemon=True)

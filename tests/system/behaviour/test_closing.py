@@ -1,4 +1,4 @@
-"""Closing a member of a group: while others close it too, receive, or have just been told to go."""
+"""Closing a member of a group: while others close it too, receive, or are being asked to leave."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def enter(shell: Shell, kind: str, options: ClientSettings, group: str) -> Any:
 
 
 class Side:
-    """Calls something beside the test and keeps what became of it."""
+    """Call a function in another thread and keep its result or error."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self.outcome: Any = None
@@ -137,7 +137,7 @@ def test_closing_does_not_mind_workers_that_have_yet_to_start(
 def test_closing_waits_once_for_all_handlers_that_hang(
     shell: Shell, options: ClientSettings, group: str
 ) -> None:
-    """However many: threads cannot be cancelled, and each would be waited for in its turn."""
+    """Also with many: threads cannot be cancelled, and each would be waited for in turn."""
     held, go_on = [Partition(1, SHARED, number) for number in range(3)], threading.Event()
     for partition in held:
         Site(options, [1]).send(partition, b"a")
@@ -208,7 +208,7 @@ def test_who_pulls_behind_another_is_told_that_the_member_is_closed(
 def test_a_pull_that_hangs_at_many_brokers_does_not_keep_who_closes(
     shell: Shell, group: str
 ) -> None:
-    """Closing waits as long as one request may take, not until every broker has been asked."""
+    """Closing waits as long as one request may take, not until every broker has answered."""
     brokers = range(1, 9)
     held = [Partition(broker, SHARED, 0) for broker in brokers]
     with embedded(Switches(), len(brokers)) as server:

@@ -1,7 +1,7 @@
-"""Flow control on both servers: what a broker refuses, what a consumer learns and keeps to.
+"""Flow control on both servers: refusals of a broker, rules that a consumer learns and obeys.
 
-The same rules code decides what an embedded broker refuses and what these tests expect of a genuine
-one, so a test that passes on both says that the rules are read as they are meant.
+The same rules code decides the refusals of an embedded broker and the expectations for a genuine
+one, so a test that passes on both shows that the rules are interpreted correctly.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ def test_a_record_that_cannot_be_read_ends_a_run_that_retries(
         pytest.raises(errors.CorruptRecord),
     ):
         consumer.run(handle, on_error="retry")
-    # The way out that the docstring of `run` names.
+    # The workaround in the docstring of `run`.
     with shell.Consumer(settings, "habitual", {TOPIC: ()}, corrupt_records="drop") as consumer:
         batch = consumer.receive(SOON_MS)
         assert list(batch.messages()) == []
@@ -237,7 +237,7 @@ def test_a_record_that_cannot_be_read_ends_a_run_that_retries(
 def test_a_record_that_cannot_be_read_ends_a_loop_over_batches(
     shell: Shell, settings: ClientSettings, mq: EmbeddedTubeMQ
 ) -> None:
-    """The error leaves the loop, and comes out of the next one too; "drop" goes on."""
+    """The error leaves the loop, and is raised by the next one too; "drop" continues."""
     send(settings, b"a", b"b")
     mq.broker(1).corrupt_next(1_000)
     with shell.AssignedConsumer(settings, "habitual", {TOPIC: ()}) as consumer:

@@ -1,5 +1,4 @@
-"""No socket or thread outlives a client, however often one is created and in every case of
-an end."""
+"""No socket or thread outlives a client, however often one is created and ended."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ ALL_METHODS = range(1, 40)
 def test_records_flow_while_no_master_answers(
     shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, group: str
 ) -> None:
-    """Partitions held stay held and routes stay known: brokers are asked directly."""
+    """Held partitions and known routes stay: brokers are queried directly."""
     quick = replace(settings, rpc_timeout_ms=1_500, heartbeat_period_ms=100)
     found: list[bytes] = []
     with (

@@ -236,7 +236,7 @@ async def _stream(producer: Any, records: list[Record]) -> list[Any]:
 def produce(
     shell: Shell, producer: Any, tally: Tally, chunk: int, *, resend: bool, deadline: float
 ) -> None:
-    """Send every number once, in turn with both ways, and again what became unknown if asked to."""
+    """Send every number once, alternating both ways, and unknown ones again if requested."""
 
     def go(way: str, numbers: Iterable[int]) -> list[int]:
         numbers = list(numbers)

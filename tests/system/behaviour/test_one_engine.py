@@ -113,7 +113,7 @@ def test_a_loop_over_batches_confirms_each_and_rejects_the_one_it_is_left_in(
 def test_a_batch_that_nobody_confirms_comes_again_in_its_time(
     shell: Shell, server: EmbeddedTubeMQ, group: str, kind: str
 ) -> None:
-    """Whatever the period of heartbeats."""
+    """For any period of heartbeats."""
     send(server, 3)
     quick = ConsumerSettings(confirm_timeout_ms=2_000)
     with member(shell, kind, server, group, 10_000, consumer=quick) as consumer:

@@ -293,7 +293,7 @@ def test_closing_waits_for_what_is_under_way(shell: Shell, options: ClientSettin
 def test_a_record_of_a_slow_generator_does_not_wait_for_the_next(
     shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings
 ) -> None:
-    """However many came at once before."""
+    """For any number of simultaneous sends before."""
     waited_for: list[int] = []
 
     def slow() -> Iterator[Record]:

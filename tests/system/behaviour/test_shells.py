@@ -106,7 +106,7 @@ def test_options_and_results_are_the_same(name: str) -> None:
 
 @CLASSES
 def test_what_waits_in_one_shell_is_awaited_in_the_other(name: str) -> None:
-    """Nothing of the asyncio shell blocks; what answers from memory is a plain property."""
+    """Nothing of the asyncio API blocks; values in memory are plain properties."""
     kind = getattr(aio, name)
     for method, value in methods(kind).items():
         if method != "__init__" and not isinstance(

@@ -177,7 +177,7 @@ def _give_back() -> None:
 
 
 def _heap_kib() -> int:
-    """In use, of all threads' arenas; 0 where the C library cannot tell."""
+    """Return the bytes in use, of all threads' arenas; 0 if the C library cannot report them."""
     info = getattr(C_LIBRARY, "mallinfo2", None)
     if info is None:
         return 0

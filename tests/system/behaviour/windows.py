@@ -1,9 +1,9 @@
-"""Windows against send receipts, the same on every server and with every shell.
+"""Windows against send receipts, the same on every server and with both APIs.
 
-A producer's receipts say at which index offset every record was stored. That ledger is the truth:
-a window `[start, end)` of a partition must deliver exactly the records whose receipts lie in it, in
-offset order. Nothing here knows which server it talks to. Feeding is always done by the blocking
-producer; the shell is the one that reads.
+A producer's receipts give the index offset of every record. That ledger is the truth: a window
+`[start, end)` of a partition must deliver exactly the records whose receipts lie in it, in offset
+order. Nothing here depends on the server. Feeding always uses the sync producer; reading uses the
+API under test.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Table 4.11: topics and brokers come, change and go, and who sees it."""
+"""Table 4.11: topics and brokers are added, changed and removed, and clients see it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Plays rows against a server and compares with what a genuine one has answered.
+"""Runs rows against a server and compares its answers with those of a genuine one.
 
 Players speak the raw protocol: ``a`` and ``b`` are readers at the broker, ``m1``, ``m2`` members of
 a server-balanced group, ``n1`` of a client-balanced one, ``p1`` a producer at the master. Answers
-become one line of text each, without what no two servers share.
+become one line of text each, without values that differ between any two servers.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def compare(
 
 
 class _Stage(Transcript):
-    """One row being played."""
+    """State of one running row."""
 
     def __init__(self, row: Row, server: Server) -> None:
         super().__init__(
@@ -187,7 +187,7 @@ class ClientBalanced(Player):
 
 
 class Producing:
-    """A producer that asks the master for routes."""
+    """A producer that requests routes from the master."""
 
     def __init__(self, master: Wire, name: str, _group: str, *, topicList: list[str]) -> None:  # noqa: N803
         self._master = master

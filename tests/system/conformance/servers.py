@@ -1,4 +1,4 @@
-"""The two servers that the tables are played against."""
+"""The two servers that the tables are run against."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READ_FROM_FILES = ("conf_w4", "conf_w11")
 """Of the worked sequences; in the others what is read must not move to a file meanwhile."""
 
 _PLAIN = ("conf_http", "conf_http7", "conf_life", "conf_grow")
-"""Topics whose properties are asked for: those without any option."""
+"""Topics whose properties are queried: those without any option."""
 
 
 def _options(topic: str) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""One genuine TubeMQ for the whole test session, or one line that says why there is none.
+"""One genuine TubeMQ for the whole test session, or one line with the reason why there is none.
 
 `tests/conftest.py` imports the fixtures, so that every folder gets the same clusters.
 """
@@ -79,7 +79,7 @@ def pair_of_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBro
 
 @pytest.fixture
 def two_brokers(pair_of_brokers: TwoBrokers) -> TwoBrokers:
-    """Two genuine brokers that accept `topics.ON_TWO_BROKERS`, whatever the test before did.
+    """Return two genuine brokers that accept `topics.ON_TWO_BROKERS`, from any earlier state.
 
     A test may stop, kill or retire them; the next one waits some 35 s until they serve again.
     """

@@ -1,13 +1,13 @@
 """Random windows over topics of a genuine broker whose retention overtakes the readers.
 
-By hand, for as many windows as wanted (about 30 a minute)::
+By hand, for any number of windows (about 30 a minute)::
 
     python -m tools.devkit.isolation -- python -m tests.system.real.retention --windows 200 --seed 1
 
-The broker rolls small segments and deletes them after 30 s, data and index each by itself, while
-producers go on. A reader comes later than that on purpose. Of each window every receipt is a row or
-lies in a recorded gap (`gap_policy="skip"`), or the read fails and names retention ("fail");
-anything else is *silent*. Prints a tally; exit code 1 if anything was silent.
+The broker rolls small segments and deletes them after 30 s, data and index separately, while
+producers continue. A reader comes later than that on purpose. Of each window every receipt is a row
+or lies in a recorded gap (`gap_policy="skip"`), or the read fails and names retention ("fail");
+anything else is *silent*. Prints counts; exit code 1 if anything was silent.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def replies(settings: ClientSettings, partition: Partition, start: int, fetches:
 def play(
     settings: ClientSettings, names: list[str], windows: int, seed: int, shells: Sequence[Shell]
 ) -> Counter[str]:
-    """Read random windows while producers go on and retention removes what they sent."""
+    """Read random windows while producers continue and retention removes their records."""
     chance, receipts, tally = random.Random(seed), Receipts(), Counter[str]()
     filled = 0.0
     while tally.total() < windows:
@@ -193,7 +193,7 @@ def play(
 
 
 def main() -> int:
-    """Play and print the tally."""
+    """Run and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--windows", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)

@@ -40,7 +40,7 @@ def test_a_log_that_began_anew_is_noticed_and_an_epoch_follows_it(
             pipeline.cursor_window()
         assert pipeline.cursor_window(epoch="second").total == 60
 
-        # The topic is deleted and made again, and grows past the position once more.
+        # The topic is deleted and recreated, and grows past the position again.
         with AdminClient(genuine.master_web, token=genuine.admin_token) as admin:
             admin.delete_topic(SPEC.name, remove_data=True)
             wait_for(lambda: not admin.topics([SPEC.name]))

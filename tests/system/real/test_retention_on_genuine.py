@@ -1,8 +1,8 @@
 """A genuine broker whose retention removes data before its index, and readers that come too late.
 
-The broker has segments of 2 MiB and deletes them after half a minute; it goes on listing records
-that it no longer has, and passes over them without a word. Takes about three minutes.
-`retention.py` plays random windows of this kind by hand.
+The broker has segments of 2 MiB and deletes them after half a minute; it still lists records that
+it no longer has, and silently skips them. Takes about three minutes. `retention.py` runs random
+windows of this kind by hand.
 """
 
 from __future__ import annotations

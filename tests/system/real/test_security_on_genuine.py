@@ -89,7 +89,7 @@ def look_up(shell: Shell, settings: ClientSettings) -> Any:
         return metadata.topic(TOPIC)
 
 
-# -- who is let in --------------------------------------------------------------------------------
+# -- authentication --------------------------------------------------------------------------------
 
 
 def test_a_user_with_a_certificate_does_everything(

@@ -27,7 +27,7 @@ SHAPES = TopicSpec("t_shapes", partitions=2, options=_SOON_ON_DISK)  # test_java
 SHAPES_LARGE = TopicSpec("t_shapes_large", options=_SOON_ON_DISK)  # test_java_shapes.py
 EMPTY = TopicSpec("t_empty", partitions=2)  # never written
 
-# tests/system/behaviour, which never asks what was there before
+# tests/system/behaviour, which never depends on earlier records
 BEHAVIOUR = (
     TopicSpec("b_shared", stores=1, partitions=3, options=_SOON_ON_DISK),
     TopicSpec("b_wide", stores=2, partitions=3, options=_SOON_ON_DISK),

@@ -124,7 +124,7 @@ class Scene:
         return self.airflow.logs(dag_id, run_id)
 
     def stand_at(self, point: str, dag_id: str | None = None) -> str:
-        """Start a run whose task stands still at a point, and wait until it does."""
+        """Start a run whose task blocks at a point, and wait until it does."""
         dag_id = dag_id or self.name
         (self.root / "stop" / dag_id).write_text(point)
         run_id = self.trigger(dag_id)
@@ -132,7 +132,7 @@ class Scene:
         return run_id
 
     def go_on(self, dag_id: str | None = None) -> None:
-        """Let the task that stands go on."""
+        """Release the blocked task."""
         (self.root / "go" / (dag_id or self.name)).touch()
 
     def kill(self, run_id: str) -> None:

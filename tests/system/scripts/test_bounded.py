@@ -15,7 +15,7 @@ from tools.devkit.patience import PATIENCE, VARIABLE
 
 ROOT = Path(__file__).parents[3]
 
-# Says who its worker is, and what became of both.
+# Prints its worker's pid, and how both ended.
 COMMAND = """
 import signal, subprocess, sys, time
 worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])

@@ -336,7 +336,7 @@ class WireSuite:
             assert (reply.errCode, reply.errMsg) == (404, "Request offset reached cache maxOffset")
 
     def test_the_stable_end_is_behind_what_is_only_in_memory(self, servers: Servers) -> None:
-        """Priority 1 asks for the fsynced end; 101 does not."""
+        """Priority 1 selects the fsynced end; 101 does not."""
         with Group(servers, "w_stable") as group:
             offset = group.send(LONE, b"fresh").appendOffset
             ends = {
