@@ -110,14 +110,14 @@ class Node:
 
     def _poll(self) -> None:
         documents = self._cluster.admin.get(self._cluster.path("pods"))["items"]
-        uids = {pod["metadata"]["uid"] for pod in documents}
+        by_uid = {pod["metadata"]["uid"]: pod for pod in documents}
         for document in documents:
             try:
                 self._update(document)
             except httpx.HTTPStatusError as error:
                 if error.response.status_code not in _LATE:
                     raise
-        for pod in [pod for uid, pod in self._pods.items() if uid not in uids]:
+        for pod in [pod for uid, pod in self._pods.items() if uid not in by_uid]:
             self._forget(pod)
 
     def _update(self, document: dict[str, Any]) -> None:
