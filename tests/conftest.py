@@ -1,8 +1,7 @@
-"""Settings of the whole test session; fixtures live beside the tests that use them.
+"""Settings of the whole test session; fixtures live next to the tests that use them.
 
 The one exception is the genuine servers, which take a minute to start and are shared by all
-folders.
-Nothing here starts servers or imports optional packages.
+folders. Nothing here starts servers or imports optional packages.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ have a cluster of the same kind each, those of `triggerer` and `airflow` an Airf
 than they work."""
 
 _NAMED = ("airflow", "spark")
-"""Markers that `--naming` is asked for."""
+"""Markers selected by `--naming`."""
 
 # The embedded server and its clients share one interpreter in tests. With the default of 5 ms each
 # round trip can wait that long for the other thread to give up the lock: ten times slower produce.
@@ -48,7 +47,7 @@ sys.setswitchinterval(0.0002)
 # Small Spark jobs end sooner on a JVM that compiles less.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 
-# How long an example takes says something about the machine only.
+# The duration of an example depends on the machine only.
 examples.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 examples.load_profile("house")
 

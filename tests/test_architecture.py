@@ -1,8 +1,8 @@
 """House rules that no linter knows: charters, no import circle, light imports, missing extras.
 
-Who may import whom is import-linter's business (`make imports`); this file judges each module by
-itself and what importing the packages costs. It reads source text or asks a fresh interpreter, so
-it never depends on what another test has imported. Sizes are for review: docs/adr/0030.
+The allowed imports are import-linter's business (`make imports`); this file checks each module
+alone and the cost of importing the packages. It reads source text or runs a fresh interpreter, so
+it never depends on the imports of another test. Sizes are for review: docs/adr/0030.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CODE = python_files(*PACKAGES, *OTHER_CODE)
 
 
 def fresh_python(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Runs `code` in a new interpreter that knows nothing of this test session."""
+    """Run `code` in a new interpreter that knows nothing of this test session."""
     return subprocess.run(
         [sys.executable, *flags, "-c", code],
         cwd=ROOT,
@@ -54,7 +54,7 @@ def fresh_python(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def loaded_by(statement: str, suspects: tuple[str, ...]) -> list[str]:
-    """Which of `suspects` a fresh interpreter has loaded after `statement`."""
+    """Return those of `suspects` that a fresh interpreter has loaded after `statement`."""
     code = f"{statement}\nimport sys\nprint(*[m for m in {suspects!r} if m in sys.modules])"
     answer = fresh_python(code)
     assert answer.returncode == 0, answer.stderr
@@ -71,8 +71,8 @@ def test_every_module_opens_with_a_charter(path: Path) -> None:
 
 
 def speaks(path: Path) -> bool:
-    """Whether a module puts protocol facts into code: all of `_wire`, and conversations, which
-    name methods or messages."""
+    """Return True for a module with protocol facts: all of `_wire`, and conversations that name
+    methods or messages."""
     if path.name == "__init__.py" or path.parent.name not in ("_wire", "_core"):
         return False
     words = ("import _pb", "import methods", "_wire.methods", "import strings", "commands")
@@ -164,7 +164,7 @@ def test_modules_do_not_name_each_other_in_circles() -> None:
 
 
 def named_by(path: Path, modules: dict[str, Path]) -> Iterator[str]:
-    """The modules that `path` imports from, wherever in it."""
+    """Yield the modules that `path` imports, anywhere in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)

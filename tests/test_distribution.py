@@ -146,8 +146,8 @@ def test_readme_explains_every_extra(project: dict[str, Any]) -> None:
 def test_the_oldest_version_that_works_is_declared_and_told(
     project: dict[str, Any], name: str, least: str
 ) -> None:
-    """protobuf has `FieldDescriptor.is_repeated`, which typed rows ask for, since 6.31; pyarrow
-    finds the columns of all files since 22. `make test-python-matrix` plays these versions."""
+    """protobuf has `FieldDescriptor.is_repeated`, which typed rows need, since 6.31; pyarrow finds
+    the columns of all files since 22. `make test-python-matrix` runs these versions."""
     arrow = project["project"]["optional-dependencies"]["arrow"]
     declared = [*project["project"]["dependencies"], *arrow]
     (found,) = [one for one in declared if requirement_name(one) == name]

@@ -16,10 +16,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 ROWS = 32
-"""What the clients published by Apache InLong do, taken together."""
+"""Features of the clients published by Apache InLong, taken together."""
 
 COMPLAINTS = 21
-"""What users of the nearest relative have asked for, or fallen over."""
+"""Requests and complaints of users of the nearest relative."""
 
 TEST = re.compile(r"`(test_\w+)`")
 FILE = re.compile(r"`(tests/[\w/]+(?:\.py)?)`")
@@ -28,7 +28,7 @@ ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE
 
 @cache
 def defined() -> set[str]:
-    """The names of all tests."""
+    """Return the names of all tests."""
     return {
         node.name
         for path in (ROOT / "tests").rglob("test_*.py")

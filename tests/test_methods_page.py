@@ -17,7 +17,7 @@ OF_CONSTRUCTORS = {"topics", "bound", "router", "tubemq_client.__version__"}
 
 
 def named(title: str) -> set[str]:
-    """Identifiers in the last column of a table."""
+    """Return the identifiers in the last column of a table."""
     rows = re.findall(
         r"^\|.*\| ([^|]+) \|$", PAGE.split(f"## {title}\n")[1].split("\n## ")[0], re.MULTILINE
     )

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture
 def docs(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
-    """The scripts that make and check the documentation."""
+    """Import the scripts that make and check the documentation."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     names = ("reference", "check")
     modules = tuple(importlib.import_module(name) for name in names)

@@ -1,4 +1,4 @@
-"""The seam for sources: who may know what an offset of TubeMQ is."""
+"""The seam for sources: modules that may know the meaning of a TubeMQ offset."""
 
 import ast
 import json
@@ -45,8 +45,10 @@ SCOPE = WindowScope("main", "orders", "lake", "/lake")
 
 @pytest.fixture
 def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WindowScope:
-    """A third kind of source, with places for brokers and offsets that count records: installed as
-    another distribution is, with nothing but an entry point."""
+    """Install a third kind of source like another distribution, by an entry point only.
+
+    It has partition keys and counts records as offsets.
+    """
     installed = tmp_path / "site" / "toy-1.0.dist-info"
     installed.mkdir(parents=True)
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
@@ -152,7 +154,7 @@ def lines_in(sink: ParquetSink) -> list[str]:
 
 
 def taken(planner: Planner, source: Source, sink: ParquetSink, journal: MemoryJournal) -> int:
-    """The records of one more window; nothing but the source is of its kind."""
+    """Return the records of one more window; only the source is of its kind."""
     store = MemoryOffsetStore(journal, task=str(uuid4()))
     engine = InlineEngine.for_source(source, policies=planner.policies)
     run = window_run(planner, store, sink, engine, attempt=str(uuid4()), mirror=source.mirror)

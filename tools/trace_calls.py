@@ -49,16 +49,16 @@ def traced(work: Callable[[], object]) -> Counter[str]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    own = tuple(f"{ROOT / package}{os.sep}" for package in PACKAGES)
+    folders = tuple(f"{ROOT / package}{os.sep}" for package in PACKAGES)
     return Counter(
         str(Path(code.co_filename).relative_to(ROOT))
         for code in entered
-        if code.co_filename.startswith(own) and code.co_name != "<module>"
+        if code.co_filename.startswith(folders) and code.co_name != "<module>"
     )
 
 
 def window(masters: str) -> Callable[[], object]:
-    """Return what runs one inline window of the records that it has sent before."""
+    """Return a function that runs one inline window of records sent here."""
     from tests.provider.contexts import fake_context
     from tubemq_client import Producer, Record
     from tubemq_client.config import ClientConfig
@@ -87,7 +87,7 @@ def window(masters: str) -> Callable[[], object]:
 
 
 def lag(_: str) -> Callable[[], object]:
-    """Return what looks at the lag of a group once, as the hook does for sensors."""
+    """Return a function that reads the lag of a group once, as the hook does for sensors."""
     from tubemq_client import Partition
     from tubemq_provider.hooks.tubemq import TubeMQHook
 
@@ -108,7 +108,7 @@ def main() -> None:
         masters = server.stdout.readline().strip()
         connection = {"conn_type": "tubemq", "host": masters, "extra": {"cluster": "test"}}
         os.environ["AIRFLOW_CONN_TUBEMQ_DEFAULT"] = json.dumps(connection)
-        for name, prepare in (("one inline window", window), ("one look at lag", lag)):
+        for name, prepare in (("one inline window", window), ("one lag query", lag)):
             files = traced(prepare(masters))
             print(f"{name}: {len(files)} files, {sum(files.values())} functions")
             if listed:

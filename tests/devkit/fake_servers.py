@@ -1,7 +1,7 @@
-"""Stands in for `java`: a ZooKeeper, a master and a broker that only do what the launcher sees.
+"""A substitute for `java`: a ZooKeeper, a master and a broker with the launcher's interface only.
 
-Started with the launcher's own command lines and configuration files. `FAKE_TROUBLE` names what
-goes wrong: ``zookeeper-exits``, ``zookeeper-silent``, ``broker-refused``, ``broker-stubborn``.
+Started with the launcher's own command lines and configuration files. `FAKE_TROUBLE` names the
+fault: ``zookeeper-exits``, ``zookeeper-silent``, ``broker-refused``, ``broker-stubborn``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def zookeeper(config: Path) -> None:
 
 
 class Master(BaseHTTPRequestHandler):
-    """Remembers the changes it was sent, one a line, in ``changes`` beside its configuration."""
+    """A server that saves its changes, one per line, in ``changes`` next to its configuration."""
 
     def do_GET(self) -> None:
         words = dict(parse_qsl(urlsplit(self.path).query))

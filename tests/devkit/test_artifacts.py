@@ -30,7 +30,7 @@ JARS = "tubemq-server-2.4.0.jar tubemq-core-1.13.0.jar tubemq-client-1.13.0.jar 
 
 
 def with_maven(directory: Path, *, body: str = ":", jars: str = JARS) -> dict[str, str]:
-    """An environment whose `mvn` runs `body`, then makes empty files named `jars`."""
+    """Return an environment whose `mvn` runs `body`, then creates empty files named `jars`."""
     directory.mkdir(exist_ok=True)
     program = directory / "mvn"
     program.write_text(FAKE_MAVEN.format(body=body, jars=jars))

@@ -1,4 +1,4 @@
-"""The launcher itself, with stand-ins for the servers: order, errors, no leftovers."""
+"""The launcher itself, with substitutes for the servers: order, errors, no leftovers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Launcher = Callable[..., GenuineTubeMQ]
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Launcher:
-    """Makes clusters below `tmp_path` whose servers are `fake_servers`."""
+    """Return a factory of clusters below `tmp_path` whose servers are `fake_servers`."""
 
     def make(trouble: str = "", *topics: str) -> GenuineTubeMQ:
         program = tmp_path / "java" / "bin" / "java"
@@ -147,7 +147,7 @@ def test_a_stopped_cluster_says_so(launcher: Launcher) -> None:
 
 
 def test_servers_die_with_a_launcher_that_is_killed(launcher: Launcher, tmp_path: Path) -> None:
-    """SIGKILL leaves no chance to clean up, so somebody else has to."""
+    """SIGKILL leaves no chance to clean up, so another process must."""
     launcher()  # writes the stand-in for java
     script = (
         "import sys, time\n"

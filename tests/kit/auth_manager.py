@@ -1,7 +1,7 @@
 """Airflow's simple auth manager, with users who may not read everything.
 
-Loaded by a disposable API server by its dotted path. Assets and Dags with ``secret`` in their name
-are kept from the user ``limited``, all assets from ``nobody``; the rest is Airflow's own.
+Loaded by a disposable API server by its dotted path. One user may not read assets and Dags with
+``secret`` in their name, another one no assets; the rest is Airflow's own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class LimitingAuthManager(SimpleAuthManager):
     """Closed login; see above."""
 
     def is_authorized_asset(self, *, method: Any, user: Any, details: Any = None) -> bool:
-        """Whether the user may, also by the asset's name."""
+        """Return True if the user may, also by the asset's name."""
         if user.username == "nobody":
             return False
         if user.username == "limited" and details is not None and details.id is not None:
@@ -32,7 +32,7 @@ class LimitingAuthManager(SimpleAuthManager):
     def is_authorized_dag(
         self, *, method: Any, user: Any, access_entity: Any = None, details: Any = None
     ) -> bool:
-        """Whether the user may, also by the Dag's id."""
+        """Return True if the user may, also by the Dag's id."""
         hidden = details is not None and details.id is not None and "secret" in details.id
         if user.username == "limited" and hidden:
             return False

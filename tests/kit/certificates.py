@@ -1,6 +1,6 @@
-"""Certificates for tests: an authority, servers and clients it signed, and strangers.
+"""Certificates for tests: an authority, servers and clients it signed, and foreign ones.
 
-Made in milliseconds with elliptic curves; everything is valid for a day and good for loopback only.
+Created in milliseconds with elliptic curves; everything is valid for a day and for loopback only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Certificates:
-    """What tests use. `misnamed` is signed by `ca` for another host, `stranger` by another one."""
+    """Certificates for tests. `misnamed` is signed by `ca` for another host, `stranger` by another
+    CA."""
 
     directory: Path
     ca: str
@@ -43,7 +44,7 @@ class Certificates:
     stranger: Pair
 
     def key_store(self) -> Path:
-        """The server's pair as the PKCS12 file that a genuine server opens."""
+        """Return the server's pair as the PKCS12 file of a genuine server."""
         path = self.directory / "server.p12"
         key = serialization.load_pem_private_key(Path(self.server.key).read_bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -56,7 +57,7 @@ class Certificates:
         return path
 
     def trust_store(self) -> Path:
-        """The authority as the PKCS12 file in which Java looks for whom to trust."""
+        """Return the authority as the PKCS12 trust store of Java."""
         path = self.directory / "trust.p12"
         cert = x509.load_pem_x509_certificate(Path(self.ca).read_bytes())
         entry = pkcs12.PKCS12Certificate(cert, b"ca")

@@ -15,6 +15,6 @@ __all__ = ["inline_engine"]
 
 
 def inline_engine(settings: Any, *, kind: str = FIRST_SOURCE, **options: Any) -> InlineEngine:
-    """The inline engine, reading plans from the cluster behind `settings`, of the kind `kind`."""
+    """Return the inline engine for plans of the kind `kind`, on the cluster behind `settings`."""
     source = open_source(kind, settings, identity="test", topic="", group="")
     return InlineEngine.for_source(source, **options)

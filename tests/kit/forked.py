@@ -1,7 +1,7 @@
-"""Processes that are forked off one that has imported what they need: what kill drills start.
+"""Processes forked from one that has imported their needs: the victims of kill drills.
 
 A test that starts one takes `CONTEXT` from here: there is one fork server in a process, and the
-first to start it decides what it has imported. Starts nothing by itself.
+first to start it decides its imports. This module starts nothing.
 """
 
 from __future__ import annotations

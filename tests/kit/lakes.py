@@ -1,4 +1,4 @@
-"""What a test of the whole has on both ends: a TubeMQ whose records are known, and a lake."""
+"""Both ends of an end-to-end test: a TubeMQ whose records are known, and a lake."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Lake:
 
     @property
     def staging(self) -> Path:
-        """Where tries work, out of sight of readers."""
+        """Directory in which tries work, hidden from readers."""
         return self.root.with_name(f".{self.root.name}.tubemq-staging")
 
     def records(self) -> Counter[tuple[str, bytes]]:
-        """How often each (partition, body) is there."""
+        """Count each (partition, body) in the lake."""
         table = read_windows(self.root).to_table(columns=["partition", "value"]).to_pydict()
         return Counter(zip(table["partition"], table["value"], strict=True))
 

@@ -1,7 +1,7 @@
-"""A look-up that does not end: the group it goes by is registered at the master for its topic.
+"""A look-up that does not end: its group stays registered at the master for its topic.
 
-As one that was killed leaves it, or one that is under way. Consumers cannot have such groups, whose
-names have a dot.
+A killed look-up leaves this state, and so does a running one. Consumers cannot have such groups,
+whose names have a dot.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["look_up_under_way"]
 
 @contextmanager
 def look_up_under_way(settings: ClientSettings, topic: str, group: str) -> Iterator[None]:
-    """As `Metadata.topic` looks `topic` up for `group`; it leaves at the end."""
+    """Register like `Metadata.topic` for `topic` and `group`; leave at the end."""
     with Metadata(settings) as client:
         name, client_id = f"{group}.e", f"{group}.e_127.0.0.1-1-1-1-Meta"
         session = MasterSession(settings.masters)

@@ -1,8 +1,8 @@
-"""Ports of 127.0.0.1 that nobody else is given while a test needs them.
+"""Ports of 127.0.0.1 that no other process can get while a test needs them.
 
-A port that was bound and let go may be given to another process before the test comes to it. Here
-the socket stays bound: it does not listen, so connections to it are refused, and a server that
-sets SO_REUSEADDR, as asyncio and `socket.create_server` do, can still listen on the port.
+A port that was bound and released may go to another process before the test uses it. Here the
+socket stays bound: it does not listen, so connections to it are refused, and a server that sets
+SO_REUSEADDR, as asyncio and `socket.create_server` do, can still listen on the port.
 """
 
 from __future__ import annotations

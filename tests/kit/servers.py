@@ -1,8 +1,8 @@
-"""Servers of tests, as fixtures: what `mq`, `rocketmq`, `memory` and `settings` mean everywhere.
+"""Servers of tests, as fixtures: the meaning of `mq`, `rocketmq`, `memory` and `settings`.
 
 `mq` is an embedded TubeMQ on sockets, `memory` one without any, `rocketmq` an embedded RocketMQ,
-and `settings` those of a client of `mq`. A module or a conftest says what its servers have and how
-long they live: ``mq = embedded_tubemq([TopicSpec("orders")], brokers=2)``.
+and `settings` those of a client of `mq`. A module or a conftest defines its servers and their
+scope: ``mq = embedded_tubemq([TopicSpec("orders")], brokers=2)``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def embedded_tubemq(
     http: bool = False,
     switches: Switches | None = None,
 ) -> Any:
-    """A fixture `mq`. `by_clock`: its time is that of the fixture `clock`."""
+    """Return a fixture `mq`. `by_clock`: its time is that of the fixture `clock`."""
     specs = [*topics]
 
     @pytest.fixture(scope=scope)
@@ -58,7 +58,7 @@ def embedded_tubemq(
 def memory_tubemq(
     topics: Iterable[TopicSpec], *, brokers: int = 1, switches: Switches | None = None
 ) -> Any:
-    """A fixture `memory`: a TubeMQ that is asked by function calls."""
+    """Return a fixture `memory`: a TubeMQ behind function calls."""
     from tubemq_client.testing.memory import MemoryTubeMQ
 
     specs = [*topics]
@@ -77,7 +77,7 @@ def embedded_rocketmq(
     connection: Mapping[str, object] | None = None,
     **options: Any,
 ) -> Any:
-    """A fixture `rocketmq` with a topic of so many queues on each broker. With members of a
+    """Return a fixture `rocketmq` with a topic of `queues` queues on each broker. With members of a
     `connection`, Airflow finds it under the default name."""
 
     @pytest.fixture
@@ -95,7 +95,7 @@ def embedded_rocketmq(
 
 
 def client_settings(*, scope: Scope = "function", server: str = "mq", **options: Any) -> Any:
-    """A fixture `settings` for a client of the fixture `server`."""
+    """Return a fixture `settings` for a client of the fixture `server`."""
 
     @pytest.fixture(scope=scope)
     def settings(request: pytest.FixtureRequest) -> ClientSettings:
@@ -116,7 +116,7 @@ class _Other(socketserver.BaseRequestHandler):
 
 @contextmanager
 def speaking_otherwise() -> Iterator[tuple[str, int]]:
-    """The address of a server of some other protocol, on loopback."""
+    """Yield the address of a server of another protocol, on loopback."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Other) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()

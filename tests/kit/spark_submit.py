@@ -1,6 +1,6 @@
-"""A place of Spark whose `spark-submit` is a small program of the tests' (`fake_spark_submit`).
+"""A Spark home whose `spark-submit` is a small program of the tests (`fake_spark_submit`).
 
-What it does stands in the environment variable FAKE_SUBMIT of the process that starts it. It starts
+The environment variable FAKE_SUBMIT of the starting process selects its behaviour. It starts
 nothing itself.
 """
 

@@ -1,7 +1,7 @@
-"""A run of tests that was stopped leaves no report.
+"""A stopped run of tests leaves no report.
 
-pytest writes one for what was played until then, in which nothing failed, and a part of the suite
-that hung until its time was over would count as passed.
+pytest writes one for the tests until then, none of which failed, and a part of the suite that hung
+until its time was over would count as passed.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def _measure(
 
 
 def _in_python(read: Callable[[], Rate]) -> Rate:
-    """As without the compiled decoder."""
+    """Read without the compiled decoder."""
     scan, native._scan = native._scan, None  # noqa: SLF001 - a benchmark may look behind the switch
     try:
         return read()

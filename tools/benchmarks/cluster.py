@@ -1,11 +1,11 @@
-"""What a window costs the driver.
+"""Cost of a window at the driver.
 
 Run as `python -m tools.benchmarks.cluster [--mib 128 2048] [--sql QUERY]`.
 
 A standalone Spark cluster of two workers writes one window of each size from an embedded TubeMQ
-into an S3 store. The driver has a network namespace of its own, linked to that of the cluster by a
-pair of virtual interfaces, so the counters of its interface are its traffic and nothing else. Told
-are the peaks of resident memory (``VmHWM`` in /proc) of the driver's Python and JVM, of its other
+into an S3 store. The driver has a separate network namespace, linked to that of the cluster by a
+pair of virtual interfaces, so the counters of its interface are exactly its traffic. The output is
+the peaks of resident memory (``VmHWM`` in /proc) of the driver's Python and JVM, of its other
 processes together, and the bytes in and out (/proc/net/dev). Needs Linux, `unshare` and `ip`.
 """
 
@@ -51,10 +51,10 @@ CONTEXT: Final = multiprocessing.get_context("spawn")
 
 
 def main() -> int:
-    """Start all there is, run a driver for each size, print the table."""
+    """Start all parts, run a driver for each size, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mib", type=int, nargs="+", default=[128, 2048])
-    parser.add_argument("--sql", help="write what this makes of the table records")
+    parser.add_argument("--sql", help="write the result of this query on the table records")
     parser.add_argument("--driver", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.driver:
@@ -62,7 +62,7 @@ def main() -> int:
         return 0
     if not is_isolated():
         if not can_isolate():
-            raise SystemExit("no network namespaces here: the driver's traffic cannot be told")
+            raise SystemExit("no network namespaces here: the driver's traffic cannot be measured")
         command = isolated_command(
             [sys.executable, "-m", "tools.benchmarks.cluster", *sys.argv[1:]]
         )
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def _link() -> None:
-    """A bridge that keeps the cluster's address; each driver gets a cable to it."""
+    """Create a bridge that keeps the cluster's address; each driver gets a virtual cable to it."""
     _ip("link", "add", BRIDGE, "type", "bridge")
     _ip("addr", "add", f"{CLUSTER}/24", "dev", BRIDGE)
     _ip("link", "set", BRIDGE, "up")
@@ -105,7 +105,7 @@ def _measure(folder: Path, sizes: list[int], sql: str | None) -> list[dict[str, 
 
 @contextmanager
 def _broker(mib: int) -> Iterator[tuple[str, dict[str, int]]]:
-    """A TubeMQ with so many bytes of records, in a process of its own."""
+    """Run a TubeMQ with `mib` MiB of records in a separate process."""
     ours, theirs = CONTEXT.Pipe()
     process = CONTEXT.Process(target=_serve, args=(theirs, mib), daemon=True)
     process.start()
@@ -130,13 +130,15 @@ def _serve(pipe: Any, mib: int) -> None:
             for _ in producer.send_many(TOPIC, records, in_flight=64):
                 pass
         server.broker(1).flush()
-        found = {p.key: server.broker(1).store(TOPIC, p.store_id).ends.stable for p in partitions}
-        pipe.send((server.masters, found))
+        stable_ends = {
+            p.key: server.broker(1).store(TOPIC, p.store_id).ends.stable for p in partitions
+        }
+        pipe.send((server.masters, stable_ends))
         threading.Event().wait()
 
 
 def _driver(order: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Run a driver in a namespace of its own, to which it is let in once it is there."""
+    """Run a driver in a new namespace, and connect it once it is there."""
     folder.mkdir()
     command = ["unshare", "-n", sys.executable, "-m", "tools.benchmarks.cluster", "--driver"]
     environment = {**os.environ, "TMPDIR": str(folder), "SPARK_LOCAL_IP": DRIVER}
@@ -154,12 +156,12 @@ def _driver(order: dict[str, Any], folder: Path) -> dict[str, Any]:
     if process.returncode:
         raise SystemExit(f"the driver ended with {process.returncode}")
     _ip("link", "del", OUTSIDE)  # its other end went with the driver, or does now
-    found: dict[str, Any] = json.loads(answer.splitlines()[-1])
-    return found
+    figures: dict[str, Any] = json.loads(answer.splitlines()[-1])
+    return figures
 
 
 def _drive(order: dict[str, Any]) -> dict[str, Any]:
-    """One window, and what it has cost this process and its children."""
+    """Ingest one window; return its cost to this process and its children."""
     _ip("addr", "add", f"{DRIVER}/24", "dev", INSIDE)
     _ip("link", "set", "lo", "up")
     _ip("link", "set", INSIDE, "up")
@@ -187,13 +189,13 @@ def _drive(order: dict[str, Any]) -> dict[str, Any]:
     started, before = time.monotonic(), _traffic()
     staging = sink.begin(plan, "bench")
     counts = engine.ingest(plan, staging, lambda _: None)
-    found = sink.publish(staging, plan, counts, lambda _: None)
+    publication = sink.publish(staging, plan, counts, lambda _: None)
     seconds, after = time.monotonic() - started, _traffic()
     memory = peaks.stop()
     engine.stop()
     return {
-        "records": found.marker.counts.total,
-        "files": len(found.marker.files),
+        "records": publication.marker.counts.total,
+        "files": len(publication.marker.files),
         "seconds": seconds,
         "in": after[0] - before[0],
         "out": after[1] - before[1],
@@ -202,7 +204,7 @@ def _drive(order: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Peaks:
-    """The largest resident memory of this process and of each child, looked at while they live."""
+    """Largest resident memory of this process and of each child, sampled while they live."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[str, int]] = {}
@@ -221,8 +223,8 @@ class _Peaks:
     def _watch(self) -> None:
         while not self._stopped.wait(0.2):
             for pid in _family(os.getpid()):
-                if found := _peak_of(pid):
-                    self._seen[pid] = found
+                if peak := _peak_of(pid):
+                    self._seen[pid] = peak
 
 
 def _family(pid: int) -> Iterator[int]:
@@ -237,18 +239,18 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def _peak_of(pid: int) -> tuple[str, int] | None:
-    """Name and peak of resident memory in KiB."""
+    """Return name and peak of resident memory in KiB."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return None
-    found = dict(line.split(":", 1) for line in lines if ":" in line)
-    peak = found.get("VmHWM", "").split()
-    return (found["Name"].strip(), int(peak[0])) if peak else None
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    peak = fields.get("VmHWM", "").split()
+    return (fields["Name"].strip(), int(peak[0])) if peak else None
 
 
 def _traffic() -> tuple[int, int]:
-    """Bytes that came in and went out by the driver's interface."""
+    """Return the bytes received and sent by the driver's interface."""
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, numbers = line.partition(":")
         if name.strip() == INSIDE:
@@ -262,8 +264,10 @@ def _port(masters: str) -> int:
 
 
 def _relay(here: Address, there: Address) -> None:
-    """Pass connections on: an embedded TubeMQ serves loopback only, which each namespace has its
-    own of. Executors need none of this, and drivers ask the master alone."""
+    """Forward connections between the namespaces' loopbacks, where an embedded TubeMQ listens.
+
+    Executors need none of this, and drivers query only the master.
+    """
     listener = socket.create_server(here)
 
     def pump(source: socket.socket, target: socket.socket) -> None:
@@ -276,9 +280,9 @@ def _relay(here: Address, there: Address) -> None:
 
     def accept() -> None:
         while True:
-            taken, _ = listener.accept()
+            accepted, _ = listener.accept()
             onward = socket.create_connection(there)
-            for pair in ((taken, onward), (onward, taken)):
+            for pair in ((accepted, onward), (onward, accepted)):
                 threading.Thread(target=pump, args=pair, daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()

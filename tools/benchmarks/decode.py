@@ -28,7 +28,7 @@ __all__ = ["main"]
 
 PARTITION = Partition(1, "bench", 0)
 REPLY_BYTES = 512 << 10
-"""What a genuine broker puts into a reply with its default limits."""
+"""Size of a genuine broker's reply with its default limits."""
 
 
 def main() -> int:
@@ -41,8 +41,10 @@ def main() -> int:
     for size in (1024, 100):
         for kind, attributes in KINDS.items():
             reply, count = _reply(size, attributes)
-            for what, columns in {"9 columns": COLUMNS, "value only": ("value",)}.items():
-                _measure(f"{size:5} B  {kind:15} {what:10}", reply, count, columns, options.passes)
+            for selection, columns in {"9 columns": COLUMNS, "value only": ("value",)}.items():
+                _measure(
+                    f"{size:5} B  {kind:15} {selection:10}", reply, count, columns, options.passes
+                )
     return 0
 
 
@@ -81,7 +83,7 @@ _policy = DecodePolicy()
 
 
 def _few(number: int) -> dict[str, str]:
-    """Three of four have the same attributes, as benchmarks of others have them."""
+    """Return the same attributes for three of four records, like other benchmarks."""
     return {"$msgType$": "red", "$msgTime$": "202611211200"} if number % 4 else {}
 
 
@@ -95,7 +97,7 @@ def _all_differ(number: int) -> dict[str, str]:
 
 
 def _proxy(number: int) -> dict[str, str]:
-    """As InLong's data proxy writes them."""
+    """Return attributes in the form of InLong's data proxy."""
     return {
         "$msgType$": "stream_a",
         "$msgTime$": "202611211200",

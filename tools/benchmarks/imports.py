@@ -1,8 +1,8 @@
-"""What importing the provider costs: ``python -m tools.benchmarks.imports``.
+"""Cost of importing the provider: ``python -m tools.benchmarks.imports``.
 
 Each row is the least processor time of some fresh interpreters, as other work only adds. Operators,
 sensors and triggers count from a loaded `airflow.sdk`, which a Dag file imports anyway. No test
-asserts a time; which modules may not be loaded is asserted in ``tests/test_architecture.py``.
+asserts a time; ``tests/test_architecture.py`` asserts which modules must not be loaded.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ ROWS = (
     ("import airflow.sdk", "import tubemq_provider.triggers.lag"),
     ("import airflow.sdk", "import tubemq_provider.queues.tubemq"),
 )
-"""What is loaded before, and what is measured."""
+"""Statement before the measurement, and the measured one."""
 
 
 def milliseconds(before: str, statement: str, times: int) -> float:
-    """The least processor time of `times` fresh interpreters, ms."""
+    """Return the least processor time of `times` fresh interpreters, in ms."""
     code = (
         f"{before}\nimport time\nbegan = time.process_time()\n{statement}\n"
         f"print((time.process_time() - began) * 1000)"
     )
-    found = [
+    runs = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         for _ in range(times)
     ]
-    return min(float(each.stdout.splitlines()[-1]) for each in found)
+    return min(float(each.stdout.splitlines()[-1]) for each in runs)
 
 
 def main() -> None:

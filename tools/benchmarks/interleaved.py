@@ -1,11 +1,11 @@
-"""Several ways to do the same, measured in turns: what makes their ratios worth quoting.
+"""Interleaved measurement of several ways to do the same, for comparable ratios.
 
-A machine that others use too, and a broker that gets warmer, drift by tens of percent within
-minutes. Ways measured one after another hence compare with different machines. Here each pass
-measures every way once, the next pass begins with another one, and a ratio is taken within a pass:
-quote its median, and its range as what chance adds. A first pass of every way is not counted.
+A shared machine, and a broker that gets warmer, drift by tens of percent within minutes. Ways
+measured one after another would be compared on different conditions. Here each pass measures every
+way once, the next pass starts with another one, and a ratio is taken within a pass: quote its
+median, and its range as the noise. A first pass of every way is not counted.
 
-Nothing here knows TubeMQ. Give `interleave` the ways by name; hand its answer to `print_table`.
+Nothing here knows TubeMQ. Pass the ways by name to `interleave`, and its result to `print_table`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["Rate", "Spread", "interleave", "print_table", "shares", "timed"]
 
 
 class Rate(NamedTuple):
-    """Records, payload bytes and seconds of one pass, and the processor seconds of the client
-    that did it (0 when they are not known)."""
+    """Records, payload bytes and seconds of one pass, and the client's processor seconds (0 if
+    unknown)."""
 
     records: int
     bytes: int
@@ -40,12 +40,12 @@ class Rate(NamedTuple):
 
     @property
     def cpu_us_per_record(self) -> float:
-        """Microseconds of processor time the client took for a record."""
+        """Microseconds of the client's processor time per record."""
         return 1e6 * self.cpu_seconds / self.records
 
 
 class Spread(NamedTuple):
-    """The middle of some numbers, and how far they lie apart."""
+    """Median and range of some numbers."""
 
     median: float
     low: float
@@ -57,7 +57,8 @@ class Spread(NamedTuple):
 
 
 def timed(run: Callable[[], int], size: int) -> Rate:
-    """The rate of `run`, which returns its number of records of `size` bytes, in this process."""
+    """Return the rate of `run` in this process; it returns its number of records of `size`
+    bytes."""
     started, cpu = time.perf_counter(), time.process_time()
     records = run()
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
@@ -67,20 +68,20 @@ def timed(run: Callable[[], int], size: int) -> Rate:
 def interleave(
     ways: Mapping[str, Callable[[], Rate]], *, passes: int, seconds: float = 0.0
 ) -> dict[str, list[Rate]]:
-    """The rates of all `ways` in each of `passes` passes, after a first one that does not count.
+    """Return the rates of all `ways` in each of `passes` passes, after a first uncounted one.
 
-    With `seconds` a way is done again within its turn until that time is full, as one pass.
+    With `seconds` a way is repeated within its turn until that time is reached, as one pass.
     """
     names = list(ways)
-    found: dict[str, list[Rate]] = {name: [] for name in names}
+    rates_by_way: dict[str, list[Rate]] = {name: [] for name in names}
     for number in range(passes + 1):
         first = number % len(names)
         for name in (*names[first:], *names[:first]):
             rate = _lasting(ways[name], seconds if number else 0.0)
             if number:
-                found[name].append(rate)
+                rates_by_way[name].append(rate)
                 _say(f"pass {number} of {passes}, {name}: {rate.records_per_s:,.0f} records/s")
-    return found
+    return rates_by_way
 
 
 def _lasting(run: Callable[[], Rate], seconds: float) -> Rate:
@@ -96,26 +97,26 @@ def _lasting(run: Callable[[], Rate], seconds: float) -> Rate:
     return total
 
 
-def shares(found: Mapping[str, Sequence[Rate]], name: str, of: str) -> Spread:
-    """How many times as fast as `of` the way `name` was, pass by pass."""
-    pairs = zip(found[name], found[of], strict=True)
+def shares(rates_by_way: Mapping[str, Sequence[Rate]], name: str, of: str) -> Spread:
+    """Return the ratio of the speeds of `name` and `of`, pass by pass."""
+    pairs = zip(rates_by_way[name], rates_by_way[of], strict=True)
     return Spread.of([mine.records_per_s / theirs.records_per_s for mine, theirs in pairs])
 
 
 def print_table(
-    title: str, found: Mapping[str, Sequence[Rate]], against: Sequence[str] = ()
+    title: str, rates_by_way: Mapping[str, Sequence[Rate]], against: Sequence[str] = ()
 ) -> None:
-    """A row a way. `against`: for each of these that was measured, a column with the median of the
-    shares and their range."""
+    """Print a row per way. `against`: for each of these that was measured, a column with the median
+    and the range of the ratios."""
     from rich.console import Console
     from rich.table import Table
 
-    compared = [name for name in against if name in found]
+    compared = [name for name in against if name in rates_by_way]
     table = Table(title=title)
     numbers = ("records/s, median", "best", "MiB/s", "client CPU µs/record")
     for column in ("path", *numbers, *(f"× {name}" for name in compared)):
         table.add_column(column, justify="left" if column == "path" else "right")
-    for name, rates in found.items():
+    for name, rates in rates_by_way.items():
         speed = Spread.of([rate.records_per_s for rate in rates])
         cpu = median(rate.cpu_us_per_record for rate in rates)
         table.add_row(
@@ -124,7 +125,10 @@ def print_table(
             f"{speed.high:,.0f}",
             f"{median(rate.mib_per_s for rate in rates):,.1f}",
             f"{cpu:.2f}" if cpu else "",
-            *("" if name == other else _shown(shares(found, name, other)) for other in compared),
+            *(
+                "" if name == other else _shown(shares(rates_by_way, name, other))
+                for other in compared
+            ),
         )
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 

@@ -1,9 +1,9 @@
-"""The published Java client on the same topic, for comparison: compile it, and run it when told.
+"""The published Java client on the same topic, for comparison: compile it, and run it on request.
 
 `java/ReadTopic.java` and `java/ProduceTopic.java` are compiled against the jars that the genuine
 server was started from, so nothing more is downloaded. They stay up and make a pass for each line
-they are sent (`JavaClient`), so a warm JVM can be measured in turn with others. The first pass
-warms the JVM up and should not be counted.
+of input (`JavaClient`), so a warm JVM can be measured in turn with others. The first pass warms the
+JVM up and should not be counted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LOGGING = """\
 
 
 class JavaRate(TypedDict):
-    """The best measured pass. `bytes` are record bodies."""
+    """Best measured pass. `bytes` are record bodies."""
 
     client: str
     records: int
@@ -55,11 +55,11 @@ class JavaRate(TypedDict):
 
 
 class JavaClient:
-    """A Java program of `tools/benchmarks/java` that makes one pass a call, in one warm JVM.
+    """A Java program of `tools/benchmarks/java` that makes one pass per call, in one warm JVM.
 
     `with JavaClient(genuine, READER, genuine.masters, topic, str(count)) as java: java.run()`.
     Entering raises `GenuineUnavailable` without a Java compiler; `run` raises `RuntimeError` with
-    the program's last lines when it fails or takes longer than `pass_timeout_s`.
+    the program's last lines if it fails or takes longer than `pass_timeout_s`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class JavaClient:
         return self
 
     def run(self) -> Rate:
-        """One pass, by the program's own clock; `cpu_seconds` are the whole JVM's."""
+        """Run one pass, timed by the program's own clock; `cpu_seconds` are the whole JVM's."""
         process = self._process
         assert process is not None, "only within its `with`"
         assert process.stdin is not None
@@ -113,8 +113,8 @@ class JavaClient:
         finally:
             watch.cancel()
         if line is None:
-            said = (Path(self._folder.name) / "errors").read_text().splitlines()
-            raise RuntimeError(f"{self._source.stem} failed:\n" + "\n".join(said[-10:]))
+            output = (Path(self._folder.name) / "errors").read_text().splitlines()
+            raise RuntimeError(f"{self._source.stem} failed:\n" + "\n".join(output[-10:]))
         _, _, records, size, nanoseconds = line.split()
         cpu = _cpu_seconds(process.pid) - cpu
         return Rate(int(records), int(size), int(nanoseconds) / 1e9, cpu)
@@ -135,7 +135,7 @@ class JavaClient:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Processor time of a running process so far; 0 where there is no Linux /proc."""
+    """Return the processor time of a running process so far; 0 without Linux /proc."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -195,10 +195,10 @@ def run_java(
     lines: int = 0,
 ) -> str:
     """Compile the one class in `source` against the client's jars, run it, return its output.
-    Its input are `lines` empty lines.
 
-    Raises `GenuineUnavailable` without a Java compiler, `RuntimeError` with the program's last
-    lines if it fails, `subprocess.TimeoutExpired` after `timeout_s`.
+    Its input is `lines` empty lines. Raises `GenuineUnavailable` without a Java compiler,
+    `RuntimeError` with the program's last lines if it fails, `subprocess.TimeoutExpired` after
+    `timeout_s`.
     """
     with tempfile.TemporaryDirectory(prefix="tubemq-java-") as folder:
         command = [*_prepare(genuine, source, Path(folder), heap), *arguments]
@@ -211,13 +211,13 @@ def run_java(
             timeout=timeout_s,
         )
     if answer.returncode != 0:
-        said = (answer.stdout + answer.stderr).strip().splitlines()
-        raise RuntimeError(f"{source.stem} failed:\n" + "\n".join(said[-10:]))
+        output = (answer.stdout + answer.stderr).strip().splitlines()
+        raise RuntimeError(f"{source.stem} failed:\n" + "\n".join(output[-10:]))
     return answer.stdout
 
 
 def _prepare(genuine: GenuineTubeMQ, source: Path, classes: Path, heap: str) -> list[str]:
-    """Compile `source` into the folder `classes`; the command that runs it."""
+    """Compile `source` into the folder `classes`; return the command that runs it."""
     _compile(genuine, source, classes)
     (classes / "log4j2.xml").write_text(_LOGGING)
     return [
@@ -228,8 +228,8 @@ def _prepare(genuine: GenuineTubeMQ, source: Path, classes: Path, heap: str) -> 
 
 
 def _compile(genuine: GenuineTubeMQ, source: Path, classes: Path) -> None:
-    beside = genuine.java.home / "bin" / "javac"
-    compiler = str(beside) if beside.is_file() else shutil.which("javac")
+    bundled = genuine.java.home / "bin" / "javac"
+    compiler = str(bundled) if bundled.is_file() else shutil.which("javac")
     if compiler is None:
         raise GenuineUnavailable("compiling Java needs javac; install a JDK, not only a runtime")
     command = [compiler, "-cp", genuine.artifacts.classpath, "-d", str(classes), str(source)]
@@ -239,7 +239,7 @@ def _compile(genuine: GenuineTubeMQ, source: Path, classes: Path) -> None:
 
 
 def _best(output: str) -> JavaRate:
-    """The fastest pass but the first. A line reads ``pass <number> <records> <bytes> <ns>``."""
+    """Return the fastest pass but the first. A line is ``pass <number> <records> <bytes> <ns>``."""
     passes = [
         (int(nanoseconds) / 1e9, int(records), int(size))
         for word, number, records, size, nanoseconds in map(str.split, output.splitlines())

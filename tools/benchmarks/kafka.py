@@ -4,15 +4,15 @@ A genuine TubeMQ and a genuine Kafka (both from Maven) on loopback hold the same
 with bodies from the same file in one partition; three in four of TubeMQ's carry attributes. One
 Spark session on `local[2]` reads each in two splits, four columns (partition, offset, time, body),
 to nowhere and to Parquet by Spark's writer; then TubeMQ's tasks write Parquet themselves, over one
-connection each and over two, and pyarrow alone writes the same rows from memory in one thread. What
-the broker gives at all is shown by raw fetches (see `raw_fetch`) over one connection and more, each
-in a process of its own. Every pass plays every way (see `interleaved`): quote ratios. `--json`
-keeps the figures for `tools.benchmarks.plots`.
+connection each and over two, and pyarrow alone writes the same rows from memory in one thread. Raw
+fetches (see `raw_fetch`) over one connection and more, each in a separate process, show the
+broker's limit. Every pass measures every way (see `interleaved`): quote ratios. `--json` saves the
+figures for `tools.benchmarks.plots`.
 
-The connector must be that of Spark's release; where Maven has none as new, run this in an
-environment of `make test-spark-matrix`, such as `build/spark-4.2/bin/python -m
-tools.benchmarks.kafka`, or leave Kafka out with `--no-kafka`. `--replayed` has neither broker, but
-one that serves at next to no cost (see `replay`): what Spark's tasks do when they wait for nothing.
+The connector must be that of Spark's release; if Maven has none as new, run this in an environment
+of `make test-spark-matrix`, such as `build/spark-4.2/bin/python -m tools.benchmarks.kafka`, or skip
+Kafka with `--no-kafka`. `--replayed` has neither broker, but one that serves at almost no cost (see
+`replay`): the speed of Spark's tasks when they never wait.
 """
 
 from __future__ import annotations
@@ -99,15 +99,15 @@ def main() -> int:
         os.execvp(command[0], command)
     jars = connector_jars(options.connector or f"{release}.0") if options.kafka else []
     with tempfile.TemporaryDirectory(prefix="tubemq-bench-") as name:
-        found = _compared(Path(name), options, jars)
-    print_table(f"{options.size} B, PySpark {pyspark.__version__}, local[2]", found)
-    measured = [(name, of) for name, of in RATIOS if name in found and of in found]
-    ratios = {f"{name} ÷ {of}": shares(found, name, of) for name, of in measured}
+        rates_by_way = _compared(Path(name), options, jars)
+    print_table(f"{options.size} B, PySpark {pyspark.__version__}, local[2]", rates_by_way)
+    measured = [(name, of) for name, of in RATIOS if name in rates_by_way and of in rates_by_way]
+    ratios = {f"{name} ÷ {of}": shares(rates_by_way, name, of) for name, of in measured}
     for name, spread in ratios.items():
         print(f"{name}: {spread.median:.2f} ({spread.low:.2f} to {spread.high:.2f})")
     print("load:", " ".join(f"{load:.1f}" for load in os.getloadavg()))
     if options.json:
-        _keep(options, pyspark.__version__, found, ratios)
+        _save(options, pyspark.__version__, rates_by_way, ratios)
     return 0
 
 
@@ -149,7 +149,7 @@ def _compared(folder: Path, options: argparse.Namespace, jars: list[Path]) -> di
 
 
 def _broker(options: argparse.Namespace, stack: ExitStack) -> Address:
-    """Start the TubeMQ that is asked for; where its master is."""
+    """Start the selected TubeMQ; return its master's address."""
     if options.replayed:
         return stack.enter_context(ReplayingTubeMQ([TOPIC])).master_address
     genuine = stack.enter_context(GenuineTubeMQ(topics=[TopicSpec(TOPIC)], progress=_say))
@@ -158,7 +158,7 @@ def _broker(options: argparse.Namespace, stack: ExitStack) -> Address:
 
 
 def _bodies(path: Path, size: int) -> list[bytes]:
-    """Lines of printable bytes that do not compress well; as many as a dictionary page has not."""
+    """Write lines of printable bytes that do not compress well, too many for a dictionary page."""
     raw = size * 3 // 4 + 3
     bodies = [base64.b64encode(os.urandom(raw))[:size] for _ in range(DISTINCT)]
     path.write_bytes(b"\n".join(bodies) + b"\n")
@@ -182,13 +182,13 @@ def _fill_kafka(kafka: Kafka, bodies: Path, records: int) -> None:
 
 def _fill_tubemq(settings: ClientSettings, bodies: list[bytes], count: int) -> Partition:
     _say(f"TubeMQ: producing {count} records")
-    chance = random.Random(1)  # noqa: S311 - which body comes when is no secret
+    source = random.Random(1)  # noqa: S311 - which body comes when is no secret
     with Producer(settings) as producer:
         partition = producer.partitions(TOPIC)[0]
         records = (
-            Record(chance.choice(bodies), stream_id="red", msg_time="202611211200")
+            Record(source.choice(bodies), stream_id="red", msg_time="202611211200")
             if number % 4
-            else Record(chance.choice(bodies))
+            else Record(source.choice(bodies))
             for number in range(count)
         )
         for _ in producer.send_many(TOPIC, records, in_flight=256):
@@ -203,7 +203,7 @@ def _fill_tubemq(settings: ClientSettings, bodies: list[bytes], count: int) -> P
 
 
 class _Job:
-    """What is measured, in one session."""
+    """Measured ways of one session."""
 
     def __init__(
         self,
@@ -227,15 +227,15 @@ class _Job:
         self._workers = workers
 
     def ways(self) -> dict[str, Callable[[], Rate]]:
-        """The ways by name, each checked for its number of records."""
+        """Return the ways by name; each is checked for its number of records."""
         tubemq, runs = self._tubemq(), dict[str, Callable[[], None]]()
         frames = [(NOOP, PARQUET, tubemq)]
         if self._kafka_address is not None:
             frames.append((KAFKA_NOOP, KAFKA_PARQUET, self._kafka()))
         for noop, parquet, frame in frames:
-            found = frame.count()
-            if found != self._records:
-                raise SystemExit(f"{found} of {self._records} records")
+            count = frame.count()
+            if count != self._records:
+                raise SystemExit(f"{count} of {self._records} records")
             runs |= {noop: partial(_noop, frame), parquet: partial(self._parquet, frame)}
         runs |= {DIRECT: self._direct, DIRECT_2: partial(self._direct, connections=2)}
         runs[ALONE] = partial(self._alone, self._in_memory(tubemq))
@@ -280,9 +280,9 @@ class _Job:
 
     def _raw(self, broker: BrokerNode, connections: int) -> None:
         whole = OffsetRange(self._partition, 0, self._records * ENTRY)
-        pieces = split_ranges([whole], max_records=self._records, min_partitions=connections)
+        splits = split_ranges([whole], max_records=self._records, min_partitions=connections)
         self._workers.starmap(
-            raw_fetch, [(self._settings, broker, piece.range, piece.index) for piece in pieces]
+            raw_fetch, [(self._settings, broker, split.range, split.index) for split in splits]
         )
 
     def _direct(self, connections: int = 1) -> None:
@@ -297,14 +297,14 @@ class _Job:
         }
         engine = SessionEngine(self._settings, options=options, direct_write="on")
         with tempfile.TemporaryDirectory(dir=self._folder) as staging:
-            place = Staging(plan.window_id, "bench", staging)
-            total = engine.ingest(plan, place, lambda _: None).total
+            staging_place = Staging(plan.window_id, "bench", staging)
+            total = engine.ingest(plan, staging_place, lambda _: None).total
         if total != self._records:
             raise SystemExit(f"direct: {total} of {self._records} records")
 
     def _in_memory(self, frame: DataFrame) -> pa.Table:
-        """Rows as tasks have them when they write, in chunks of 4 MiB of bodies; as many as Spark's
-        driver can hold."""
+        """Return rows in the form in which tasks write them, in chunks of 4 MiB of bodies; as many
+        as Spark's driver can hold."""
         import pyarrow as pa
 
         table = frame.limit(min(self._records, IN_MEMORY_BYTES // self._size)).toArrow()
@@ -314,27 +314,27 @@ class _Job:
     def _alone(self, table: pa.Table) -> None:
         import pyarrow.parquet as pq
 
-        left = self._records
+        remaining = self._records
         with pq.ParquetWriter(self._folder / "alone.parquet", table.schema) as writer:
-            while left:
-                for batch in table.slice(0, left).to_batches():
+            while remaining:
+                for batch in table.slice(0, remaining).to_batches():
                     writer.write_batch(batch, row_group_size=table.num_rows)
-                left -= min(left, table.num_rows)
+                remaining -= min(remaining, table.num_rows)
 
 
 def _noop(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _keep(
+def _save(
     options: argparse.Namespace,
     spark: str,
-    found: dict[str, list[Rate]],
+    rates_by_way: dict[str, list[Rate]],
     ratios: dict[str, Spread],
 ) -> None:
-    """Add this run to the file, in the place of an earlier one of its size."""
-    kept: dict[str, Any] = json.loads(options.json.read_text()) if options.json.exists() else {}
-    kept[str(options.size)] = {
+    """Add this run to the file, replacing an earlier one of its size."""
+    results: dict[str, Any] = json.loads(options.json.read_text()) if options.json.exists() else {}
+    results[str(options.size)] = {
         "records": options.records,
         "passes": options.passes,
         "pyspark": spark,
@@ -343,14 +343,14 @@ def _keep(
         "load": [round(load, 1) for load in os.getloadavg()],
         "records_per_s": {
             name: Spread.of([round(rate.records_per_s) for rate in rates])._asdict()
-            for name, rates in found.items()
+            for name, rates in rates_by_way.items()
         },
         "ratios": {
             name: {key: round(value, 3) for key, value in spread._asdict().items()}
             for name, spread in ratios.items()
         },
     }
-    options.json.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    options.json.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
 def _say(line: str) -> None:

@@ -1,11 +1,11 @@
-"""What a window costs besides reading.
+"""Cost of a window besides reading.
 
 Run as `python -m tools.benchmarks.overhead` (part of `make bench`).
 
-Windows of eight records through all eight steps with the inline engine, an embedded cluster and
-the Parquet sink, on a store of files: everything but the two data steps counts, and what Airflow's
-API adds per call of its state has to be put on top (the number of calls is printed). Then the time
-to plan a cursor window of 1 000 partitions on an embedded broker, look-ups included.
+Windows of eight records through all eight steps with the inline engine, an embedded cluster and the
+Parquet sink, on a store of files: everything but the two data steps counts; the cost of Airflow's
+API per call of its state must be added (the number of calls is printed). Then the time to plan a
+cursor window of 1 000 partitions on an embedded broker, look-ups included.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ DATA_STEPS = (Step.INGEST,)
 
 
 class CountingStore:
-    """An offset store that counts what it is asked: each is a call of Airflow's API there."""
+    """An offset store that counts calls: each is a call of Airflow's API there."""
 
     def __init__(self, inner: MemoryOffsetStore) -> None:
         self._inner = inner
         self.calls: Counter[str] = Counter()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self._inner, name)
+        if not callable(attribute):
+            return attribute
 
         def counted(*arguments: Any) -> Any:
             self.calls[name] += 1
-            return found(*arguments)
+            return attribute(*arguments)
 
         return counted
 
@@ -84,16 +84,16 @@ def main() -> int:
 
 
 def _overheads() -> tuple[list[float], int]:
-    """Milliseconds per window after the first, and state calls of the last one."""
-    journal, found, calls = MemoryJournal(), [], 0
+    """Return milliseconds per window after the first, and state calls of the last one."""
+    journal, overheads, calls = MemoryJournal(), [], 0
     with EmbeddedTubeMQ(topics=[TopicSpec("bench")], http=False) as mq, _folder() as root:
         settings = ClientConfig.parse({"masters": mq.masters}).settings()
         sink = ParquetSink(root)
         scope = WindowScope("bench", "bench", "bench", sink.identity)
         for number in range(WINDOWS):
             with Producer(settings) as producer:
-                place = Partition(1, "bench", 0)
-                list(producer.send_many("bench", [Record(b"x" * 100, partition=place)] * 8))
+                partition = Partition(1, "bench", 0)
+                list(producer.send_many("bench", [Record(b"x" * 100, partition=partition)] * 8))
             mq.broker(1).flush()
             store, watch = CountingStore(MemoryOffsetStore(journal, task=str(number))), _Stopwatch()
 
@@ -104,21 +104,21 @@ def _overheads() -> tuple[list[float], int]:
             source = TubeMQSource(settings, identity="bench", topic="bench", group="bench")
             CursorRun(
                 CursorPlanner(scope, ends, initial_position="earliest"),
-                store,  # type: ignore[arg-type] (it passes everything on)
+                store,  # type: ignore[arg-type] (it forwards all calls)
                 sink,
                 InlineEngine.for_source(source, policies=Policies()),
                 attempt=str(number),
                 observer=watch,
             ).run()
-            found.append(
+            overheads.append(
                 1000 * sum(s for step, s in watch.seconds.items() if step not in DATA_STEPS)
             )
             calls = sum(store.calls.values())
-    return found[1:], calls
+    return overheads[1:], calls
 
 
 def plan_seconds() -> float:
-    """Seconds to look up the ends of 1 000 partitions and plan their window."""
+    """Return the seconds to look up the ends of 1 000 partitions and plan their window."""
     topic = TopicSpec("wide", stores=STORES, partitions=PARTITIONS)
     with EmbeddedTubeMQ(topics=[topic], http=False) as mq:
         settings = ClientConfig.parse({"masters": mq.masters}).settings()

@@ -1,9 +1,9 @@
-"""Pictures of kept figures: `python -m tools.benchmarks.plots [RESULTS] [--into docs/images]`.
+"""Charts of saved figures: `python -m tools.benchmarks.plots [RESULTS] [--into docs/images]`.
 
-Draws what `tools.benchmarks.kafka --json tools/benchmarks/results/kafka.json` keeps, a picture for
-each size of records: ratios of one run, the median as a bar and the spread of the passes as a
-line. SVG with a background of its own, so that it reads on light and dark pages; needs no library.
-Rates are not drawn: they say more of the machine than of the programs.
+Draws the output of `tools.benchmarks.kafka --json tools/benchmarks/results/kafka.json`, a chart for
+each size of records: ratios of one run, the median as a bar and the spread of the passes as a line.
+SVG with a background, so that it is readable on light and dark pages; needs no library. Rates are
+not drawn: they depend more on the machine than on the programs.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any, Final
 
 RESULTS: Final = Path(__file__).parent / "results" / "kafka.json"
 WIDTH, ROW, LEFT, TOP = 860, 44, 330, 56
-"""Pixels: the picture, a row, where bars begin, where the first row begins."""
+"""Pixels: width of the chart, height of a row, left edge of bars, top of the first row."""
 INK, BAR, WHISKER, RULE = "#1f2933", "#3b82c4", "#123a5c", "#c8d0d8"
 
 
 def main() -> int:
-    """Write a picture for each size; print where."""
+    """Write a chart for each size; print its path."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
     parser.add_argument("--into", type=Path, default=Path("docs", "images"))
     options = parser.parse_args()
-    kept: Mapping[str, Any] = json.loads(options.results.read_text())
+    results: Mapping[str, Any] = json.loads(options.results.read_text())
     options.into.mkdir(parents=True, exist_ok=True)
-    for size, run in kept.items():
+    for size, run in results.items():
         target = options.into / f"kafka-{size}.svg"
         target.write_text(picture(size, run))
         print(target)
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def picture(size: str, run: Mapping[str, Any]) -> str:
-    """The ratios of a run as SVG."""
+    """Return the ratios of a run as SVG."""
     ratios: Mapping[str, Mapping[str, float]] = run["ratios"]
     most = max(1.0, *(spread["high"] for spread in ratios.values())) * 1.08
     scale = (WIDTH - LEFT - 90) / most
@@ -56,8 +56,8 @@ def picture(size: str, run: Mapping[str, Any]) -> str:
     ]
     for number, (name, spread) in enumerate(ratios.items()):
         lines += _row(TOP + number * ROW, name, spread, scale)
-    said = f"TubeMQ {run['tubemq']}, Kafka {run['kafka']}, PySpark {run['pyspark']}, local[2]"
-    lines.append(f'<text x="16" y="{height - 10}" font-size="12">{escape(said)}</text>')
+    versions = f"TubeMQ {run['tubemq']}, Kafka {run['kafka']}, PySpark {run['pyspark']}, local[2]"
+    lines.append(f'<text x="16" y="{height - 10}" font-size="12">{escape(versions)}</text>')
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 

@@ -32,7 +32,7 @@ _LIST = 5_000
 def produce_rows(
     server: GenuineTubeMQ, topic: str, size: int, options: argparse.Namespace
 ) -> dict[str, list[Rate]]:
-    """The rates, by pass, of all ways to send `options.mib` of `size` byte records to `topic`."""
+    """Return the rates, by pass, of all ways to send `options.mib` MiB of `size` byte records."""
     settings = ClientSettings(masters=(server.master_address,))
     count, window = options.mib * 2**20 // size, options.in_flight
     body = os.urandom(size)
@@ -52,7 +52,7 @@ def produce_rows(
 def ways(
     settings: ClientSettings, topic: str, body: bytes, count: int, window: int
 ) -> dict[str, Callable[[], None]]:
-    """All ways to send `count` records of the same `body`, by name."""
+    """Return all ways to send `count` records of the same `body`, by name."""
     return {
         "send_many, lists": lambda: _lists(settings, topic, body, count, window),
         "send_many, generator": lambda: _generator(settings, topic, body, count, window),

@@ -1,8 +1,8 @@
-"""The ceiling: fetch replies from a broker as fast as they come, decoding nothing but the reply.
+"""The ceiling: fetch replies from a broker at full speed, decoding nothing but the reply.
 
-One registration, two fetches in flight, no checksum, no body, no Arrow. What the range reader
-reaches of this rate is the share it leaves to the protocol. As there, the next fetch is on the wire
-before a reply is taken apart.
+One registration, two fetches in flight, no checksum, no body, no Arrow. The range reader's share of
+this rate is its efficiency above the protocol. As there, the next fetch is on the wire before a
+reply is decoded.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ IN_FLIGHT = 2
 def raw_fetch(
     settings: ClientSettings, broker: BrokerNode, range_: OffsetRange, number: int = 0
 ) -> int:
-    """Fetch everything from `start` until the position passes `end`; the number of records. Those
-    that run side by side need a `number` each."""
+    """Fetch everything from `start` until the position passes `end`; return the number of records.
+
+    Concurrent ones need a `number` each.
+    """
     driver, group = BlockingDriver(settings), f"bench.raw{number}"
     lease = Registration(broker, range_.partition, group, f"{group}_127.0.0.1-1-1-Raw-py")
     try:

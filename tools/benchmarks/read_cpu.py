@@ -1,10 +1,10 @@
-"""CPU time a record costs the range reader, by way of using it.
+"""CPU time per record of the range reader, by way of using it.
 
 Run as `python -m tools.benchmarks.read_cpu`.
 
-A process beside this one plays the broker: it answers every fetch with the same records at the
-next offset, so what is measured is the client alone, its system calls included. CPU time of this
-process is counted rather than time that passes, which other work on the machine would change.
+A second process simulates the broker: it answers every fetch with the same records at the next
+offset, so that only the client is measured, its system calls included. CPU time of this process is
+counted rather than elapsed time, which other work on the machine would change.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ENTRY = 28
 
 
 def main() -> int:
-    """Parse options, measure each way with plain records and such with attributes, print lines."""
+    """Parse options, measure each way with and without attributes, print lines."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.benchmarks.read_cpu", description=__doc__
     )
@@ -85,9 +85,9 @@ def _read(
     settings: ClientSettings, broker: BrokerNode, range_: OffsetRange, take: Callable[[Any], int]
 ) -> None:
     with RangeReader(settings, group="bench", brokers={1: broker}) as reader:
-        found = sum(take(batch) for batch in reader.read(range_))
-    if found != range_.entries:
-        raise SystemExit(f"{found} of {range_.entries} records")
+        count = sum(take(batch) for batch in reader.read(range_))
+    if count != range_.entries:
+        raise SystemExit(f"{count} of {range_.entries} records")
 
 
 def _messages(batch: Any) -> int:
@@ -105,14 +105,14 @@ def _arrow(batch: Any) -> int:
 
 
 def _serve(pipe: Connection, size: int, count: int, attributes: dict[str, str]) -> None:
-    """The broker in this process, until something comes through the pipe."""
+    """Run the broker in this process, until something comes through the pipe."""
     head = _records(size, count, attributes)
     pipe.send(_listen(lambda channel: _answer(channel, head, count)))
     pipe.recv()
 
 
 def _records(size: int, count: int, attributes: dict[str, str]) -> bytes:
-    """What every reply begins with: success and the records."""
+    """Return the beginning of every reply: success and the records."""
     system = {"stream_id": "stream", "msg_time": "202601020304"} if attributes else {}
     data, flag = encode_payload(os.urandom(size), attributes, **system)
     reply = _pb.GetMessageResponseB2C(success=True, errCode=200, errMsg="OK!")
@@ -127,24 +127,24 @@ def _records(size: int, count: int, attributes: dict[str, str]) -> bytes:
 
 
 class _Bytes(bytes):
-    """A business message that is bytes already."""
+    """A business message that is already encoded."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - as protobuf's classes
         return self
 
 
 def _answer(channel: socket.socket, head: bytes, count: int) -> None:
-    """One registration a connection; every fetch finds `count` records."""
+    """Serve one registration per connection; every fetch returns `count` records."""
     position = in_flight = 0
     decoder = FrameDecoder()
     while data := channel.recv(1 << 16):
         decoder.receive_data(data)
         while (frame := decoder.next_frame()) is not None:
             call = decode_request(frame.payload)
-            asked = methods.BY_ID[call.method_id].request.FromString(call.body)
+            fields = methods.BY_ID[call.method_id].request.FromString(call.body)
             if call.method_id == methods.REGISTER_PARTITION.id:
-                position, in_flight = asked.currOffset, 0
-            elif asked.lastPackConsumed:
+                position, in_flight = fields.currOffset, 0
+            elif fields.lastPackConsumed:
                 position, in_flight = position + in_flight, 0
             common = {"currOffset": position, "maxOffset": 1 << 50}
             if call.method_id == methods.GET_MESSAGES.id:

@@ -1,8 +1,8 @@
-"""A TubeMQ that serves at next to no cost: what a reader does when no broker is in its way.
+"""A TubeMQ that serves at almost no cost: the speed of a reader without a broker as bottleneck.
 
-The embedded server in a process of its own, which keeps each reply to a fetch as the bytes it has
-sent: the first pass over a topic builds them, later ones only send them. Positions are booked as
-ever, so that readers see no difference.
+The embedded server in a separate process, which caches each reply to a fetch as the bytes it has
+sent: the first pass over a topic builds them, later ones only send them. Positions move as usual,
+so that readers see no difference.
 """
 
 # ruff: noqa: SLF001 - it reaches into the embedded server, which has no such switch
@@ -24,7 +24,7 @@ __all__ = ["ReplayingTubeMQ"]
 
 _START_S: Final = 60
 _SERIAL: Final = slice(4, 8)
-"""Where the serial stands in a frame (docs/protocol/wire.md)."""
+"""Position of the serial in a frame (docs/protocol/wire.md)."""
 
 
 class ReplayingTubeMQ:
@@ -49,8 +49,8 @@ class ReplayingTubeMQ:
         self._process.join()
 
 
-class _Kept(NamedTuple):
-    """The frame of a reply, and by how much it moves its reader."""
+class _CachedReply(NamedTuple):
+    """Frame of a reply, and the distance by which it moves its reader."""
 
     frame: bytes
     advance: int
@@ -60,35 +60,35 @@ def _serve(topics: list[str], theirs: Connection) -> None:
     from tubemq_client.embedded import EmbeddedTubeMQ
     from tubemq_client.embedded.options import TopicSpec
 
-    _keep_replies()
+    _cache_replies()
     with EmbeddedTubeMQ(topics=[TopicSpec(topic) for topic in topics], http=False) as mq:
         theirs.send(mq.master_address)
         theirs.poll(None)
 
 
-def _keep_replies() -> None:
-    """Replace what builds a fetch's reply, and what encodes it, in this process."""
+def _cache_replies() -> None:
+    """Replace the functions that build and encode a fetch's reply, in this process."""
     from tubemq_client._wire import envelope, methods
     from tubemq_client.embedded.broker_rpc import BrokerRpc
 
     build, encode = BrokerRpc._fetch, envelope.encode_response
-    kept: dict[tuple[int, int, bool], _Kept] = {}
+    cache: dict[tuple[int, int, bool], _CachedReply] = {}
 
     def fetch(service: Any, key: Any, lease: Any, store: Any, mode: Any, start: int) -> Any:
-        place = (key.partition_id, start, lease.warmed)
-        known = kept.get(place)
-        if known is None:
+        cache_key = (key.partition_id, start, lease.warmed)
+        cached = cache.get(cache_key)
+        if cached is None:
             reply = build(service, key, lease, store, mode, start)
             if reply.messages:  # of one partition without filters: what was scanned is here
                 frame = encode(0, methods.GET_MESSAGES.id, reply)
-                kept[place] = _Kept(frame, len(reply.messages) * INDEX_ENTRY_BYTES)
+                cache[cache_key] = _CachedReply(frame, len(reply.messages) * INDEX_ENTRY_BYTES)
             return reply
-        service._broker.positions.book(key, mode, known.advance, delivered=True)
+        service._broker.positions.book(key, mode, cached.advance, delivered=True)
         lease.warmed = True
-        return known
+        return cached
 
     def encoded(serial: int, method_id: int, response_message: Any) -> bytes:
-        if not isinstance(response_message, _Kept):
+        if not isinstance(response_message, _CachedReply):
             return encode(serial, method_id, response_message)
         number, frame = serial.to_bytes(4, "big", signed=True), memoryview(response_message.frame)
         return b"".join((frame[: _SERIAL.start], number, frame[_SERIAL.stop :]))

@@ -1,13 +1,13 @@
-"""CPU time of what is done one by one.
+"""CPU time of single requests.
 
 Run as `python -m tools.benchmarks.request_cpu [--against CHECKOUT]`.
 
-A single `send`, `send_async` whose receipt is waited for, and `receive` with `confirm`, in both
-shells, in microseconds of CPU of the client's process, all its threads together. Records go to the
-stand-in of `send_cpu` and come from an embedded server, both in other processes. With `--against`
-another checkout (a worktree of an older commit, say) is measured in turns with this one, pass by
-pass, each in a process of its own, on this one's servers; the ratio is that of the medians, beside
-the median of the ratios of each pass.
+A single `send`, `send_async` with waiting for its receipt, and `receive` with `confirm`, in the
+sync and the asyncio API, in microseconds of CPU of the client's process, all its threads together.
+Records go to the simulated servers of `send_cpu` and come from an embedded server, both in other
+processes. With `--against` another checkout (for example a worktree of an older commit) is measured
+in turns with this one, pass by pass, each in a separate process, on this one's servers; the ratio
+is that of the medians, next to the median of the ratios of each pass.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FETCH_RECORDS = 8
 
 
 def main() -> int:
-    """Parse options; as a worker measure what is asked for, else start servers and workers."""
+    """Parse options; as a worker run measurements, else start servers and workers."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.benchmarks.request_cpu", description=__doc__
     )
@@ -109,9 +109,9 @@ def _compare(workers: list[_Worker], options: Any) -> None:
         for number in range(options.passes + 1):
             turns = list(zip(workers, costs, strict=True))
             for worker, cost in turns if number % 2 else reversed(turns):
-                found = worker.measure(way, options.requests)
+                cost_us = worker.measure(way, options.requests)
                 if number:  # the first warms up
-                    cost.append(found)
+                    cost.append(cost_us)
         line = f"{way:28} {min(costs[0]):7.1f} least, {statistics.median(costs[0]):7.1f} us"
         if len(costs) > 1:
             pairs = statistics.median(a / b for a, b in zip(*costs, strict=True))
@@ -123,7 +123,7 @@ def _compare(workers: list[_Worker], options: Any) -> None:
 
 
 def _serve_log(pipe: Any, requests: int) -> None:
-    """An embedded server with records for `requests` fetches, until something comes."""
+    """Run an embedded server with records for `requests` fetches, until something comes."""
     from tubemq_client.embedded import EmbeddedTubeMQ, ReadLimits, Switches
 
     size = _FETCH_RECORDS * 152

@@ -64,7 +64,7 @@ def _batch(bodies: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def kinds() -> dict[str, tuple[Any, list[bytes]]]:
-    """A spec and bodies of each kind."""
+    """Return a spec and bodies of each kind."""
     json_bodies = [
         json.dumps(
             {
@@ -140,11 +140,11 @@ _NESTED = {
 
 
 def _zigzag(number: int) -> bytes:
-    rest, made = (number << 1) ^ (number >> 63), bytearray()
+    rest, encoded = (number << 1) ^ (number >> 63), bytearray()
     while rest > 127:
-        made.append(rest & 127 | 128)
+        encoded.append(rest & 127 | 128)
         rest >>= 7
-    return bytes([*made, rest])
+    return bytes([*encoded, rest])
 
 
 def _text(text: str) -> bytes:

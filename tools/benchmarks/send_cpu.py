@@ -1,8 +1,8 @@
-"""CPU time a record costs the producer, by way of sending: `python -m tools.benchmarks.send_cpu`.
+"""CPU time per record of the producer, by way of sending: `python -m tools.benchmarks.send_cpu`.
 
-A process beside this one plays master and broker: it answers every send with the same receipt and
-stores nothing, so what is measured is the client alone. CPU time of this process, all its threads
-together, is counted rather than time that passes, which other work on the machine would change.
+A second process simulates master and broker: it answers every send with the same receipt and stores
+nothing, so that only the client is measured. CPU time of this process, all its threads together, is
+counted rather than elapsed time, which other work on the machine would change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LENGTH = struct.Struct(">i")
 
 
 def main() -> int:
-    """Parse options, start the stand-in, measure each way, print a line each."""
+    """Parse options, start the simulated servers, measure each way, print a line each."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.benchmarks.send_cpu", description=__doc__
     )
@@ -70,7 +70,7 @@ def _cpu_us(run: Callable[[], None], count: int) -> float:
 
 
 def _serve(pipe: Connection) -> None:
-    """Master and broker in this process, until something comes through the pipe."""
+    """Run master and broker in this process, until something comes through the pipe."""
     broker = _listen(_answer_sends)
     pipe.send(_listen(lambda channel: _answer_master(channel, broker)))
     pipe.recv()
@@ -111,7 +111,8 @@ def _answer_master(channel: socket.socket, broker_port: int) -> None:
 
 
 def _answer_sends(channel: socket.socket) -> None:
-    """Skips over requests without looking into them; all that came together is answered so."""
+    """Skip over requests without parsing them; requests that arrive together are answered
+    together."""
     now = time.time_ns() // 1_000_000
     message_id = 123_456_789_012_345_678
     receipt = _pb.SendMessageResponseB2P(
@@ -134,20 +135,20 @@ def _answer_sends(channel: socket.socket) -> None:
 
 
 def _serials(data: bytes) -> tuple[list[bytes], int]:
-    """The serial numbers of the whole frames in `data`, and where the last of them ends."""
-    found: list[bytes] = []
+    """Return the serial numbers of the whole frames in `data`, and the end of the last one."""
+    serials: list[bytes] = []
     done = 0
     while len(data) - done >= _HEADER.size:
         pos = done + _HEADER.size
         for _ in range(_HEADER.unpack_from(data, done)[2]):
             if pos + _LENGTH.size > len(data):
-                return found, done
+                return serials, done
             pos += _LENGTH.size + _LENGTH.unpack_from(data, pos)[0]
         if pos > len(data):
             break
-        found.append(data[done + 4 : done + 8])
+        serials.append(data[done + 4 : done + 8])
         done = pos
-    return found, done
+    return serials, done
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What publishing a window costs in each sink: `python -m tools.benchmarks.sinks`.
+"""Cost of publishing a window in each sink: `python -m tools.benchmarks.sinks`.
 
-A hundred windows of three records, one after the other, into a temporary directory: the sinks'
-own cost, without reading or Spark. For object stores give an empty place and its options:
-``--place s3://bucket/x --option endpoint=http://127.0.0.1:9000 --option allow_http=true``.
+A hundred windows of three records, one after the other, into a temporary directory: the sinks' own
+cost, without reading or Spark. For object stores pass an empty prefix and its options: ``--place
+s3://bucket/x --option endpoint=http://127.0.0.1:9000 --option allow_http=true``.
 """
 
 from __future__ import annotations
@@ -63,23 +63,23 @@ def _sinks(
 
 
 def _iceberg(root: Path) -> Sink:
-    where = {"uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}/iceberg"}
+    properties = {"uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}/iceberg"}
     return IcebergSink(
         "bench.orders",
         catalog="bench",
-        catalog_properties={"type": "sql", **where},
+        catalog_properties={"type": "sql", **properties},
         staging_root=root / "staging",
     )
 
 
 def _measure(name: str, sink: Sink) -> None:
-    published, found, missing = [], [], []
+    published, existing, missing = [], [], []
     for seq in range(1, WINDOWS + 1):
         plan = _plan(sink, seq)
         published.append(_timed(lambda plan=plan: _publish(sink, plan)))
-        found.append(_timed(lambda plan=plan: sink.marker(plan.window_id)))
+        existing.append(_timed(lambda plan=plan: sink.marker(plan.window_id)))
         missing.append(_timed(lambda seq=seq: sink.marker(_plan(sink, seq + 1).window_id)))
-    columns = [_shown(times) for times in (published, found, missing)]
+    columns = [_shown(times) for times in (published, existing, missing)]
     print(f"{name:24} {columns[0]:>14} {columns[1]:>14} {columns[2]:>15}", flush=True)
 
 

@@ -1,11 +1,12 @@
-"""What a service node costs unmodified Java clients: `python -m tools.benchmarks.snode [5.5.0]`.
+"""Cost of a service node for unmodified Java clients: `python -m tools.benchmarks.snode [5.5.0]`.
 
-One genuine broker, one `rocketmq-snode serve` beside it, and two warm JVMs with the published
-client of that line: one is given the name server, the other the node. Each pass measures sending
-(asynchronous, one message a request), batches and a push consumer, directly and through the node,
-in turns (`interleaved`). Quote the column of ratios. `--messages` says how many go through the node
-before the end, whose resident memory is printed after each pass: it has to stay flat. Starts itself
-again inside a network namespace, because a genuine RocketMQ 4.9 binds every interface.
+One genuine broker, one `rocketmq-snode serve` next to it, and two warm JVMs with the published
+client of that line: one uses the name server, the other the node. Each pass measures sending
+(asynchronous, one message per request), batches and a push consumer, directly and through the node,
+in turns (`interleaved`). Quote the column of ratios. `--messages` is the number of messages sent
+through the node at the end, with its resident memory printed after each tenth: it has to stay flat.
+Starts itself again inside a network namespace, because a genuine RocketMQ 4.9 binds every
+interface.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SEND, BATCH, CONSUME = "send", "batches of 32", "consume"
 
 
 class _JavaClient:
-    """A warm JVM that makes a pass a call."""
+    """A warm JVM that makes one pass per call."""
 
     def __init__(self, classpath: str, name_servers: str) -> None:
         self._process = subprocess.Popen(
@@ -48,17 +49,18 @@ class _JavaClient:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        self._said("READY")
+        self._read_line("READY")
 
     def run(self, *words: object) -> Rate:
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(map(str, words)) + "\n")
         self._process.stdin.flush()
-        records, size, seconds = self._said("PASS")
+        records, size, seconds = self._read_line("PASS")
         return Rate(int(records), int(size), float(seconds))
 
-    def _said(self, word: str) -> list[str]:
-        """The rest of the next line that begins so: clients print warnings of their own."""
+    def _read_line(self, word: str) -> list[str]:
+        """Return the rest of the next line that starts with `word`: clients print other
+        warnings."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(word):
@@ -71,7 +73,7 @@ class _JavaClient:
 
 
 class _Node:
-    """`rocketmq-snode serve` in a process of its own."""
+    """`rocketmq-snode serve` in a separate process."""
 
     def __init__(self, name_server: str, port: int) -> None:
         environment = os.environ | {
@@ -127,20 +129,22 @@ def _measure(options: argparse.Namespace, stack: ExitStack) -> None:
         java[path] = _JavaClient(artifacts.classpath, address)
         stack.callback(java[path].close)
     java["direct"].run("batch", "read", options.records, options.bytes, 32)
-    for what in (SEND, BATCH, CONSUME):
-        ways = {f"{what}, {path}": _way(what, java[path], node, options) for path in java}
-        found = interleave(ways, passes=options.passes)
+    for kind in (SEND, BATCH, CONSUME):
+        ways = {f"{kind}, {path}": _way(kind, java[path], node, options) for path in java}
+        rates_by_way = interleave(ways, passes=options.passes)
         print_table(
-            f"RocketMQ {options.line}, {options.bytes} B", found, against=(f"{what}, direct",)
+            f"RocketMQ {options.line}, {options.bytes} B",
+            rates_by_way,
+            against=(f"{kind}, direct",),
         )
         print(f"resident memory of the node: {node.resident_mib():.1f} MiB", flush=True)
     _flow(options, java["node"], node)
 
 
 def _way(
-    what: str, java: _JavaClient, node: _Node, options: argparse.Namespace
+    kind: str, java: _JavaClient, node: _Node, options: argparse.Namespace
 ) -> Callable[[], Rate]:
-    """One pass; its processor time is the node's."""
+    """Return a function for one pass; its processor time is the node's."""
     sent = options.records // 4
     words: dict[str, tuple[object, ...]] = {
         SEND: ("send", "sent", sent, options.bytes),
@@ -150,14 +154,14 @@ def _way(
 
     def run() -> Rate:
         before = node.cpu_seconds()
-        rate = java.run(*words[what])
+        rate = java.run(*words[kind])
         return rate._replace(cpu_seconds=node.cpu_seconds() - before)
 
     return run
 
 
 def _flow(options: argparse.Namespace, java: _JavaClient, node: _Node) -> None:
-    """Single messages through the node, and what it takes up after each tenth of them."""
+    """Send single messages through the node; print its memory after each tenth of them."""
     done = 0
     while done < options.messages:
         step = max(1, options.messages // 10)

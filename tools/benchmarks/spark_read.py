@@ -37,8 +37,8 @@ _WARM_UP_ENTRIES = 5_000
 def spark_ways(
     settings: ClientSettings, range_: OffsetRange, folder: Path, size: int
 ) -> Iterator[dict[str, Callable[[], Rate]]]:
-    """Ways of Spark to read `range_` of records of `size` bytes, for as long as its session is up:
-    to nowhere, to Parquet, and by the session engine."""
+    """Yield Spark's ways to read `range_` of records of `size` bytes, while its session is up: to
+    nowhere, to Parquet, and by the session engine."""
     spark, _ = open_session("local[1]", {})
     try:
         register(spark)
@@ -68,7 +68,8 @@ def spark_ways(
 def _ingested(
     settings: ClientSettings, range_: OffsetRange, folder: Path, direct_write: Literal["on", "off"]
 ) -> float:
-    """Seconds in which the session engine stages a window, in one task and the same columns."""
+    """Return the seconds the session engine takes to stage a window, in one task and the same
+    columns."""
     plan = WindowPlan.explicit(
         WindowScope("bench", range_.partition.topic, "bench_spark", "bench"),
         {range_.partition.key: (range_.start, range_.end)},
@@ -79,9 +80,11 @@ def _ingested(
     }
     engine = SessionEngine(settings, options=options, direct_write=direct_write)
     with tempfile.TemporaryDirectory(dir=folder) as staging:
-        place = Staging(plan.window_id, "bench", staging)
+        staging_place = Staging(plan.window_id, "bench", staging)
         counts: list[int] = []
-        seconds = _timed(lambda: counts.append(engine.ingest(plan, place, lambda _: None).total))
+        seconds = _timed(
+            lambda: counts.append(engine.ingest(plan, staging_place, lambda _: None).total)
+        )
     if counts != [range_.entries]:
         raise SystemExit(f"direct write {direct_write}: {counts} of {range_.entries} records")
     return seconds

@@ -1,11 +1,11 @@
-"""How soon a watcher starts a run, also after idle minutes.
+"""Latency of a watcher's run, also after idle minutes.
 
 Run as ``python -m tools.benchmarks.watching``.
 
 A real Airflow with a triggerer and the example Dag `tubemq_on_records`, on an embedded cluster.
-First nothing happens for `--idle` seconds; then batches come, and of each is taken how long it is
-from the last receipt to the start of the Dag's run, by the clock of this machine. At the end the
-lake must hold what was sent, with no run under way: a backlog that is stranded ends in an error.
+After `--idle` seconds without records, batches are sent; for each the time from the last receipt to
+the start of the Dag's run is measured, by the clock of this machine. At the end the lake must hold
+all records, with no run active: a stranded backlog ends in an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DAG_FILE = Path(__file__).parents[2] / "dags" / "tubemq_on_records.py"
 
 
 def wait_until_taken(airflow: AirflowStack, cluster: Cluster, lake: Lake) -> None:
-    """Until the lake holds everything and no run is under way."""
+    """Wait until the lake holds everything and no run is active."""
 
     def there() -> bool:
         states = {run["state"] for run in airflow.api.runs(DAG)}
@@ -39,7 +39,7 @@ def wait_until_taken(airflow: AirflowStack, cluster: Cluster, lake: Lake) -> Non
 
 
 def latency(airflow: AirflowStack, cluster: Cluster, lake: Lake, number: int) -> float:
-    """Seconds from the receipts of a batch to the start of the first run after them."""
+    """Return the seconds from the receipts of a batch to the start of the first run after them."""
     before = {run["dag_run_id"] for run in airflow.api.runs(DAG)}
     cluster.produce(TOPIC, [f"{number}.{n}" for n in range(10)])
     sent = time.time()
@@ -50,7 +50,7 @@ def latency(airflow: AirflowStack, cluster: Cluster, lake: Lake, number: int) ->
 
 
 def measure(idle: float, batches: int, poll: float) -> list[float]:
-    """The latencies, in their order."""
+    """Return the latencies, in their order."""
     root = Path(tempfile.mkdtemp(prefix="watching"))
     (root / "dags").mkdir()
     shutil.copy(DAG_FILE, root / "dags")
@@ -88,15 +88,15 @@ def measure(idle: float, batches: int, poll: float) -> list[float]:
 def main() -> None:
     """Print the latencies and their median."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--idle", type=float, default=600, help="seconds of nothing before")
+    parser.add_argument("--idle", type=float, default=600, help="idle seconds before the batches")
     parser.add_argument("--batches", type=int, default=9)
     parser.add_argument("--poll", type=float, default=5, help="the watcher's poll_interval, s")
-    given = parser.parse_args()
-    found = measure(given.idle, given.batches, given.poll)
-    print("publish to run, s:", " ".join(f"{each:.1f}" for each in found))
+    options = parser.parse_args()
+    latencies = measure(options.idle, options.batches, options.poll)
+    print("publish to run, s:", " ".join(f"{each:.1f}" for each in latencies))
     print(
-        f"first after idling {found[0]:.1f} s, median {statistics.median(found):.1f} s, "
-        f"poll_interval {given.poll:.0f} s, nothing stranded"
+        f"first after idling {latencies[0]:.1f} s, median {statistics.median(latencies):.1f} s, "
+        f"poll_interval {options.poll:.0f} s, nothing stranded"
     )
 
 

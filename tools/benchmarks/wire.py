@@ -1,7 +1,7 @@
-"""How fast frames and replies of 1 MiB are taken apart, in GB/s.
+"""Decoding speed of frames and replies of 1 MiB, in GB/s.
 
 Run from the repository's root: ``python -m tools.benchmarks.wire``. It prints the median and the
-best of many rounds; on a shared machine only the best tells much. Nothing asserts a figure.
+best of many rounds; on a shared machine only the best is meaningful. Nothing asserts a figure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROUNDS = 40
 
 
 def report(name: str, size: int, work: Callable[[], object]) -> None:
-    """Print how many bytes a second `work` gets through when one call handles `size` of them."""
+    """Print the bytes per second of `work`, one call of which handles `size` of them."""
     rates = []
     for _ in range(ROUNDS):
         start = perf_counter()
@@ -34,15 +34,15 @@ def report(name: str, size: int, work: Callable[[], object]) -> None:
 
 
 def decode(chunks: list[bytes]) -> None:
-    """Feed all chunks and take all frames out."""
+    """Feed all chunks and decode all frames."""
     decoder = FrameDecoder()
-    found = 0
+    frames = 0
     for chunk in chunks:
         decoder.receive_data(chunk)
         while decoder.next_frame() is not None:
-            found += 1
-    if found != FRAMES:
-        raise AssertionError(found)
+            frames += 1
+    if frames != FRAMES:
+        raise AssertionError(frames)
 
 
 def main() -> None:

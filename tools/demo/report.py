@@ -1,8 +1,8 @@
-"""Compares what was produced with what is in the lake, and shows it as a table.
+"""Compares the produced records with the lake, and shows the result as a table.
 
-Three accounts of every window that know nothing of each other: the rows of the CSV, the records in
-Parquet, and what Airflow keeps on the offsets asset. A window is right if the first two are equal
-record by record and the third names the ranges that the lake's own marker has.
+Three independent accounts of every window: the rows of the CSV, the records in Parquet, and
+Airflow's offsets asset. A window is right if the first two are equal record by record and the third
+names the ranges of the lake's own marker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 __all__ = ["Window", "as_table", "compared", "lake_files"]
 
-_TITLE = "what was produced, and what arrived"
+_TITLE = "records produced, and records in the lake"
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,21 @@ class Window:
 
     @property
     def equal(self) -> bool:
-        """Every record that was produced is in Parquet once, and no other."""
+        """True if every produced record is in Parquet once, and no other."""
         return not (self.missing or self.extra)
 
     @property
     def right(self) -> bool:
-        """Equal, and Airflow has its offsets."""
+        """True if equal, and Airflow has the window's offsets."""
         return self.equal and self.offsets_stored
 
 
 def compared(
     lake: Path, flights: Path, instants: list[datetime], events: Iterable[Mapping[str, Any]]
 ) -> list[Window]:
-    """The windows between consecutive `instants`; `events` are those of the offsets asset.
+    """Return the windows between consecutive `instants`; `events` are those of the offsets asset.
 
-    A window that is in the lake and should not be is an entry too, with all its records extra.
+    A window in the lake that should not be there has an entry, too, with all its records extra.
     """
     stored = {event["window_id"]: event["ranges"] for event in _documents(events)}
     markers = {_start(marker): marker for marker in published_windows(lake)}
@@ -71,7 +71,7 @@ def compared(
 
 
 def as_table(windows: Iterable[Window]) -> Table:
-    """For people: one row a window, its ranges by log (partitions may share one)."""
+    """Return a table: one row per window, its ranges by log (partitions may share one)."""
     table = Table(title=_TITLE, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("window\nfrom", no_wrap=True)
     table.add_column("offsets", no_wrap=True)
@@ -94,13 +94,13 @@ def as_table(windows: Iterable[Window]) -> Table:
 
 
 def lake_files(lake: Path) -> dict[str, int]:
-    """Every data file and marker of the lake, with the time it was written (ns)."""
+    """Return every data file and marker of the lake, with the time it was written (ns)."""
     names = [*lake.rglob("*.parquet"), *lake.rglob("_tubemq_window.json")]
     return {str(path.relative_to(lake)): path.stat().st_mtime_ns for path in names}
 
 
 def _documents(events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """What ingest tasks said when they succeeded; other people's events are left out."""
+    """Yield the commit events of ingest tasks; other events are skipped."""
     for event in events:
         document = event["extra"].get("tubemq")
         if document and "window_id" in document:
@@ -142,7 +142,7 @@ def _start(marker: Marker) -> datetime:
 
 
 def _by_log(window: Window) -> Iterator[str]:
-    """A line for each log: where it is, its partitions, their common range."""
+    """Yield a line for each log: its broker, its partitions, their common range."""
     for keys in space_of(window.kind).logs(window.ranges).values():
         (broker, _, _), (start, end) = keys[0].rpartition(":"), window.ranges[keys[0]]
         yield f"{broker}:{','.join(key.rpartition(':')[2] for key in keys)}  {start}–{end}"

@@ -1,7 +1,7 @@
-"""An embedded RocketMQ as a process of its own, for the demo: in memory, on loopback.
+"""An embedded RocketMQ in a separate process, for the demo: in memory, on loopback.
 
-Says where it listens in a file when it is ready, and runs until it is terminated. It is told
-nothing else while it runs.
+Writes its address into a file when it is ready, and runs until it is terminated. It takes no other
+commands.
 """
 
 from __future__ import annotations

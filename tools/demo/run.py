@@ -3,9 +3,9 @@
 Starts an embedded TubeMQ (or RocketMQ, `--source=rocketmq`) of two brokers and a real Airflow,
 produces flights of 2013 into a topic, and runs an example Dag over them through Spark: an interval,
 the next one with data produced in between, the first one again, then a backfill of three past
-intervals, twice.
-At the end it compares the rows produced with the rows in Parquet, record by record; exit code 1 if
-they differ. Everything stays in `.demo/`, listens on loopback only, and is stopped at the end.
+intervals, twice. At the end it compares the rows produced with the rows in Parquet, record by
+record; exit code 1 if they differ. Everything stays in `.demo/`, listens on loopback only, and is
+stopped at the end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TAIL = 40
 
 
 class Demo:
-    """The play, on parts that are up."""
+    """The demo, on running components."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Demo:
         self.produced = 0
 
     def play(self) -> None:
-        """All acts. Raises `DemoFailed` or `AirflowApiError` for what goes wrong on the way."""
+        """Run all steps. Raises `DemoFailed` or `AirflowApiError` for a failed step."""
         self.airflow.wait_for_dags([self.dag])
         self.airflow.api.pause(self.dag, paused=False)
         step(f"1. The first interval, {_day(self.at[0])}")
@@ -61,7 +61,7 @@ class Demo:
         step(f"2. New data, and the next interval, {_day(self.at[1])}")
         self._produce(1, 2)
         self._run(1)
-        step("3. The first run again (its task is cleared): nothing may be lost or doubled")
+        step("3. The first run again (its task is cleared): no record may be lost or duplicated")
         self._clear(first)
         step(f"4. A backfill of the three intervals from {_day(self.at[2])} on")
         self._produce(2, WINDOWS)
@@ -70,12 +70,12 @@ class Demo:
         self._unchanged(lambda: self._backfill("completed"))
 
     def windows(self) -> list[report.Window]:
-        """What the end of the demo shows."""
+        """Return the comparison for the end of the demo."""
         events = self.airflow.api.asset_events(self.source.offsets_asset)
         return report.compared(self.folder.lake, self.folder.flights, self.at, events)
 
     def _produce(self, first: int, last: int) -> None:
-        """Send the rows of intervals `first` to `last` (exclusive) and note their boundaries."""
+        """Send the rows of intervals `first` to `last` (exclusive) and record their boundaries."""
         start, end = self.at[first], self.at[last]
         self.produced += self.source.produce(self.folder, self.served, start, end)
 
@@ -109,7 +109,7 @@ class Demo:
             *("--from-date", _day(self.at[2]), "--to-date", _day(self.at[WINDOWS - 1])),
             *("--max-active-runs", "2", "--reprocess-behavior", reprocess),
         )
-        with console.status("waiting until Airflow has noted the end of the former backfill"):
+        with console.status("waiting until Airflow has closed the former backfill"):
             self.airflow.api.wait(self._backfills_over, RUN_S, "the end of a backfill")
         say("$ airflow " + " ".join(command))
         with console.status("waiting for three runs, two at a time"):
@@ -119,21 +119,21 @@ class Demo:
                     self._outcome(run["dag_run_id"])
 
     def _backfills_over(self) -> bool:
-        return all(found["completed_at"] for found in self.airflow.api.backfills(self.dag))
+        return all(backfill["completed_at"] for backfill in self.airflow.api.backfills(self.dag))
 
     def _await(self, run_id: str) -> None:
         with console.status(f"waiting for {run_id}"):
             self._outcome(run_id)
 
     def _outcome(self, run_id: str) -> None:
-        """Wait for a run's end and tell what its window was; raises with its logs if it failed."""
+        """Wait for a run's end and print its window; raises with its logs if it failed."""
         self.airflow.expect_success(self.dag, run_id, timeout=RUN_S)
-        found = self.airflow.api.xcom(self.dag, run_id, "ingest")
-        what = "found written before" if found["replayed"] else "written"
-        say(f"  {run_id}: {found['total']} records of window {found['window_id']}, {what}")
+        result = self.airflow.api.xcom(self.dag, run_id, "ingest")
+        outcome = "already written before" if result["replayed"] else "written"
+        say(f"  {run_id}: {result['total']} records of window {result['window_id']}, {outcome}")
 
     def _unchanged(self, act: Callable[[], None]) -> None:
-        """Do something that must leave every file of the lake as it is."""
+        """Run a function that must leave every file of the lake unchanged."""
         before = report.lake_files(self.folder.lake)
         act()
         if report.lake_files(self.folder.lake) != before:
@@ -142,7 +142,7 @@ class Demo:
 
 
 def main() -> int:
-    """Run the demo; the exit code."""
+    """Run the demo; return the exit code."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = Folder(options.folder)
@@ -192,7 +192,7 @@ def _demonstrate(options: argparse.Namespace, folder: Folder, stack: ExitStack) 
 
 
 def _judge(demo: Demo, options: argparse.Namespace) -> bool:
-    """Show the table; whether every window is right and nothing else is in the lake."""
+    """Show the table; return True if every window is right and nothing else is in the lake."""
     windows = demo.windows()
     console.print(report.as_table(windows))
     written = sum(window.in_parquet for window in windows)

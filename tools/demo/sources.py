@@ -1,8 +1,8 @@
-"""What the demo can move: per kind of source how it is served, how rows get in, and which Dag runs.
+"""Kinds of sources for the demo: server, producer, connection and Dag of each.
 
-One table, `SOURCES`; the play, the lake and the judgement are the same for all of them. A kind is
-served by a process of its own, started like any other part. This module must not know what the play
-does with it.
+One table, `SOURCES`; the steps, the lake and the comparison are the same for all of them. Each kind
+is served by a separate process, started like any other component. This module must not know the
+steps of the demo.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from stage import GROUP, REPOSITORY, TOPIC, Folder, said, say, serving
 __all__ = ["SOURCES", "DemoSource", "Served"]
 
 Served = Mapping[str, Any]
-"""What a server said of itself when it was ready."""
+"""Content of a server's ready file."""
 
 Produce = Callable[[Folder, Served, datetime, datetime], int]
-"""Sends the rows of `[start, end)`, notes where both instants are in every partition, and says how
-many rows they were."""
+"""Function that sends the rows of `[start, end)`, records the offsets of both instants in every
+partition, and returns the number of rows."""
 
 _BATCH: Final = 200
 
 
 @dataclass(frozen=True)
 class DemoSource:
-    """A kind of source on the stage."""
+    """A kind of source in the demo."""
 
     kind: str
     shape: str
@@ -49,12 +49,12 @@ class DemoSource:
 
     @property
     def connection_id(self) -> str:
-        """The connection's id, and the cluster's alias."""
+        """Id of the connection, and alias of the cluster."""
         return f"{self.kind}_default"
 
     @property
     def offsets_asset(self) -> str:
-        """Where the group's windows are told."""
+        """Name of the asset with the group's windows."""
         return f"{self.kind}:{self.connection_id}/{TOPIC}/{GROUP}"
 
 
@@ -85,8 +85,8 @@ def _produce_to_tubemq(folder: Folder, served: Served, start: datetime, end: dat
         *("--boundaries", folder.boundaries),
     )
     environment = {**os.environ, "TUBEMQ_MASTERS": served["masters"]}
-    found: int = said("tubemq", [*_TUBEMQ], arguments, environment)["records"]
-    return found
+    records: int = said("tubemq", [*_TUBEMQ], arguments, environment)["records"]
+    return records
 
 
 # RocketMQ: the client itself, which has no command line
@@ -106,7 +106,7 @@ def _rocketmq_connection(served: Served) -> dict[str, object]:
 
 
 def _produce_to_rocketmq(folder: Folder, served: Served, start: datetime, end: datetime) -> int:
-    """Tags are carriers; the receipts of what lies before an instant say where it is."""
+    """Send rows with carriers as tags; receipts before an instant give its boundary."""
     from rocketmq_client import OutgoingMessage, Producer
     from rocketmq_client.config import ClientConfig
 
@@ -125,7 +125,7 @@ def _produce_to_rocketmq(folder: Folder, served: Served, start: datetime, end: d
 
 
 def _rows(folder: Folder, start: datetime, end: datetime) -> Iterator[tuple[datetime, str, bytes]]:
-    """The day of each row, its carrier, and its bytes, in order of time."""
+    """Yield the day of each row, its carrier, and its bytes, in order of time."""
     with folder.flights.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             at = datetime.fromisoformat(row[TIME_FIELD])
@@ -136,20 +136,20 @@ def _rows(folder: Folder, start: datetime, end: datetime) -> Iterator[tuple[date
 
 
 def _ends(settings: Any) -> dict[str, int]:
-    """Nothing else sends: what is there is what was sent so far."""
+    """Return the ends, which follow from the rows sent so far, because nothing else sends."""
     from rocketmq_client import Metadata
 
     with Metadata(settings) as metadata:
         ends = metadata.ends(TOPIC, stable=False)
-    return {queue.key: found.max_offset for queue, found in ends.items()}
+    return {queue.key: end.max_offset for queue, end in ends.items()}
 
 
 def _note(folder: Folder, at: datetime, offsets: Mapping[str, int]) -> None:
     path: Path = folder.boundaries
-    known = json.loads(path.read_text()) if path.exists() else {}
-    known.setdefault(f"{at:%Y-%m-%dT%H:%M:%SZ}", {TOPIC: dict(offsets)})
+    boundaries = json.loads(path.read_text()) if path.exists() else {}
+    boundaries.setdefault(f"{at:%Y-%m-%dT%H:%M:%SZ}", {TOPIC: dict(offsets)})
     draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(known, indent=1))
+    draft.write_text(json.dumps(boundaries, indent=1))
     draft.replace(path)
 
 
@@ -178,4 +178,4 @@ SOURCES: Final = {
         ),
     )
 }
-"""By the word of `--source`."""
+"""By the value of `--source`."""

@@ -1,8 +1,8 @@
-"""The parts the demo plays with: a server process, an Airflow, and the commands a user would type.
+"""Components of the demo: a server process, an Airflow, and the commands a user would type.
 
-Everything listens on loopback and lives in one work folder. Every process is started here, in a
-session of its own (so that Ctrl-C at the terminal reaches the demo alone, which then stops them in
-order), and is stopped by its pid.
+Everything listens on loopback and lives in one work folder. Every process is started here, in a new
+session (so that Ctrl-C at the terminal reaches only the demo, which then stops them in order), and
+is stopped by its pid.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _started = time.monotonic()
 
 
 class DemoFailed(RuntimeError):
-    """Something did not happen; the message says what and where to look."""
+    """A step failed; the message names it and the log to read."""
 
 
 def say(text: str) -> None:
-    """One line of progress."""
+    """Print one line of progress."""
     console.print(text, markup=False, soft_wrap=True)
 
 
 def step(title: str) -> None:
-    """The beginning of a part, with the seconds since the start."""
+    """Print the title of a step, with the seconds since the start."""
     seconds = time.monotonic() - _started
     console.print(f"\n[bold]{title}[/bold]  [dim]{seconds:.0f} s[/dim]", soft_wrap=True)
 
@@ -64,7 +64,7 @@ class Folder:
         self._lock: IO[str] | None = None
 
     def claim(self) -> None:
-        """Make the folder ours and empty. Raises `DemoFailed` while another demo runs in it."""
+        """Lock and empty the folder. Raises `DemoFailed` while another demo runs in it."""
         self.root.mkdir(parents=True, exist_ok=True)
         self._lock = (self.root / "lock").open("a")
         try:
@@ -75,14 +75,14 @@ class Folder:
             path.unlink(missing_ok=True)
         for directory in (self.lake.parent, self.airflow):
             shutil.rmtree(directory, ignore_errors=True)
-        # A sink makes its own directory only: one above that is missing may not be mounted.
+        # A sink creates only its own directory: a missing parent may be an unmounted volume.
         self.lake.parent.mkdir()
 
 
 def said(
     name: str, command: Sequence[str], arguments: Sequence[object], environment: Mapping[str, str]
 ) -> Any:
-    """Run a command like a user would, show it as `name`, and give its JSON output."""
+    """Run a command like a user would, show it as `name`, and return its JSON output."""
     words = [str(word) for word in arguments]
     say(f"$ {name} " + " ".join(_short(word) for word in words))
     done = subprocess.run(
@@ -99,8 +99,8 @@ def said(
 
 @contextmanager
 def serving(folder: Folder, command: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """A server as its own process, and what it says in its ready file. It is stopped when the
-    context ends."""
+    """Run a server as a separate process; yield the content of its ready file. It is stopped when
+    the context ends."""
     ready = folder.root / "ready.json"
     with folder.server_log.open("w") as log:
         process = subprocess.Popen(
@@ -118,12 +118,12 @@ def serving(folder: Folder, command: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def airflow_environment(folder: Folder, every: str, engine: str, variables: str) -> dict[str, str]:
-    """What the example Dags read (topic, places, schedule) in variables that begin with
-    `variables`, and settings that suit a demo."""
+    """Return variables of the example Dags (topic, paths, schedule), prefixed with `variables`, and
+    Airflow settings for a demo."""
     return {
-        # Only the runs that the demo asks for, none for yesterday.
+        # Only the runs that the demo requests, none for yesterday.
         "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
-        # A JVM that lives for seconds should not spend them on optimising itself.
+        # A JVM that lives for seconds should not spend them on optimisation.
         "SPARK_SUBMIT_OPTS": QUICK_JAVA,
         f"{variables}_TOPIC": TOPIC,
         f"{variables}_INTERVAL_GROUP": GROUP,
@@ -155,6 +155,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _short(word: str) -> str:
-    """Paths below the repository as a reader would type them."""
+    """Return paths below the repository as a reader would type them."""
     path = Path(word)
     return str(path.relative_to(REPOSITORY)) if path.is_relative_to(REPOSITORY) else word

@@ -1,7 +1,7 @@
-"""What develops and tests this project, outside the wheel: servers, launchers, isolation.
+"""Development and test tools outside the wheel: servers, launchers, isolation.
 
 `tubemq` starts a genuine Apache InLong TubeMQ from its published artifacts, `airflow` a disposable
-Airflow with its database, `spark` a standalone Spark cluster; `isolation` runs a command where
-there is only loopback, `processes` and `reaper` see to it that nothing outlives what started it.
-Nothing that is shipped imports this.
+Airflow with its database, `spark` a standalone Spark cluster; `isolation` runs a command in a
+network namespace with loopback only, `processes` and `reaper` ensure that no process outlives its
+starter. No shipped module imports this.
 """

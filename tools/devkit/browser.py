@@ -1,4 +1,4 @@
-"""A headless Chromium for tests and pictures, steered over its own debugging socket.
+"""A headless Chromium for tests and pictures, driven over its debugging socket.
 
 Needs a Chromium of the system (``chromium`` on PATH, or named by ``TUBEMQ_CHROMIUM``) and nothing
 else; nothing is downloaded. Listens on loopback, keeps its profile in a directory that is deleted,
@@ -30,19 +30,19 @@ _START_S = 90.0
 
 
 def chromium_path() -> str | None:
-    """The Chromium to use, or None if there is none."""
+    """Return the path of Chromium, or None if there is none."""
     named = os.environ.get("TUBEMQ_CHROMIUM")
     return named or shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def pictures_asked_for() -> tuple[Path, str]:
-    """For a program that takes pictures: the directory that its command line names, made if it is
-    not there, and the Chromium to use. Ends the program if there is none."""
+    """Return the directory of the command line, created if need be, and the path of Chromium. Ends
+    the program if there is no Chromium."""
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
     path = chromium_path()
     if path is None:
-        raise SystemExit("there is no chromium on PATH; name one with TUBEMQ_CHROMIUM")
+        raise SystemExit("no chromium on PATH; name one with TUBEMQ_CHROMIUM")
     return target, path
 
 
@@ -53,12 +53,12 @@ class Tab:
         self._socket = socket
         self._number = 0
         self.messages: list[str] = []
-        """What the page wrote to the console, its errors among it."""
+        """Console output of the page, including errors."""
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """One command; its result. Raises `RuntimeError` if the browser refuses it."""
+        """Run one command; return its result. Raises `RuntimeError` if the browser refuses it."""
         self._number += 1
         self._socket.send(json.dumps({"id": self._number, "method": method, "params": params}))
         while True:
@@ -71,15 +71,15 @@ class Tab:
         return dict(message["result"])
 
     def evaluate(self, expression: str) -> Any:
-        """The value of an expression of JavaScript in the page."""
+        """Return the value of a JavaScript expression in the page."""
         params = {"expression": expression, "returnByValue": True, "awaitPromise": True}
-        found = self.call("Runtime.evaluate", **params)
-        if "exceptionDetails" in found:
-            raise RuntimeError(f"{expression}: {found['exceptionDetails']}")
-        return found["result"].get("value")
+        answer = self.call("Runtime.evaluate", **params)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
 
     def wait(self, condition: str, seconds: float = 90.0) -> None:
-        """Until an expression is true. Raises `TimeoutError` with what the page shows."""
+        """Wait until an expression is true. Raises `TimeoutError` with the page's text."""
         deadline = time.monotonic() + seconds * PATIENCE
         while not self.evaluate(condition):
             if time.monotonic() > deadline:
@@ -95,16 +95,16 @@ class Tab:
         self.wait("document.readyState === 'complete'")
 
     def size(self, width: int, height: int, *, dark: bool = False) -> None:
-        """The window's size in CSS pixels, and the colours that the page shall prefer."""
+        """Set the window's size in CSS pixels, and the preferred colour scheme."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     def picture(self, path: Path) -> None:
-        """What the window shows, as PNG."""
-        taken = self.call("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(taken["data"]))
+        """Save the window's content as PNG."""
+        screenshot = self.call("Page.captureScreenshot", format="png")
+        path.write_bytes(base64.b64decode(screenshot["data"]))
 
     def _note(self, message: dict[str, Any]) -> None:
         params = message.get("params", {})
@@ -112,7 +112,7 @@ class Tab:
             case "Runtime.exceptionThrown":
                 self.messages.append(str(params["exceptionDetails"]))
             case "Runtime.consoleAPICalled":
-                self.messages.append(str([found.get("value") for found in params["args"]]))
+                self.messages.append(str([argument.get("value") for argument in params["args"]]))
             case "Log.entryAdded":
                 self.messages.append(str(params["entry"]["text"]))
             case _:
@@ -121,13 +121,13 @@ class Tab:
 
 @contextmanager
 def open_tab(path: str) -> Iterator[Tab]:
-    """A tab of a fresh headless browser, which is gone when the context ends."""
+    """Yield a tab of a fresh headless browser, which is removed when the context ends."""
     with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
             [
                 path,
                 "--headless",
-                # Root cannot have Chromium's sandbox; it opens this machine's own pages only.
+                # Root cannot use Chromium's sandbox; only pages of this machine are opened.
                 *(["--no-sandbox"] if os.geteuid() == 0 else []),
                 "--disable-gpu",
                 "--disable-dev-shm-usage",
@@ -155,7 +155,7 @@ def open_tab(path: str) -> Iterator[Tab]:
 
 
 def _debugger(profile: Path, process: subprocess.Popen[bytes]) -> str:
-    """The socket of the first tab, as soon as there is one."""
+    """Return the socket of the first tab, as soon as there is one."""
     import httpx
 
     deadline = time.monotonic() + _START_S * PATIENCE
@@ -164,8 +164,8 @@ def _debugger(profile: Path, process: subprocess.Popen[bytes]) -> str:
         lines = active.read_text().splitlines() if active.exists() else []
         if lines:
             pages = httpx.get(f"http://127.0.0.1:{lines[0]}/json/list", timeout=10).json()
-            found = [page for page in pages if page["type"] == "page"]
-            if found:
-                return str(found[0]["webSocketDebuggerUrl"])
+            tabs = [page for page in pages if page["type"] == "page"]
+            if tabs:
+                return str(tabs[0]["webSocketDebuggerUrl"])
         time.sleep(0.1)
     raise RuntimeError(f"Chromium did not start (status {process.poll()})")

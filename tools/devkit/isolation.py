@@ -1,10 +1,10 @@
-"""Runs a command in a network namespace of its own, in which only loopback exists and is up.
+"""Runs a command in a new network namespace, in which only loopback exists and is up.
 
 The genuine TubeMQ servers listen on every interface without authentication and have no option
-against it; inside such a namespace "every interface" is loopback. Used as
-``python -m tools.devkit.isolation -- <command> …``: the command replaces this process, so
-its exit code and signals are its own. Where the kernel refuses namespaces the command runs plainly
-after one warning line. Linux only; nothing here needs root or knows what it runs.
+against it; inside such a namespace "every interface" is loopback. Used as ``python -m
+tools.devkit.isolation -- <command> …``: the command replaces this process, so its exit code and
+signals are the command's. If the kernel refuses namespaces, the command runs on the host's network
+after one warning line. Linux only; nothing here needs root or knows the command.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _IFF_UP = 0x1
 
 
 def can_isolate() -> bool:
-    """Whether this kernel and user may make a network namespace. Starts one to find out."""
+    """Return True if this kernel and user may create a network namespace. Creates one to test."""
     unshare = shutil.which("unshare")
     if sys.platform != "linux" or unshare is None:
         return False
@@ -41,18 +41,18 @@ def can_isolate() -> bool:
 
 
 def is_isolated() -> bool:
-    """Whether this process already sees no interface but loopback."""
+    """Return True if this process sees no interface but loopback."""
     # /sys/class/net would show the interfaces of the namespace that mounted it.
     return [name for _, name in socket.if_nameindex()] == ["lo"]
 
 
 def isolated_command(command: Sequence[str]) -> list[str]:
-    """`command` wrapped so that it runs inside a new namespace with loopback up."""
+    """Return `command` wrapped so that it runs inside a new namespace with loopback up."""
     return ["unshare", "-rn", *_self(_INSIDE), "--", *command]
 
 
 def loopback_up() -> None:
-    """Sets `lo` up in the current namespace. Raises `OSError` without the right to."""
+    """Set `lo` up in the current namespace. Raises `OSError` without the permission."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = struct.pack("16sh14x", b"lo", 0)
         answer = fcntl.ioctl(control, _SIOCGIFFLAGS, request)

@@ -1,8 +1,8 @@
-"""A Kafka broker on loopback and Spark's Kafka connector, for measuring beside them.
+"""A Kafka broker on loopback and Spark's Kafka connector, for comparative benchmarks.
 
 The jars come with the ordinary `mvn` client into the cache, once per machine: the broker with its
-dependencies, and the connector of the installed Spark's version with those that Spark lacks. One
-node in KRaft mode, one folder, plain listeners on 127.0.0.1. Nothing here knows TubeMQ.
+dependencies, and the connector of the installed Spark's version with dependencies that Spark lacks.
+One node in KRaft mode, one folder, plain listeners on 127.0.0.1. Nothing here knows TubeMQ.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ _CONTROLLER: Final = 19093
 
 
 class KafkaUnavailable(LocalError):
-    """Kafka cannot be had here; the message says what is missing."""
+    """Kafka is not available here; the message names the missing part."""
 
 
 def broker_jars() -> list[Path]:
-    """The jars of broker and tools, fetched if the cache lacks them. Raises `KafkaUnavailable`."""
+    """Return the jars of broker and tools, fetched if need be. Raises `KafkaUnavailable`."""
     parts = ("kafka_2.13", "kafka-tools")
-    found = [_jars(Artifact("org.apache.kafka", part, KAFKA_VERSION)) for part in parts]
-    return list({jar.name: jar for jars in found for jar in jars}.values())
+    jar_lists = [_jars(Artifact("org.apache.kafka", part, KAFKA_VERSION)) for part in parts]
+    return list({jar.name: jar for jars in jar_lists for jar in jars}.values())
 
 
 def connector_jars(spark_version: str) -> list[Path]:
-    """What `spark.jars` takes to read Kafka. Raises `KafkaUnavailable`."""
-    known = ("org.scala-lang", "org.apache.hadoop", "org.slf4j", "com.google.code.findbugs")
-    return _jars(Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", spark_version), known)
+    """Return the jars that `spark.jars` needs to read Kafka. Raises `KafkaUnavailable`."""
+    in_spark = ("org.scala-lang", "org.apache.hadoop", "org.slf4j", "com.google.code.findbugs")
+    return _jars(Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", spark_version), in_spark)
 
 
-def _jars(wanted: Artifact, leave_out: Sequence[str] = ()) -> list[Path]:
+def _jars(artifact: Artifact, leave_out: Sequence[str] = ()) -> list[Path]:
     try:
-        return jars_of(f"{wanted.name}-{wanted.version}", [wanted], leave_out=leave_out)
+        return jars_of(f"{artifact.name}-{artifact.version}", [artifact], leave_out=leave_out)
     except MavenUnavailable as error:
         raise KafkaUnavailable(str(error)) from error
 
 
 class Kafka:
-    """One broker under `folder`, for as long as the `with`."""
+    """One broker under `folder`, for the length of the `with` block."""
 
     address: Final = f"127.0.0.1:{_PORT}"
 
@@ -98,7 +98,7 @@ class Kafka:
         self._stack.close()
 
     def run(self, tool: str, *arguments: str) -> str:
-        """What one of Kafka's own tools, by the name of its class, prints."""
+        """Run one of Kafka's tools, by the name of its class; return its output."""
         answer = subprocess.run(
             self._command(tool, arguments, "-Xmx256m"),
             check=False,

@@ -1,7 +1,7 @@
 """Jars by the ordinary `mvn` client into the cache, once per machine.
 
-For what the development kit starts and no package brings. Where Maven finds them is Maven's
-configuration; a stamp written last marks a complete directory. Starts no server.
+For programs of the development kit that no package brings. The repository is Maven's configuration;
+a stamp written last marks a complete directory. Starts no server.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _FETCH_S: Final = 600.0
 
 
 class MavenUnavailable(LocalError):
-    """Jars cannot be had here; the message says what is missing."""
+    """Jars are not available here; the message names the missing part."""
 
 
 class Artifact(NamedTuple):
-    """What Maven calls a jar."""
+    """Maven coordinates of a jar."""
 
     group: str
     name: str
@@ -34,25 +34,29 @@ class Artifact(NamedTuple):
 
 
 def jars_of(
-    folder: str, wanted: Sequence[Artifact], *, leave_out: Sequence[str] = (), alone: bool = False
+    folder: str,
+    artifacts: Sequence[Artifact],
+    *,
+    leave_out: Sequence[str] = (),
+    alone: bool = False,
 ) -> list[Path]:
-    """The jars of `wanted` and, unless `alone`, of what they depend on but for the groups
+    """Return the jars of `artifacts` and, unless `alone`, of their dependencies without the groups
     `leave_out`; fetched if the cache's `folder` lacks them. Raises `MavenUnavailable`."""
     directory = cache_root() / folder
     if not (directory / _STAMP).is_file():
         without = [f"-DexcludeGroupIds={','.join(leave_out)}"] if leave_out else []
-        _fetch(wanted, directory, ["-DexcludeTransitive=true"] if alone else without)
+        _fetch(artifacts, directory, ["-DexcludeTransitive=true"] if alone else without)
     return sorted(directory.glob("*.jar"))
 
 
-def _fetch(wanted: Sequence[Artifact], directory: Path, options: list[str]) -> None:
+def _fetch(artifacts: Sequence[Artifact], directory: Path, options: list[str]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise MavenUnavailable("mvn is not on PATH; Apache Maven fetches the jars")
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     pom = directory / "pom.xml"
-    pom.write_text(_pom(wanted))
+    pom.write_text(_pom(artifacts))
     answer = subprocess.run(
         [
             *(maven, "--batch-mode", "--no-transfer-progress", "--quiet", "--file", str(pom)),
@@ -70,11 +74,11 @@ def _fetch(wanted: Sequence[Artifact], directory: Path, options: list[str]) -> N
     (directory / _STAMP).touch()
 
 
-def _pom(wanted: Sequence[Artifact]) -> str:
+def _pom(artifacts: Sequence[Artifact]) -> str:
     dependencies = "".join(
         f"<dependency><groupId>{one.group}</groupId><artifactId>{one.name}</artifactId>"
         f"<version>{one.version}</version></dependency>"
-        for one in wanted
+        for one in artifacts
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'

@@ -1,7 +1,7 @@
 """Dags with the mistakes that beginners make, each with one; for `tools.devkit.mistake_pictures`.
 
-Each fails at its first try, says what is wrong, and changes nothing. The places and the cluster are
-told by the environment; a file of Airflow's Dag folder imports `DAGS` and what it names.
+Each fails at its first try, explains the error, and changes nothing. Paths and cluster come from
+the environment; a file of Airflow's Dag folder imports `DAGS` and the Dags in it.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ MISTAKES: dict[str, dict[str, Any]] = {
         "sink": "postgresql+psycopg://db.example/lake?table=orders",
     },
 }
-"""What each Dag says differently from one that works."""
+"""Arguments in which each Dag differs from one that works."""
 
 
-def _ingest(dag_id: str, differently: dict[str, Any]) -> DAG:
+def _ingest(dag_id: str, differences: dict[str, Any]) -> DAG:
     arguments: dict[str, Any] = {
         "topic": "orders",
         "group": f"lake_{dag_id}",
@@ -70,13 +70,13 @@ def _ingest(dag_id: str, differently: dict[str, Any]) -> DAG:
         "initial_position": "earliest",
         "path": f"{LAKES}/{dag_id}",
         "engine": "inline",
-        **differently,
+        **differences,
     }
     if conn_id := arguments.get("tubemq_conn_id"):
-        arguments["cluster"] = differently.get("cluster", conn_id)
+        arguments["cluster"] = differences.get("cluster", conn_id)
     with DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
-        given = {name: value for name, value in arguments.items() if value is not None}
-        TubeMQSparkIngestOperator(task_id="ingest", **given)
+        passed = {name: value for name, value in arguments.items() if value is not None}
+        TubeMQSparkIngestOperator(task_id="ingest", **passed)
     return dag
 
 
@@ -89,7 +89,7 @@ def _sensor(dag_id: str, **arguments: Any) -> DAG:
 
 DAGS = {
     FIRST: _ingest(FIRST, {"group": "lake"}),
-    **{name: _ingest(name, differently) for name, differently in MISTAKES.items()},
+    **{name: _ingest(name, differences) for name, differences in MISTAKES.items()},
     "sensor_dead_host": _sensor("sensor_dead_host", tubemq_conn_id="dead"),
     "sensor_wrong_topic": _sensor("sensor_wrong_topic", topic="oders", cluster="main"),
 }

@@ -1,10 +1,10 @@
-"""Takes pictures of what Airflow shows when a Dag has one of the mistakes that beginners make.
+"""Takes pictures of Airflow's log page for Dags with the mistakes that beginners make.
 
 ``python -m tools.devkit.mistake_pictures DIRECTORY [NAME …]`` runs the Dags of
 `tools.devkit.mistake_dags` on a disposable Airflow and an embedded TubeMQ, and photographs the log
-of each failed task at 1280 × 800 with a Chromium of the system, as it opens (a folder of its own)
-and with Airflow's list of Python files folded. Look at the pictures: cause and remedy belong on
-the first screen.
+of each failed task at 1280 × 800 with a Chromium of the system, as it opens (in a separate folder)
+and with Airflow's list of Python files folded. Check the pictures: cause and remedy belong on the
+first screen.
 """
 
 from __future__ import annotations
@@ -72,18 +72,21 @@ ON_SCREEN = """(() => {
 _FOLD = "document.querySelectorAll('details[open] > summary').forEach(found => found.click())"
 
 
-def _told(airflow: AirflowStack, dag_id: str, run_id: str) -> list[str]:
-    """The lines that the provider tells of the mistake."""
+def _message_lines(airflow: AirflowStack, dag_id: str, run_id: str) -> list[str]:
+    """Return the lines of the provider's message about the mistake."""
     lines = (line for line in airflow.logs(dag_id, run_id).splitlines() if line.startswith("{"))
     for entry in map(json.loads, lines):
         if entry["level"] in ("error", "warning") and "to look further" in entry["event"]:
             return str(entry["event"]).splitlines()
-    raise SystemExit(f"{dag_id}: nothing is told of it")
+    raise SystemExit(f"{dag_id}: the provider logged no message")
 
 
 def _shoot(tab: Tab, airflow: AirflowStack, dag_id: str, run_id: str, target: Path) -> None:
-    """The log as it opens behind a click on the red square. All that the provider tells must be on
-    the screen then; for the picture Airflow's list of Python files below it is folded."""
+    """Save a picture of the log as it opens behind a click on the red square.
+
+    The provider's whole message must be on the screen then; for the second picture Airflow's list
+    of Python files below it is folded.
+    """
     tab.go("about:blank")
     tab.go(f"{airflow.home.url}/dags/{dag_id}/runs/{run_id}/tasks/ingest", token=airflow.api.token)
     tab.wait(
@@ -92,9 +95,9 @@ def _shoot(tab: Tab, airflow: AirflowStack, dag_id: str, run_id: str, target: Pa
     )
     tab.wait("!document.body.innerText.includes('Loading')")
     tab.evaluate("new Promise(done => setTimeout(done, 1500))")
-    told = _told(airflow, dag_id, run_id)
-    hidden = [line for line in told if not tab.evaluate(ON_SCREEN % json.dumps(line))]
-    print(f"{dag_id}: {len(told)} lines, {len(hidden)} off the screen", *hidden, sep="\n    ")
+    message = _message_lines(airflow, dag_id, run_id)
+    hidden = [line for line in message if not tab.evaluate(ON_SCREEN % json.dumps(line))]
+    print(f"{dag_id}: {len(message)} lines, {len(hidden)} off the screen", *hidden, sep="\n    ")
     (target / "as-it-opens").mkdir(exist_ok=True)
     tab.picture(target / "as-it-opens" / f"{dag_id}.png")
     tab.evaluate(_FOLD)
@@ -104,12 +107,12 @@ def _shoot(tab: Tab, airflow: AirflowStack, dag_id: str, run_id: str, target: Pa
     print(f"{path.name}: {path.stat().st_size // 1000} kB", flush=True)
 
 
-def _take(airflow: AirflowStack, tab: Tab, target: Path, wanted: list[str]) -> None:
+def _take(airflow: AirflowStack, tab: Tab, target: Path, dag_ids: list[str]) -> None:
     airflow.wait_for_dags(list(DAGS))
-    for dag_id in (FIRST, *wanted):
+    for dag_id in (FIRST, *dag_ids):
         airflow.api.pause(dag_id, paused=False)
     airflow.run_dag(FIRST)
-    runs = {dag_id: airflow.api.trigger(dag_id) for dag_id in wanted}
+    runs = {dag_id: airflow.api.trigger(dag_id) for dag_id in dag_ids}
     tab.size(1280, 800)
     for dag_id, run_id in runs.items():
         state = airflow.api.wait_for_run(dag_id, run_id, 240)
@@ -119,9 +122,9 @@ def _take(airflow: AirflowStack, tab: Tab, target: Path, wanted: list[str]) -> N
 
 
 def main() -> None:
-    """Take all pictures, or those that are named, into the directory."""
+    """Take all pictures, or the named ones, into the directory."""
     target, path = pictures_asked_for()
-    wanted = sys.argv[2:] or [dag_id for dag_id in DAGS if dag_id != FIRST]
+    dag_ids = sys.argv[2:] or [dag_id for dag_id in DAGS if dag_id != FIRST]
     topics = [TopicSpec("orders", stores=1, partitions=2)]
     with (
         EmbeddedTubeMQ(brokers=1, topics=topics) as server,
@@ -144,7 +147,7 @@ def main() -> None:
             ) as airflow,
             open_tab(path) as tab,
         ):
-            _take(airflow, tab, target, wanted)
+            _take(airflow, tab, target, dag_ids)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Takes the pictures of the web page that the documentation shows.
+"""Takes the pictures of the web page in the documentation.
 
 ``python -m tools.devkit.page_pictures docs/images`` starts an API server on an invented history, an
-embedded TubeMQ, and a Chromium of the system; look at the pictures before committing them.
+embedded TubeMQ, and a Chromium of the system; check the pictures before committing them.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ DAY = 24 * 60
 
 
 def _cursor_group(session: Any, label: str, windows: int, *, dag_id: str, every: int) -> int:
-    """Windows of a cursor, one each `every` minutes, with a position behind the last."""
-    pick = random.Random(label)  # noqa: S311 - no secret, only the same picture each time
+    """Add windows of a cursor, one each `every` minutes, with a position behind the last."""
+    pick = random.Random(label)  # noqa: S311 - no secret, only reproducible pictures
     asset_id = add_asset(session, f"tubemq:{label}")
-    following = dict.fromkeys(PARTITIONS, 0)
+    next_offsets = dict.fromkeys(PARTITIONS, 0)
     for seq in range(1, windows + 1):
         wave = 3 + (seq % 24)
-        ends = {key: at + STEP * pick.randint(wave, 6 * wave) for key, at in following.items()}
-        ranges = {key: [following[key], ends[key]] for key in PARTITIONS}
-        following = ends
-        position = {"seq": seq, "next": following, "h": H}
+        ends = {key: at + STEP * pick.randint(wave, 6 * wave) for key, at in next_offsets.items()}
+        ranges = {key: [next_offsets[key], ends[key]] for key in PARTITIONS}
+        next_offsets = ends
+        position = {"seq": seq, "next": next_offsets, "h": H}
         document = window(f"c-{seq}-{H}", ranges, position=position, replayed=int(seq % 23 == 0))
         add_event(session, asset_id, seq * every, document, dag_id)
-    cursor = {"v": 1, "seq": windows, "next": following, "h": H, "rev": windows}
+    cursor = {"v": 1, "seq": windows, "next": next_offsets, "h": H, "rev": windows}
     at = BEGAN + timedelta(minutes=windows * every)
     cursor |= {"updated": at.isoformat().replace("+00:00", "Z"), "by": f"{dag_id}|run|ingest|-1"}
     add_state(session, asset_id, "cursor", cursor)
@@ -58,7 +58,7 @@ def _cursor_group(session: Any, label: str, windows: int, *, dag_id: str, every:
 
 
 def _time_group(session: Any, label: str) -> None:
-    """Hours of some days: two are missing, one is there twice, and retention took something."""
+    """Add hourly windows of some days: two are missing, one is there twice, one has a gap."""
     asset_id = add_asset(session, f"tubemq:{label}")
     for hour in range(6 * 24 + 7):
         if hour in {31, 32, 77}:
@@ -96,8 +96,8 @@ def _seed(url: str) -> None:
 
 
 _SENT = {"orders": 26_000, "clicks": 300, "stock": 2_900, "refunds": 900, "sessions": 1_100}
-"""Records by topic: more than the invented positions are at, as a log that ends before one is a
-finding of its own on the page."""
+"""Records by topic: more than the invented positions, because the page reports a log that ends
+before a position."""
 
 
 def _produce(server: EmbeddedTubeMQ) -> None:
@@ -114,7 +114,7 @@ SHOTS = [
     ("page-phone", "clicks", 400, 900, False),
     ("page-away", "payments", 1280, 480, False),
 ]
-"""Name, topic, width, height, and whether dark."""
+"""Name, topic, width, height, and dark mode."""
 
 
 def _shoot(tab: Tab, airflow: AirflowStack, target: Path) -> None:
@@ -148,7 +148,7 @@ def _shoot(tab: Tab, airflow: AirflowStack, target: Path) -> None:
 
 
 def _shoot_inside(tab: Tab, airflow: AirflowStack, target: Path) -> None:
-    """The page as Airflow frames it."""
+    """Take a picture of the page inside Airflow's frame."""
     tab.size(1280, 520)
     tab.go(f"{airflow.home.url}/plugin/tubemq-windows")
     tab.wait("document.querySelector('iframe') !== null", 40)
@@ -161,7 +161,7 @@ def _shoot_inside(tab: Tab, airflow: AirflowStack, target: Path) -> None:
 
 
 def main() -> None:
-    """Take all pictures into the directory that is named."""
+    """Take all pictures into the directory of the command line."""
     target, path = pictures_asked_for()
     specs = [TopicSpec(topic, stores=1, partitions=2) for topic in ("orders", "clicks", "stock")]
     specs += [TopicSpec(topic, stores=1, partitions=2) for topic in ("refunds", "sessions")]

@@ -1,8 +1,8 @@
-"""Takes pictures of what Airflow shows of Dag files with a mistake in an argument.
+"""Takes pictures of Airflow's import errors for Dag files with a mistake in an argument.
 
-``python -m tools.devkit.parse_mistakes DIRECTORY`` puts a Dag file for each mistake into the
-folder of a disposable Airflow, opens *Dag Import Errors* at 1280 × 800 with a Chromium of the
-system, unfolds each file, and says which lines of the provider's error are not on the screen then.
+``python -m tools.devkit.parse_mistakes DIRECTORY`` puts a Dag file for each mistake into the folder
+of a disposable Airflow, opens *Dag Import Errors* at 1280 × 800 with a Chromium of the system,
+unfolds each file, and prints the lines of the provider's error that are off the screen.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MISTAKES: Final[dict[str, dict[str, object]]] = {
     "deferrable": {"deferrable": True},
     "partition": {"initial_position": {"0": 0}},
 }
-"""What is given wrongly, by the name of the file."""
+"""Wrong arguments, by the name of the file."""
 
 
 def _unfold(airflow: AirflowStack, tab: Tab, target: Path) -> None:
@@ -69,12 +69,12 @@ def _unfold(airflow: AirflowStack, tab: Tab, target: Path) -> None:
     for error in airflow.api.import_errors():
         file = Path(error["filename"]).name
         lines = error["stack_trace"].splitlines()
-        told = [line for line in lines if line.startswith(("  - ", "tubemq"))]
+        message = [line for line in lines if line.startswith(("  - ", "tubemq"))]
         _click(tab, file)
         tab.evaluate("new Promise(done => setTimeout(done, 700))")
         tab.evaluate(_PLACE % (json.dumps(file), "start"))
-        hidden = [line for line in told if not tab.evaluate(ON_SCREEN % json.dumps(line[:60]))]
-        print(f"{file}: {len(told)} lines, {len(hidden)} off the screen", *hidden, sep="\n    ")
+        hidden = [line for line in message if not tab.evaluate(ON_SCREEN % json.dumps(line[:60]))]
+        print(f"{file}: {len(message)} lines, {len(hidden)} off the screen", *hidden, sep="\n    ")
         tab.picture(target / f"parse-{file.removesuffix('.py')}.png")
         _click(tab, file)
         tab.evaluate("new Promise(done => setTimeout(done, 400))")
@@ -87,11 +87,11 @@ def _click(tab: Tab, text: str) -> None:
 
 
 def main() -> None:
-    """Take all pictures into the directory that is named."""
+    """Take all pictures into the directory of the command line."""
     target, path = pictures_asked_for()
     with tempfile.TemporaryDirectory() as dags:
-        for name, given in MISTAKES.items():
-            text = _DAG.format(name=name, given={**_BASE, **given})
+        for name, wrong in MISTAKES.items():
+            text = _DAG.format(name=name, given={**_BASE, **wrong})
             (Path(dags) / f"{name}.py").write_text(text)
         with running_airflow(Path(dags), database="sqlite") as airflow:
             airflow.api.wait(

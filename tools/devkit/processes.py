@@ -1,8 +1,8 @@
-"""Server processes of the launcher: start, look at, stop, and never leave behind.
+"""Server processes of the launcher: start, inspect, stop, and never leave behind.
 
 A `ServerProcess` is one JVM with one log file; a `Reaper` makes sure it dies with this process. All
-waits are bounded and all signals go to a pid that was started here. What the servers mean, and in
-which order they run, is not known here. `start_with_order` starts what kill drills kill.
+waits are bounded and all signals go to a pid that was started here. The purpose and the start order
+of servers are not known here. `start_with_order` starts the victims of kill drills.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ServerProcess:
 
     @property
     def returncode(self) -> int | None:
-        """None while running or never started; negative for a signal."""
+        """Exit code; None while running or never started, negative for a signal."""
         return self._process.poll() if self._process else None
 
     @property
@@ -51,13 +51,13 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Starts the program; its output is appended to `log`."""
+        """Start the program; its output is appended to `log`."""
         if self.running:
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as output:
-            # A session of its own: Ctrl-C must reach the launcher, which then stops in order.
+            # A new session: Ctrl-C must reach only the launcher, which then stops in order.
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._cwd,
@@ -69,13 +69,13 @@ class ServerProcess:
         self._reaper.watch(self._process.pid)
 
     def said(self, text: str) -> bool:
-        """Whether `text` is in what this run (not earlier ones) has logged."""
+        """Return True if this run (not earlier ones) has logged `text`."""
         with self.log.open("rb") as handle:
             handle.seek(self._log_start)
             return text.encode() in handle.read()
 
     def stop(self, grace_s: float) -> None:
-        """SIGTERM, wait at most `grace_s`, then SIGKILL. Nothing if it does not run."""
+        """Send SIGTERM, wait at most `grace_s`, then SIGKILL. No effect if it does not run."""
         process = self._process
         if process is None:
             return
@@ -88,7 +88,7 @@ class ServerProcess:
         self._collect(process)
 
     def kill(self) -> None:
-        """SIGKILL: what was only in memory is lost. Nothing if it does not run."""
+        """Send SIGKILL: data in memory is lost. No effect if it does not run."""
         process = self._process
         if process is not None:
             process.kill()
@@ -107,8 +107,10 @@ def start_with_order(
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[str]:
-    """A program that is given `order` as JSON on its input, and leads a process group. Its output
-    is appended to `log`; `environment` is added to this process's. Who starts it ends it."""
+    """Start a program that gets `order` as JSON on its input, and leads a process group.
+
+    Its output is appended to `log`; `environment` is added to this process's. The caller ends it.
+    """
     with log.open("a") as output:
         process = subprocess.Popen(
             command,
@@ -127,7 +129,7 @@ def start_with_order(
 
 
 def listens(address: Address) -> bool:
-    """Whether a process accepts connections at `address` now."""
+    """Return True if a process accepts connections at `address` now."""
     try:
         with socket.create_connection(address, timeout=2.0):
             return True
@@ -136,7 +138,7 @@ def listens(address: Address) -> bool:
 
 
 def tail(log: Path, lines: int = 12) -> str:
-    """The last `lines` of a log, indented; a placeholder if there are none."""
+    """Return the last `lines` of a log, indented; a placeholder if there are none."""
     try:
         with log.open("rb") as handle:
             handle.seek(0, 2)

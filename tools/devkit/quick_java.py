@@ -1,9 +1,9 @@
 """Options of JVMs that live for seconds, and an archive of the classes that Spark loads.
 
-Loading and checking some ten thousand classes is most of what starting Spark costs: with an archive
-of them a session takes half of the processor time. `python -m tools.devkit.quick_java` makes the
-archive anew (half a minute); JVMs of another release, or with other jars, do not take it and start
-as always. Not for benchmarks: the options forbid the JVM to compile code well.
+Loading and verifying some ten thousand classes is most of the cost of starting Spark: with an
+archive of them a session takes half of the processor time. `python -m tools.devkit.quick_java`
+creates the archive again (half a minute); JVMs of another release, or with other jars, ignore it
+and start normally. Not for benchmarks: the options forbid the JVM to compile code well.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _LIMIT_S: Final = 180
 
 
 def _options() -> str:
-    # A blank would end the option, wherever Spark passes it on.
+    # A blank would end the option where Spark forwards it.
     if not _ARCHIVE.exists() or " " in str(_ARCHIVE):
         return _BASE
-    # What does not fit is not worth a warning: some of these JVMs' output is read.
+    # No warnings about an archive that does not fit: some of these JVMs' output is parsed.
     return f"{_BASE} -Xlog:disable -XX:SharedArchiveFile={_ARCHIVE}"
 
 
 QUICK_JAVA: Final = _options()
-"""For JVMs that live for seconds."""
+"""Options for JVMs that live for seconds."""
 
 _PLAY: Final = """
 import sys
@@ -43,19 +43,19 @@ session.sql("SELECT text, count(*) FROM numbers GROUP BY text").write.parquet(sy
 session.read.parquet(sys.argv[1]).count()
 process = session.sparkContext._gateway.proc
 session.stop()
-process.stdin.close()  # what it waits for
+process.stdin.close()  # it waits for this
 process.wait()
 """
 
 
 def main() -> int:
-    """Make the archive; 0 if there is one then, or if this Java makes none."""
+    """Create the archive; return 0 if there is one then, or if this Java creates none."""
     from tubemq_provider.engines.java import find_java
 
     _ARCHIVE.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=_ARCHIVE.parent) as folder:
-        made = Path(folder) / "spark.jsa"
-        options = f"{_BASE} -Xlog:disable -XX:ArchiveClassesAtExit={made}"
+        archive = Path(folder) / "spark.jsa"
+        options = f"{_BASE} -Xlog:disable -XX:ArchiveClassesAtExit={archive}"
         environment = {"SPARK_SUBMIT_OPTS": options, "SPARK_LOCAL_IP": "127.0.0.1"}
         done = subprocess.run(
             [sys.executable, "-c", _PLAY, str(Path(folder) / "rows")],
@@ -69,10 +69,10 @@ def main() -> int:
         if done.returncode:
             print(done.stderr[-2_000:], file=sys.stderr)
             return 1
-        if not made.exists():
-            print("this Java makes no archive of classes: Spark starts as always", flush=True)
+        if not archive.exists():
+            print("this Java creates no archive of classes: Spark starts normally", flush=True)
             return 0
-        made.replace(_ARCHIVE)
+        archive.replace(_ARCHIVE)
     return 0
 
 

@@ -1,9 +1,9 @@
-"""Ends process groups whose starter is gone, however that ended.
+"""Ends process groups whose starter is gone, however it ended.
 
-`Reaper` hands group ids to a small program of its own (this file, run with `-S`) over a pipe. The
-pipe closes even if the starter is killed hard; the program then terminates what is still listed. So
-no server, scheduler or database outlives the test run or the demo that wanted it. Imports nothing
-but the standard library.
+`Reaper` sends group ids to a small separate program (this file, run with `-S`) over a pipe. The
+pipe closes even if the starter is killed hard; the program then terminates the groups still listed.
+So no server, scheduler or database outlives the test run or the demo that started it. Imports
+nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GRACE_SECONDS = 5.0
 
 
 class Reaper:
-    """Watches over process groups until `close`. One program per object, started at once."""
+    """Watches process groups until `close`. One program per object, started at once."""
 
     def __init__(self) -> None:
         self._program = subprocess.Popen(
@@ -30,20 +30,20 @@ class Reaper:
 
     def watch(self, group: int) -> None:
         """End `group` when this process is gone."""
-        self._tell(f"+{group}\n")
+        self._send(f"+{group}\n")
 
     def forget(self, group: int) -> None:
-        """`group` has ended, or may go on."""
-        self._tell(f"-{group}\n")
+        """Stop watching `group`: it has ended, or may continue."""
+        self._send(f"-{group}\n")
 
     def close(self) -> None:
-        """End what is still watched, and the program. Safe to call twice."""
+        """End the groups still watched, and the program. Safe to call twice."""
         if self._program.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._program.stdin.close()
         self._program.wait(2 * _GRACE_SECONDS)
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._program.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._program.stdin.write(line.encode("ascii"))
@@ -51,7 +51,8 @@ class Reaper:
 
 
 def main() -> None:
-    """Read ``+<group>`` and ``-<group>`` lines; at the end of input, end what is still listed."""
+    """Read ``+<group>`` and ``-<group>`` lines; at the end of input, end the groups still
+    listed."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     listed: set[int] = set()
@@ -68,7 +69,7 @@ def main() -> None:
 
 
 def _signal(group: int, number: int) -> bool:
-    """Whether there was such a group to signal."""
+    """Send a signal; return False if there is no such group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, number)
         return True

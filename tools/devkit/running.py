@@ -14,7 +14,8 @@ __all__ = ["Running"]
 
 
 class Running:
-    """Entering the context starts, leaving it stops; what has failed to start is stopped, too."""
+    """Base of servers: entering the context starts, leaving it stops; a failed start is
+    cleaned up."""
 
     def __enter__(self) -> Self:
         try:
@@ -33,9 +34,9 @@ class Running:
         self.stop()
 
     def start(self) -> object:
-        """Start all of it, and wait until it answers."""
+        """Start the servers, and wait until they answer."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Stop all of it; safe to call twice, and before `start`."""
+        """Stop the servers; safe to call twice, and before `start`."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""Makes screenshots small: a PNG of at most 256 colours, of which a web page needs no more.
+"""Shrinks screenshots: a PNG of at most 256 colours, which is enough for a web page.
 
-The browser that took a picture counts and maps its colours, as it decodes PNG already; what is
-written here is the plain frame of a file with a palette. Nothing else is needed.
+The browser that took a picture counts and maps its colours, as it decodes PNG already; this module
+writes a file with a palette from that. Nothing else is needed.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _MAP = """(async () => {
 
 
 def small(tab: Tab, picture: bytes) -> bytes:
-    """The picture, in the 256 colours that it has most of. `tab` must show a page that lets images
-    of data addresses in, such as ``about:blank``."""
-    width, height, palette, told = tab.evaluate(_MAP % base64.b64encode(picture).decode())
-    pixels = base64.b64decode(told)
+    """Return the picture in its 256 most frequent colours. `tab` must show a page that allows
+    images of data URLs, such as ``about:blank``."""
+    width, height, palette, encoded = tab.evaluate(_MAP % base64.b64encode(picture).decode())
+    pixels = base64.b64decode(encoded)
     rows = b"".join(b"\0" + pixels[row * width : (row + 1) * width] for row in range(height))
     head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
     chunks = [(b"IHDR", head), (b"PLTE", bytes(palette)), (b"IDAT", zlib.compress(rows, 9))]
@@ -64,7 +64,7 @@ def small(tab: Tab, picture: bytes) -> bytes:
 
 
 def small_picture(tab: Tab, path: Path) -> None:
-    """What the window shows, as a small PNG. Leaves the page."""
+    """Save the window's content as a small PNG. Leaves the page."""
     tab.picture(path)
     tab.go("about:blank")
     path.write_bytes(small(tab, path.read_bytes()))

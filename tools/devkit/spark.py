@@ -1,10 +1,10 @@
-"""A standalone Spark cluster on this machine: a master, and workers with directories of their own,
-and a server of Spark Connect on it.
+"""A standalone Spark cluster on this machine, and a Spark Connect server on it.
 
-For what one process cannot show: executors that are other processes, share no directory with the
-driver, and can be killed one by one. Binds to one address, loopback unless told otherwise; workers
-on loopback have one each, because Spark runs no second try of a task on a host that has the first.
-Starts the `spark-class` of the installed pyspark; knows nothing of windows or sinks.
+For tests that one process cannot show: workers with separate directories, and executors that are
+other processes, share no directory with the driver, and can be killed one by one. Binds to one
+address, loopback by default; workers on loopback have one address each, because Spark runs no
+second try of a task on the host of the first. Starts the `spark-class` of the installed pyspark;
+knows nothing of windows or sinks.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _STARTUP_S: Final = 60
 _STOP_S: Final = 15
 _MASTER: Final = re.compile(rb"Starting Spark master at (spark://[\w.:]+)")
 _SERVER: Final = re.compile(rb"Spark Connect server started at: [\w.]+:(\d+)")
-_FORGET: Final = """import os, sys
+_HIDE_CHECKOUT: Final = """import os, sys
 sys.path[:] = [p for p in sys.path if not os.path.isdir(os.path.join(p, "tubemq_client"))]
 """
 _EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
 
 
 class SparkCluster:
-    """`workers` workers of so many cores each under `folder`, for as long as the `with`. Their PATH
-    is `path`, by default that of this process."""
+    """`workers` workers of `cores` cores each under `folder`, for the length of the `with` block.
+    Their PATH is `path`, by default that of this process."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class SparkCluster:
             stack.callback(reaper.close)
             master = self._start(stack, reaper, "master", "Master", self._host)
             _until_said(master, "Starting Spark master at")
-            found = _MASTER.search(master.log.read_bytes())
-            assert found is not None
-            self.master_url = found[1].decode()
+            match = _MASTER.search(master.log.read_bytes())
+            assert match is not None
+            self.master_url = match[1].decode()
             for number, name in enumerate(self._workers, 1):
                 host = f"127.0.0.{number}" if self._host == _LOOPBACK else self._host
                 options = ["--cores", self._cores, "--memory", "700m", "--work-dir", "work"]
@@ -84,8 +84,8 @@ class SparkCluster:
         self._stack.close()
 
     def executors(self) -> list[int]:
-        """Process ids of the executors that run now, those of the first worker first."""
-        found = []
+        """List process ids of the executors that run now, those of the first worker first."""
+        pids = []
         for name in self._workers:
             pid = self._running[name].pid
             children = Path(f"/proc/{pid}/task").glob("*/children")
@@ -95,29 +95,29 @@ class SparkCluster:
                 except OSError:
                     continue
                 if _EXECUTOR in command:
-                    found.append(child)
-        return found
+                    pids.append(child)
+        return pids
 
     def logs(self) -> list[Path]:
-        """What master, workers and executors have written down."""
+        """List the log files of master, workers and executors."""
         return [path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".jar"]
 
     def _start(
         self, stack: ExitStack, reaper: Reaper, name: str, kind: str, host: str, *options: str
     ) -> ServerProcess:
-        place = self.folder / name
-        (place / "local").mkdir(parents=True)
-        (place / "tmp").mkdir()
+        directory = self.folder / name
+        (directory / "local").mkdir(parents=True)
+        (directory / "tmp").mkdir()
         server = ServerProcess(
             name,
             [
                 "env",
                 f"JAVA_HOME={self._java_home}",
                 f"SPARK_HOME={spark_home()}",
-                f"SPARK_LOCAL_DIRS={place / 'local'}",
+                f"SPARK_LOCAL_DIRS={directory / 'local'}",
                 f"SPARK_LOCAL_IP={host}",
                 f"PATH={self._path}",
-                f"TMPDIR={place / 'tmp'}",
+                f"TMPDIR={directory / 'tmp'}",
                 "SPARK_DAEMON_MEMORY=256m",
                 f"SPARK_DAEMON_JAVA_OPTS={QUICK_JAVA}",
                 str(spark_home() / "bin" / "spark-class"),
@@ -125,8 +125,8 @@ class SparkCluster:
                 *("--host", host, "--port", "0", "--webui-port", "0"),
                 *options,
             ],
-            cwd=place,
-            log=place / "log",
+            cwd=directory,
+            log=directory / "log",
             reaper=reaper,
         )
         server.start()
@@ -136,8 +136,8 @@ class SparkCluster:
 
 
 class ConnectServer:
-    """A server of Spark Connect under `folder`, an application on `master`, for as long as the
-    `with`. With `bare` its Python has the packages of this one, but none of this project."""
+    """A Spark Connect server under `folder`, an application on `master`, for the length of the
+    `with` block. With `bare` its Python has the packages of this one, but none of this project."""
 
     def __init__(
         self,
@@ -199,9 +199,9 @@ class ConnectServer:
             self._server = server
             stack.callback(server.stop, _STOP_S)
             _until_said(server, "Spark Connect server started at:")
-            found = _SERVER.search(server.log.read_bytes())
-            assert found is not None
-            self.remote = f"sc://127.0.0.1:{found[1].decode()}"
+            match = _SERVER.search(server.log.read_bytes())
+            assert match is not None
+            self.remote = f"sc://127.0.0.1:{match[1].decode()}"
             self._stack = stack.pop_all()
         return self
 
@@ -209,20 +209,20 @@ class ConnectServer:
         self._stack.close()
 
     def kill(self) -> None:
-        """SIGKILL: sessions, operations and executors go with it."""
+        """Send SIGKILL: sessions, operations and executors end with it."""
         assert self._server is not None
         self._server.kill()
 
     def logs(self) -> list[Path]:
-        """What it has written down."""
+        """List its log files."""
         return [path for path in self.folder.rglob("*") if path.is_file()]
 
 
 def bare_python(folder: Path) -> str:
-    """A program that is this interpreter, but does not find what is installed from a checkout; in
-    `folder`, which is made, and which also has it under the name ``python3``."""
+    """Create a program in `folder` (also as ``python3``) that is this interpreter without packages
+    installed from a checkout."""
     folder.mkdir()
-    (folder / "sitecustomize.py").write_text(_FORGET)
+    (folder / "sitecustomize.py").write_text(_HIDE_CHECKOUT)
     program = folder / "python"
     program.write_text(
         f'#!/bin/sh\nexport PYTHONPATH="{folder}:$PYTHONPATH"\nexec {sys.executable} "$@"\n'
@@ -241,7 +241,7 @@ def _until_said(server: ServerProcess, words: str) -> None:
 
 
 def spark_home() -> Path:
-    """Of the installed pyspark, unless the environment names another."""
+    """Return the home of the installed pyspark, unless the environment names another."""
     spec = importlib.util.find_spec("pyspark")
     if "SPARK_HOME" in os.environ or spec is None or spec.origin is None:
         return Path(os.environ["SPARK_HOME"])

@@ -1,4 +1,4 @@
-"""A genuine YARN on loopback: a resource manager, and one node with directories of its own.
+"""A genuine YARN on loopback: a resource manager, and one node with separate directories.
 
 Both are the daemons of Hadoop's published test jar in the version that the installed pyspark
 speaks, on pyspark's own jars; `mvn` fetches the rest. Files of applications are in the local file
@@ -38,8 +38,10 @@ _HADOOP: Final = re.compile(r"hadoop-client-api-(.+)\.jar")
 
 
 class YarnCluster:
-    """One node of 4 cores and 4 GiB under `folder`, for as long as the `with`. `configuration` is
-    what HADOOP_CONF_DIR names. Raises `MavenUnavailable`."""
+    """One node of 4 cores and 4 GiB under `folder`, for the length of the `with` block.
+
+    `configuration` is the value of HADOOP_CONF_DIR. Raises `MavenUnavailable`.
+    """
 
     def __init__(self, folder: Path, java_home: Path) -> None:
         self.folder = folder
@@ -55,11 +57,13 @@ class YarnCluster:
             reaper = Reaper()
             stack.callback(reaper.close)
             for name, kind in _DAEMONS.items():
-                place = self.folder / name
-                place.mkdir()
+                directory = self.folder / name
+                directory.mkdir()
                 command = [*(str(self._java), "-Xmx256m", *QUICK_JAVA.split()), "-cp"]
                 command += [os.pathsep.join(classpath), kind]
-                server = ServerProcess(name, command, cwd=place, log=place / "log", reaper=reaper)
+                server = ServerProcess(
+                    name, command, cwd=directory, log=directory / "log", reaper=reaper
+                )
                 server.start()
                 stack.callback(server.stop, _STOP_S)
                 self._wait(server, nodes=name == "node")
@@ -70,20 +74,20 @@ class YarnCluster:
         self._stack.close()
 
     def applications(self) -> list[dict[str, Any]]:
-        """What the manager says of all that were submitted, in their order."""
-        found = (self._ask("apps").get("apps") or {}).get("app") or []
-        return sorted(found, key=lambda app: str(app["id"]))
+        """List the manager's reports of all submitted applications, in their order."""
+        applications = (self._ask("apps").get("apps") or {}).get("app") or []
+        return sorted(applications, key=lambda app: str(app["id"]))
 
     def logs(self) -> str:
-        """What all containers have written, for the reader of a failed test."""
+        """Return the output of all containers, for the report of a failed test."""
         files = (self.folder / "node" / "logs").rglob("std*")
         return "\n".join(f"--- {file}\n{file.read_text('utf-8', 'replace')}" for file in files)
 
     def _ask(self, what: str) -> dict[str, Any]:
         address = f"{self.web}/ws/v1/cluster/{what}"
         with urllib.request.urlopen(address, timeout=5) as reply:  # noqa: S310
-            found: dict[str, Any] = json.load(reply)
-        return found
+            answer: dict[str, Any] = json.load(reply)
+        return answer
 
     def _wait(self, server: ServerProcess, *, nodes: bool) -> None:
         deadline = time.monotonic() + _STARTUP_S * PATIENCE
@@ -99,7 +103,7 @@ class YarnCluster:
     def _configure(self) -> None:
         manager, node, web = "yarn.resourcemanager", "yarn.nodemanager", self.web.partition("//")[2]
         parts = ("address", "scheduler.address", "resource-tracker.address", "admin.address")
-        place = self.folder / "node"
+        node_folder = self.folder / "node"
         settings = {
             f"{manager}.hostname": "127.0.0.1",
             **{f"{manager}.{part}": f"127.0.0.1:{free_port()}" for part in parts},
@@ -107,8 +111,8 @@ class YarnCluster:
             f"{node}.hostname": "127.0.0.1",
             **{f"{node}.{p}address": "127.0.0.1:0" for p in ("", "localizer.", "webapp.")},
             f"{node}.collector-service.address": "127.0.0.1:0",
-            f"{node}.local-dirs": str(place / "local"),
-            f"{node}.log-dirs": str(place / "logs"),
+            f"{node}.local-dirs": str(node_folder / "local"),
+            f"{node}.log-dirs": str(node_folder / "logs"),
             f"{node}.resource.memory-mb": "4096",
             f"{node}.resource.cpu-vcores": "4",
             f"{node}.vmem-check-enabled": "false",
@@ -130,14 +134,14 @@ class YarnCluster:
 
 def _jars() -> list[Path]:
     (api,) = (spark_home() / "jars").glob("hadoop-client-api-*.jar")
-    found = _HADOOP.fullmatch(api.name)
-    assert found is not None
+    match = _HADOOP.fullmatch(api.name)
+    assert match is not None
     parts = ("bcprov-jdk18on", "bcpkix-jdk18on", "bcutil-jdk18on")
-    wanted = [
-        Artifact("org.apache.hadoop", "hadoop-client-minicluster", found[1]),
+    artifacts = [
+        Artifact("org.apache.hadoop", "hadoop-client-minicluster", match[1]),
         *(Artifact("org.bouncycastle", part, _BOUNCY_CASTLE) for part in parts),
     ]
-    return jars_of(f"yarn-{found[1]}", wanted, alone=True)
+    return jars_of(f"yarn-{match[1]}", artifacts, alone=True)
 
 
 def _xml(values: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""`python -m tools.drill`: rounds of killed windows until the asked number is in the tally.
+"""`python -m tools.drill`: rounds of killed windows until the tally has the requested number.
 
 Exit code 0: nothing lost, duplicated, missing, unaccounted or left to repair, and as many windows
 hit as promised; 1 otherwise; 130 when interrupted. `make drill` and `make drill-long` call it.
@@ -18,7 +18,7 @@ from tools.drill.tally import Tally
 
 
 def main() -> int:
-    """Play rounds; the exit code."""
+    """Run rounds; return the exit code."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     state = options.state.resolve()
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _play(options: argparse.Namespace, tally: Tally) -> None:
-    """Rounds of about equal size until the tally is full, or one of them finds something."""
+    """Run rounds of about equal size until the tally is full, or one of them has findings."""
     while True:
         sums = tally.totals()
         inline, spark = options.windows - sums["inline"], options.spark - sums["spark"]
@@ -66,12 +66,12 @@ def _play(options: argparse.Namespace, tally: Tally) -> None:
             options.lives,
         )
         print(f"round {number}: {settings.inline} inline + {settings.spark} Spark", flush=True)
-        found = play(settings)
-        tally.add(found)
-        if found.clean:
+        result = play(settings)
+        tally.add(result)
+        if result.clean:
             shutil.rmtree(settings.folder, ignore_errors=True)
         else:
-            print(f"kept for a look: {settings.folder}")
+            print(f"kept for inspection: {settings.folder}")
 
 
 def _options() -> argparse.Namespace:
@@ -81,9 +81,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--windows", type=int, default=200, help="windows of the inline engine")
     parser.add_argument("--spark", type=int, default=40, help="windows through Spark")
     parser.add_argument(
-        "--kill-share", type=float, default=0.3, help="part of the windows that must be hit"
+        "--kill-share", type=float, default=0.3, help="share of the windows that must be hit"
     )
-    parser.add_argument("--seed", default="1", help="what is killed and where; what is asked for")
+    parser.add_argument("--seed", default="1", help="seed of the kills and of the work")
     parser.add_argument(
         "--state",
         type=Path,
@@ -99,14 +99,14 @@ def _options() -> argparse.Namespace:
         "--lives",
         type=int,
         default=1,
-        help="how often in a round logs begin: topics made anew, disks and schedules replaced",
+        help="epochs of the logs in a round: topics recreated, disks and schedules replaced",
     )
     parser.add_argument("--parallelism", type=int, default=5, help="tasks at a time")
     parser.add_argument(
         "--folder",
         type=Path,
         default=REPOSITORY / "build" / "drill",
-        help="where rounds keep their files; those with findings stay",
+        help="folder for the files of rounds; those with findings stay",
     )
     return parser.parse_args()
 

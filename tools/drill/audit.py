@@ -1,9 +1,9 @@
-"""What arrived, against what the brokers' logs hold: lost, duplicated, gaps, unaccounted.
+"""Audit of the lakes against the brokers' logs: lost, duplicated, gaps, unaccounted.
 
 Each window is compared record by record with the part of the log that its plan names, then the
 windows of a lake with each other: they must cover the span from its start to its last end once, in
 every partition. Last, every window must be named by a commit event in Airflow. Pure functions over
-what was read; nothing here starts or repairs anything.
+data that was read; nothing here starts or repairs anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Spans = Mapping[str, tuple[int, int]]
 
 @dataclass
 class Audit:
-    """Counts of what went wrong, with a few examples of each; all zero is the promise."""
+    """Counts of errors, with a few examples of each; the promise is that all are zero."""
 
     windows: int = 0
     records: int = 0
@@ -38,7 +38,7 @@ class Audit:
     problems: list[str] = field(default_factory=list)
 
     def add(self, other: Audit) -> None:
-        """Take in what another audit found."""
+        """Add the counts of another audit."""
         self.windows += other.windows
         self.records += other.records
         self.lost += other.lost
@@ -49,40 +49,43 @@ class Audit:
 
     @property
     def clean(self) -> bool:
-        """Nothing is wrong."""
+        """True if nothing is wrong."""
         return not (self.lost or self.duplicated or self.gaps or self.unaccounted)
 
 
 def audit_lake(
     lake: Path, log: Log, span: Spans | None, accounted: Iterable[str], epoch: str = ""
 ) -> Audit:
-    """Judge the windows of one epoch in a lake. `span` is what they must cover by partition key;
-    None for a cursor's lake: from 0 to wherever the last window ends. `accounted` are the window
-    ids in commit events."""
-    found = Audit()
+    """Audit the windows of one epoch in a lake.
+
+    `span` is what they must cover by partition key; None for a cursor's lake: from 0 to the end of
+    the last window. `accounted` are the window ids in commit events.
+    """
+    audit = Audit()
     markers = published_windows(lake) if lake.exists() else []
     markers = [marker for marker in markers if marker.plan.epoch == epoch]
     rows = _rows(lake) if markers else {}
     for marker in markers:
-        _judge_window(found, lake.name, marker, log, rows.get(marker.plan.window_id, Counter()))
-    _judge_span(found, lake.name, markers, span)
-    known = set(accounted)
-    missing = [m.plan.window_id for m in markers if m.plan.window_id not in known]
-    found.windows = len(markers)
-    found.unaccounted = len(missing)
-    found.problems += [f"{lake.name}: no commit event names {name}" for name in missing[:5]]
-    return found
+        _audit_window(audit, lake.name, marker, log, rows.get(marker.plan.window_id, Counter()))
+    _audit_span(audit, lake.name, markers, span)
+    accounted_ids = set(accounted)
+    missing = [m.plan.window_id for m in markers if m.plan.window_id not in accounted_ids]
+    audit.windows = len(markers)
+    audit.unaccounted = len(missing)
+    audit.problems += [f"{lake.name}: no commit event names {name}" for name in missing[:5]]
+    return audit
 
 
 def audit_writer(logs: Sequence[Log], numbers: int) -> list[str]:
-    """Numbers of the writer that are in no log: the drill's own promise, not the product's."""
+    """Return the writer's records that are in no log: a promise of the drill, not of the
+    product."""
     bodies = {body for log in logs for body in log.bodies()}
     missing = [number for number in range(numbers) if b"record %d" % number not in bodies]
     return [f"{len(missing)} records never reached a log: {missing[:5]} …"] if missing else []
 
 
 def windows_in_events(events: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Window ids that commit events name, as their own or as recovered."""
+    """Return the window ids that commit events name, as their own or as recovered."""
     named: set[str] = set()
     for event in events:
         document = event["extra"].get("tubemq", {})
@@ -93,7 +96,7 @@ def windows_in_events(events: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def _rows(lake: Path) -> dict[str, Counter[tuple[str, bytes]]]:
-    """How often each (partition, body) is in each window, as any reader sees it."""
+    """Count each (partition, body) in each window, as any reader sees it."""
     table = read_windows(lake).to_table(columns=["window_id", "partition", "value"]).to_pydict()
     rows: dict[str, Counter[tuple[str, bytes]]] = defaultdict(Counter)
     columns = (table["window_id"], table["partition"], table["value"])
@@ -102,26 +105,26 @@ def _rows(lake: Path) -> dict[str, Counter[tuple[str, bytes]]]:
     return rows
 
 
-def _judge_window(
-    found: Audit, lake: str, marker: Marker, log: Log, rows: Counter[tuple[str, bytes]]
+def _audit_window(
+    audit: Audit, lake: str, marker: Marker, log: Log, rows: Counter[tuple[str, bytes]]
 ) -> None:
-    wanted: Counter[tuple[str, bytes]] = Counter()
+    expected: Counter[tuple[str, bytes]] = Counter()
     for key, (start, end) in marker.plan.ranges.items():
-        wanted.update((key, body) for body in log.between(key, start, end))
-    lost, extra = wanted - rows, rows - wanted
-    found.records += rows.total()
-    found.lost += lost.total()
-    found.duplicated += extra.total()
-    for what, which in (("lost", lost), ("has too many", extra)):
-        if which:
-            example = next(iter(which))
-            found.problems.append(
-                f"{lake} {marker.plan.window_id} {what}: {which.total()} records, e.g. {example}"
+        expected.update((key, body) for body in log.between(key, start, end))
+    lost, extra = expected - rows, rows - expected
+    audit.records += rows.total()
+    audit.lost += lost.total()
+    audit.duplicated += extra.total()
+    for error, records in (("lost", lost), ("has too many", extra)):
+        if records:
+            example = next(iter(records))
+            audit.problems.append(
+                f"{lake} {marker.plan.window_id} {error}: {records.total()} records, e.g. {example}"
             )
 
 
-def _judge_span(found: Audit, lake: str, markers: Sequence[Marker], span: Spans | None) -> None:
-    """Whether the windows cover the span once, and nothing else is claimed."""
+def _audit_span(audit: Audit, lake: str, markers: Sequence[Marker], span: Spans | None) -> None:
+    """Check that the windows cover the span once, and claim nothing else."""
     problems: list[str] = []
     if span is None:
         plans = [marker.plan for marker in markers]
@@ -137,9 +140,9 @@ def _judge_span(found: Audit, lake: str, markers: Sequence[Marker], span: Spans 
         if done != ((start, end),) and start != end:
             problems.append(f"{key} covers {done}, not [{start}, {end})")
     for scope in scopes:
-        for key, pieces in scope.offsets.items():
-            twice = sum(high - low for low, high in pieces.overlapping) // 28
-            found.duplicated += twice
+        for key, subranges in scope.offsets.items():
+            twice = sum(high - low for low, high in subranges.overlapping) // 28
+            audit.duplicated += twice
             problems += [f"{key}: {twice} offsets in two windows"] if twice else []
-    found.gaps += len(problems)
-    found.problems += [f"{lake}: {problem}" for problem in problems[:5]]
+    audit.gaps += len(problems)
+    audit.problems += [f"{lake}: {problem}" for problem in problems[:5]]

@@ -1,9 +1,9 @@
 """The drill's TubeMQ: a process that may be killed, its producer, and its log as the truth.
 
-`tubemq serve` keeps its data in a directory: what is in there survives a kill, and only that. The
-producer numbers its records and, after a kill, sends again what may have been lost with the
-brokers' memory, so every number ends up in the log. At the end the log is read from the files
-themselves, not through a client: the audit must not trust the code that it judges.
+`tubemq serve` keeps its data in a directory: only that survives a kill. The producer numbers its
+records and, after a kill, sends again those that may have been lost with the brokers' memory, so
+every number ends up in the log. At the end the log is read from the files themselves, not through a
+client: the audit must not trust the code that it checks.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class TubeMQ:
 
     @property
     def settings(self) -> ClientSettings:
-        """Client settings for it."""
+        """Client settings with its masters."""
         return ClientConfig.parse({"masters": self.masters}).settings()
 
     def start(self) -> None:
-        """Start it and wait until it serves; on the ports of last time."""
+        """Start it and wait until it serves, on the same ports as before."""
         self._ready.unlink(missing_ok=True)
         command = [sys.executable, "-m", "tubemq_client.cli", "serve", "--data-dir"]
         command += [str(self.data), "--brokers", str(BROKERS), "--no-http"]
@@ -88,7 +88,7 @@ class TubeMQ:
         self.masters = masters
 
     def kill(self) -> int:
-        """SIGKILL; what was not flushed is lost. The pid."""
+        """Send SIGKILL: unflushed data is lost. Return the pid."""
         return self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -97,13 +97,13 @@ class TubeMQ:
             self._end(signal.SIGTERM)
 
     def stable_ends(self) -> dict[str, int]:
-        """The fsynced end of every partition, by partition key. Raises `TubeMQError`."""
+        """Return the fsynced end of every partition, by partition key. Raises `TubeMQError`."""
         with Metadata(self.settings) as metadata:
             ends = metadata.ends(TOPIC, "drill_ends")
-        return {partition.key: found.max_offset for partition, found in ends.items()}
+        return {partition.key: end.max_offset for partition, end in ends.items()}
 
     def stores(self, broker: int) -> list[Path]:
-        """The files of a broker's stores of the topic."""
+        """List the files of a broker's stores of the topic."""
         return sorted((self.data / f"broker-{broker}").glob(f"{TOPIC}-*.log"))
 
     def _end(self, number: signal.Signals) -> int:
@@ -142,12 +142,12 @@ class Writer:
             self.stop()
 
     def stop(self) -> None:
-        """End after the batch at hand has been confirmed, or given up after a minute."""
+        """Stop after the current batch has been confirmed, or give up after a minute."""
         self._stop.set()
         self._thread.join(60)
 
     def brokers_died(self) -> None:
-        """Send again what may have been in the brokers' memory only."""
+        """Send again the records that may have been in the brokers' memory only."""
         with self._lock:
             self._again.extend(body for _, body in self._unsure)
             self.repeated += len(self._unsure)
@@ -184,21 +184,21 @@ class Writer:
 
 @dataclass(frozen=True)
 class Log:
-    """Everything that the brokers hold, by partition key: offset and body, in order."""
+    """All records of the brokers, by partition key: offset and body, in order."""
 
     records: Mapping[str, list[tuple[int, bytes]]] = field(default_factory=dict)
 
     def between(self, key: str, start: int, end: int) -> list[bytes]:
-        """The bodies of a partition within an offset range."""
+        """Return the bodies of a partition within an offset range."""
         return [body for offset, body in self.records.get(key, ()) if start <= offset < end]
 
     def bodies(self) -> set[bytes]:
-        """Every body, however often it is there."""
-        return {body for found in self.records.values() for _, body in found}
+        """Return the set of all bodies."""
+        return {body for records in self.records.values() for _, body in records}
 
 
 def read_log(data: str | os.PathLike[str]) -> Log:
-    """The log of a TubeMQ that does not run, from its files."""
+    """Read the log of a stopped TubeMQ from its files."""
     records: dict[str, list[tuple[int, bytes]]] = {}
     directory = DataDirectory(data)
     try:

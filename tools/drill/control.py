@@ -1,9 +1,9 @@
-"""What a drill asks of Airflow while Airflow is being killed: patient calls, work to do, lists.
+"""Calls of a drill to Airflow while Airflow is being killed: with retries, work to do, lists.
 
-Everything goes through the public REST API. A call is repeated while the API server is away or
-answers 5xx, within a bound; starting a run twice is told from starting it once by its id, which the
-drill chooses. This module must not touch what a run has left behind: no clear, no mark, no repair
-but those that the drill reports as its own clears.
+Everything goes through the public REST API. A call is retried while the API server is unreachable
+or answers 5xx, within a bound; a run id chosen by the drill makes starting a run idempotent. This
+module must not change what a run has left behind: no clear, no mark, no repair but those that the
+drill reports as its own clears.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _STATUS = re.compile(r": (\d{3}) ")
 
 
 class Control:
-    """One Airflow, asked patiently."""
+    """Client of one Airflow, with retries."""
 
     def __init__(self, api: AirflowApi) -> None:
         self._api = api
 
     def unpause(self, dag_ids: list[str]) -> None:
-        """Let the Dags run."""
+        """Unpause the Dags."""
         for dag_id in dag_ids:
-            self._patiently(partial(self._api.pause, dag_id, paused=False))
+            self._with_retries(partial(self._api.pause, dag_id, paused=False))
 
     def schedule(self, dag_id: str) -> str:
-        """The schedule of a Dag as Airflow has parsed it last."""
-        found = self._patiently(lambda: self._api.call("GET", f"/dags/{dag_id}"))
-        return str(found["timetable_summary"])
+        """Return the schedule of a Dag as last parsed by Airflow."""
+        dag = self._with_retries(lambda: self._api.call("GET", f"/dags/{dag_id}"))
+        return str(dag["timetable_summary"])
 
     def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, Any] | None = None) -> None:
         """Start a run without an interval."""
@@ -58,10 +58,10 @@ class Control:
         self._start(dag_id, f"drill__{start:%dT%H%M}", None, interval)
 
     def backfill(self, dag_id: str, first: datetime, last: datetime, *, again: bool) -> bool:
-        """Create a backfill; False while an earlier one of this Dag is not closed. `again`: also
-        runs what is done."""
-        open_ = self._patiently(lambda: self._api.backfills(dag_id))
-        if not all(found["completed_at"] for found in open_):
+        """Create a backfill; return False while an earlier one of this Dag is not closed. `again`:
+        also run intervals that are done."""
+        open_ = self._with_retries(lambda: self._api.backfills(dag_id))
+        if not all(backfill["completed_at"] for backfill in open_):
             return False
         body = {
             "dag_id": dag_id,
@@ -70,42 +70,44 @@ class Control:
             "max_active_runs": 4,
             "reprocess_behavior": "completed" if again else "none",
         }
-        known = len(open_)
+        count = len(open_)
 
         def create() -> None:
-            # Asked again because the answer was lost, it may be there already.
-            if len(self._api.backfills(dag_id)) == known:
+            # On a retry after a lost answer, it may exist already.
+            if len(self._api.backfills(dag_id)) == count:
                 self._api.call("POST", "/backfills", json=body)
 
-        self._patiently(create)
+        self._with_retries(create)
         return True
 
     def clear(self, dag_id: str, run_id: str) -> None:
         """Clear the ingest task of a run that is over."""
-        self._patiently(lambda: self._api.clear(dag_id, run_id, "ingest"))
+        self._with_retries(lambda: self._api.clear(dag_id, run_id, "ingest"))
 
     def active(self) -> list[dict[str, Any]]:
-        """Runs that are queued or running."""
+        """List runs that are queued or running."""
         return list(self._pages("/dags/~/dagRuns", "dag_runs", state=["queued", "running"]))
 
     def failed(self) -> list[dict[str, Any]]:
-        """Runs that have failed for good."""
+        """List runs that have failed finally."""
         return list(self._pages("/dags/~/dagRuns", "dag_runs", state=["failed"]))
 
     def succeeded_lately(self) -> list[dict[str, Any]]:
-        """The newest runs that have succeeded, at most a page."""
+        """List the newest runs that have succeeded, at most a page."""
         query = {"state": ["success"], "limit": _PAGE, "order_by": "-id"}
         path = "/dags/~/dagRuns"
-        return list(self._patiently(lambda: self._api.call("GET", path, params=query))["dag_runs"])
+        return list(
+            self._with_retries(lambda: self._api.call("GET", path, params=query))["dag_runs"]
+        )
 
     def running_tasks(self) -> list[dict[str, Any]]:
-        """Task instances whose process runs right now, as far as Airflow knows."""
+        """List task instances whose process runs right now, as far as Airflow knows."""
         path = "/dags/~/dagRuns/~/taskInstances"
         return list(self._pages(path, "task_instances", state=["running"]))
 
     def events(self, asset: str) -> list[dict[str, Any]]:
-        """All events of an asset, oldest first."""
-        asset_id = self._patiently(lambda: self._api.asset_id(asset))
+        """List all events of an asset, oldest first."""
+        asset_id = self._with_retries(lambda: self._api.asset_id(asset))
         if asset_id is None:
             return []
         query = {"asset_id": asset_id, "order_by": "timestamp"}
@@ -121,20 +123,20 @@ class Control:
                 if _status(error) != 409:
                     raise
 
-        self._patiently(start)
+        self._with_retries(start)
 
     def _pages(self, path: str, key: str, **query: Any) -> Iterator[dict[str, Any]]:
         offset = 0
         while True:
             params = {**query, "limit": _PAGE, "offset": offset}
-            reply = self._patiently(partial(self._api.call, "GET", path, params=params))
+            reply = self._with_retries(partial(self._api.call, "GET", path, params=params))
             yield from reply[key]
             offset += _PAGE
             if offset >= reply["total_entries"]:
                 return
 
     @staticmethod
-    def _patiently(call: Callable[[], T]) -> T:
+    def _with_retries(call: Callable[[], T]) -> T:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
@@ -147,5 +149,5 @@ class Control:
 
 
 def _status(error: AirflowApiError) -> int:
-    found = _STATUS.search(str(error))
-    return int(found[1]) if found else 500
+    match = _STATUS.search(str(error))
+    return int(match[1]) if match else 500

@@ -1,6 +1,6 @@
-"""Which try of which task is hit, by what and when; and the deed, from inside the task's process.
+"""Kill plans: the tries to hit, the victim and the time; and the killer inside the task's process.
 
-A plan follows from the seed and the task's name alone, so a seed gives the same victims again
+A plan depends on the seed and the task's name alone, so a seed gives the same victims again
 (whether they are reached at the same moment is up to the machine). Half of the kills come at points
 between two actions of a window run, the other half at any moment. This module must not import
 Airflow: Dags use it, and so do tests.
@@ -23,7 +23,7 @@ import psutil  # type: ignore[import-untyped]
 __all__ = ["KillLog", "KillPlan", "Killer", "TaskKey", "plan_of"]
 
 POINTS = 30
-"""About as many points as a window run passes; a later one is struck at the end."""
+"""Approximate number of points that a window run passes; a later one is struck at the end."""
 
 _LATER_TRIES = {2: 0.5, 3: 0.25}
 _MOMENT_S = 0.7
@@ -34,7 +34,7 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True)
 class TaskKey:
-    """A task of a run, and which try of it."""
+    """A try of a task of a run."""
 
     dag_id: str
     run_id: str
@@ -53,8 +53,11 @@ class KillPlan:
 
 
 def plan_of(seed: str, share: float, task: TaskKey, *, spark: bool) -> KillPlan | None:
-    """The plan of a try, or None. About `share` of first tries are hit, fewer second and third
-    ones, and no later ones, so that every task ends."""
+    """Return the plan of a try, or None.
+
+    About `share` of first tries are hit, fewer second and third ones, and no later ones, so that
+    every task ends.
+    """
     source = random.Random(f"{seed}|{task}")  # noqa: S311 - repeatable on purpose
     odds = share if task.try_number == 1 else share * _LATER_TRIES.get(task.try_number, 0.0)
     if source.random() >= odds:
@@ -77,20 +80,20 @@ class KillLog:
         self._path = Path(path)
 
     def add(self, **line: Any) -> None:
-        """Append a line; it is in the file when this returns, whatever dies next."""
+        """Append a line; it survives a kill after this returns."""
         text = json.dumps({"at": round(time.time(), 3), **line}) + "\n"
         with self._path.open("ab", buffering=0) as file:
             file.write(text.encode())
 
     def lines(self) -> list[dict[str, Any]]:
-        """Everything that was appended so far."""
+        """Return all lines so far."""
         if not self._path.exists():
             return []
         return [json.loads(line) for line in self._path.read_text().splitlines()]
 
 
 class Killer:
-    """A step observer that carries out a plan on the process it runs in, or on its children."""
+    """A step observer that executes a plan on the process it runs in, or on its children."""
 
     def __init__(self, inner: Any, plan: KillPlan | None, log: KillLog, task: TaskKey) -> None:
         self._inner = inner
@@ -103,14 +106,14 @@ class Killer:
             threading.Thread(target=self._wait_and_strike, name="drill", daemon=True).start()
 
     def at(self, step: Any, point: str) -> None:
-        """A point of the run; the inner observer may raise here."""
+        """Handle a point of the run; the inner observer may raise here."""
         self._inner.at(step, point)
         if not self._struck and self._plan is not None and self._plan.point == self._passed:
             self._strike(f"{step}: {point}")
         self._passed += 1
 
     def finish(self) -> None:
-        """The run is over, its success not yet reported: the last chance to strike."""
+        """Handle the end of the run, before its success is reported: the last chance to strike."""
         if not self._struck and self._plan is not None and self._plan.point is not None:
             self._strike("after the run")
 
@@ -142,14 +145,14 @@ class Killer:
 
 
 def _children(victim: str) -> list[int]:
-    """Pids of the JVM, or of Spark's Python processes (workers, or the daemon that forks them),
-    below this process."""
-    found = []
+    """Return pids of the JVM, or of Spark's Python processes (workers, or the daemon that forks
+    them), below this process."""
+    pids = []
     for child in psutil.Process().children(recursive=True):
         try:
             name, words = child.name(), " ".join(child.cmdline())
         except psutil.Error:
             continue
         if name == "java" if victim == "jvm" else "pyspark" in words and name != "java":
-            found.append(child.pid)
-    return found
+            pids.append(child.pid)
+    return pids

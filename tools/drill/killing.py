@@ -1,9 +1,9 @@
-"""Kills from outside: the brokers, Airflow's components, and tasks at any moment of their life.
+"""Kills from outside: the brokers, Airflow's components, and tasks at any moment.
 
-When one is due follows from progress (windows published so far), what and where from the seed. A
+The time of a kill depends on progress (windows published so far), victim and moment on the seed. A
 killed component is started again by a timer of the drill, as an init system or Kubernetes would;
-that is no repair. Windows whose task runs at that moment count as hit. Nothing here asks for work
-or judges.
+that is no repair. Windows whose task runs at that moment count as hit. Nothing here requests work
+or audits.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tools.drill.kill_plan import KillLog
 __all__ = ["Killing"]
 
 _EVERY = {"broker": 25, "api-server": 60, "scheduler": 90, "dag-processor": 120, "task": 12}
-"""One kill for this many windows, and at least one of each in a round."""
+"""One kill per this many windows, and at least one of each in a round."""
 
-_AWAY_S = 2.0
+_MAX_DOWN_S = 2.0
 _LAST_TRY = 3
 
 
 class Killing:
-    """Kills what is due (see `step`), and starts it again a moment later, on a thread of its own:
-    callers of the API server wait for it to be back."""
+    """Kills due victims (see `step`), and restarts them a moment later, on a separate thread:
+    callers of the API server wait for its return."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class Killing:
         self._log = log
         self._source = source
         self._due: list[tuple[int, str]] = []
-        self._away: Future[None] | None = None
+        self._restart: Future[None] | None = None
         self._starter = ThreadPoolExecutor(1, "restart")
 
     def plan(self, windows: int) -> None:
-        """Spread the kills of a round over its `windows`, each at a random place in its part."""
+        """Spread the kills of a round over its `windows`, each at a random position in its part."""
         for victim, every in _EVERY.items():
             count = max(1, round(windows / every))
             part = windows / count
@@ -64,12 +64,12 @@ class Killing:
         self._due.sort()
 
     def step(self, published: int) -> None:
-        """Kill one thing that is due by now, if any. Raises what made a restart fail."""
-        if self._away is not None and self._away.done():
+        """Kill one victim that is due by now, if any. Raises the error of a failed restart."""
+        if self._restart is not None and self._restart.done():
             self.rest()
-        if self._away is None:
+        if self._restart is None:
             self._revive()
-        if self._due and self._due[0][0] <= published and self._away is None:
+        if self._due and self._due[0][0] <= published and self._restart is None:
             _, victim = self._due.pop(0)
             if victim == "task":
                 self._kill_a_task()
@@ -77,36 +77,36 @@ class Killing:
                 self._kill_component(victim)
 
     def _revive(self) -> None:
-        """Start what has ended by itself, as Airflow's scheduler does when its database reports a
-        deadlock."""
+        """Start components that ended without a kill, as Airflow's scheduler does when its database
+        reports a deadlock."""
         for name in self._airflow.ended():
             self._log.add(victim=f"{name} by itself", pid=0, running=[])
             self._airflow.restart(name)
 
     def rest(self) -> None:
-        """Wait until everything that was killed is back."""
-        if self._away is not None:
-            self._away.result()
-            self._away = None
+        """Wait until everything that was killed runs again."""
+        if self._restart is not None:
+            self._restart.result()
+            self._restart = None
 
     def revive(self) -> None:
-        """Kill nothing; start what has ended by itself."""
-        if self._away is None or self._away.done():
+        """Kill nothing; start components that ended without a kill."""
+        if self._restart is None or self._restart.done():
             self.rest()
             self._revive()
 
     def stop(self) -> None:
-        """No further kills; what is away is started again first."""
+        """Stop killing; a killed component is started again first."""
         self._due.clear()
         self._starter.shutdown()
-        self._away = None
+        self._restart = None
 
     def _kill_a_task(self) -> None:
-        """Any process that Airflow says runs a task; it may have ended meanwhile."""
+        """Kill any process that Airflow reports for a running task; it may have ended meanwhile."""
         running = [
-            found
-            for found in self._control.running_tasks()
-            if found["pid"] and found["try_number"] <= _LAST_TRY
+            task
+            for task in self._control.running_tasks()
+            if task["pid"] and task["try_number"] <= _LAST_TRY
         ]
         if not running:
             return
@@ -115,11 +115,11 @@ class Killing:
             os.kill(int(chosen["pid"]), signal.SIGKILL)
         except ProcessLookupError:
             return
-        self._log.add(victim="task", where="from outside", **_named(chosen))
+        self._log.add(victim="task", where="from outside", **_task_key(chosen))
 
     def _kill_component(self, victim: str) -> None:
         bystanders = self._control.running_tasks()
-        away = self._source.random() * _AWAY_S
+        down_s = self._source.random() * _MAX_DOWN_S
         back: Callable[[], None]
         if victim == "broker":
             pid = self._tubemq.kill()
@@ -130,16 +130,16 @@ class Killing:
             whole = victim != "scheduler" or self._source.random() < 0.5
             pid = self._airflow.kill(victim, whole_group=whole)
             back = lambda: self._airflow.restart(victim)  # noqa: E731
-        self._log.add(victim=victim, pid=pid, running=[_named(found) for found in bystanders])
-        self._away = self._starter.submit(_later, away, back)
+        self._log.add(victim=victim, pid=pid, running=[_task_key(task) for task in bystanders])
+        self._restart = self._starter.submit(_run_after, down_s, back)
 
 
-def _later(seconds: float, act: Callable[[], None]) -> None:
+def _run_after(seconds: float, act: Callable[[], None]) -> None:
     time.sleep(seconds)
     act()
 
 
-def _named(task: dict[str, Any]) -> dict[str, Any]:
+def _task_key(task: dict[str, Any]) -> dict[str, Any]:
     return {
         "dag_id": task["dag_id"],
         "run_id": task["dag_run_id"],

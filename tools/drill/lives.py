@@ -1,10 +1,10 @@
-"""Worlds that change in mid-round: logs that begin anew, brokers with other disks, other schedules.
+"""Changes in mid-round: recreated logs, brokers with other disks, other schedules.
 
-Between two lives the drill lets its tasks end, kills the brokers, keeps what their files hold for
-the judge, and empties the disk of one broker or of all. Then it plays the operator: it asks for a
-window of every Dag, waits for the error that the group's progress belongs to other logs, and does
-what that error says (`airflow tubemq offsets epoch`, then the failed task is cleared). A window
-that succeeds instead is a finding. This module must not judge lakes.
+Between two epochs the drill lets its tasks end, kills the brokers, keeps the content of their files
+for the audit, and empties the disk of one broker or of all. Then it acts as the operator: it
+requests a window of every Dag, waits for the error that the group's progress belongs to other logs,
+and follows that error's advice (`airflow tubemq offsets epoch`, then clear the failed task). A
+window that succeeds instead is a finding. This module must not audit lakes.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ _ADVICE = re.compile(r"airflow\s+tubemq\s+offsets\s+epoch\s+(\S+)")
 
 
 def epoch_of_life(number: int) -> str:
-    """The epoch that groups follow in the `number`-th life of a round; the first has no name."""
+    """Return the epoch that groups follow in the `number`-th life of a round; the first has no
+    name."""
     return f"life-{number + 1}" if number else ""
 
 
 class Lives:
-    """The lives of a round's logs so far."""
+    """Logs of a round so far, one per epoch."""
 
     def __init__(
         self,
@@ -51,20 +52,20 @@ class Lives:
         writer: Writer,
         control: Control,
         source: random.Random,
-        told: Path,
+        life_file: Path,
     ) -> None:
         self._airflow = airflow
         self._tubemq = tubemq
         self._writer = writer
         self._control = control
         self._source = source
-        self._told = told
+        self._life_file = life_file
         self.past: list[Log] = []
         self.changes: Counter[str] = Counter()
         self.problems: list[str] = []
 
     def end(self, boundaries: Boundaries, work: Work) -> None:
-        """End the present life: its logs are kept for the judge, and other ones begin."""
+        """End the present epoch: its logs are kept for the audit, and new ones start."""
         self._tubemq.kill()
         self._writer.brokers_died()
         self.past.append(read_log(self._tubemq.data))
@@ -73,13 +74,13 @@ class Lives:
             emptied = [self._source.choice(emptied)]
             self.changes["disks replaced"] += 1
         else:
-            self.changes["topics made anew"] += 1
+            self.changes["topics recreated"] += 1
         for broker in emptied:
             for store in self._tubemq.stores(broker):
                 store.unlink()
         minutes = 2 if boundaries.lives[-1].minutes == 1 else 1
         life = {"minutes": minutes, "epoch": epoch_of_life(len(self.past))}
-        self._told.write_text(json.dumps(life))
+        self._life_file.write_text(json.dumps(life))
         self.changes["schedules changed"] += 1
         self._tubemq.start()
         boundaries.begin_life(minutes)
@@ -97,9 +98,9 @@ class Lives:
                 time.sleep(_LOOK_S)
 
     def follow_advice(self, todo: list[Quota], work: Work, step: Callable[[], object]) -> None:
-        """Ask for a window of every Dag, and do what its error says."""
+        """Request a window of every Dag, and follow the advice of its error."""
         before = {(run["dag_id"], run["dag_run_id"]) for run in self._control.failed()}
-        # Authors of explicit windows name the epoch themselves.
+        # Explicit windows name the epoch themselves.
         waiting = {quota.dag_id: quota for quota in todo if quota.kind != "mapped"}
         for quota in waiting.values():
             work.ask_one(quota)
@@ -112,21 +113,21 @@ class Lives:
                     fresh = (run["dag_id"], run["dag_run_id"]) not in before
                     if fresh and run["dag_id"] in waiting:
                         del waiting[run["dag_id"]]
-                        begun.append(operators.submit(self._obey, run))
+                        begun.append(operators.submit(self._follow, run))
                 time.sleep(_LOOK_S)
             for done in begun:
                 done.result()
-        self.problems += [f"{name}: no error came of the logs that began anew" for name in waiting]
+        self.problems += [f"{name}: no error about the recreated logs" for name in waiting]
 
-    def _obey(self, run: dict[str, Any]) -> None:
+    def _follow(self, run: dict[str, Any]) -> None:
         dag_id, run_id = run["dag_id"], run["dag_run_id"]
         advice = _ADVICE.search(_plain(self._airflow.logs(dag_id, run_id)))
         if advice is None:
-            self.problems.append(f"{dag_id} {run_id}: the error names no way out")
+            self.problems.append(f"{dag_id} {run_id}: the error gives no advice")
             return
         epoch = epoch_of_life(len(self.past))
         command = ("tubemq", "offsets", "epoch", f"drill/{TOPIC}/{dag_id}", epoch, "--yes")
-        for last in (False, True):  # A scheduler or database that is killed may refuse once.
+        for last in (False, True):  # A killed scheduler or database may refuse once.
             try:
                 self._airflow.cli(*command, timeout=_COMMAND_S)
                 break
@@ -140,7 +141,7 @@ class Lives:
 
 
 def at_rest(control: Control, step: Callable[[], object]) -> bool:
-    """Wait until no run is active; whether that came."""
+    """Wait until no run is active; return False after the time limit."""
     deadline = time.monotonic() + _REST_S
     while control.active():
         if time.monotonic() > deadline:
@@ -151,5 +152,5 @@ def at_rest(control: Control, step: Callable[[], object]) -> bool:
 
 
 def _plain(log: str) -> str:
-    """A log without the line breaks that wrap its errors, also where they are JSON."""
+    """Return a log without the line breaks that wrap its errors, also in JSON."""
     return log.replace("\\n", " ").replace("\\t", " ")

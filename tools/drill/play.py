@@ -1,8 +1,8 @@
-"""One round: everything is started, windows are asked for and killed, everything is judged.
+"""One round: start everything, request windows and kill, audit everything.
 
-A round has a folder of its own: TubeMQ's data, Airflow's logs, the lakes, who was killed and which
-windows came out. It is deleted after a round without findings and kept otherwise. Every wait is
-bounded; everything started is stopped, whatever happens.
+A round has a separate folder: TubeMQ's data, Airflow's logs, the lakes, the kills and the resulting
+windows. It is deleted after a round without findings and kept otherwise. Every wait is bounded;
+everything started is stopped in every case.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ __all__ = ["Settings", "play"]
 _STEP_S = 1.0
 _LEAST_ENTRIES = 20
 _CAP = 600
-_SAY_S = 15.0
+_REPORT_S = 15.0
 _SETTLE_S = 600.0
 _EXECUTOR_SLOTS = 40
-"""Many more than the pool admits: LocalExecutor never gets back the slot of a killed supervisor."""
+"""Far more than the pool admits: LocalExecutor never gets back the slot of a killed supervisor."""
 
 _AIRFLOW = {
     "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
-    # What is killed is to be missed in seconds, not minutes.
+    # Kills must be detected in seconds, not minutes.
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
-    # Not too soon: a scheduler that starves on a busy machine takes its own tasks for orphans.
+    # Not too short: a scheduler that starves on a busy machine takes its own tasks for orphans.
     "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "25",
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
     "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "40",
@@ -58,8 +58,8 @@ _AIRFLOW = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What a round is to be. `limit` bounds its feeding part in seconds; in it the logs begin anew
-    `lives` - 1 times."""
+    """Settings of a round. `limit` bounds its feeding part in seconds; during it the logs are
+    recreated `lives` - 1 times."""
 
     number: int
     seed: str
@@ -73,28 +73,28 @@ class Settings:
 
 
 def play(settings: Settings) -> Round:
-    """Play a round; what it found. Raises what made it impossible to play at all."""
+    """Run a round; return its findings. Raises the error that made it impossible to run at all."""
     began = time.monotonic()
     shutil.rmtree(settings.folder, ignore_errors=True)
     settings.folder.mkdir(parents=True)
-    found = Round(settings.number, f"{settings.seed}/{settings.number}")
+    result = Round(settings.number, f"{settings.seed}/{settings.number}")
     with ExitStack() as stack:
-        game = _Game(settings, stack, found)
-        game.feed()
-        game.settle()
-        events = game.events()
-    game.judge(events)
-    found.seconds = round(time.monotonic() - began, 1)
-    found.ended = datetime.now(UTC).isoformat(timespec="seconds")
-    return found
+        running = _RunningRound(settings, stack, result)
+        running.feed()
+        running.settle()
+        events = running.events()
+    running.judge(events)
+    result.seconds = round(time.monotonic() - began, 1)
+    result.ended = datetime.now(UTC).isoformat(timespec="seconds")
+    return result
 
 
-class _Game:
-    """The parts of a running round."""
+class _RunningRound:
+    """Parts of a running round."""
 
-    def __init__(self, settings: Settings, stack: ExitStack, found: Round) -> None:
+    def __init__(self, settings: Settings, stack: ExitStack, result: Round) -> None:
         self.settings = settings
-        self.found = found
+        self.result = result
         self.lakes = settings.folder / "lakes"
         self.lakes.mkdir()
         self.todo = quotas(settings.inline, settings.spark)
@@ -102,11 +102,11 @@ class _Game:
         self.kills = KillLog(settings.folder / "kills.jsonl")
         self.outcomes = KillLog(settings.folder / "outcomes.jsonl")
         self.tubemq = stack.enter_context(_tubemq(settings.folder))
-        self.airflow = stack.enter_context(_airflow(settings, found.seed, self.tubemq))
+        self.airflow = stack.enter_context(_airflow(settings, result.seed, self.tubemq))
         self.control = Control(self.airflow.api)
         self.writer = Writer(self.tubemq)
         stack.enter_context(self.writer.writing())
-        source = random.Random(found.seed)  # noqa: S311 - repeatable on purpose
+        source = random.Random(result.seed)  # noqa: S311 - repeatable on purpose
         self.work = Work(self.control, self.todo, self.boundaries, source)
         self.killing = Killing(
             self.airflow, self.tubemq, self.writer, self.control, self.kills, source
@@ -123,7 +123,7 @@ class _Game:
         self.goal = {quota.dag_id: quota.target for quota in self.todo}
 
     def feed(self) -> None:
-        """Ask for windows and kill until every Dag has made its part, or time is up."""
+        """Request windows and kill until every Dag has made its part, or time is up."""
         names = [quota.dag_id for quota in self.todo]
         self.airflow.wait_for_dags(names)
         self.control.unpause(names)
@@ -133,14 +133,15 @@ class _Game:
             for quota in self.todo:
                 quota.target = -(-self.goal[quota.dag_id] * number // self.settings.lives)
             if not self._live(deadline, last=number == self.settings.lives):
-                print(f"time is up after {self.settings.limit:.0f} s; the rest is asked for again")
+                print(f"time is up after {self.settings.limit:.0f} s; the next round has the rest")
                 return
             if number < self.settings.lives:
                 self._begin_life()
 
     def _live(self, deadline: float, *, last: bool) -> bool:
-        """Ask and kill until every Dag has made its part of this life; whether that came."""
-        said = 0.0
+        """Request and kill until every Dag has made its part of this epoch; return False if time is
+        up."""
+        reported_at = 0.0
         while time.monotonic() < deadline:
             published = self.published()
             self._cut()
@@ -149,17 +150,17 @@ class _Game:
             if self.work.finished(published) and (not last or self._share_reached()):
                 return True
             self._ask(published, active)
-            if time.monotonic() - said > _SAY_S:
-                said = time.monotonic()
-                self._say(published, active)
+            if time.monotonic() - reported_at > _REPORT_S:
+                reported_at = time.monotonic()
+                self._report(published, active)
             time.sleep(_STEP_S)
-        self._say(self.published(), Counter())
+        self._report(self.published(), Counter())
         return False
 
     def _begin_life(self) -> None:
-        """Let everything come to rest, change the world, and do what the errors say."""
+        """Wait until all runs end, recreate the logs, and follow the advice of the errors."""
         if not at_rest(self.control, lambda: self.killing.step(self._sum())):
-            self.found.problems.append("runs do not end before the logs begin anew")
+            self.result.problems.append("runs do not end before the logs are recreated")
             return
         self.killing.rest()
         self.lives.end(self.boundaries, self.work)
@@ -170,27 +171,27 @@ class _Game:
             self._cut()
             time.sleep(_STEP_S)
         self.lives.follow_advice(self.todo, self.work, self.killing.revive)
-        print(f"the logs began anew: {dict(self.lives.changes)}", flush=True)
+        print(f"the logs were recreated: {dict(self.lives.changes)}", flush=True)
 
     def _sum(self) -> int:
         return sum(self.published().values())
 
     def settle(self) -> None:
-        """Let everything end that was begun; what does not would need a person."""
+        """Wait until everything that was started ends; what does not would need manual repair."""
         self.killing.stop()
         deadline = time.monotonic() + _SETTLE_S
         while (active := self.control.active()) and time.monotonic() < deadline:
             self.killing.step(0)
             time.sleep(_STEP_S)
         failed = self.control.failed()
-        self.found.repairs = len(active) + len(failed)
-        for what, runs in (("still active", active), ("failed", failed)):
+        self.result.repairs = len(active) + len(failed)
+        for state, runs in (("still active", active), ("failed", failed)):
             names = [f"{run['dag_id']} {run['dag_run_id']}" for run in runs]
-            self.found.problems += [f"{what}: {name}" for name in names[:5]]
+            self.result.problems += [f"{state}: {name}" for name in names[:5]]
         self.writer.stop()
 
     def events(self) -> dict[str, list[dict[str, Any]]]:
-        """The commit events of each Dag's group."""
+        """Return the commit events of each Dag's group."""
         return {
             quota.dag_id: self.control.events(f"tubemq:drill/{TOPIC}/{quota.dag_id}")
             for quota in self.todo
@@ -200,36 +201,39 @@ class _Game:
         """Compare lakes, log and events, and count the kills. TubeMQ has stopped."""
         logs, total = [*self.lives.past, read_log(self.tubemq.data)], Audit()
         for quota in self.todo:
-            audit = self._judge_lake(quota, logs, windows_in_events(events[quota.dag_id]))
+            audit = self._audit_lake(quota, logs, windows_in_events(events[quota.dag_id]))
             total.add(audit)
             if quota.spark:
-                self.found.spark += audit.windows
+                self.result.spark += audit.windows
             else:
-                self.found.inline += audit.windows
-        found = self.found
-        found.records, found.lost, found.duplicated = total.records, total.lost, total.duplicated
-        found.gaps, found.unaccounted = total.gaps, total.unaccounted
-        found.problems += [*total.problems, *audit_writer(logs, self.writer.numbers)]
-        found.problems += self.lives.problems
-        found.lives, found.changes = len(logs), dict(self.lives.changes)
-        found.written_again = self.writer.repeated
-        found.backfills, found.clears = self.work.backfills, self.work.clears
+                self.result.inline += audit.windows
+        result = self.result
+        result.records, result.lost, result.duplicated = total.records, total.lost, total.duplicated
+        result.gaps, result.unaccounted = total.gaps, total.unaccounted
+        result.problems += [*total.problems, *audit_writer(logs, self.writer.numbers)]
+        result.problems += self.lives.problems
+        result.lives, result.changes = len(logs), dict(self.lives.changes)
+        result.written_again = self.writer.repeated
+        result.backfills, result.clears = self.work.backfills, self.work.clears
         self._count_kills()
 
-    def _judge_lake(self, quota: Quota, logs: list[Log], named: set[str]) -> Audit:
-        """Each life of a lake against the logs of that life; windows of no life are a finding."""
+    def _audit_lake(self, quota: Quota, logs: list[Log], named: set[str]) -> Audit:
+        """Audit each epoch of a lake against the logs of that epoch; windows of no epoch are a
+        finding."""
         lake, total = self.lakes / quota.dag_id, Audit()
-        for number, (log, asked) in enumerate(zip(logs, [*quota.before, quota.asked], strict=True)):
-            span = None if quota.kind == "cursor" else self.boundaries.span(asked, number)
+        for number, (log, requested) in enumerate(
+            zip(logs, [*quota.before, quota.requested], strict=True)
+        ):
+            span = None if quota.kind == "cursor" else self.boundaries.span(requested, number)
             total.add(audit_lake(lake, log, span, named, epoch_of_life(number)))
         strays = self.published()[quota.dag_id] - total.windows
         if strays:
             total.gaps += strays
-            total.problems.append(f"{quota.dag_id}: {strays} windows of no life of the logs")
+            total.problems.append(f"{quota.dag_id}: {strays} windows of no epoch of the logs")
         return total
 
     def published(self) -> Counter[str]:
-        """Windows in each lake so far."""
+        """Count the windows in each lake so far."""
         return Counter(
             {
                 lake.name: sum(1 for _ in lake.glob("window_id=*"))
@@ -239,28 +243,28 @@ class _Game:
 
     def _count_kills(self) -> None:
         kills, outcomes = self.kills.lines(), self.outcomes.lines()
-        self.found.kills = dict(sorted(Counter(kill["victim"] for kill in kills).items()))
-        self.found.tries = len(outcomes)
-        self.found.replayed = sum(bool(outcome["replayed"]) for outcome in outcomes)
+        self.result.kills = dict(sorted(Counter(kill["victim"] for kill in kills).items()))
+        self.result.tries = len(outcomes)
+        self.result.replayed = sum(bool(outcome["replayed"]) for outcome in outcomes)
         hit = _hit(kills)
         windows = {
             (outcome["dag_id"], outcome["window_id"])
             for outcome in outcomes
             if outcome["window_id"] and _task(outcome) in hit
         }
-        self.found.hit = len(windows)
+        self.result.hit = len(windows)
 
     def _share_reached(self) -> bool:
-        """Whether as many tasks as promised have been hit; more work is asked for until then."""
-        wanted = self.settings.share * (self.settings.inline + self.settings.spark)
+        """Return True if the promised share of tasks was hit; more work is requested until then."""
+        promised = self.settings.share * (self.settings.inline + self.settings.spark)
         self._count_kills()
-        return self.found.hit >= wanted
+        return self.result.hit >= promised
 
     def _cut(self) -> None:
         try:
             self.boundaries.cut(self.tubemq.stable_ends(), _LEAST_ENTRIES)
         except (TubeMQError, OSError):
-            pass  # The brokers are away; there is time for a cut later.
+            pass  # The brokers are down; a later cut will do.
 
     def _ask(self, published: Counter[str], active: Counter[str]) -> None:
         if self.work.finished(published):
@@ -269,7 +273,7 @@ class _Game:
         if sum(active.values()) < 2 * self.settings.parallelism:
             self.work.ask(published, active)
 
-    def _say(self, published: Counter[str], active: Counter[str]) -> None:
+    def _report(self, published: Counter[str], active: Counter[str]) -> None:
         kills = Counter(kill["victim"] for kill in self.kills.lines())
         print(
             f"{datetime.now(UTC):%H:%M:%S} round {self.settings.number}: "
@@ -280,10 +284,10 @@ class _Game:
 
 
 def _hit(kills: list[dict[str, Any]]) -> set[tuple[str, str, int]]:
-    """Tasks that were killed, or running when something else was."""
+    """Return the tasks that were killed, or were running during another kill."""
     hit: set[tuple[str, str, int]] = set()
     for kill in kills:
-        hit.update(_task(found) for found in kill.get("running", [kill]))
+        hit.update(_task(task) for task in kill.get("running", [kill]))
     return hit
 
 
@@ -313,7 +317,7 @@ def _airflow(settings: Settings, seed: str, tubemq: TubeMQ) -> Iterator[AirflowS
         "AIRFLOW__CORE__DEFAULT_POOL_TASK_SLOT_COUNT": str(settings.parallelism),
         "TUBEMQ_DRILL_FOLDER": str(settings.folder),
         "TUBEMQ_DRILL_SEED": seed,
-        # Not every plan is met, but kills from outside hit some windows more.
+        # Not every plan is reached, but kills from outside hit additional windows.
         "TUBEMQ_DRILL_SHARE": str(min(0.9, settings.share * 1.1)),
         "TUBEMQ_DRILL_CAP": str(_CAP),
         "TUBEMQ_DRILL_LANES": str(LANES),

@@ -1,10 +1,10 @@
-"""The driver of a streaming job on a cluster, in a process of its own.
+"""The driver of a streaming job on a cluster, in a separate process.
 
 Run as ``-m tools.drill.stream_driver``.
 
-What to do comes as JSON on standard input: a cluster, options of the source, a sink (`parquet` or
-`delta`), a folder, and whether to go on for ever or up to what is there now. In the second case the
-table's content is left in the folder as `content.parquet`, as readers of the sink see it.
+Its order comes as JSON on standard input: a cluster, options of the source, a sink (`parquet` or
+`delta`), a folder, and whether to run forever or up to the present end. In the second case the
+table's content is saved in the folder as `content.parquet`, as readers of the sink see it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLUMNS: Final = ["partition", "value"]
 
 
 def main(order: dict[str, Any]) -> None:
-    """Run the query; with `last`, until what is there now is read."""
+    """Run the query; with `last`, until the present end is read."""
     folder = Path(order["folder"])
     spark, _ = open_session(order["master"], order["conf"])
     register(spark)
@@ -53,8 +53,11 @@ def _into(sink: str, frame: DataFrame, table: str) -> Any:
 
 
 def delta_batch(table: str, app: str) -> Callable[[DataFrame, int], None]:
-    """A function for `foreachBatch` that commits each batch once, by the table's own record of the
-    last batch of `app`: delta-rs refuses a second transaction of one application and version."""
+    """Return a function for `foreachBatch` that commits each batch once.
+
+    It uses the table's own record of the last batch of `app`: delta-rs refuses a second transaction
+    of one application and version.
+    """
 
     def commit(batch: DataFrame, batch_id: int) -> None:
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake

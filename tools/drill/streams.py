@@ -3,11 +3,11 @@
 Run as `python -m tools.drill.streams`.
 
 An embedded TubeMQ, a standalone Spark cluster of two worker processes, and a job that reads a topic
-into files or a Delta table, one small batch after the other, while records keep coming. Driver (all
-of its processes at once) or an executor get SIGKILL in turns of chance; a driver that is gone is
-started again from its checkpoint. At the end the job reads what is left, and the table must hold
-each acknowledged record once, in the partition of its receipt. Exit code 0 if it does,
-and there were as many kills and batches as asked for.
+into files or a Delta table, one small batch after the other, while records keep arriving. Driver
+(all of its processes at once) or an executor get SIGKILL in random order; an ended driver is
+started again from its checkpoint. At the end the job reads the rest, and the table must hold each
+acknowledged record once, in the partition of its receipt. Exit code 0 if it does, and there were
+the requested numbers of kills and batches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_provider.engines.java import find_java
 
-__all__ = ["Feed", "Found", "StreamDrill", "main"]
+__all__ = ["DrillResult", "Feed", "StreamDrill", "main"]
 
 TOPIC: Final = "drill"
 TICK_S: Final = 0.05
@@ -43,7 +43,7 @@ LAST_RUN_S: Final = 180
 
 @dataclass(slots=True)
 class Feed:
-    """Records with receipts, produced a few at a time until there is enough of them."""
+    """Records with receipts, produced a few at a time until there are enough."""
 
     server: EmbeddedTubeMQ
     per_tick: int = 20
@@ -51,11 +51,11 @@ class Feed:
 
     @property
     def settings(self) -> ClientSettings:
-        """How to reach the server."""
+        """Client settings of the server."""
         return ClientConfig.parse({"masters": self.server.masters}).settings()
 
     def tick(self, producer: Producer) -> None:
-        """Send some more and make them stable."""
+        """Send some more records and make them stable."""
         before = self.sent.total()
         bodies = [b"%09d" % number for number in range(before, before + self.per_tick)]
         records = [Record(body) for body in bodies]
@@ -67,8 +67,8 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a drill has found."""
+class DrillResult:
+    """Findings of a drill."""
 
     sink: str
     batches: int
@@ -81,11 +81,11 @@ class Found:
 
     @property
     def clean(self) -> bool:
-        """Whether the content equals the receipts."""
+        """True if the content equals the receipts."""
         return not (self.lost or self.doubled or self.foreign)
 
     def report(self) -> str:
-        """One paragraph."""
+        """Return one paragraph of text."""
         kills = ", ".join(f"{victim} {count}" for victim, count in sorted(self.kills.items()))
         return (
             f"{self.sink}: {self.batches} micro-batches, {self.kills.total()} kills ({kills}), "
@@ -95,7 +95,7 @@ class Found:
 
 
 class StreamDrill:
-    """One sink, one folder, one seed."""
+    """A drill of one sink, in one folder, with one seed."""
 
     def __init__(
         self, cluster: SparkCluster, feed: Feed, folder: Path, *, sink: str, seed: str = "1"
@@ -107,11 +107,11 @@ class StreamDrill:
         self._chance = random.Random(f"{seed}-{sink}")  # noqa: S311 - a drill, no secret
         self._driver: subprocess.Popen[str] | None = None
         self._kills: Counter[str] = Counter()
-        self._alone = 0
+        self._ended_alone = 0
 
-    def play(self, *, kills: int, batches: int, limit_s: float) -> Found:
-        """Kill and go on until there were so many kills and batches, or for `limit_s` seconds;
-        then read the rest and judge."""
+    def play(self, *, kills: int, batches: int, limit_s: float) -> DrillResult:
+        """Kill and continue until the requested numbers of kills and batches, or for `limit_s`
+        seconds; then read the rest and audit."""
         (self._folder / "tmp").mkdir(parents=True, exist_ok=True)
         victims = [("driver", "executor")[number % 2] for number in range(kills)]
         self._chance.shuffle(victims)
@@ -119,7 +119,7 @@ class StreamDrill:
         try:
             with Producer(self._feed.settings) as producer:
                 for number, victim in enumerate(victims, 1):
-                    # One more at least, so that each kill hits a job that is at work again.
+                    # At least one more, so that each kill hits a job that works again.
                     goal = max(batches * number // (kills + 1), self.batches() + 1)
                     if not self._until(producer, goal, deadline):
                         break
@@ -131,25 +131,25 @@ class StreamDrill:
             self._end_driver()
 
     def batches(self) -> int:
-        """Micro-batches that the checkpoint has as done."""
+        """Return the number of micro-batches that the checkpoint has committed."""
         done = (self._folder / "checkpoint" / "commits").glob("[0-9]*")
         return max((int(path.name) + 1 for path in done if path.name.isdigit()), default=0)
 
     def _until(self, producer: Producer, batches: int, deadline: float) -> bool:
-        """Produce, and see to a living driver, until so many batches are done; False if time was
-        up before."""
+        """Produce, and keep a driver running, until `batches` are done; return False if
+        time is up."""
         while self.batches() < batches:
             if time.monotonic() > deadline:
                 return False
             if self._driver is None or self._driver.poll() is not None:
-                self._alone += self._driver is not None
+                self._ended_alone += self._driver is not None
                 self._driver = self._start(last=False)
             self._feed.tick(producer)
             threading.Event().wait(TICK_S)
         return True
 
     def _kill(self, victim: str) -> None:
-        """After a moment of chance, so that every step of a batch is hit in time."""
+        """Kill after a random moment, so that every step of a batch is hit eventually."""
         threading.Event().wait(self._chance.random())
         executors = self._cluster.executors()
         if victim == "executor" and executors:
@@ -160,7 +160,7 @@ class StreamDrill:
         self._kills[victim] += 1
 
     def _end_driver(self) -> None:
-        """Kill the driver, its JVM and its Python processes in one stroke."""
+        """Kill the driver, its JVM and its Python processes at once."""
         if self._driver is not None:
             if self._driver.poll() is None:
                 os.killpg(self._driver.pid, signal.SIGKILL)
@@ -190,24 +190,24 @@ class StreamDrill:
             environment={"TMPDIR": tmp, "SPARK_LOCAL_IP": "127.0.0.1"},
         )
 
-    def _judge(self) -> Found:
+    def _judge(self) -> DrillResult:
         import pyarrow.parquet as pq
 
         self._driver = self._start(last=True)
         if self._driver.wait(LAST_RUN_S):
             raise RuntimeError(f"the last run failed\n{self._log()}")
         table = pq.read_table(self._folder / "content.parquet").to_pydict()
-        found = Counter(zip(table["partition"], table["value"], strict=True))
+        written = Counter(zip(table["partition"], table["value"], strict=True))
         sent = self._feed.sent
-        return Found(
+        return DrillResult(
             self._sink,
             self.batches(),
             self._kills,
-            self._alone,
+            self._ended_alone,
             sent.total(),
-            lost=sum(record not in found for record in sent),
-            doubled=sum(count - 1 for count in found.values()),
-            foreign=sum(record not in sent for record in found),
+            lost=sum(record not in written for record in sent),
+            doubled=sum(count - 1 for count in written.values()),
+            foreign=sum(record not in sent for record in written),
         )
 
     def _log(self) -> str:
@@ -227,11 +227,11 @@ _CONF: Final = {
 
 
 def main() -> int:
-    """A drill for each sink that is asked for."""
+    """Run a drill for each requested sink."""
     parser = argparse.ArgumentParser(prog="python -m tools.drill.streams", description=__doc__)
     parser.add_argument("--kills", type=int, default=20, help="for each sink (20)")
     parser.add_argument("--batches", type=int, default=200, help="for each sink (200)")
-    parser.add_argument("--seed", default="1", help="who is killed, and when")
+    parser.add_argument("--seed", default="1", help="seed of the victims and times")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds for each sink (900)")
     parser.add_argument("--sinks", nargs="+", choices=("parquet", "delta"))
     options = parser.parse_args()
@@ -239,14 +239,14 @@ def main() -> int:
     clean = True
     for sink in options.sinks or ("parquet", "delta"):
         with tempfile.TemporaryDirectory(prefix="tubemq-drill-") as name:
-            found = _play(Path(name), sink, options)
-        full = found.kills.total() >= options.kills and found.batches >= options.batches
-        clean = clean and found.clean and full
-        print(found.report(), "" if full else "(time was up before)", flush=True)
+            result = _play(Path(name), sink, options)
+        full = result.kills.total() >= options.kills and result.batches >= options.batches
+        clean = clean and result.clean and full
+        print(result.report(), "" if full else "(time was up before)", flush=True)
     return 0 if clean else 1
 
 
-def _play(folder: Path, sink: str, options: argparse.Namespace) -> Found:
+def _play(folder: Path, sink: str, options: argparse.Namespace) -> DrillResult:
     topic = TopicSpec(TOPIC, partitions=2)
     with (
         EmbeddedTubeMQ(brokers=2, topics=[topic], http=False) as server,

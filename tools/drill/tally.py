@@ -1,7 +1,7 @@
-"""The tally: what every round found, summed up, in a JSON file that a later drill continues.
+"""The tally: findings of every round, summed up, in a JSON file that a later drill continues.
 
-The file is replaced in one step after each round, so a drill that is interrupted loses the round at
-hand and nothing else. This module must not play rounds or judge sinks.
+The file is replaced in one step after each round, so an interrupted drill loses only the current
+round. This module must not run rounds or audit sinks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _VERSION = 1
 
 @dataclass
 class Round:
-    """What one round found. `hit` counts windows during which something was killed."""
+    """Findings of one round. `hit` counts windows during which something was killed."""
 
     number: int
     seed: str
@@ -46,7 +46,7 @@ class Round:
 
     @property
     def clean(self) -> bool:
-        """Nothing lost, duplicated, missing, unaccounted, or left for a person to repair."""
+        """Nothing lost, duplicated, missing, unaccounted, or left for manual repair."""
         wrong = (self.lost, self.duplicated, self.gaps, self.unaccounted, self.repairs)
         return not any(wrong) and not self.problems
 
@@ -71,7 +71,7 @@ _SUMS = (
 
 
 class Tally:
-    """All rounds of a drill with one seed, kept in `path`."""
+    """All rounds of a drill with one seed, stored in `path`."""
 
     def __init__(self, path: Path, seed: str) -> None:
         self.path = path
@@ -80,7 +80,7 @@ class Tally:
 
     @classmethod
     def load(cls, path: Path, seed: str) -> Tally:
-        """Continue the tally in `path`, or begin one. Raises `ValueError` for another seed's."""
+        """Continue the tally in `path`, or start one. Raises `ValueError` for another seed's."""
         tally = cls(path, seed)
         if path.exists():
             document = json.loads(path.read_text())
@@ -89,36 +89,36 @@ class Tally:
                     f"{path} is the tally of seed {document['seed']} (version "
                     f"{document['version']}), not of seed {seed}: pass that seed or another --state"
                 )
-            tally.rounds = [Round(**found) for found in document["rounds"]]
+            tally.rounds = [Round(**row) for row in document["rounds"]]
         return tally
 
-    def add(self, found: Round) -> None:
+    def add(self, round_: Round) -> None:
         """Add a round and save."""
-        self.rounds.append(found)
+        self.rounds.append(round_)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self.path.with_name(self.path.name + ".new")
         fresh.write_text(json.dumps(self.to_document(), indent=1) + "\n")
         fresh.replace(self.path)
 
     def to_document(self) -> dict[str, Any]:
-        """The file's content; totals first, for a reader."""
+        """Return the file's content; totals first, for a reader."""
         return {
             "version": _VERSION,
             "seed": self.seed,
             "totals": self.totals(),
-            "rounds": [asdict(found) for found in self.rounds],
+            "rounds": [asdict(round_) for round_ in self.rounds],
         }
 
     def totals(self) -> dict[str, Any]:
-        """Sums over all rounds."""
+        """Return the sums over all rounds."""
         sums: dict[str, Any] = {
-            name: round(sum(getattr(found, name) for found in self.rounds), 1) for name in _SUMS
+            name: round(sum(getattr(round_, name) for round_ in self.rounds), 1) for name in _SUMS
         }
         kills: Counter[str] = Counter()
         changes: Counter[str] = Counter()
-        for found in self.rounds:
-            kills.update(found.kills)
-            changes.update(found.changes)
+        for round_ in self.rounds:
+            kills.update(round_.kills)
+            changes.update(round_.changes)
         windows = sums["inline"] + sums["spark"]
         return {
             **sums,
@@ -130,11 +130,11 @@ class Tally:
 
     @property
     def clean(self) -> bool:
-        """Every round is."""
-        return all(found.clean for found in self.rounds)
+        """True if every round is clean."""
+        return all(round_.clean for round_ in self.rounds)
 
     def report(self) -> str:
-        """Some lines for people."""
+        """Return a summary as text."""
         sums = self.totals()
         lines = [
             f"seed {self.seed}: {sums['rounds']} rounds in {sums['seconds']:.0f} s",
@@ -151,8 +151,8 @@ class Tally:
             f"unaccounted    {sums['unaccounted']}",
             f"manual repairs {sums['repairs']}",
         ]
-        for found in self.rounds:
-            lines += [f"round {found.number}: {problem}" for problem in found.problems]
+        for round_ in self.rounds:
+            lines += [f"round {round_.number}: {problem}" for problem in round_.problems]
         return "\n".join(lines)
 
 

@@ -1,9 +1,9 @@
-"""The work of a round: how many windows each Dag is to make, and the next thing to ask for.
+"""The work of a round: the number of windows of each Dag, and the next request.
 
-A source of random numbers from the seed decides between backfills, single runs, several runs at
-once, backfills of what is done, and clears. Intervals are taken in order, so that each lake must be
-without gaps. A round may have several lives of its logs: each begins with cuts of its own and
-perhaps with another schedule. Nothing here waits, kills or judges.
+A seeded random source decides between backfills, single runs, several runs at once, backfills of
+done intervals, and clears. Intervals are requested in order, so that each lake must be without
+gaps. A round may have several epochs of its logs: each starts with new cuts and perhaps with
+another schedule. Nothing here waits, kills or audits.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _INTERVAL_DAGS = ("intervals", *(f"intervals_{lane}" for lane in range(LANES)))
 
 @dataclass
 class Quota:
-    """What a Dag is to make. `asked` counts the intervals (or mapped windows) of the present life
-    that were asked for, `before` those of earlier lives."""
+    """Work of a Dag. `requested` counts the intervals (or mapped windows) of the present epoch that
+    were requested, `before` those of earlier epochs."""
 
     dag_id: str
     target: int
-    asked: int = 0
+    requested: int = 0
     before: list[int] = field(default_factory=list)
 
     @property
     def left(self) -> int:
-        """Windows that are not asked for yet."""
-        return self.target - self.asked - sum(self.before)
+        """Number of windows that are not requested yet."""
+        return self.target - self.requested - sum(self.before)
 
     def begin_life(self) -> None:
-        """What was cut in the life that ends and not asked for is not asked for any more."""
-        self.before.append(self.asked)
-        self.asked = 0
+        """Start an epoch: cuts of the former one that were not requested are dropped."""
+        self.before.append(self.requested)
+        self.requested = 0
 
     @property
     def spark(self) -> bool:
@@ -61,26 +61,26 @@ class Quota:
 
 
 def quotas(inline: int, spark: int) -> list[Quota]:
-    """How a round's windows are spread over the Dags; only Dags that get any."""
+    """Distribute a round's windows over the Dags; only Dags that get any."""
     shares = {f"intervals_{lane}": 15 for lane in range(LANES)}
     shares |= {f"follow_{lane}": 8 for lane in range(LANES)}
     shares |= {"mapped": 18, "race": 13}
-    found = [*_spread(inline, shares), *_spread(spark, {"spark_intervals": 1, "spark_follow": 1})]
-    return [quota for quota in found if quota.target]
+    quotas_ = [*_spread(inline, shares), *_spread(spark, {"spark_intervals": 1, "spark_follow": 1})]
+    return [quota for quota in quotas_ if quota.target]
 
 
 def _spread(total: int, shares: Mapping[str, int]) -> list[Quota]:
-    left, weight, found = total, sum(shares.values()), []
+    left, weight, spread = total, sum(shares.values()), []
     for name, share in shares.items():
         part = round(left * share / weight)
-        found.append(Quota(name, part))
+        spread.append(Quota(name, part))
         left, weight = left - part, weight - share
-    return found
+    return spread
 
 
 @dataclass(frozen=True)
 class Life:
-    """A part of a round with logs of its own: `first` is the place of its first usable cut, and its
+    """A part of a round with separate logs: `first` is the index of its first usable cut, and its
     schedule has an interval every `minutes` minutes."""
 
     first: int
@@ -92,22 +92,23 @@ class Boundaries:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._anew = True
+        self._fresh = True
         self.cuts: list[dict[str, int]] = []
         self.lives = [Life(0, 1)]
 
     def begin_life(self, minutes: int) -> None:
-        """The logs begin anew; intervals of `minutes` start where such a schedule has one."""
+        """Start an epoch of new logs; intervals of `minutes` start where such a schedule
+        has one."""
         self.lives.append(Life(-(-len(self.cuts) // minutes) * minutes, minutes))
-        self._anew = True
+        self._fresh = True
 
     def cut(self, ends: Mapping[str, int], least: int) -> None:
         """Cut at `ends` if every partition's store has grown by `least` entries since the last."""
-        if not self._anew:
+        if not self._fresh:
             last = self.cuts[-1]
             if any(ends[key] - last[key] < least * ENTRY for key in last):
                 return
-        self._anew = False
+        self._fresh = False
         self.cuts.append(dict(ends))
         document = {
             (FIRST + MINUTE * number).isoformat(): {TOPIC: cut}
@@ -119,18 +120,18 @@ class Boundaries:
 
     @property
     def intervals(self) -> int:
-        """How many intervals of the present life have both ends."""
+        """Number of intervals of the present epoch that have both ends."""
         life = self.lives[-1]
         return max(0, (len(self.cuts) - 1 - life.first) // life.minutes)
 
     def interval(self, number: int) -> tuple[datetime, datetime]:
-        """The `number`-th interval of the present life."""
+        """Return the `number`-th interval of the present epoch."""
         life = self.lives[-1]
         start = FIRST + MINUTE * (life.first + number * life.minutes)
         return start, start + MINUTE * life.minutes
 
     def window(self, number: int) -> dict[str, Any]:
-        """The same interval, as the operator takes offsets."""
+        """Return the same interval as offsets for the operator."""
         life = self.lives[-1]
         first = life.first + number * life.minutes
         return {
@@ -139,16 +140,16 @@ class Boundaries:
         }
 
     def span(self, count: int, life: int = 0) -> dict[str, tuple[int, int]]:
-        """What the first `count` intervals of a life cover, by partition."""
+        """Return the span of the first `count` intervals of an epoch, by partition."""
         if not count:
             return {}
-        found = self.lives[life]
-        last = self.cuts[found.first + count * found.minutes]
-        return {key: (start, last[key]) for key, start in self.cuts[found.first].items()}
+        epoch = self.lives[life]
+        last = self.cuts[epoch.first + count * epoch.minutes]
+        return {key: (start, last[key]) for key, start in self.cuts[epoch.first].items()}
 
 
 class Work:
-    """Asks Airflow for what is still to be done."""
+    """Requests the work that is still to do from Airflow."""
 
     def __init__(
         self, control: Control, todo: list[Quota], boundaries: Boundaries, source: random.Random
@@ -163,7 +164,7 @@ class Work:
         self._named = 0
 
     def ask(self, published: Mapping[str, int], active: Mapping[str, int]) -> None:
-        """One thing more for a Dag that is behind, and now and then something done again."""
+        """Request one more window of a Dag that is behind, and sometimes repeat a done one."""
         behind = [
             quota
             for quota in self.todo
@@ -179,11 +180,11 @@ class Work:
             self._clear()
 
     def finished(self, published: Mapping[str, int]) -> bool:
-        """Every Dag has published what it is to make."""
+        """Return True if every Dag has published its target."""
         return all(published.get(quota.dag_id, 0) >= quota.target for quota in self.todo)
 
     def ask_one(self, quota: Quota) -> None:
-        """The next window of a Dag, alone."""
+        """Request the next window of a Dag, alone."""
         if quota.kind == "cursor":
             self._control.trigger(quota.dag_id, self._name())
         elif quota.kind == "mapped":
@@ -192,7 +193,7 @@ class Work:
             self._single(quota)
 
     def begin_life(self) -> None:
-        """What was done so far belongs to logs that are gone."""
+        """Start an epoch: earlier requests belong to logs that no longer exist."""
         for quota in self.todo:
             quota.begin_life()
 
@@ -202,23 +203,23 @@ class Work:
         return self._ready(quota) > 0
 
     def _ready(self, quota: Quota) -> int:
-        """Intervals that may be asked for next."""
-        return min(quota.left, self._boundaries.intervals - quota.asked)
+        """Return the number of intervals that may be requested next."""
+        return min(quota.left, self._boundaries.intervals - quota.requested)
 
     def _intervals(self, quota: Quota) -> None:
-        """A backfill of the next few intervals, or one of them by hand."""
+        """Request a backfill of the next few intervals, or one of them by hand."""
         ready = self._ready(quota)
         count = min(ready, self._source.randint(2, 6))
-        if ready > 1 and self._backfill(quota, quota.asked, count, again=False):
-            quota.asked += count
+        if ready > 1 and self._backfill(quota, quota.requested, count, again=False):
+            quota.requested += count
             return
         self._single(quota)
 
     def _single(self, quota: Quota) -> None:
-        start, end = self._boundaries.interval(quota.asked)
+        start, end = self._boundaries.interval(quota.requested)
         self._control.trigger_interval(quota.dag_id, start, end)
         self.runs += 1
-        quota.asked += 1
+        quota.requested += 1
 
     def _backfill(self, quota: Quota, number: int, count: int, *, again: bool) -> bool:
         first, last = (self._boundaries.interval(n)[0] for n in (number, number + count - 1))
@@ -230,33 +231,35 @@ class Work:
         self._map(quota, min(self._ready(quota), self._source.randint(3, 8)))
 
     def _map(self, quota: Quota, count: int) -> None:
-        windows = [self._boundaries.window(quota.asked + number) for number in range(count)]
+        windows = [self._boundaries.window(quota.requested + number) for number in range(count)]
         self._control.trigger(quota.dag_id, self._name(), {"windows": windows})
-        quota.asked += count
+        quota.requested += count
 
     def _cursor(self, quota: Quota) -> None:
-        # One JVM after the other: several runs at once would only stand in line.
+        # One JVM after the other: several runs at once would only queue up.
         for _ in range(1 if quota.spark else self._source.randint(1, _AT_ONCE)):
             self._control.trigger(quota.dag_id, self._name())
 
     def _clear(self) -> None:
-        """Do something again that is done: a whole backfill, or one task."""
+        """Repeat done work: a whole backfill, or one task."""
         over = [r for r in self._control.succeeded_lately() if r["dag_id"] != "mapped"]
-        over = [run for run in over if self._of_this_life(run)]
+        over = [run for run in over if self._of_this_epoch(run)]
         if not over:
             return
         run = self._source.choice(over)
         quota = next(quota for quota in self.todo if quota.dag_id == run["dag_id"])
         if quota.kind == "intervals" and not quota.spark and self._source.random() < 0.5:
-            if self._backfill(quota, self._source.randrange(quota.asked), 1, again=True):
+            if self._backfill(quota, self._source.randrange(quota.requested), 1, again=True):
                 self.clears += 1
             return
         self._control.clear(run["dag_id"], run["dag_run_id"])
         self.clears += 1
 
-    def _of_this_life(self, run: Mapping[str, Any]) -> bool:
-        """An interval of logs that are gone cannot be planned again, as anybody would expect; a
-        cursor's window may be asked for in any life: it is found in the sink."""
+    def _of_this_epoch(self, run: Mapping[str, Any]) -> bool:
+        """Return False for intervals of former logs, which cannot be planned again.
+
+        A cursor's window may be requested in any epoch: it is found in the sink.
+        """
         if run["data_interval_start"] is None or not run["dag_id"].endswith(_INTERVAL_DAGS):
             return True
         start = datetime.fromisoformat(run["data_interval_start"])

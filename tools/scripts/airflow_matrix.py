@@ -1,9 +1,9 @@
-"""`make test-airflow-matrix`, `make test-celery`: Airflow 3.1 and 3.2, and workers of Celery.
+"""`make test-airflow-matrix`, `make test-celery`: Airflow 3.1 and 3.2, and Celery workers.
 
-Each gets an environment of its own in `build/airflow-<release>`. Airflow pins little of
-what it stands on, so what has changed under it since its release is pinned here. What is played
-there is `tools.devkit.airflow.older` or `tools.devkit.airflow.celery_play`. Exits with 1 if a
-promise is not kept, or a play does not end in time; the others are played all the same.
+Each gets a separate environment in `build/airflow-<release>`. Airflow pins few of its dependencies,
+so those with incompatible releases since then are pinned here. `tools.devkit.airflow.older` or
+`tools.devkit.airflow.celery_play` runs there. Exits with 1 if a promise is not kept, or a run does
+not end in time; the others run anyway.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ LIMIT_S: Final = 600
 
 
 def main() -> int:
-    """Make the environments that are not there yet, and play in each."""
+    """Create missing environments, and run the checks in each."""
     parser = argparse.ArgumentParser(prog="make test-airflow-matrix", description=__doc__)
     parser.add_argument("releases", nargs="*", default=list(PINS), help="3.1 3.2 celery")
     return int(False in [_played(release) for release in parser.parse_args().releases])
 
 
 def _played(release: str) -> bool:
-    """Whether all is kept."""
+    """Return True if all promises are kept."""
     if release == "celery":
         python = environment("airflow-celery", "airflow,embedded,lake", CELERY, locked())
         module = "tools.devkit.airflow.celery_play"
@@ -53,7 +53,7 @@ def _played(release: str) -> bool:
     with tempfile.TemporaryDirectory(prefix="tubemq-airflow-") as home:
         code = played([str(python), "-m", module], LIMIT_S, {"AIRFLOW_HOME": home})
     if code not in {0, 1}:
-        print(f"{release}: broke off with exit code {code}", flush=True)
+        print(f"{release}: aborted with exit code {code}", flush=True)
     return code == 0
 
 

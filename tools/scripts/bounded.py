@@ -1,11 +1,11 @@
-"""Runs a command for at most so many seconds: ``python -m tools.scripts.bounded SECONDS COMMAND…``.
+"""Runs a command with a time limit: ``python -m tools.scripts.bounded SECONDS COMMAND…``.
 
-The command gets a process group of its own. At the limit, and when this process is interrupted or
-terminated, the whole group is interrupted once, so that tests stop what they started, and killed
-when that takes over a minute. The limit is longer on a busy machine (`tools.devkit.patience`).
-Unlike `timeout` it is there on every system, and hears Ctrl-C: make itself only waits for its
-commands then. Exit code: the command's, 124 at the limit, 130 when
-interrupted, 143 when terminated. Standard library only.
+The command gets a new process group. At the limit, and when this process is interrupted or
+terminated, the whole group is interrupted once, so that tests stop what they started, and killed if
+that takes over a minute. The limit is longer on a busy machine (`tools.devkit.patience`). Unlike
+`timeout` it exists on every system, and handles Ctrl-C, while make only waits for its commands
+then. Exit code: the command's, 124 at the limit, 130 when interrupted, 143 when terminated.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def run(
     grace_s: float = GRACE_S,
     environment: Mapping[str, str] | None = None,
 ) -> int:
-    """The command's exit code, or why it was stopped (see the module)."""
+    """Run the command; return its exit code, or that of a stop (see the module)."""
     asked: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: asked.append(number))
@@ -47,10 +47,10 @@ def run(
 def _code(
     process: subprocess.Popen[bytes], limit_s: float, grace_s: float, asked: list[int]
 ) -> int:
-    """Waits for the end, for a signal that was `asked` meanwhile, and for the limit."""
+    """Wait for the end, for a signal (added to `asked`), and for the limit."""
     end = time.monotonic() + limit_s
     while process.poll() is None and not asked and time.monotonic() < end:
-        # A signal ends the sleep of C, and Python goes on with it: hence short ones.
+        # Python resumes a sleep after a signal: hence short ones.
         time.sleep(0.1)
     if process.returncode is not None:
         return process.returncode if process.returncode >= 0 else 128 - process.returncode
@@ -59,8 +59,8 @@ def _code(
     try:
         process.wait(timeout=grace_s)
     except subprocess.TimeoutExpired:
-        print(f"killing what has not stopped within {grace_s:g} s", flush=True)
-    # Workers of a command that is gone are in its group as well.
+        print(f"killing processes that have not stopped within {grace_s:g} s", flush=True)
+    # Workers of a command that has ended are in its group as well.
     _signal_group(process.pid, signal.SIGKILL)
     process.wait()
     return 128 + asked[0] if asked else TIMED_OUT

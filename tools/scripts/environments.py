@@ -1,7 +1,7 @@
-"""Environments of their own for other releases of what this project runs on, in `build/`.
+"""Separate environments for other releases of this project's dependencies, in `build/`.
 
-Made with uv once, and kept until they are to hold something else. The project is installed in
-place, so they play what stands in the tree. Used by the matrices of Spark, Airflow and Python.
+Created with uv once, and kept until their specification changes. The project is installed in place,
+so they run the code of the tree. Used by the matrices of Spark, Airflow and Python.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def locked() -> list[str]:
-    """Every package of the lock as ``name==version``."""
+    """Return every package of the lock as ``name==version``."""
     lines = (ROOT / "requirements/all.lock").read_text().splitlines()
     return [line.split("\\")[0].strip() for line in lines if "==" in line and line[0] != " "]
 
 
 def played(command: Sequence[str], limit_s: float, variables: Mapping[str, str]) -> int:
-    """The exit code of a command with these `variables` besides, as `bounded` says it. Ends this
-    process if it was interrupted, so that what would come next is not played either."""
+    """Run a command under `bounded` with additional `variables`; return its exit code.
+
+    Ends this process if the command was interrupted, so that the next ones do not run either.
+    """
     code = bounded.run(command, limit_s, environment={**os.environ, **variables})
     if code in {128 + signal.SIGINT, 128 + signal.SIGTERM}:
         sys.exit(code)
@@ -46,16 +48,16 @@ def environment(
     interpreter: str = sys.executable,
     resolution: Literal["highest", "lowest-direct"] = "highest",
 ) -> Path:
-    """The Python of `build/<name>`, with the project and its `extras`, and `packages`.
+    """Return the Python of `build/<name>`, with the project and its `extras`, and `packages`.
 
-    `interpreter` is what uv makes it of: a path, or a release that is on this machine.
-    `lowest-direct` takes the oldest versions that the project and `packages` allow.
+    `interpreter` is uv's argument: a path, or a release that is on this machine. `lowest-direct`
+    takes the oldest versions that the project and `packages` allow.
     """
     folder = ROOT / "build" / name
     python = folder / "bin" / "python"
-    made_of = "\n".join([extras, *packages, *constraints, interpreter, resolution, _bounds()])
+    specification = "\n".join([extras, *packages, *constraints, interpreter, resolution, _bounds()])
     complete = folder / ".complete"
-    if complete.exists() and complete.read_text() == made_of:
+    if complete.exists() and complete.read_text() == specification:
         return python
     uv = str(Path(sys.executable).with_name("uv"))
     limits = folder.with_suffix(f"{folder.suffix}.txt")
@@ -68,11 +70,11 @@ def environment(
     install += ["--resolution", resolution]
     install += ["--constraint", str(limits), *packages]
     subprocess.run([*install, "--editable", f"{ROOT}[{extras}]"], check=True)
-    complete.write_text(made_of)
+    complete.write_text(specification)
     return python
 
 
 def _bounds() -> str:
-    """What the project asks of other packages."""
+    """Return the project's requirements."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return repr([project["dependencies"], project["optional-dependencies"]])

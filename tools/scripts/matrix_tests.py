@@ -1,6 +1,6 @@
-"""Tests on the environments of a matrix: which of them are asked for, and whether they passed.
+"""Tests in the environments of a matrix: selection, and result.
 
-Used by the matrices of Spark and of Python; a run that breaks off is no success.
+Used by the matrices of Spark and of Python; an aborted run is no success.
 """
 
 from __future__ import annotations
@@ -18,26 +18,33 @@ __all__ = ["asked_for", "passed"]
 
 
 def asked_for(
-    given: list[str], known: Sequence[str], *, command: str, description: str | None
+    arguments: list[str], choices: Sequence[str], *, command: str, description: str | None
 ) -> tuple[list[str], bool, list[str]]:
-    """Names in front, all that are `known` if there are none; whether to make environments only;
-    and what is for pytest: `-k format` as well, whose second word argparse would take for a name.
+    """Parse the command line: names, setup only, and arguments of pytest.
+
+    Names come first, all that are `choices` if there are none. The rest is for pytest, also `-k
+    format`, whose second word argparse would take for a name.
     """
-    usage = f"{command} ARGS='[{' '.join(known)}] [--only-setup] [arguments of pytest]'"
+    usage = f"{command} ARGS='[{' '.join(choices)}] [--only-setup] [arguments of pytest]'"
     parser = argparse.ArgumentParser(usage=usage, description=description)
-    parser.add_argument("--only-setup", action="store_true", help="make the environments only")
-    names = list(takewhile(lambda word: not word.startswith("-"), given))
-    options, more = parser.parse_known_args(given[len(names) :])
-    if unknown := [name for name in names if name not in known]:
-        parser.error(f"{', '.join(unknown)}: not one of {', '.join(known)}")
+    parser.add_argument("--only-setup", action="store_true", help="create the environments only")
+    names = list(takewhile(lambda word: not word.startswith("-"), arguments))
+    options, more = parser.parse_known_args(arguments[len(names) :])
+    if unknown := [name for name in names if name not in choices]:
+        parser.error(f"{', '.join(unknown)}: not one of {', '.join(choices)}")
     if options.only_setup and more:
-        parser.error(f"plays nothing that {' '.join(more)} could be for; names come first")
-    return names or list(known), options.only_setup, more
+        parser.error(
+            f"--only-setup runs no tests: {' '.join(more)} has no effect; names come first"
+        )
+    return names or list(choices), options.only_setup, more
 
 
 def passed(title: str, python: Path, report: str, tests: Sequence[str], limit_s: float) -> bool:
-    """Whether pytest ran `tests`, its arguments, to their end on `python` and all passed. A line
-    says what did, which of a run that broke off is not all. `report` is a name in the reports."""
+    """Run `tests`, the arguments of pytest, on `python`; return True if all ran and passed.
+
+    Prints a line with counts, which are partial if the run was aborted. `report` is a name in the
+    reports.
+    """
     file = environments.ROOT / "build" / "reports" / f"{report}.xml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
@@ -55,6 +62,6 @@ def passed(title: str, python: Path, report: str, tests: Sequence[str], limit_s:
         ran, skipped = int(suite.attrib["tests"]), int(suite.attrib["skipped"])
         bad = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
     counts = f"{ran - skipped - bad} passed, {bad} failed, {skipped} skipped"
-    ended = "" if code in {0, 1} and file.exists() else f"; broke off with exit code {code}"
+    ended = "" if code in {0, 1} and file.exists() else f"; aborted with exit code {code}"
     print(f"{title}: {counts}{ended}", flush=True)
     return code == 0 and ran > skipped

@@ -1,8 +1,8 @@
-"""`make test-python-matrix`: other releases of Python, and the oldest packages that are allowed.
+"""`make test-python-matrix`: other releases of Python, and the oldest allowed packages.
 
-`3.12` and `3.13` play the unit tests on that Python with the locked packages. `lowest` plays those
-of the rooms that stand on other packages, with the oldest version of each that `pyproject.toml`
-allows. Each gets an environment of its own in `build/python-<name>`; the Pythons have to be on this
+`3.12` and `3.13` run the unit tests on that Python with the locked packages. `lowest` runs those of
+the folders that depend on other packages, with the oldest version of each that `pyproject.toml`
+allows. Each gets a separate environment in `build/python-<name>`; the Pythons have to be on this
 machine. Prints a line for each and exits with 1 if one of them failed, did not end in time or ran
 no test.
 """
@@ -25,14 +25,14 @@ TOOLS: Final = (
     *("duckdb", "polars", "pytz", "opentelemetry-sdk"),
 )
 EXTRAS: Final = "admin,cli,arrow,avro,embedded,fast,lake,metrics,spark"
-"""Of `lowest`. Airflow has a matrix of its own, and pins more than the project does."""
+"""Extras of `lowest`. Airflow has a separate matrix, and pins more than the project does."""
 ROOMS: Final = ("client", "provider/files", "provider/rows", "provider/sinks")
-"""Those that `lowest` plays."""
+"""Test folders of `lowest`."""
 LIMIT_S: Final = 2400
 
 
 def main() -> int:
-    """Make the environments that are not there yet, and play the tests in each."""
+    """Create missing environments, and run the tests in each."""
     names, only_setup, more = asked_for(
         sys.argv[1:], NAMES, command="make test-python-matrix", description=__doc__
     )
@@ -40,17 +40,17 @@ def main() -> int:
     for name in names:
         try:
             python = _oldest() if name == LOWEST else _newer(name)
-        except subprocess.CalledProcessError:  # uv has said why
+        except subprocess.CalledProcessError:  # uv has printed the reason
             print(f"Python {name}: there is no environment for it", flush=True)
             failed = True
             continue
         if not only_setup:
-            failed |= not _play(name, python, more)
+            failed |= not _run_tests(name, python, more)
     return int(failed)
 
 
 def _newer(release: str) -> Path:
-    """The locked packages, as `make setup` installs them, on another Python."""
+    """Return an environment with the locked packages, like `make setup`, on another Python."""
     return environment(f"python-{release}", "all,dagster", locked(), interpreter=release)
 
 
@@ -60,11 +60,11 @@ def _oldest() -> Path:
     return environment(f"python-{LOWEST}", EXTRAS, tools, resolution="lowest-direct")
 
 
-def _play(name: str, python: Path, more: list[str]) -> bool:
+def _run_tests(name: str, python: Path, more: list[str]) -> bool:
     rooms = [f"tests/{room}" for room in ROOMS] if name == LOWEST else []
     marks = ["-m", "not (real or spark or airflow or soak or rates)"]
-    side_by_side = ["-n", "2", "--dist", "loadfile"]
-    tests = [*rooms, *marks, *side_by_side, *more]
+    parallel = ["-n", "2", "--dist", "loadfile"]
+    tests = [*rooms, *marks, *parallel, *more]
     return passed(f"Python {name}", python, f"python-{name}", tests, LIMIT_S)
 
 

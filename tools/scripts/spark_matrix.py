@@ -1,8 +1,8 @@
 """`make test-spark-matrix`: the data source's tests on several releases of PySpark.
 
-Each release gets an environment of its own in `build/spark-<release>`, with the locked versions of
-everything else (pyspark and what it brings are resolved again). The tests are those of `make
-test-spark` for the data source; streams are left out below 4.2, which has no limits for Python
+Each release gets a separate environment in `build/spark-<release>`, with the locked versions of
+everything else (pyspark and its dependencies are resolved again). The tests are those of `make
+test-spark` for the data source; streams are skipped below 4.2, which has no limits for Python
 sources. Prints a line for each release and exits with 1 if one of them failed, did not end in time
 or ran no test.
 """
@@ -33,7 +33,7 @@ LIMIT_S = 1500
 
 
 def main() -> int:
-    """Make the environments that are not there yet, and play the tests in each."""
+    """Create missing environments, and run the tests in each."""
     releases, only_setup, more = asked_for(
         sys.argv[1:], RELEASES, command="make test-spark-matrix", description=__doc__
     )
@@ -41,7 +41,7 @@ def main() -> int:
     for release in releases:
         python = _environment(release)
         if not only_setup:
-            failed |= not _play(release, python, more)
+            failed |= not _run_tests(release, python, more)
     return int(failed)
 
 
@@ -51,9 +51,9 @@ def _environment(release: str) -> Path:
     return environment(f"spark-{release}", EXTRAS, packages, constraints)
 
 
-def _play(release: str, python: Path, more: list[str]) -> bool:
-    without = ["--ignore-glob=*/test_stream*.py"] if release < "4.2" else []
-    tests = ["tests/provider/spark", "-m", "spark and not (airflow or real or soak)", *without]
+def _run_tests(release: str, python: Path, more: list[str]) -> bool:
+    ignored = ["--ignore-glob=*/test_stream*.py"] if release < "4.2" else []
+    tests = ["tests/provider/spark", "-m", "spark and not (airflow or real or soak)", *ignored]
     return passed(f"PySpark {release}", python, f"spark-{release}", [*tests, *more], LIMIT_S)
 
 

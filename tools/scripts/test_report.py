@@ -1,9 +1,9 @@
-"""Adds up the JUnit reports of the test parts and says whether the whole run counts as passed.
+"""Adds up the JUnit reports of the test parts and decides if the whole run counts as passed.
 
 Used by `make test` and `.ci/run` as ``python tools/scripts/test_report.py DIRECTORY PART…``; each
 part has one report ``DIRECTORY/PART.xml``. A part without a readable report was killed or never
 started, and an empty one proves nothing: both fail the run, as any failed test does. A part that
-was skipped whole passes for a person who lacks its tools, but not where TUBEMQ_REQUIRE_GENUINE is
+was skipped whole passes for a developer without its tools, but not if TUBEMQ_REQUIRE_GENUINE is
 set, as in CI. Standard library only, and it starts nothing.
 """
 
@@ -30,7 +30,8 @@ class Counts(NamedTuple):
 
 
 def read_counts(report: Path) -> Counts | None:
-    """What a JUnit report says; errors count as failures. None if there is no whole report."""
+    """Return the counts of a JUnit report; errors count as failures. None without a whole
+    report."""
     try:
         suites = ET.parse(report).getroot().iter("testsuite")  # noqa: S314 - pytest wrote it
     except (OSError, ET.ParseError):
@@ -47,7 +48,7 @@ def read_counts(report: Path) -> Counts | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints one line a part and a total; 1 if a part is missing, empty or has failures."""
+    """Print one line per part and a total; return 1 if a part is missing, empty or has failures."""
     strict = bool(os.environ.get("TUBEMQ_REQUIRE_GENUINE"))
     directory, parts = Path(arguments[0]), arguments[1:]
     total, problems = Counts(), []

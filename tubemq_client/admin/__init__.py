@@ -1,8 +1,8 @@
 """HTTP administration of masters and brokers: topics, brokers, groups, positions, lag, history.
 
-Needs the `admin` extra (httpx), imported when a client is made. Nothing here registers a consumer;
-positions move only where a method says so, and those methods take `dry_run`. The client for asyncio
-is imported when asked for: Spark's executors are not sent it.
+Needs the `admin` extra (httpx), imported when a client is created. Nothing here registers a
+consumer; positions move only in methods that document it, and those methods take `dry_run`. The
+client for asyncio is imported on first use: Spark's executors do not get it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Brokers and masters over HTTP: what is configured, what runs, and the switches of a broker.
+"""Brokers and masters over HTTP: configuration, run status, and the switches of a broker.
 
-Conversations. Changes reach clients with their heartbeats: a broker taken off line keeps what it
-stores, and its partitions come back with it. Nothing here looks at topics or groups.
+Conversations. Changes reach clients with their heartbeats: a broker taken off line keeps its
+records, and its partitions come back with it. Nothing here handles topics or groups.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ __all__ = [
 
 
 def brokers(web: Web) -> Conversation[list[BrokerInfo]]:
-    """Every configured broker, by id."""
+    """List every configured broker, by id."""
     body = yield from web.query("admin_query_broker_configure")
-    found = parsed(
+    infos = parsed(
         lambda: [_parsing.broker_info(row) for row in body["data"]], "admin_query_broker_configure"
     )
-    return sorted(found, key=lambda broker: broker.broker_id)
+    return sorted(infos, key=lambda broker: broker.broker_id)
 
 
 def broker_urls(web: Web) -> Conversation[dict[int, str]]:
-    """HTTP address of every configured broker, by broker id."""
-    found = yield from brokers(web)
-    return {broker.broker_id: broker.web_url for broker in found}
+    """Return the HTTP address of every configured broker, by broker id."""
+    infos = yield from brokers(web)
+    return {broker.broker_id: broker.web_url for broker in infos}
 
 
 def live_urls(web: Web) -> Conversation[dict[int, str]]:
-    """As `broker_urls`, without drafts and brokers taken off line: nobody consumes from them, and
-    often nobody answers there."""
-    found = yield from brokers(web)
-    return {b.broker_id: b.web_url for b in found if b.manage_status not in ("draft", "offline")}
+    """Return `broker_urls` without drafts and brokers that are off line, which often do not
+    answer."""
+    infos = yield from brokers(web)
+    return {b.broker_id: b.web_url for b in infos if b.manage_status not in ("draft", "offline")}
 
 
 def broker_status(web: Web) -> Conversation[list[BrokerStatus]]:
-    """How every broker runs, by id; None where nothing is known, as of one that does not run."""
+    """Return the run status of every broker, by id; None where unknown, as for a stopped one."""
     method = "admin_query_broker_run_status"
     body = yield from web.query(method)
-    found = parsed(lambda: [_parsing.broker_status(row) for row in body["data"]], method)
-    return sorted(found, key=lambda status: status.broker_id)
+    statuses = parsed(lambda: [_parsing.broker_status(row) for row in body["data"]], method)
+    return sorted(statuses, key=lambda status: status.broker_id)
 
 
 def add_broker(
@@ -82,7 +82,7 @@ def add_broker(
     web_port: int = 8081,
     properties: TopicProperties | None = None,
 ) -> Conversation[int]:
-    """Configure a new broker as a draft and return its id (default: made from the address).
+    """Configure a new broker as a draft and return its id (default: derived from the address).
 
     `host` is an IPv4 address. `properties` are the defaults of its topics. The broker process must
     be started afterwards, and `online_brokers` opens it to clients.
@@ -91,7 +91,7 @@ def add_broker(
         ipaddress.IPv4Address(host)
     except ValueError:
         raise errors.ConfigError(
-            f"host: {host!r} is not an IPv4 address, which is all that masters take",
+            f"host: {host!r} is not an IPv4 address, the only kind that masters accept",
             subject="broker",
         ) from None
     method = "admin_add_broker_configure"
@@ -117,9 +117,9 @@ def modify_broker(
     web_port: int | None = None,
     properties: TopicProperties | None = None,
 ) -> Conversation[None]:
-    """Change ports or the defaults of its topics; None leaves one as it is.
+    """Change ports or the defaults of its topics; None leaves a value unchanged.
 
-    Topics that exist keep their own properties. Takes effect with `reload_brokers`.
+    Existing topics keep their own properties. Takes effect with `reload_brokers`.
     """
     yield from web.modify(
         "admin_update_broker_configure",
@@ -143,7 +143,7 @@ def offline_brokers(web: Web, broker_ids: Sequence[int]) -> Conversation[None]:
 
 
 def reload_brokers(web: Web, broker_ids: Sequence[int]) -> Conversation[None]:
-    """Send brokers their changed configuration; reading and writing go on meanwhile."""
+    """Send brokers their changed configuration; reading and writing continue meanwhile."""
     yield from _each(web, "admin_reload_broker_configure", broker_ids)
 
 
@@ -154,7 +154,8 @@ def set_broker_access(
     publish: bool | None = None,
     subscribe: bool | None = None,
 ) -> Conversation[None]:
-    """Open or close on-line brokers to producers and to consumers; None leaves one as it is."""
+    """Open or close on-line brokers to producers and to consumers; None leaves a value
+    unchanged."""
     if publish is None and subscribe is None:
         raise errors.ConfigError("give publish, subscribe or both", subject="broker access")
     method = "admin_set_broker_read_or_write"
@@ -162,7 +163,7 @@ def set_broker_access(
 
 
 def release_brokers(web: Web, broker_ids: Sequence[int], reason: str = "") -> Conversation[None]:
-    """Clear the mark of brokers that the master has forbidden itself after they reported faults."""
+    """Clear the mark of brokers that the master forbade after they reported faults."""
     method = "admin_release_broker_autoforbidden_status"
     yield from _each(web, method, broker_ids, relReason=reason or "released")
 
@@ -170,9 +171,9 @@ def release_brokers(web: Web, broker_ids: Sequence[int], reason: str = "") -> Co
 def delete_brokers(
     web: Web, broker_ids: Sequence[int], *, with_topics: bool = False
 ) -> Conversation[None]:
-    """Forget brokers that are drafts or off line (`errors.AdminError` 406 otherwise).
+    """Delete brokers that are drafts or off line (`errors.AdminError` 406 otherwise).
 
-    Only `with_topics` lets one go that still has topics (404 otherwise), after closing them there;
+    Only `with_topics` deletes one that still has topics (404 otherwise), after closing them there;
     a broker always has the system's own. Files on their machines stay.
     """
     if with_topics:
@@ -182,9 +183,9 @@ def delete_brokers(
 
 
 def _close_topics(web: Web, broker_ids: Sequence[int]) -> Conversation[None]:
-    """A master deletes no broker with a topic that is open."""
-    every = yield from topics(web)
-    for info in every:
+    """Close the brokers' topics: a master deletes no broker with a topic that is open."""
+    infos = yield from topics(web)
+    for info in infos:
         ids = [d.broker_id for d in info.deployments if d.broker_id in broker_ids]
         if ids:
             closed = TopicProperties(accept_publish=False, accept_subscribe=False)
@@ -194,30 +195,30 @@ def _close_topics(web: Web, broker_ids: Sequence[int]) -> Conversation[None]:
 def _each(web: Web, method: str, broker_ids: Sequence[int], **fields: object) -> Conversation[None]:
     if not broker_ids:
         raise errors.ConfigError("no broker id given", subject="brokers")
-    for some in in_batches(list(broker_ids)):
-        yield from web.modify(method, brokerId=some, modifyUser=web.user, **fields)
+    for batch in in_batches(list(broker_ids)):
+        yield from web.modify(method, brokerId=batch, modifyUser=web.user, **fields)
 
 
 def server_version(web: Web) -> Conversation[str]:
-    """The version of the master that answers."""
+    """Return the version of the master that answers."""
     method = "admin_query_server_version"
     body = yield from web.query(method)
     return parsed(lambda: str(body["data"][0]["version"]), method)
 
 
 def master_group(web: Web) -> Conversation[MasterGroup]:
-    """The masters of the cluster and which of them is active."""
+    """Return the masters of the cluster, with their status."""
     method = "admin_query_master_group_info"
     body = yield from web.query(method)
     return parsed(lambda: _parsing.master_group(body), method)
 
 
 def cluster_settings(web: Web) -> Conversation[ClusterSettings | None]:
-    """Defaults of the whole cluster; None as long as nobody has set one."""
+    """Return the defaults of the whole cluster; None if they were never set."""
     method = "admin_query_cluster_default_setting"
     body = yield from web.query(method)
-    found = parsed(lambda: [_parsing.cluster_settings(row) for row in body["data"]], method)
-    return found[0] if found else None
+    settings = parsed(lambda: [_parsing.cluster_settings(row) for row in body["data"]], method)
+    return settings[0] if settings else None
 
 
 def set_cluster_settings(
@@ -228,14 +229,14 @@ def set_cluster_settings(
     flow_control: bool | None = None,
     flow_rules: Sequence[Mapping[str, object]] | None = None,
 ) -> Conversation[None]:
-    """Change defaults of the whole cluster; None leaves one as it is.
+    """Change defaults of the whole cluster; None leaves a value unchanged.
 
     Brokers enforce the flow rules of type 0 within a heartbeat (about 10 s), and answer fetches
     beyond them with 452; consumers learn the others with their own heartbeats. The master refuses
-    rules it cannot read (`errors.BadRequest` names field and record).
+    rules it cannot parse (`errors.BadRequest` names field and record).
     """
-    known = yield from cluster_settings(web)
-    verb, user = ("set", "createUser") if known is None else ("update", "modifyUser")
+    current = yield from cluster_settings(web)
+    verb, user = ("set", "createUser") if current is None else ("update", "modifyUser")
     try:
         yield from web.modify(
             f"admin_{verb}_cluster_default_setting",
@@ -246,11 +247,11 @@ def set_cluster_settings(
             **{user: web.user},
         )
     except errors.BadRequest as error:
-        # Of all changes only this one refuses to change nothing.
+        # Unlike other changes, this one is refused if nothing changes.
         if "not changed" not in error.detail:
             raise
 
 
 def rules_text(rules: Sequence[Mapping[str, object]] | None) -> str | None:
-    """Flow rules as the parameter `flowCtrlInfo`."""
+    """Return flow rules as the parameter `flowCtrlInfo`."""
     return None if rules is None else json.dumps(list(rules), separators=(",", ":"))

@@ -1,7 +1,7 @@
-"""Consumer groups over HTTP: who is there, who may read what, and how fast.
+"""Consumer groups over HTTP: members, permissions, and rate limits.
 
-Conversations. Rules and permissions are records at the master, kept apart from groups: they may be
-set before a group first comes, and a record that exists is changed in place. Nothing here touches
+Conversations. Rules and permissions are records at the master, independent of groups: they may be
+set before a group first registers, and an existing record is updated. Nothing here touches
 positions; see `_offsets`.
 """
 
@@ -36,11 +36,10 @@ _FILTER = re.compile(r"[\w-]{1,256}", re.ASCII)
 
 
 def groups(web: Web, topic: str | None = None) -> Conversation[list[GroupInfo]]:
-    """Groups on line (with `topic`: that subscribe it), and without `topic` also those of which
-    brokers keep positions.
+    """List groups on line (with `topic`: its subscribers), else also those with positions.
 
-    Every broker on line is asked. A group whose positions were removed (`remove_offsets`) is listed
-    until its broker is restarted.
+    Every broker on line is queried. A group whose positions were removed (`remove_offsets`) is
+    listed until its broker is restarted.
     """
     body = yield from web.query("admin_query_sub_info", topicName=topic)
     online = parsed(
@@ -72,7 +71,7 @@ def _booked(web: Web, url: str) -> Conversation[list[str]]:
 
 
 def group(web: Web, name: str) -> Conversation[GroupDetail | None]:
-    """Members of a group and what each has; None if none is on line."""
+    """Return the members of a group and their partitions; None if none is on line."""
     method = "admin_query_consume_group_detail"
     body = yield from web.query(method, consumeGroup=name)
     if not body.get("data"):
@@ -83,20 +82,20 @@ def group(web: Web, name: str) -> Conversation[GroupDetail | None]:
 def consume_controls(
     web: Web, group: str | None = None, topic: str | None = None
 ) -> Conversation[list[ConsumeControl]]:
-    """Permissions and filter conditions, of one group or topic or all."""
+    """List permissions and filter conditions, of one group or topic or all."""
     method = "admin_query_group_csmctrl_info"
     body = yield from web.query(method, groupName=group, topicName=topic)
-    found = parsed(lambda: [_parsing.consume_control(row) for row in body["data"]], method)
-    return sorted(found, key=lambda control: (control.group, control.topic))
+    controls = parsed(lambda: [_parsing.consume_control(row) for row in body["data"]], method)
+    return sorted(controls, key=lambda control: (control.group, control.topic))
 
 
 def set_consume_control(web: Web, control: ConsumeControl) -> Conversation[None]:
-    """Say whether a group may read a topic and which filters it needs; replaces what was said.
+    """Set whether a group may read a topic and which filters it needs; replaces the former record.
 
-    Judged when a consumer registers: members on line keep what they have until they come again.
-    On a topic with authorisation, `filter_required` refuses groups that do not ask for some of
-    `filters` (455); without authorisation a forbidden group registers and gets no partition. A
-    master keeps former `filters` where none are given.
+    Checked when a consumer registers: members on line keep their partitions until they register
+    again. On a topic with authorisation, `filter_required` refuses groups that do not request some
+    of `filters` (455); without authorisation a forbidden group registers and gets no partition. A
+    master keeps former `filters` if none are passed.
     """
     problems = [
         f"filters: {item!r} is no stream id to filter by"
@@ -107,8 +106,8 @@ def set_consume_control(web: Web, control: ConsumeControl) -> Conversation[None]
         problems.append("filter_required needs filters")
     if problems:
         raise errors.ConfigError(problems, subject=f"control of group {control.group}")
-    known = yield from consume_controls(web, control.group, control.topic)
-    verb, user = ("update", "modifyUser") if known else ("add", "createUser")
+    existing = yield from consume_controls(web, control.group, control.topic)
+    verb, user = ("update", "modifyUser") if existing else ("add", "createUser")
     yield from web.modify(
         f"admin_{verb}_group_csmctrl_info",
         groupName=control.group,
@@ -122,7 +121,7 @@ def set_consume_control(web: Web, control: ConsumeControl) -> Conversation[None]
 
 
 def delete_consume_control(web: Web, group: str, topic: str | None = None) -> Conversation[None]:
-    """Forget what was said of a group, for one topic or all of them.
+    """Delete the permissions of a group, for one topic or all of them.
 
     On a topic with authorisation the group may then not register any more.
     """
@@ -132,11 +131,11 @@ def delete_consume_control(web: Web, group: str, topic: str | None = None) -> Co
 
 
 def resource_controls(web: Web, group: str | None = None) -> Conversation[list[ResourceControl]]:
-    """Consumption settings and flow rules, of one group or all."""
+    """List consumption settings and flow rules, of one group or all."""
     method = "admin_query_group_resctrl_info"
     body = yield from web.query(method, groupName=group)
-    found = parsed(lambda: [_parsing.resource_control(row) for row in body["data"]], method)
-    return sorted(found, key=lambda control: control.group)
+    controls = parsed(lambda: [_parsing.resource_control(row) for row in body["data"]], method)
+    return sorted(controls, key=lambda control: control.group)
 
 
 def set_resource_control(
@@ -149,14 +148,14 @@ def set_resource_control(
     flow_control: bool | None = None,
     flow_rules: Sequence[Mapping[str, object]] | None = None,
 ) -> Conversation[None]:
-    """Change settings of a group; None leaves one as it is (or TubeMQ's default, if new).
+    """Change settings of a group; None leaves a value unchanged (or TubeMQ's default, if new).
 
     Members learn them with their next heartbeat. Flow rules of groups are obeyed by clients, not
-    enforced by brokers. The master refuses rules it cannot read (`errors.BadRequest` names field
+    enforced by brokers. The master refuses rules it cannot parse (`errors.BadRequest` names field
     and record).
     """
-    known = yield from resource_controls(web, group)
-    verb, user = ("update", "modifyUser") if known else ("add", "createUser")
+    existing = yield from resource_controls(web, group)
+    verb, user = ("update", "modifyUser") if existing else ("add", "createUser")
     yield from web.modify(
         f"admin_{verb}_group_resctrl_info",
         groupName=group,
@@ -170,5 +169,5 @@ def set_resource_control(
 
 
 def delete_resource_control(web: Web, group: str) -> Conversation[None]:
-    """Take a group back to the cluster's defaults."""
+    """Reset a group to the cluster's defaults."""
     yield from web.modify("admin_delete_group_resctrl_info", groupName=group, modifyUser=web.user)

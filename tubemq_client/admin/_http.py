@@ -1,9 +1,9 @@
-"""One HTTP exchange in bounded time and memory: what both administration clients share of httpx.
+"""One HTTP exchange in bounded time and memory: code over httpx that both clients share.
 
-Servers are not trusted with more than an answer. Answers are asked for as they are (compressed ones
-can be a thousand times their size), read in pieces up to a limit, and given up when the time for
-the whole exchange is over: httpx bounds each read alone, so that a byte now and then would keep a
-caller for ever. Cookies are not kept. Nothing here knows what an answer means.
+Servers are trusted with nothing but an answer. Answers are requested uncompressed (compressed ones
+can be a thousand times their size), read in chunks up to a limit, and aborted when the time for the
+whole exchange is over: httpx bounds only single reads, so that a slow trickle of bytes would block
+a caller forever. Cookies are dropped. Nothing here knows the meaning of an answer.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ T = TypeVar("T")
 _WAITING = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 MAX_ANSWER_BYTES: Final = 16 << 20
-"""Of an answer by default: ten thousand partitions have less than three megabytes."""
+"""Default limit of an answer: ten thousand partitions take less than three megabytes."""
 
 
 def trust(web: Web, tls: TlsSettings) -> ssl.SSLContext:
-    """Whom to trust and what to show if an address has TLS. Loading it takes longer than most
-    requests, so elsewhere it is a context that trusts nobody, and is never asked. Raises
-    `errors.ConfigError` for files that cannot be used, and for those that would have no effect."""
+    """Return the TLS context for https:// addresses, with authorities and client certificate.
+
+    Loading authorities takes longer than most requests, so for plain HTTP it is an empty context,
+    which is never used. Raises `errors.ConfigError` for files that cannot be used, and for those
+    that would have no effect.
+    """
     if not any(url.startswith("https:") for url in web.urls):
         if tls != TlsSettings():
             raise errors.ConfigError(
@@ -61,7 +64,7 @@ def trust(web: Web, tls: TlsSettings) -> ssl.SSLContext:
 
 
 def options_of(web: Web, tls: TlsSettings, timeout_ms: int, *, trust_env: bool) -> dict[str, Any]:
-    """What either client of httpx is made with."""
+    """Return the arguments of both httpx clients."""
     return {
         "timeout": timeout_ms / 1000,
         "follow_redirects": False,
@@ -71,8 +74,8 @@ def options_of(web: Web, tls: TlsSettings, timeout_ms: int, *, trust_env: bool) 
 
 
 def opened(make: Callable[..., T], options: Mapping[str, Any]) -> T:
-    """A client of httpx. Raises `errors.ConfigError` for proxies of the environment that it cannot
-    use; their addresses, which may hold a password, are not repeated."""
+    """Create a client of httpx. Raises `errors.ConfigError` for proxies of the environment that it
+    cannot use; their addresses, which may hold a password, are not repeated."""
     try:
         return make(**options)
     except (ImportError, ValueError) as error:
@@ -85,58 +88,58 @@ def opened(make: Callable[..., T], options: Mapping[str, Any]) -> T:
 
 
 def request_of(
-    http: httpx.Client | httpx.AsyncClient, wanted: Exchange, extensions: Mapping[str, Any]
+    http: httpx.Client | httpx.AsyncClient, exchange: Exchange, extensions: Mapping[str, Any]
 ) -> httpx.Request:
-    """The request, without cookies of earlier answers."""
+    """Build the request, without cookies of earlier answers."""
     http.cookies.clear()
-    fields = dict(wanted.fields)
+    fields = dict(exchange.fields)
     return http.build_request(
-        "POST" if wanted.post else "GET",
-        wanted.url,
-        data=fields if wanted.post else None,
-        params=None if wanted.post else fields,
+        "POST" if exchange.post else "GET",
+        exchange.url,
+        data=fields if exchange.post else None,
+        params=None if exchange.post else fields,
         headers={"Accept-Encoding": "identity"},
         extensions={**http_timeouts(http), **extensions},
     )
 
 
 def http_timeouts(http: httpx.Client | httpx.AsyncClient) -> dict[str, Any]:
-    """The client's own time-outs: extensions of a request replace them."""
+    """Return the client's own time-outs: extensions of a request replace them."""
     return {"timeout": http.timeout.as_dict()}
 
 
 class Body:
-    """The answer to `wanted`, piece by piece. Raises `errors.ProtocolViolation` for one that is
-    compressed all the same, or longer than `max_bytes`."""
+    """Body of the answer to `exchange`, chunk by chunk. Raises `errors.ProtocolViolation` if it is
+    compressed anyway, or longer than `max_bytes`."""
 
-    def __init__(self, reply: httpx.Response, wanted: Exchange, max_bytes: int) -> None:
+    def __init__(self, reply: httpx.Response, exchange: Exchange, max_bytes: int) -> None:
         self._reply = reply
-        self._where = f"{wanted.fields['method']} at {wanted.url}"
+        self._where = f"{exchange.fields['method']} at {exchange.url}"
         self._max_bytes = max_bytes
-        self._pieces = bytearray()
+        self._content = bytearray()
         coding = reply.headers.get("content-encoding", "identity")
         if coding.strip().lower() not in ("", "identity"):
             raise errors.ProtocolViolation(f"{self._where}: a compressed answer was not asked for")
 
-    def add(self, piece: bytes) -> None:
-        """Take another piece."""
-        if len(self._pieces) + len(piece) > self._max_bytes:
+    def add(self, chunk: bytes) -> None:
+        """Append a chunk."""
+        if len(self._content) + len(chunk) > self._max_bytes:
             raise errors.ProtocolViolation(
                 f"{self._where}: the answer is longer than {self._max_bytes} bytes "
                 "(max_answer_bytes)"
             )
-        self._pieces += piece
+        self._content += chunk
 
     def answer(self) -> Answer:
-        """All of it."""
-        text = self._pieces.decode("utf-8", "replace")
+        """Return the whole answer."""
+        text = self._content.decode("utf-8", "replace")
         return Answer(self._reply.status_code, text, self._reply.headers.get("location", ""))
 
 
 class Cutter:
     """Ends a blocking exchange when its time is over, by shutting down the client's connections.
 
-    A context manager around each exchange of one client, which one thread at a time uses.
+    A context manager around each exchange of one client, which only one thread uses at a time.
     """
 
     def __init__(self, timeout_ms: int) -> None:
@@ -149,7 +152,9 @@ class Cutter:
     def __enter__(self) -> Self:
         self.over = False
         with self._lock:
-            self._sockets = [known for known in self._sockets if known.fileno() >= 0]
+            self._sockets = [
+                open_socket for open_socket in self._sockets if open_socket.fileno() >= 0
+            ]
         self._timer = threading.Timer(self._timeout_s, self._cut)
         self._timer.daemon = True
         self._timer.start()
@@ -165,11 +170,11 @@ class Cutter:
             self._timer.cancel()
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """What httpcore reports of a request (its extension ``trace``): remember its connection."""
+        """Handle httpcore's ``trace`` extension: remember the connection of a request."""
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
-            found = info["return_value"].get_extra_info("socket")
+            connection_socket = info["return_value"].get_extra_info("socket")
             with self._lock:
-                self._sockets.append(found)
+                self._sockets.append(connection_socket)
                 late = self.over
             if late:
                 self._cut()
@@ -177,33 +182,35 @@ class Cutter:
     def _cut(self) -> None:
         with self._lock:
             self.over = True
-            for known in self._sockets:
+            for open_socket in self._sockets:
                 with suppress(OSError):
-                    known.shutdown(socket.SHUT_RDWR)
+                    open_socket.shutdown(socket.SHUT_RDWR)
 
 
-def network_error(error: Exception, wanted: Exchange, *, over: bool = False) -> errors.NetworkError:
-    """What an error of httpx means to a caller: whether the request can have arrived. `over` tells
-    that the time for the whole exchange was."""
+def network_error(
+    error: Exception, exchange: Exchange, *, over: bool = False
+) -> errors.NetworkError:
+    """Map an error of httpx to one that tells whether the request can have arrived. `over`: the
+    time for the whole exchange is over."""
     import httpx
 
-    where = f"{wanted.fields['method']} at {wanted.url}"
+    where = f"{exchange.fields['method']} at {exchange.url}"
     timed_out = over or isinstance(error, httpx.TimeoutException)
     if not timed_out and (failure := _tls_failure(error)) is not None:
         return errors.TlsError(f"{where}: {explain(failure).replace('tls.', '')}")
-    what = f"{where}: {str(error) or type(error).__name__}"
+    text = f"{where}: {str(error) or type(error).__name__}"
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
-        return errors.ConnectError(what)
+        return errors.ConnectError(text)
     if timed_out:
-        return errors.RpcTimeout(f"{what} (timeout_ms)")
-    if wanted.url.startswith("https:"):
-        what += no_answer(secured=True).replace("tls.", "")
-    return errors.ConnectionLost(what)
+        return errors.RpcTimeout(f"{text} (timeout_ms)")
+    if exchange.url.startswith("https:"):
+        text += no_answer(secured=True).replace("tls.", "")
+    return errors.ConnectionLost(text)
 
 
 def _tls_failure(error: BaseException) -> BaseException | None:
-    """What OpenSSL raised below httpx, if it was TLS that failed."""
-    below: BaseException | None = error
-    while below is not None and (not is_tls_error(below) or isinstance(below, _WAITING)):
-        below = below.__cause__ or below.__context__
-    return below
+    """Return OpenSSL's error cause an httpx error, if TLS failed."""
+    cause: BaseException | None = error
+    while cause is not None and (not is_tls_error(cause) or isinstance(cause, _WAITING)):
+        cause = cause.__cause__ or cause.__context__
+    return cause

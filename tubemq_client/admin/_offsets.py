@@ -1,8 +1,8 @@
-"""Positions of groups over HTTP: where they are, how far behind, and moving them.
+"""Positions of groups over HTTP: reading them, lag, and moving them.
 
-Conversations. Positions live on brokers, which ask nobody for a token. What is to be set is checked
-against the logs first, because a broker clamps offsets and drops partitions it does not know
-without a word. What a running consumer sees is said at each call (`docs/administration.md`).
+Conversations. Positions live on brokers, which require no token. Offsets to set are checked against
+the logs first, because a broker silently clamps offsets and drops unknown partitions. Each function
+documents the effect on a running consumer (`docs/administration.md`).
 """
 
 from __future__ import annotations
@@ -42,27 +42,26 @@ Target = int | Literal["earliest", "latest"]
 def group_offsets(
     web: Web, topic: str, group: str, broker_ids: Collection[int] | None = None
 ) -> Conversation[dict[Partition, int]]:
-    """Confirmed positions of `group`, asked of the brokers in `broker_ids` (default: all on
-    line).
+    """Return confirmed positions of `group` on the brokers in `broker_ids` (default: all on line).
 
     Partitions without a position are missing. A broker lists a new group up to 5 s late.
     """
-    found: dict[Partition, int] = {}
+    confirmed: dict[Partition, int] = {}
     urls = yield from live_urls(web)
     for broker_id, url in sorted(urls.items()):
         if broker_ids is not None and broker_id not in broker_ids:
             continue
         rows = yield from _positions(web, broker_id, url, group, [topic], {})
-        found |= {
+        confirmed |= {
             row.partition: row.position
             for row in rows
             if row.position is not None and row.partition.topic == topic
         }
-    return found
+    return confirmed
 
 
 def topic_ends(web: Web, topic: str) -> Conversation[dict[Partition, PartitionEnds]]:
-    """Minimum offset and end in memory of every partition, without registering anything.
+    """Return minimum offset and end in memory of every partition, without registering.
 
     The end in memory can go back when a broker crashes; `Metadata.ends` knows the stable one. A
     store that was not used since its broker started counts as empty.
@@ -104,51 +103,53 @@ def _positions(
 ) -> Conversation[list[PartitionPosition]]:
     method = "admin_query_offset"
     body = yield from web.broker(url, method, groupName=group, topicName=topics or None)
-    found = parsed(lambda: _parsing.position_rows(body, broker_id, ends), method)
-    return found.get(group, [])
+    rows_by_group = parsed(lambda: _parsing.position_rows(body, broker_id, ends), method)
+    return rows_by_group.get(group, [])
 
 
 def group_positions(
     web: Web, group: str, topic: str | None = None
 ) -> Conversation[list[PartitionPosition]]:
-    """Every partition of the topics that `group` has positions on, or of `topic`, in order.
+    """List every partition of the topics that `group` has positions on, or of `topic`, in order.
 
     With positions, batches in flight, the stores' minimum offsets and ends in memory. Partitions
     without a position have None. A broker lists a new group up to 5 s late.
     """
     urls = yield from live_urls(web)
-    found: dict[Partition, PartitionPosition] = {}
+    positions: dict[Partition, PartitionPosition] = {}
     for broker_id, url in sorted(urls.items()):
         rows = yield from _positions(web, broker_id, url, group, [topic] if topic else [], {})
-        found |= {row.partition: row for row in rows}
-    names = [topic] if topic else sorted({partition.topic for partition in found})
-    every: dict[Partition, PartitionPosition] = {}
+        positions |= {row.partition: row for row in rows}
+    names = [topic] if topic else sorted({partition.topic for partition in positions})
+    with_ends: dict[Partition, PartitionPosition] = {}
     for name in names:
         ends = yield from _ends(web, name)
-        every |= {p: _with_ends(p, found.get(p), low, high) for p, (low, high) in ends.items()}
-    return [every[partition] for partition in sorted(every)]
+        with_ends |= {
+            p: _with_ends(p, positions.get(p), low, high) for p, (low, high) in ends.items()
+        }
+    return [with_ends[partition] for partition in sorted(with_ends)]
 
 
 def _with_ends(
     partition: Partition, row: PartitionPosition | None, low: int, high: int
 ) -> PartitionPosition:
-    """The end is asked for after the position, so that a busy topic shows no negative lag."""
+    """Merge a position with the ends, queried later, so that a busy topic shows no negative lag."""
     if row is None:
         return PartitionPosition(partition, None, 0, low, high)
     return PartitionPosition(partition, row.position, row.in_flight, low, max(high, row.max_offset))
 
 
 def lag(web: Web, group: str, topic: str | None = None) -> Conversation[list[GroupLag]]:
-    """How far `group` is behind the end in memory, by topic.
+    """Return the lag of `group` behind the end in memory, by topic.
 
-    Counts index entries, an upper bound on records; a partition without a position is behind by all
-    it holds. Reads only: no consumer is disturbed.
+    Counts index entries, an upper bound on records; a partition without a position is behind by its
+    whole log. Reads only: no consumer is disturbed.
     """
     rows = yield from group_positions(web, group, topic)
     by_topic: dict[str, list[PartitionPosition]] = {}
     for row in rows:
         by_topic.setdefault(row.partition.topic, []).append(row)
-    return [GroupLag(group, name, tuple(found)) for name, found in sorted(by_topic.items())]
+    return [GroupLag(group, name, tuple(positions)) for name, positions in sorted(by_topic.items())]
 
 
 def set_offsets(
@@ -156,24 +157,24 @@ def set_offsets(
 ) -> Conversation[list[OffsetChange]]:
     """Set positions of `group`; an offset, ``"earliest"`` or ``"latest"`` (end in memory).
 
-    `dry_run` only tells what would change. Raises `errors.ConfigError` listing every offset outside
-    its log or off an entry, and every unknown partition; nothing is set then. Brokers are asked one
-    after the other: if one fails, those before have their new positions. `before` misses positions
-    of a group that first came within the last 5 s.
+    `dry_run` only returns what would change. Raises `errors.ConfigError` listing every offset
+    outside its log or off an entry, and every unknown partition; nothing is set then. Brokers are
+    changed one after the other: if one fails, those before have their new positions. `before`
+    misses positions of a group that first registered within the last 5 s.
 
-    A consumer that runs reads on from there with its next fetch. The batch in its hands is
-    delivered already and its confirmation moves nothing, so records between are read twice or not
-    at all: stop consumers of the group first.
+    A running consumer continues there with its next fetch. Its current batch is delivered already
+    and confirming it moves nothing, so records between are read twice or not at all: stop consumers
+    of the group first.
     """
     ends: dict[Partition, tuple[int, int]] = {}
     for name in sorted({partition.topic for partition in offsets}):
-        found = yield from _ends(web, name)
-        ends |= found
-    wanted = _checked(offsets, ends)
-    before = yield from _before(web, group, wanted)
+        topic_bounds = yield from _ends(web, name)
+        ends |= topic_bounds
+    targets = _checked(offsets, ends)
+    before = yield from _before(web, group, targets)
     urls = yield from broker_urls(web)
-    for broker_id in sorted({partition.broker_id for partition in wanted}) if not dry_run else ():
-        places = {str(p): offset for p, offset in wanted.items() if p.broker_id == broker_id}
+    for broker_id in sorted({partition.broker_id for partition in targets}) if not dry_run else ():
+        by_name = {str(p): offset for p, offset in targets.items() if p.broker_id == broker_id}
         yield from web.broker(
             _url(urls, broker_id),
             "admin_set_offset",
@@ -181,18 +182,18 @@ def set_offsets(
             groupName=group,
             modifyUser=web.user,
             manualSet=True,
-            offsetJsonInfo=json.dumps(places, separators=(",", ":")),
+            offsetJsonInfo=json.dumps(by_name, separators=(",", ":")),
         )
     return [
         OffsetChange(group, partition, before.get(partition), offset, applied=not dry_run)
-        for partition, offset in sorted(wanted.items())
+        for partition, offset in sorted(targets.items())
     ]
 
 
 def _checked(
     offsets: Mapping[Partition, Target], ends: Mapping[Partition, tuple[int, int]]
 ) -> dict[Partition, int]:
-    wanted: dict[Partition, int] = {}
+    targets: dict[Partition, int] = {}
     problems = []
     for partition, target in offsets.items():
         if partition not in ends:
@@ -205,22 +206,22 @@ def _checked(
         elif not low <= offset <= high:
             problems.append(f"{partition}: {offset} is not within the log, {low} to {high}")
         else:
-            wanted[partition] = offset
+            targets[partition] = offset
     if not offsets:
         problems.append("no partition given")
     if problems:
         raise errors.ConfigError(problems, subject="offsets")
-    return wanted
+    return targets
 
 
 def _before(
     web: Web, group: str, partitions: Iterable[Partition]
 ) -> Conversation[dict[Partition, int]]:
-    found: dict[Partition, int] = {}
+    before: dict[Partition, int] = {}
     for name in sorted({partition.topic for partition in partitions}):
         positions = yield from group_offsets(web, name, group)
-        found |= positions
-    return found
+        before |= positions
+    return before
 
 
 def clone_offsets(
@@ -233,10 +234,10 @@ def clone_offsets(
 ) -> Conversation[list[OffsetChange]]:
     """Give `target` the positions of `source`, on `topics` or all that `source` has positions on.
 
-    `dry_run` only tells what would change. Brokers copy what they hold at that moment: while
-    `source` runs that may be later than what is returned. Positions of `target` elsewhere stay. For
-    a consumer of `target` that runs, as `set_offsets`. Raises `errors.ConfigError` if `source` has
-    no position there.
+    `dry_run` only returns what would change. Brokers copy their positions at that moment: while
+    `source` runs they may be later than the returned ones. Positions of `target` elsewhere stay.
+    The effect on a running consumer of `target` is that of `set_offsets`. Raises
+    `errors.ConfigError` if `source` has no position there.
     """
     if source == target:
         raise errors.ConfigError("source and target are the same group", subject="offsets")
@@ -257,9 +258,9 @@ def clone_offsets(
 def remove_offsets(
     web: Web, group: str, topics: Sequence[str] = (), *, dry_run: bool = False
 ) -> Conversation[list[OffsetChange]]:
-    """Forget positions of `group`, on `topics` or all that it has positions on.
+    """Remove positions of `group`, on `topics` or all that it has positions on.
 
-    `dry_run` only tells what would change. A consumer that runs reads on from the start of the log
+    `dry_run` only returns what would change. A running consumer continues from the start of the log
     with its next fetch: stop consumers of the group first. The name stays listed until the broker
     is restarted.
     """
@@ -280,18 +281,18 @@ def _each(
     method: str,
     fields: Mapping[str, str],
 ) -> Conversation[None]:
-    """One request, or some, to each broker of `partitions`, for their topics there."""
+    """Send one request or several to each broker of `partitions`, for their topics there."""
     topics: dict[int, set[str]] = {}
     for partition in partitions:
         topics.setdefault(partition.broker_id, set()).add(partition.topic)
     for broker_id, names in sorted(topics.items()):
-        for some in in_batches(sorted(names)):
+        for batch in in_batches(sorted(names)):
             yield from web.broker(
                 urls[broker_id],
                 method,
                 write=True,
                 **fields,
-                topicName=some,
+                topicName=batch,
                 modifyUser=web.user,
             )
 
@@ -299,12 +300,12 @@ def _each(
 def _stored(
     web: Web, urls: Mapping[int, str], group: str, topics: Sequence[str]
 ) -> Conversation[dict[Partition, int]]:
-    """Positions that exist, on every broker."""
-    found: dict[Partition, int] = {}
+    """Return positions that exist, on every broker."""
+    stored: dict[Partition, int] = {}
     for broker_id, url in sorted(urls.items()):
         rows = yield from _positions(web, broker_id, url, group, topics, {})
-        found |= {row.partition: row.position for row in rows if row.position is not None}
-    return found
+        stored |= {row.partition: row.position for row in rows if row.position is not None}
+    return stored
 
 
 def position_history(
@@ -315,7 +316,7 @@ def position_history(
     *,
     zone: tzinfo | None = None,
 ) -> Conversation[list[PositionSample]]:
-    """What brokers wrote down of `group` from `since` on, at most `count` records of each broker.
+    """Return brokers' records about `group` from `since` on, at most `count` of each broker.
 
     A broker writes one record a minute (its `groupOffsetScanDurMs`) of every group with a position.
     `since` is aware; `zone` is the time zone that the broker's machine runs in (default: this
@@ -324,7 +325,7 @@ def position_history(
     if since.tzinfo is None:
         raise errors.ConfigError("since: give a time with a zone", subject="history")
     method = "admin_get_group_history_offset"
-    found: list[PositionSample] = []
+    samples: list[PositionSample] = []
     urls = yield from live_urls(web)
     for url in (url for _, url in sorted(urls.items())):
         body = yield from web.broker(
@@ -334,8 +335,8 @@ def position_history(
             recordTime=since.astimezone(zone).strftime("%Y%m%d%H%M%S"),
             msgCount=count,
         )
-        found += parsed(_samples_of, method, body, group)
-    return sorted(found, key=lambda sample: (sample.time_ms, sample.partition))
+        samples += parsed(_samples_of, method, body, group)
+    return sorted(samples, key=lambda sample: (sample.time_ms, sample.partition))
 
 
 def _samples_of(body: Mapping[str, Any], group: str) -> list[PositionSample]:

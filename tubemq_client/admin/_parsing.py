@@ -1,8 +1,8 @@
-"""Rows of masters' and brokers' JSON to the values of `model`.
+"""Parsing of masters' and brokers' JSON rows into the values of `model`.
 
-Servers write booleans also as text and a dash for what they do not know; both are read. A missing
-field raises `KeyError`, which callers turn into `errors.ProtocolViolation` with `_web.parsed`.
-Shapes are those of upstream's `*Handler.java` and `BrokerAdminServlet.java`, seen on a server.
+Servers also write booleans as text and a dash for unknown values; both are parsed. A missing field
+raises `KeyError`, which callers turn into `errors.ProtocolViolation` with `_web.parsed`. Shapes are
+those of upstream's `*Handler.java` and `BrokerAdminServlet.java`, verified on a server.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ _STATUS = {0: "normal", 1: "deleted"}
 
 
 def flag(value: object) -> bool | None:
-    """A boolean, however it is written; None for a dash or nothing."""
+    """Return a boolean, written as such or as text; None for a dash or nothing."""
     if isinstance(value, bool):
         return value
     return {"true": True, "false": False}.get(str(value).strip().lower())
 
 
-def _known(value: object) -> int | None:
-    """A number, None for TubeMQ's "no value"."""
+def _number_or_none(value: object) -> int | None:
+    """Return a number, None for TubeMQ's "no value"."""
     number = int(str(value))
     return None if number == _UNDEFINED else number
 
 
 def properties(row: Row) -> TopicProperties:
-    """The topic properties in a row; absent ones are None."""
+    """Return the topic properties in a row; absent ones are None."""
     return TopicProperties(**{name: row.get(wire) for name, wire in PROPERTY_FIELDS.items()})
 
 
@@ -132,7 +132,7 @@ def broker_status(row: Row) -> BrokerStatus:
 
 
 def group_detail(body: Row) -> GroupDetail:
-    """A reply to `admin_query_consume_group_detail`, whose fields stand at the top."""
+    """Parse a reply to `admin_query_consume_group_detail`, whose fields are at the top level."""
     return GroupDetail(
         name=str(body["consumeGroup"]),
         balance=str(body["isBandConsume"]),
@@ -158,8 +158,8 @@ def _member(row: Row) -> GroupMember:
                 for part in row["parInfo"]
             )
         ),
-        source_count=_known(row.get("sourceCount", _UNDEFINED)),
-        node_id=_known(row.get("nodeId", _UNDEFINED)),
+        source_count=_number_or_none(row.get("sourceCount", _UNDEFINED)),
+        node_id=_number_or_none(row.get("nodeId", _UNDEFINED)),
     )
 
 
@@ -180,14 +180,14 @@ def resource_control(row: Row) -> ResourceControl:
         group=str(row["groupName"]),
         check_resources=bool(flag(row["resCheckEnable"])),
         clients_per_broker=int(row["alwdBrokerClientRate"]),
-        query_priority=_known(row["qryPriorityId"]),
+        query_priority=_number_or_none(row["qryPriorityId"]),
         flow_control=bool(flag(row["flowCtrlEnable"])),
         flow_rules=_rules(row["flowCtrlInfo"]),
     )
 
 
 def _rules(value: object) -> tuple[Mapping[str, Any], ...]:
-    """Flow rules, which some replies hold as JSON text."""
+    """Parse flow rules, which some replies hold as JSON text."""
     if isinstance(value, str):
         value = json.loads(value) if value.strip() else []
     if not isinstance(value, list):
@@ -199,14 +199,14 @@ def topic_control(row: Row) -> TopicControl:
     return TopicControl(
         topic=str(row["topicName"]),
         authorisation=bool(flag(row["enableAuthControl"])),
-        max_message_mb=_known(row["maxMsgSizeInMB"]),
+        max_message_mb=_number_or_none(row["maxMsgSizeInMB"]),
     )
 
 
 def cluster_settings(row: Row) -> ClusterSettings:
     return ClusterSettings(
-        max_message_mb=_known(row["maxMsgSizeInMB"]),
-        query_priority=_known(row["qryPriorityId"]),
+        max_message_mb=_number_or_none(row["maxMsgSizeInMB"]),
+        query_priority=_number_or_none(row["qryPriorityId"]),
         flow_control=bool(flag(row["flowCtrlEnable"])),
         flow_rules=_rules(row["flowCtrlInfo"]),
         properties=properties(row),
@@ -230,7 +230,7 @@ def master_group(body: Row) -> MasterGroup:
 
 
 def ends_by_partition(body: Row, broker_id: int) -> dict[Partition, tuple[int, int]]:
-    """Minimum and end in memory of every partition in a reply to `admin_query_pubinfo`."""
+    """Parse minimum and end in memory of every partition in a reply to `admin_query_pubinfo`."""
     return {
         Partition(broker_id, str(entry["topicName"]), int(row["partitionId"])): (
             int(row["offsetMin"]),
@@ -244,30 +244,30 @@ def ends_by_partition(body: Row, broker_id: int) -> dict[Partition, tuple[int, i
 def position_rows(
     body: Row, broker_id: int, ends: Mapping[Partition, tuple[int, int]]
 ) -> dict[str, list[PartitionPosition]]:
-    """Positions by group in a reply to `admin_query_offset`."""
-    found: dict[str, list[PartitionPosition]] = {}
+    """Parse positions by group in a reply to `admin_query_offset`."""
+    by_group: dict[str, list[PartitionPosition]] = {}
     for entry in body.get("dataSet", []):
-        rows = found.setdefault(str(entry["groupName"]), [])
+        rows = by_group.setdefault(str(entry["groupName"]), [])
         for info in entry["subInfo"]:
             topic = str(info["topicName"])
             for row in info["offsets"]:
                 partition = Partition(broker_id, topic, int(row["partitionId"]))
                 rows.append(_position(row, partition, ends.get(partition, (0, 0))))
-    return found
+    return by_group
 
 
 def _position(row: Row, partition: Partition, ends: tuple[int, int]) -> PartitionPosition:
     return PartitionPosition(
         partition,
-        position=_known(row["curOffset"]),
-        in_flight=_known(row["flightOffset"]) or 0,
+        position=_number_or_none(row["curOffset"]),
+        in_flight=_number_or_none(row["flightOffset"]) or 0,
         min_offset=ends[0],
-        max_offset=max(ends[1], _known(row["offsetMax"]) or 0),
+        max_offset=max(ends[1], _number_or_none(row["offsetMax"]) or 0),
     )
 
 
 def samples(document: Row) -> list[PositionSample]:
-    """A record that brokers write about a group (upstream's `OffsetRecordService.java`)."""
+    """Parse a record that brokers write about a group (upstream's `OffsetRecordService.java`)."""
     return [
         PositionSample(
             time_ms=int(document["dt"]),

@@ -1,8 +1,8 @@
 """Topics over HTTP: list, create, modify, delete, and their topic-wide settings.
 
-Conversations; what a change means to clients is said in each docstring. A genuine master spreads a
-change through broker heartbeats: brokers know a new topic after about 7 s, consumers after 13 s,
-producers after 45 s. Method names are upstream's `WebMasterInfoHandler` family's.
+Conversations; each docstring describes the effect on clients. A genuine master spreads a change
+through broker heartbeats: brokers know a new topic after about 7 s, consumers after 13 s, producers
+after 45 s. Method names are those of upstream's `WebMasterInfoHandler` family.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _CLOSED = TopicProperties(accept_publish=False, accept_subscribe=False)
 
 
 def topics(web: Web, names: Sequence[str] = ()) -> Conversation[list[TopicInfo]]:
-    """Topics by name with their partitions and brokers; all of them if `names` is empty.
+    """List topics by name with their partitions and brokers; all of them if `names` is empty.
 
-    Unknown names are missing in the answer. The system's own topic (``__offset_history__``) is
-    among all.
+    Unknown names are missing in the result. The full list includes the system's own topic
+    (``__offset_history__``).
     """
-    found: list[TopicInfo] = []
-    for some in in_batches(list(names)):
-        body = yield from web.query("admin_query_topic_info", topicName=some or None)
-        found += parsed(_topic_rows, "admin_query_topic_info", body)
-    return sorted(found, key=lambda info: info.name)
+    infos: list[TopicInfo] = []
+    for batch in in_batches(list(names)):
+        body = yield from web.query("admin_query_topic_info", topicName=batch or None)
+        infos += parsed(_topic_rows, "admin_query_topic_info", body)
+    return sorted(infos, key=lambda info: info.name)
 
 
 def _topic_rows(body: dict[str, Any]) -> list[TopicInfo]:
@@ -46,9 +46,9 @@ def _topic_rows(body: dict[str, Any]) -> list[TopicInfo]:
 
 
 def topic(web: Web, name: str) -> Conversation[TopicInfo]:
-    """One topic. Raises `errors.UnknownTopic` if no broker has it."""
-    found = yield from topics(web, [name])
-    for info in found:
+    """Return one topic. Raises `errors.UnknownTopic` if no broker has it."""
+    infos = yield from topics(web, [name])
+    for info in infos:
         if info.name == name:
             return info
     raise errors.UnknownTopic(431, f"topic {name!r} is on no broker")
@@ -60,11 +60,11 @@ def create_topic(
     properties: TopicProperties | None = None,
     broker_ids: Sequence[int] | None = None,
 ) -> Conversation[list[int]]:
-    """Put a topic on brokers (default: all configured ones) and return their ids.
+    """Create a topic on brokers (default: all configured ones) and return their ids.
 
-    Properties left None are the broker's. Nobody reads or writes it at once: see the module's
-    times; ask `topic` until `accepts_publish`. Raises `errors.AdminError` naming brokers that have
-    it already, and `errors.ConfigError` for properties out of range before anything is sent.
+    Properties left None are the broker's. Clients cannot use it at once: see the module's times;
+    poll `topic` until `accepts_publish`. Raises `errors.AdminError` naming brokers that have it
+    already, and `errors.ConfigError` for properties out of range before anything is sent.
     """
     fields = (properties or TopicProperties()).fields()
     ids = list(broker_ids) if broker_ids is not None else (yield from _all_brokers(web))
@@ -88,7 +88,7 @@ def modify_topic(
     """Change properties on brokers (default: all that have the topic) and return their ids.
 
     Stores and partitions can only grow (`errors.AdminError`, code 407). Records stay where they
-    are: new partitions begin empty, or, in a store that exists, at the store's present end. Closing
+    are: new partitions start empty, or, in an existing store, at the store's present end. Closing
     (`accept_publish` False) makes brokers refuse sends with 403 after some seconds.
     """
     fields = properties.fields()
@@ -110,9 +110,9 @@ def _brokers_of(web: Web, name: str, broker_ids: Sequence[int] | None) -> Conver
 def delete_topic(
     web: Web, name: str, broker_ids: Sequence[int] | None = None, *, remove_data: bool = False
 ) -> Conversation[list[int]]:
-    """Close a topic and take it from brokers (default: all that have it); returns their ids.
+    """Close a topic and remove it from brokers (default: all that have it); return their ids.
 
-    There is no way back: TubeMQ 2.4.0 answers the request to redo a deletion with Ok and does
+    This cannot be undone: TubeMQ 2.4.0 answers the request to redo a deletion with Ok and does
     nothing. Producers are refused (403) and consumers lose their partitions within some seconds.
     Records stay on the brokers' disks, and the name stays taken, until `remove_data` deletes both
     (call again for a topic that is ``deleted``); brokers need some seconds for that. Positions of
@@ -130,18 +130,18 @@ def delete_topic(
 def _each(
     web: Web, method: str, name: str, ids: Sequence[int], **fields: object
 ) -> Conversation[None]:
-    for some in in_batches(ids):
-        yield from web.modify(method, topicName=name, brokerId=some, **fields)
+    for batch in in_batches(ids):
+        yield from web.modify(method, topicName=name, brokerId=batch, **fields)
 
 
 def topic_controls(web: Web, names: Sequence[str] = ()) -> Conversation[list[TopicControl]]:
-    """Topic-wide settings; of all topics if `names` is empty."""
+    """List topic-wide settings; of all topics if `names` is empty."""
     method = "admin_query_topic_control_info"
-    found: list[TopicControl] = []
-    for some in in_batches(list(names)):
-        body = yield from web.query(method, topicName=some or None)
-        found += parsed(_control_rows, method, body)
-    return sorted(found, key=lambda control: control.topic)
+    controls: list[TopicControl] = []
+    for batch in in_batches(list(names)):
+        body = yield from web.query(method, topicName=batch or None)
+        controls += parsed(_control_rows, method, body)
+    return sorted(controls, key=lambda control: control.topic)
 
 
 def _control_rows(body: dict[str, Any]) -> list[TopicControl]:
@@ -151,10 +151,11 @@ def _control_rows(body: dict[str, Any]) -> list[TopicControl]:
 def set_topic_control(
     web: Web, name: str, *, authorisation: bool | None = None, max_message_mb: int | None = None
 ) -> Conversation[None]:
-    """Change topic-wide settings; None leaves one as it is.
+    """Change topic-wide settings; None leaves a value unchanged.
 
     With `authorisation` only groups with a `ConsumeControl` may register (others get 450); members
-    on line keep what they have. The message size (MiB) reaches producers with their next heartbeat.
+    on line keep their partitions. The message size (MiB) reaches producers with their next
+    heartbeat.
     """
     if max_message_mb is not None and not 1 <= max_message_mb <= 20:
         raise errors.ConfigError(f"max_message_mb: {max_message_mb} is not from 1 to 20")

@@ -1,8 +1,8 @@
-"""What an administration conversation may ask of the world: one HTTP exchange, nothing else.
+"""The effect of administration conversations: one HTTP exchange, nothing else.
 
 A conversation is a generator that yields `Exchange` and is resumed with an `Answer` or with a
-network error thrown in, so the blocking and the asyncio client share every decision: which master
-to ask, what counts as success, what a body means. No httpx here, no sockets, no clock.
+network error thrown in, so the blocking and the asyncio client share every decision: the master to
+query, success or failure, the meaning of a body. No httpx here, no sockets, no clock.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 MOST_ITEMS = 100
-"""Servers refuse longer comma lists (upstream's `WebParameterUtils.java`)."""
+"""Servers refuse longer comma-separated lists (upstream's `WebParameterUtils.java`)."""
 
 _LONGEST_QUERY = 2_000
 _LONGEST_REASON = 2_000
 _NAMES = frozenset(
     ("brokerId", "consumeGroup", "groupName", "sourceGroupName", "targetGroupName", "topicName")
 )
-"""Parameters that say what is meant. Servers pass over empty ones, and then mean everything."""
+"""Parameters that select records. Servers ignore empty ones, and then select everything."""
 
 _DONE = frozenset({0, 200, 201, 403})
 """Item codes of modifications that leave nothing to do: done, done unchanged, not changed
@@ -48,7 +48,7 @@ class Exchange:
 
 
 class Answer(NamedTuple):
-    """What came back. `location` is the header of a redirect."""
+    """Answer of a server. `location` is the header of a redirect."""
 
     status: int
     text: str
@@ -59,27 +59,27 @@ Conversation = Generator[Exchange, Answer, T]
 
 
 def web_urls(urls: Sequence[str] | str) -> tuple[str, ...]:
-    """Addresses in normal form: `host:port` becomes `http://host:port`, commas separate.
+    """Return addresses in normal form: `host:port` becomes `http://host:port`, commas separate.
 
-    Raises `errors.ConfigError` that lists every address which is none.
+    Raises `errors.ConfigError` that lists every invalid address.
     """
     texts = urls.split(",") if isinstance(urls, str) else list(urls)
-    found = [text.strip().rstrip("/") for text in texts if text.strip()]
-    found = [text if "://" in text else f"http://{text}" for text in found]
-    wrong = [text for text in found if not _is_web(text)]
+    addresses = [text.strip().rstrip("/") for text in texts if text.strip()]
+    addresses = [text if "://" in text else f"http://{text}" for text in addresses]
+    wrong = [text for text in addresses if not _is_web(text)]
     problems = [f"{errors.shown_addresses(wrong)} is not http://host:port"] if wrong else []
-    if not found:
+    if not addresses:
         problems.append("give the HTTP address of every master, for instance http://host:8080")
     if problems:
         raise errors.ConfigError(problems, subject="HTTP addresses of masters")
-    return tuple(found)
+    return tuple(addresses)
 
 
 def _is_web(text: str) -> bool:
     try:
         parts = urlsplit(text)
         _ = parts.port
-        # What names of hosts are looked up by; a name that is none fails there without a reason.
+        # Host names are looked up in this form; an invalid one would fail there without a reason.
         (parts.hostname or "").encode("idna")
     except ValueError:
         return False
@@ -87,9 +87,9 @@ def _is_web(text: str) -> bool:
 
 
 class Web:
-    """The HTTP interfaces of one cluster: which masters there are, the token, who is asking.
+    """HTTP interfaces of one cluster: addresses of masters, the token, the user for audit fields.
 
-    Remembers which master answered last and asks it first. Holds no connection.
+    Remembers the master that answered last and tries it first. Holds no connection.
     """
 
     def __init__(self, urls: Sequence[str] | str, token: SecretStr | None, user: str) -> None:
@@ -99,14 +99,14 @@ class Web:
         self._first = 0
 
     def query(self, method: str, **fields: object) -> Conversation[dict[str, Any]]:
-        """A master's answer to a read."""
+        """Return a master's answer to a read."""
         return self._master(method, fields, write=False)
 
     def modify(self, method: str, **fields: object) -> Conversation[dict[str, Any]]:
-        """A master's answer to a change; items that failed raise `errors.AdminError`.
+        """Return a master's answer to a change; items that failed raise `errors.AdminError`.
 
-        Needs the token. Sent once: if the connection breaks afterwards nobody knows whether it took
-        effect, and that is what the error says.
+        Needs the token. Sent once: if the connection breaks afterwards, it is unknown whether the
+        change took effect, and the error says that.
         """
         if self._token is None:
             raise errors.ConfigError(
@@ -122,7 +122,7 @@ class Web:
     def broker(
         self, url: str, method: str, *, write: bool = False, **fields: object
     ) -> Conversation[dict[str, Any]]:
-        """A broker's answer; brokers ask nobody for a token."""
+        """Return a broker's answer; brokers require no token."""
         answer = yield _exchange(f"{url}/broker.htm", method, fields, write=write)
         return _decoded(answer, f"{method} at {url}")
 
@@ -147,19 +147,19 @@ class Web:
                     self._first = index
                     return _decoded(answer, f"{method} at {url}")
                 # A stand-by redirects to the active master's host with its own port, which is
-                # wrong where the ports differ: the next address is tried instead.
+                # wrong if the ports differ: the next address is tried instead.
                 standbys += 1
                 reasons[url] = "is a stand-by"
-        raise _nobody(method, reasons, standbys)
+        raise _no_master(method, reasons, standbys)
 
 
-def _nobody(method: str, reasons: Mapping[str, str], standbys: int) -> errors.TubeMQError:
-    told = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
+def _no_master(method: str, reasons: Mapping[str, str], standbys: int) -> errors.TubeMQError:
+    failures = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
     if standbys == len(reasons):
         return errors.StandbyMaster(
-            "no active master", f"{told} (give the HTTP address of every master)", where=method
+            "no active master", f"{failures} (give the HTTP address of every master)", where=method
         )
-    return errors.ConnectError(f"{method}: no master answers: {told}")
+    return errors.ConnectError(f"{method}: no master answers: {failures}")
 
 
 def _exchange(url: str, method: str, fields: Mapping[str, object], *, write: bool) -> Exchange:
@@ -169,12 +169,12 @@ def _exchange(url: str, method: str, fields: Mapping[str, object], *, write: boo
         raise errors.ConfigError(problems, subject=method)
     texts = {"method": method}
     texts |= {name: _text(value) for name, value in fields.items() if value is not None}
-    # Changes go in the body, so that a token or a long rule stands in no access log.
+    # Changes go in the body, so that no access log holds a token or a long rule.
     return Exchange(url, texts, write or len(urlencode(texts)) > _LONGEST_QUERY)
 
 
 def _is_empty(value: object) -> bool:
-    """Whether a name, or one of several, is left out by servers, or no name is given."""
+    """Return True for an empty name, or a list with one, which servers would ignore."""
     if value is None:
         return False
     several = isinstance(value, Iterable) and not isinstance(value, str)
@@ -205,12 +205,12 @@ def _decoded(answer: Answer, where: str) -> dict[str, Any]:
         raise errors.ProtocolViolation(f"{where}: no result in the answer")
     if not body["result"]:
         code = _number(body.get("errCode"), 500)
-        raise errors.for_code(code, _said(body.get("errMsg", "")), where=where)
+        raise errors.for_code(code, _truncated(body.get("errMsg", "")), where=where)
     return body
 
 
-def _said(text: object) -> str:
-    """What a server says of a refusal, as far as anybody would read."""
+def _truncated(text: object) -> str:
+    """Return the error text of a server, truncated to a readable length."""
     return str(text)[:_LONGEST_REASON]
 
 
@@ -221,14 +221,14 @@ def _number(value: object, default: int) -> int:
         return default
 
 
-_ODD = (
+_MALFORMED = (
     *(KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError, RecursionError),
 )
 _KEYS = ("brokerId", "topicName", "groupName")
 
 
 def _refuse_failed_items(body: Mapping[str, Any], method: str) -> None:
-    """`result` is true even if every record failed; each says for itself."""
+    """Raise for failed records: `result` is true even if every record failed."""
     rows = body.get("data") or []
     failed: list[errors.ItemFailure] = []
     done: list[str] = []
@@ -240,20 +240,20 @@ def _refuse_failed_items(body: Mapping[str, Any], method: str) -> None:
         if code in _DONE:
             done.append(name)
         else:
-            failed.append(errors.ItemFailure(name, code, _said(row.get("errInfo", ""))))
+            failed.append(errors.ItemFailure(name, code, _truncated(row.get("errInfo", ""))))
     if failed:
         raise errors.AdminError(failed, done=done, where=method)
 
 
 def parsed(build: Callable[[*Ts], T], where: str, *values: *Ts) -> T:
-    """What `build` makes of an answer; a missing or odd field is `errors.ProtocolViolation`."""
+    """Return the result of `build`; a missing or invalid field is `errors.ProtocolViolation`."""
     try:
         return build(*values)
-    except _ODD as exc:
-        problem = _said(f"{type(exc).__name__}: {exc}")
+    except _MALFORMED as exc:
+        problem = _truncated(f"{type(exc).__name__}: {exc}")
         raise errors.ProtocolViolation(f"{where}: unexpected answer ({problem})") from exc
 
 
 def in_batches(items: Sequence[T]) -> list[Sequence[T]]:
-    """`items` in lists that servers accept; one empty list for none."""
+    """Return `items` in lists of a length that servers accept; one empty list for none."""
     return [items[i : i + MOST_ITEMS] for i in range(0, len(items), MOST_ITEMS)] or [items]

@@ -1,6 +1,7 @@
 """The asyncio administration client; `client` is its twin, with the same names in the same order.
 
-Every method is one of the conversations in this package, run over httpx. Nothing is decided here.
+Every method is one of the conversations in this package, run over httpx. No decisions are made
+here.
 """
 
 from __future__ import annotations
@@ -140,36 +141,36 @@ class AsyncAdminClient:
     position_history = _awaited(_offsets.position_history)
 
     async def run(self, conversation: Conversation[T]) -> T:
-        """Carry out a conversation."""
+        """Run a conversation."""
         answer: Answer | None = None
         failure: errors.NetworkError | None = None
         while True:
             try:
                 if failure is not None:
-                    wanted = conversation.throw(failure)
+                    exchange = conversation.throw(failure)
                 else:
-                    wanted = next(conversation) if answer is None else conversation.send(answer)
+                    exchange = next(conversation) if answer is None else conversation.send(answer)
             except StopIteration as stop:
                 result: T = stop.value
                 return result
             answer = failure = None
             try:
-                answer = await self._exchange(wanted)
+                answer = await self._exchange(exchange)
             except errors.NetworkError as error:
                 failure = error
 
-    async def _exchange(self, wanted: Exchange) -> Answer:
+    async def _exchange(self, exchange: Exchange) -> Answer:
         import httpx
 
         try:
             async with asyncio.timeout(self._timeout_s):
-                reply = await self._http.send(request_of(self._http, wanted, {}), stream=True)
+                reply = await self._http.send(request_of(self._http, exchange, {}), stream=True)
                 async with aclosing(reply):
-                    body = Body(reply, wanted, self._max_answer_bytes)
-                    async for piece in reply.aiter_raw():
-                        body.add(piece)
+                    body = Body(reply, exchange, self._max_answer_bytes)
+                    async for chunk in reply.aiter_raw():
+                        body.add(chunk)
                     return body.answer()
         except TimeoutError as exc:
-            raise network_error(exc, wanted, over=True) from exc
+            raise network_error(exc, exchange, over=True) from exc
         except httpx.HTTPError as exc:
-            raise network_error(exc, wanted) from exc
+            raise network_error(exc, exchange) from exc

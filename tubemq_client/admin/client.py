@@ -1,8 +1,9 @@
 """The blocking administration client: masters (`/webapi.htm`) and brokers (`/broker.htm`).
 
 Every method is one of the conversations in this package, run over httpx; `aio` is its twin and
-lists the same names in the same order (`tests/client/admin/test_shells.py`). Nothing is decided
-here."""
+lists the same names in the same order (`tests/client/admin/test_shells.py`). No decisions are made
+here.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 
 def new_web(urls: Sequence[str] | str, token: SecretStr | str | None, user: str) -> Web:
-    """What both clients talk through; a token given as text is wrapped at once."""
+    """Return the `Web` of a client; a token given as text is wrapped at once."""
     from pydantic import SecretStr
 
     secret = SecretStr(token) if isinstance(token, str) else token
@@ -63,7 +64,7 @@ def tls_of(
     key_file: str | None,
     key_password: SecretStr | str | None,
 ) -> TlsSettings:
-    """The settings of TLS for HTTP. Raises `errors.ConfigError` for a key without certificate."""
+    """Return TLS settings for HTTP. Raises `errors.ConfigError` for a key without certificate."""
     if cert_file is None and (key_file or key_password):
         raise errors.ConfigError("key_file, key_password: need cert_file", subject="administration")
     secret = (
@@ -73,13 +74,13 @@ def tls_of(
 
 
 def signed(method: T, conversation: Callable[..., Any]) -> T:
-    """Show a method's own signature: `self` for what a conversation talks through, and its result
-    for the conversation."""
-    taken = inspect.signature(conversation)
+    """Set a method's signature: `self` instead of the first parameter, and the conversation's
+    result as its own."""
+    parameters_of = inspect.signature(conversation)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    result = str(taken.return_annotation).removeprefix("Conversation[").removesuffix("]")
-    vars(method)["__signature__"] = taken.replace(
-        parameters=[own, *list(taken.parameters.values())[1:]], return_annotation=result
+    result = str(parameters_of.return_annotation).removeprefix("Conversation[").removesuffix("]")
+    vars(method)["__signature__"] = parameters_of.replace(
+        parameters=[own, *list(parameters_of.parameters.values())[1:]], return_annotation=result
     )
     return method
 
@@ -91,15 +92,15 @@ class AdminClient:
     until one is active, because a stand-by's redirect may lead nowhere. `token` is the masters'
     `confModAuthToken`, needed for changes that go to a master; `user` is written into changed
     records. `timeout_ms` bounds one exchange, from the connection to the last byte of the answer
-    (each address of a name is tried so long), `max_answer_bytes` the memory that an answer takes
-    before it is read. For https:// addresses `ca_file` names the authorities to trust (the
+    (and each attempt for an address of a name), `max_answer_bytes` the memory that an answer takes
+    before it is parsed. For https:// addresses `ca_file` names the authorities to trust (the
     system's by default), `cert_file`, `key_file` and `key_password` the client's own pair. Proxies
     and netrc of the environment are used with `trust_env` only: over plain HTTP a proxy sees the
     token.
 
-    Raises `errors.ConnectError` when nobody answers, `errors.StandbyMaster` when only stand-bys do,
-    `errors.ServerError` when a request is refused, `errors.AdminError` when items of a change are,
-    `errors.ConnectionLost` or `errors.RpcTimeout` when nobody knows whether a change took effect
+    Raises `errors.ConnectError` if no master answers, `errors.StandbyMaster` if only stand-bys do,
+    `errors.ServerError` if a request is refused, `errors.AdminError` if items of a change are,
+    `errors.ConnectionLost` or `errors.RpcTimeout` if it is unknown whether a change took effect
     (changes are never sent twice), `errors.ProtocolViolation` for other answers.
     """
 
@@ -187,35 +188,35 @@ class AdminClient:
     position_history = _blocking(_offsets.position_history)
 
     def run(self, conversation: Conversation[T]) -> T:
-        """Carry out a conversation."""
+        """Run a conversation."""
         answer: Answer | None = None
         failure: errors.NetworkError | None = None
         while True:
             try:
                 if failure is not None:
-                    wanted = conversation.throw(failure)
+                    exchange = conversation.throw(failure)
                 else:
-                    wanted = next(conversation) if answer is None else conversation.send(answer)
+                    exchange = next(conversation) if answer is None else conversation.send(answer)
             except StopIteration as stop:
                 result: T = stop.value
                 return result
             answer = failure = None
             try:
-                answer = self._exchange(wanted)
+                answer = self._exchange(exchange)
             except errors.NetworkError as error:
                 failure = error
 
-    def _exchange(self, wanted: Exchange) -> Answer:
+    def _exchange(self, exchange: Exchange) -> Answer:
         import httpx
 
         try:
             with self._cutter as cutter:
-                request = request_of(self._http, wanted, {"trace": cutter.trace})
+                request = request_of(self._http, exchange, {"trace": cutter.trace})
                 reply = self._http.send(request, stream=True)
                 with closing(reply):
-                    body = Body(reply, wanted, self._max_answer_bytes)
-                    for piece in reply.iter_raw():
-                        body.add(piece)
+                    body = Body(reply, exchange, self._max_answer_bytes)
+                    for chunk in reply.iter_raw():
+                        body.add(chunk)
                     return body.answer()
         except httpx.HTTPError as exc:
-            raise network_error(exc, wanted, over=self._cutter.over) from exc
+            raise network_error(exc, exchange, over=self._cutter.over) from exc

@@ -1,8 +1,8 @@
-"""What administration answers with: plain frozen values, parsed from servers' JSON elsewhere.
+"""Results of administration: plain frozen values, parsed from servers' JSON elsewhere.
 
 Offsets are index offsets (28 bytes an entry), see `tubemq_client.OffsetRange`; a lag in *entries*
-counts records of all partitions of a store. Times are aware datetimes or milliseconds, as the name
-says. No JSON, no I/O.
+counts records of all partitions of a store. Times are aware datetimes or milliseconds, by their
+names. No JSON, no I/O.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _LONGEST_RETENTION_S = 168 * 3_600
 
 @dataclass(frozen=True, slots=True)
 class TopicProperties:
-    """Properties of a topic on a broker. None: leave as it is (changes), the broker's own (new).
+    """Properties of a topic on a broker. None: unchanged (changes), or the broker's (new topics).
 
     `stores` × `partitions` partitions; neither may shrink. `flush_records`, `flush_interval_ms` and
-    `flush_bytes` say when a store fsyncs, `cache_mb`, `cache_records_k` (thousands) and
+    `flush_bytes` control when a store fsyncs, `cache_mb`, `cache_records_k` (thousands) and
     `cache_flush_ms` when its memory goes to a file. `retention` is TubeMQ's policy text, for
-    instance ``delete,72h``.
+    example ``delete,72h``.
     """
 
     stores: int | None = None
@@ -64,7 +64,7 @@ class TopicProperties:
     retention: str | None = None
 
     def fields(self) -> dict[str, object]:
-        """As request parameters; what is None is left out. Raises `errors.ConfigError`."""
+        """Return request parameters without those that are None. Raises `errors.ConfigError`."""
         problems = [
             f"{name}: {value} is not {_span(least, most)}"
             for name, (least, most) in _LIMITS.items()
@@ -76,8 +76,8 @@ class TopicProperties:
             )
         if problems:
             raise errors.ConfigError(problems, subject="topic properties")
-        given = {wire: getattr(self, name) for name, wire in PROPERTY_FIELDS.items()}
-        return {wire: value for wire, value in given.items() if value is not None}
+        parameters = {wire: getattr(self, name) for name, wire in PROPERTY_FIELDS.items()}
+        return {wire: value for wire, value in parameters.items() if value is not None}
 
 
 PROPERTY_FIELDS = {
@@ -112,16 +112,16 @@ def _span(least: int, most: int) -> str:
 
 
 def _is_policy(text: str) -> bool:
-    found = _POLICY.fullmatch(text)
-    return found is not None and 0 < int(found[1]) * _UNIT_S[found[2]] <= _LONGEST_RETENTION_S
+    match = _POLICY.fullmatch(text)
+    return match is not None and 0 < int(match[1]) * _UNIT_S[match[2]] <= _LONGEST_RETENTION_S
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDeployment:
     """A topic on one broker. `status`: ``normal``, ``deleted`` (records are kept), ``removing``.
 
-    `publishing` and `subscribing` tell what producers are sent to now; a new topic takes a genuine
-    master up to a minute. None: the master does not say.
+    `publishing` and `subscribing`: whether the master sends producers and consumers there now; a
+    new topic takes a genuine master up to a minute. None: unknown.
     """
 
     broker_id: int
@@ -146,7 +146,7 @@ class TopicInfo:
     deployments: tuple[TopicDeployment, ...]
 
     def partition_list(self) -> list[Partition]:
-        """Every configured partition, in order of broker and id."""
+        """Return every configured partition, in order of broker and id."""
         return [
             Partition(d.broker_id, self.name, store * PARTITIONS_PER_STORE + number)
             for d in self.deployments
@@ -171,14 +171,14 @@ class BrokerInfo:
 
     @property
     def web_url(self) -> str:
-        """Address of its HTTP administration."""
+        """Address of the broker's HTTP administration."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.web_port}"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """A broker as it runs; None: not known, because it does not run.
+    """Run status of a broker; None: unknown, because it does not run.
 
     `run_status` is ``running``, ``unRegister`` or ``-``; `sub_status` ``idle``, or
     ``processing_event`` while a change spreads.
@@ -201,14 +201,14 @@ class BrokerStatus:
 
     @property
     def settled(self) -> bool:
-        """Whether it runs and no change is under way."""
+        """True if it runs and no change is under way."""
         return self.run_status == "running" and self.sub_status == "idle"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
     """A consumer group. `members` are on line now (0 for one that only left positions behind);
-    `brokers` keep positions of it, which a new group has after up to 5 s."""
+    `brokers` keep positions of it, for a new group after up to 5 s."""
 
     name: str
     topics: tuple[str, ...]
@@ -218,7 +218,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A consumer on line and the partitions it was given, or reports (client balance)."""
+    """A consumer on line and the partitions it was assigned, or reports (client balance)."""
 
     client_id: str
     host: str
@@ -231,7 +231,7 @@ class GroupMember:
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
     """A group on line. `balance` is ``unbound`` (the server balances), ``bound`` or
-    ``client-rebalance``; `filters` are stream ids by topic, missing where everything is read."""
+    ``client-rebalance``; `filters` are stream ids by topic, missing if everything is read."""
 
     name: str
     balance: str
@@ -243,7 +243,7 @@ class GroupDetail:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeControl:
-    """Whether a group may read a topic and which stream ids it must filter by.
+    """Permission of a group for a topic, and the stream ids it must filter by.
 
     `enabled` False is the black list; `reason` may hold letters, digits and ``_``. On a topic
     without authorisation such a group registers and never gets a partition; on one with it the
@@ -261,7 +261,7 @@ class ConsumeControl:
 @dataclass(frozen=True, slots=True)
 class ResourceControl:
     """Settings of a group: `check_resources` and `clients_per_broker` for the server's balance
-    (partitions are given out only with enough members), query priority, and flow rules."""
+    (partitions are assigned only with enough members), query priority, and flow rules."""
 
     group: str
     check_resources: bool = False
@@ -273,7 +273,7 @@ class ResourceControl:
 
 @dataclass(frozen=True, slots=True)
 class TopicControl:
-    """Topic-wide settings: whether groups need authorisation, and the largest message, MiB."""
+    """Topic-wide settings: whether groups need authorisation, and the largest message in MiB."""
 
     topic: str
     authorisation: bool
@@ -293,7 +293,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True)
 class MasterNode:
-    """One master of the cluster. `status` is ``Master`` or ``Slave``, or what it says itself."""
+    """One master of the cluster. `status` is ``Master`` or ``Slave``, or the node's own text."""
 
     name: str
     host: str
@@ -303,7 +303,7 @@ class MasterNode:
 
 @dataclass(frozen=True, slots=True)
 class MasterGroup:
-    """The masters. `status` is for instance ``Running-ReadWrite``."""
+    """The masters of a cluster. `status` is for example ``Running-ReadWrite``."""
 
     name: str
     status: str
@@ -312,10 +312,10 @@ class MasterGroup:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPosition:
-    """Where a group is in a partition. `position` None: the broker keeps none.
+    """Position of a group in a partition. `position` None: the broker has none.
 
-    `in_flight` is the size in offsets of the batch handed out and not confirmed. `min_offset` and
-    `max_offset` are the store's, the end being the one in memory.
+    `in_flight` is the size in offsets of the batch that is delivered and not confirmed.
+    `min_offset` and `max_offset` are the store's, the latter the end in memory.
     """
 
     partition: Partition
@@ -326,14 +326,15 @@ class PartitionPosition:
 
     @property
     def lag_entries(self) -> int:
-        """Index entries not confirmed: an upper bound on records; all of them without position."""
+        """Index entries not confirmed: an upper bound on records; all of them without a
+        position."""
         start = self.min_offset if self.position is None else max(self.position, self.min_offset)
         return max(0, self.max_offset - start) // INDEX_ENTRY_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is behind on a topic; partitions in order."""
+    """Lag of a group on a topic; partitions in order."""
 
     group: str
     topic: str
@@ -341,7 +342,8 @@ class GroupLag:
 
     @property
     def entries(self) -> int:
-        """Index entries behind, each store counted once, by its partition that is furthest back."""
+        """Index entries behind, each store counted once, by its partition that is furthest
+        behind."""
         stores: dict[tuple[int, int], int] = {}
         for row in self.partitions:
             key = row.partition.store_key
@@ -351,7 +353,7 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class OffsetChange:
-    """One position and what it becomes; None: no position. `applied` False is a dry run."""
+    """Change of one position; None: no position. `applied` False is a dry run."""
 
     group: str
     partition: Partition
@@ -361,13 +363,13 @@ class OffsetChange:
 
     @property
     def changes(self) -> bool:
-        """Whether the position will be, or was, another one."""
+        """True if the new position differs from the old one."""
         return self.before != self.after
 
 
 @dataclass(frozen=True, slots=True)
 class PositionSample:
-    """What a broker wrote down of a group and one partition at `time_ms` (its clock)."""
+    """Record of a broker about a group and one partition at `time_ms` (its clock)."""
 
     time_ms: int
     group: str

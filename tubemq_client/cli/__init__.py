@@ -1,8 +1,8 @@
-"""The `tubemq` command: produce, read exact ranges, look at topics, serve one to develop against.
+"""The `tubemq` command: produce, read exact ranges, inspect topics, run a server.
 
 `main` is the console entry point. typer and rich come with the extra `cli`; without it the command
-says how to install it. Exit codes: 0 done, 1 the cluster refused or could not be reached, 2 wrong
-options or input.
+explains how to install it. Exit codes: 0 done, 1 the cluster refused or could not be reached, 2
+wrong options or input.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line and exit. SIGTERM ends it as Ctrl-C does: what was noted is saved, and
-    partitions are given back."""
-    if sys.stdout is None:  # `>&-`: what is consumed, or stored, could not be told
+    """Run the command line and exit. SIGTERM acts like Ctrl-C: state is saved and partitions are
+    released."""
+    if sys.stdout is None:  # `>&-`: no results could be printed
         sys.stderr.write("tubemq: standard output is closed; to show nothing, use >/dev/null\n")
         raise SystemExit(2)
     try:

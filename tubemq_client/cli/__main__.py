@@ -1,6 +1,6 @@
-"""`python -m tubemq_client.cli`: the `tubemq` command of the interpreter at hand.
+"""`python -m tubemq_client.cli`: the `tubemq` command of this interpreter.
 
-For scripts that must not depend on PATH. It does nothing of its own: everything is `main`.
+For scripts that must not depend on PATH. It only calls `main`.
 """
 
 from tubemq_client.cli import main

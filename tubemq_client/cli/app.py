@@ -1,6 +1,6 @@
 """Assembles the commands and turns errors into one line and an exit code.
 
-Each command lives in a module of its own kind; this one only wires. Options that commands share are
+Each command lives in a module by subject; this one only wires. Options that commands share are
 declared once in `options`.
 """
 
@@ -42,7 +42,7 @@ _CLUSTERS_FAULT = 1
 
 
 def build_app() -> typer.Typer:
-    """The typer application."""
+    """Return the typer application."""
     app = typer.Typer(
         name="tubemq",
         help="Produce to, read from and look at Apache InLong TubeMQ.",
@@ -71,8 +71,8 @@ def build_app() -> typer.Typer:
     return app
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(__version__)
         raise typer.Exit
 
@@ -92,20 +92,21 @@ def _options_before_commands(
         ),
     ] = None,
 ) -> None:
-    del version  # its callback has done the work
-    _log_visibly()
+    del version  # handled by its callback
+    _log_to_stderr()
     _reporting(use_config)(context, config)
 
 
-def _log_visibly() -> None:
-    """Warnings of the library on standard error, with what servers say in them made visible."""
+def _log_to_stderr() -> None:
+    """Log warnings of the library to standard error, with control characters of servers made
+    visible."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(VisibleFormatter("tubemq: %(message)s"))
 
 
 def _reporting(command: Callable[P, None]) -> Callable[P, None]:
-    """`command`, whose `TubeMQError` ends the process with a message instead of a traceback, and
-    so does a disk that is full."""
+    """Wrap `command`: a `TubeMQError` or `OSError` (a full disk) becomes a message and an exit
+    code."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -113,26 +114,26 @@ def _reporting(command: Callable[P, None]) -> Callable[P, None]:
             command(*args, **kwargs)
         except errors.TubeMQError as error:
             typer.echo(f"tubemq: {visible(_one_line(error), lines=True)}", err=True)
-            theirs = isinstance(error, errors.LocalError)
-            raise typer.Exit(_CALLERS_FAULT if theirs else _CLUSTERS_FAULT) from None
+            is_local = isinstance(error, errors.LocalError)
+            raise typer.Exit(_CALLERS_FAULT if is_local else _CLUSTERS_FAULT) from None
         except OSError as error:
             if error.errno == errno.EPIPE:
-                raise  # who reads has had enough; typer ends without a word
+                raise  # the reader closed the pipe; typer exits silently
             typer.echo(f"tubemq: {error}", err=True)
-            _leave_output()
+            _discard_output()
             raise typer.Exit(_CLUSTERS_FAULT) from None
 
     return run
 
 
-def _leave_output() -> None:
-    """What cannot be written is not tried again when the process ends."""
+def _discard_output() -> None:
+    """Redirect standard output to /dev/null, so that the exit does not retry the failed write."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _reporting_all(commands: typer.Typer) -> typer.Typer:
-    """A copy of `commands` in which each reports; the modules' own stay as they are."""
+    """Return a copy of `commands` with every command wrapped; the originals stay as they are."""
     wrapped = typer.Typer(no_args_is_help=True, help=commands.info.help)
     for item in commands.registered_commands:
         assert item.callback is not None, "a command without a function"
@@ -141,7 +142,7 @@ def _reporting_all(commands: typer.Typer) -> typer.Typer:
 
 
 def _one_line(error: errors.TubeMQError) -> str:
-    """The message; a list of problems that holds a single one is written in line."""
+    """Return the message; a list of problems with a single entry is written in line."""
     if isinstance(error, errors.ConfigError) and len(error.problems) == 1:
         return str(error).replace(":\n  - ", ": ", 1)
     return str(error)

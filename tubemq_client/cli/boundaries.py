@@ -1,12 +1,12 @@
 """Writes the boundaries file: instant → offset of every partition, from send receipts.
 
-Rows are sent in time order and an instant is passed only when every receipt before it is in, so
-the offset noted for it is exact: rows of earlier times lie below it, later ones at or above. All
+Rows are sent in time order and an instant is passed only when every receipt before it has arrived,
+so the recorded offset is exact: rows of earlier times lie below it, later ones at or above. All
 partitions of a store share its log, so they share its boundary. A boundary never moves: rows that
-belong before one that exists are refused. Neither sends nor asks a broker anything.
+belong before an existing one are refused. Neither sends nor queries a broker.
 
-The file is ``{"2013-01-02T00:00:00Z": {"flights": {"1:0": 2800, "1:1": 2800}}, …}``, what the
-``boundaries`` resolver of time windows reads.
+The file is ``{"2013-01-02T00:00:00Z": {"flights": {"1:0": 2800, "1:1": 2800}}, …}``, the input of
+the ``boundaries`` resolver of time windows.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ Document = dict[str, dict[str, dict[str, int]]]
 
 
 class StoreEnds:
-    """Where the logs of a topic end, going by what was there before and by receipts since."""
+    """Ends of a topic's logs, from the ends before the first record and receipts since."""
 
     def __init__(self) -> None:
         self._partitions: set[Partition] = set()
         self._ends: dict[tuple[int, int], int] = {}
 
     def begin(self, ends: Iterable[PartitionEnds]) -> None:
-        """Take the ends in memory from before the first record."""
+        """Set the ends in memory from before the first record."""
         for end in ends:
             self._raise(end.partition, end.max_offset)
 
     def book(self, receipt: SendReceipt) -> None:
-        """A record was stored."""
+        """Count a stored record."""
         self._raise(receipt.partition, receipt.offset + INDEX_ENTRY_BYTES)
 
     def offsets(self) -> dict[str, int]:
-        """The end of every known partition's log, by partition key."""
+        """Return the end of every known partition's log, by partition key."""
         return {p.key: self._ends[p.store_key] for p in sorted(self._partitions)}
 
     def _raise(self, partition: Partition, end: int) -> None:
@@ -63,26 +63,27 @@ class StoreEnds:
 
 
 class BoundaryWriter:
-    """Notes the ends of a topic whenever an instant is passed; `save` writes the file."""
+    """Records the ends of a topic whenever an instant is passed; `save` writes the file."""
 
     def __init__(self, path: Path, topic: str, every: str, ends: StoreEnds) -> None:
         self._path = path
         self._topic = topic
         self._period = _period(every)
         self._ends = ends
-        self._noted: dict[str, dict[str, int]] = {}
-        known = {instant(at): of[topic] for at, of in _load(path).items() if topic in of}
-        self._reached = max(known, default=None)
-        self._fixed = known[self._reached] if self._reached is not None else {}
+        self._recorded: dict[str, dict[str, int]] = {}
+        boundaries = {instant(at): of[topic] for at, of in _load(path).items() if topic in of}
+        self._reached = max(boundaries, default=None)
+        self._fixed = boundaries[self._reached] if self._reached is not None else {}
 
     def interval(self, at: datetime) -> datetime:
-        """The instant that the interval of a row's time begins with."""
+        """Return the instant that the interval of a row's time begins with."""
         return at - (at - _EPOCH) % self._period
 
     def begin(self, start: datetime | None, first: datetime | None = None) -> int:
-        """Check the file against the topic, note `start`; `first` is the first row's time if known.
+        """Check the file against the topic, record `start`; `first` is the first row's time or
+        None.
 
-        Returns how many index entries lie after the newest boundary: records that count to the
+        Returns the number of index entries after the newest boundary: records that count to the
         interval which begins there. Raises `errors.ConfigError` if the topic ends before that
         boundary, if `start` or `first` does, or if the file cannot be written.
         """
@@ -100,13 +101,14 @@ class BoundaryWriter:
             self._refuse_late(at)
         unclaimed = self._entries_after_last(offsets)
         if start is not None:
-            self._note(start)
+            self._record(start)
         return unclaimed
 
     def enter(self, at: datetime) -> None:
-        """Rows of time `at` follow, and every receipt before is in: note the instants passed."""
+        """Record the instants passed before rows of time `at`; every earlier receipt must have
+        arrived."""
         self._refuse_late(at)
-        self._note(self.interval(at))
+        self._record(self.interval(at))
 
     def _refuse_late(self, at: datetime) -> None:
         if self._reached is not None and at < self._reached:
@@ -117,22 +119,22 @@ class BoundaryWriter:
             )
 
     def close(self, end: datetime) -> None:
-        """No more rows before `end` will come: note the instants up to it, and itself."""
-        self._note(end)
+        """Record the instants up to and including `end`; no more rows before it will come."""
+        self._record(end)
 
     def save(self) -> None:
-        """Add what was noted to the file, in one step: other topics may have got boundaries in it
+        """Add the recorded boundaries to the file in one step; other topics may have written to it
         meanwhile. Raises `errors.TubeMQError` with the newest boundary if it cannot be written: the
         records before it are sent."""
         try:
-            with _alone(self._path.parent):
+            with _locked(self._path.parent):
                 document = _load(self._path)
-                for at, offsets in self._noted.items():
+                for at, offsets in self._recorded.items():
                     document.setdefault(at, {})[self._topic] = offsets
                 self._replace_by(document)
         except (OSError, errors.ConfigError) as error:
             reason = error.strerror if isinstance(error, OSError) else "; ".join(error.problems)
-            newest = {at: {self._topic: of} for at, of in list(self._noted.items())[-1:]}
+            newest = {at: {self._topic: of} for at, of in list(self._recorded.items())[-1:]}
             raise errors.TubeMQError(
                 f"{self._path}: {reason}; rows were sent, and must not be sent again. The "
                 f"newest boundary, which the file lacks: {json.dumps(newest)}"
@@ -166,17 +168,18 @@ class BoundaryWriter:
         }
         return sum(stores.values()) // INDEX_ENTRY_BYTES
 
-    def _note(self, until: datetime) -> None:
-        """Set the boundaries after the newest one up to `until`; all lie where the logs end now."""
+    def _record(self, until: datetime) -> None:
+        """Set the boundaries after the newest one up to `until`, all at the present ends of the
+        logs."""
         offsets = self._ends.offsets()
         for count, at in enumerate(self._passed(until)):
             if count >= _MAX_NEW:
                 raise errors.ConfigError(f"more than {_MAX_NEW} boundaries: raise --boundary-every")
-            self._noted[_text(at)] = offsets
+            self._recorded[_text(at)] = offsets
             self._reached = at
 
     def _passed(self, until: datetime) -> Iterator[datetime]:
-        """Whole periods after the newest boundary and before `until`, and `until` itself."""
+        """Yield whole periods after the newest boundary and before `until`, and `until` itself."""
         reached = self._reached
         if reached is not None:
             at = self.interval(reached) + self._period
@@ -188,8 +191,8 @@ class BoundaryWriter:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Topics share a file: two commands must not add to it at once."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock the folder: topics share a file, and two commands must not add to it at once."""
     lock = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -226,7 +229,7 @@ def _load(path: Path) -> Document:
 
 
 def _well_formed(document: Any) -> bool:
-    """Whether the shape is right. Raises `ValueError` for an instant that is none."""
+    """Return True if the shape is right. Raises `ValueError` for an invalid instant."""
     if not isinstance(document, dict):
         return False
     for at, topics in document.items():

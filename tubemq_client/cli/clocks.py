@@ -1,7 +1,7 @@
-"""How far a master's clock is from this machine's, by the date that its web server sends.
+"""Difference between a master's clock and this machine's, from the date its web server sends.
 
-Whole seconds: HTTP dates have no more. Asks one page, follows nothing and needs no optional
-package. Only `doctor` uses it.
+In whole seconds, the resolution of HTTP dates. Requests one page, follows no redirect and needs no
+optional package. Only `doctor` uses it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PAGE = "/webapi.htm?method=admin_query_server_version"
 
 
 def clock_difference_s(admin: str, timeout_s: float) -> float | None:
-    """Seconds that a master is ahead of this machine (negative: behind); None if none tells."""
+    """Return the seconds a master is ahead of this machine (negative: behind), None if unknown."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     for url in web_urls(admin):
         before = time.time()
@@ -32,9 +32,9 @@ def clock_difference_s(admin: str, timeout_s: float) -> float | None:
         except (OSError, ValueError, http.client.HTTPException):  # no web server, perhaps
             continue
         try:
-            # A date is cut to its second: its middle is the best guess.
-            told = parsedate_to_datetime(date).timestamp() + 0.5
-        except (TypeError, ValueError, OverflowError):  # none, or one that is odd
+            # A date is truncated to its second: the middle is the best guess.
+            server_time = parsedate_to_datetime(date).timestamp() + 0.5
+        except (TypeError, ValueError, OverflowError):  # missing or malformed
             continue
-        return told - (before + time.time()) / 2
+        return server_time - (before + time.time()) / 2
     return None

@@ -1,4 +1,4 @@
-"""`tubemq consume`: records of a topic to the terminal or a pipe; a look, or as a group's member.
+"""`tubemq consume`: records of a topic to the terminal or a pipe, once or as a group's member.
 
 Without `--follow` it reads exact ranges up to the present end and moves no position. With it, it
 takes all partitions itself (client balance), or joins a group (`--balanced`), and confirms a batch
@@ -31,8 +31,8 @@ from tubemq_client.model import (
 __all__ = ["consume"]
 
 _IDLE_S = 0.2
-_AWAY_S = 5.0
-_AWAY = (
+_RETRY_UNREACHABLE_S = 5.0
+_UNREACHABLE = (
     errors.NetworkError,
     errors.RemoteException,
     errors.ServiceUnavailable,
@@ -45,7 +45,7 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="WHERE",
-        help="earliest, latest, stored (with --follow: where the group is), or 1:0=OFFSET; "
+        help="earliest, latest, stored (with --follow: the group's position), or 1:0=OFFSET; "
         "repeatable. Default: stored with --follow, else earliest.",
     ),
 ]
@@ -66,7 +66,7 @@ Output = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after N records.")]
 FollowOption = Annotated[
-    bool, typer.Option("--follow", "-f", help="Go on with new records, until Ctrl-C.")
+    bool, typer.Option("--follow", "-f", help="Keep reading new records until Ctrl-C.")
 ]
 Balanced = Annotated[
     bool, typer.Option("--balanced", help="Join GROUP and share partitions with its members.")
@@ -76,7 +76,7 @@ Seconds = Annotated[float | None, typer.Option(min=0.1, help="Stop after this ma
 
 @dataclass(slots=True)
 class _Sink:
-    """Writes records until a limit of count or time; `written` counts."""
+    """Writer of records with a limit of count or time; `written` counts."""
 
     out: IO[bytes]
     output: Format
@@ -90,7 +90,7 @@ class _Sink:
         return late or (self.limit is not None and self.written >= self.limit)
 
     def write(self, messages: Iterator[Message], partition: Partition) -> bool:
-        """Write a batch and flush it; whether all of it was written."""
+        """Write a batch and flush it; return True if all of it was written."""
         for message in messages:
             if self.limit is not None and self.written >= self.limit:
                 return False
@@ -101,33 +101,33 @@ class _Sink:
 
 
 @dataclass(slots=True)
-class _Where:
-    """`--from` or `--to`: a word for all partitions, offsets for some."""
+class _Offsets:
+    """Value of `--from` or `--to`: a word for all partitions, offsets for some."""
 
     word: str | None = None
     offsets: dict[Partition, int] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, topic: str, texts: Sequence[str], words: Sequence[str], option: str) -> _Where:
-        found = cls()
+    def parse(cls, topic: str, texts: Sequence[str], words: Sequence[str], option: str) -> _Offsets:
+        offsets = cls()
         for text in texts:
             key, is_one, value = text.partition("=")
             if not is_one and text in words:
-                twice = found.word is not None
-                found.word = text
+                twice = offsets.word is not None
+                offsets.word = text
             elif is_one and value.isdecimal():
                 try:
                     partition, offset = Partition.from_key(topic, key), int(value)
                 except ValueError as error:
                     raise errors.ConfigError(f"{option}: {error}") from None
-                twice = partition in found.offsets
-                found.offsets[partition] = offset
+                twice = partition in offsets.offsets
+                offsets.offsets[partition] = offset
             else:
-                known = ", ".join([*words, "<partition>=<offset>"])
-                raise errors.ConfigError(f"{option} {text!r} is none of: {known}")
+                choices = ", ".join([*words, "<partition>=<offset>"])
+                raise errors.ConfigError(f"{option} {text!r} is none of: {choices}")
             if twice:
-                raise errors.ConfigError(f"{option} {text!r}: that was said before, otherwise")
-        return found
+                raise errors.ConfigError(f"{option} {text!r}: given more than once")
+        return offsets
 
 
 def consume(
@@ -156,41 +156,41 @@ def consume(
         ConsumerConfig, masters, rpc_timeout_ms, topic=topic, group=group, filters=stream or ()
     )
     words = ("earliest", "latest", "stored") if follow else ("earliest", "latest")
-    from_ = _Where.parse(topic, start or (), words, "--from")
-    to = _Where.parse(topic, end or (), (), "--to")
+    from_ = _Offsets.parse(topic, start or (), words, "--from")
+    to = _Offsets.parse(topic, end or (), (), "--to")
     if follow and not balanced and config.bound is not None:
-        raise errors.ConfigError("bound: goes with --balanced; with --follow, --from says where")
+        raise errors.ConfigError("bound: needs --balanced; with --follow use --from")
     deadline = None if seconds is None else time.monotonic() + seconds
     sink = _Sink(sys.stdout.buffer, output, limit, deadline)
     try:
-        # What is followed has no end but this; a look that is cut short is not all there is.
+        # Ctrl-C is the usual end of following; elsewhere the output would be incomplete.
         with suppress(KeyboardInterrupt) if follow or balanced else nullcontext():
             if balanced:
                 _balanced(config, sink)
             elif follow:
                 _follow(config, sink, from_, partition)
             else:
-                _look(config, sink, from_, to, partition)
+                _read_once(config, sink, from_, to, partition)
     finally:
         with suppress(BrokenPipeError):
             sink.out.flush()
         note(f"{sink.written} records")
 
 
-def _check(*, follow: bool, balanced: bool, **given: list[str] | None) -> None:
+def _check(*, follow: bool, balanced: bool, **options: list[str] | None) -> None:
     problems = []
-    if balanced and given["partition"]:
-        problems.append("--partition: with --balanced the master deals out partitions")
-    if balanced and given["start"]:
+    if balanced and options["partition"]:
+        problems.append("--partition: with --balanced the master assigns partitions")
+    if balanced and options["start"]:
         problems.append("--from: with --balanced the group's position decides")
-    if (follow or balanced) and given["end"]:
-        problems.append("--to: ends a look, not --follow or --balanced")
+    if (follow or balanced) and options["end"]:
+        problems.append("--to: not with --follow or --balanced")
     if problems:
         raise errors.ConfigError(problems)
 
 
 def _topic(config: ConsumerConfig) -> str:
-    """The command's one topic."""
+    """Return the command's only topic."""
     return next(iter(config.subscription))
 
 
@@ -202,19 +202,19 @@ def _partitions(config: ConsumerConfig, keys: Sequence[str]) -> list[Partition]:
 
 
 def _ends(config: ConsumerConfig, keys: Sequence[str] | None) -> dict[Partition, PartitionEnds]:
-    wanted = _partitions(config, keys) if keys else None
+    partitions = _partitions(config, keys) if keys else None
     with Metadata(config.settings()) as metadata:
-        return metadata.ends(_topic(config), config.group, wanted, stable=False)
+        return metadata.ends(_topic(config), config.group, partitions, stable=False)
 
 
-def _look(
+def _read_once(
     config: ConsumerConfig,
     sink: _Sink,
-    from_: _Where,
-    to: _Where,
+    from_: _Offsets,
+    to: _Offsets,
     keys: Sequence[str] | None,
 ) -> None:
-    """Exact ranges, partition by partition, up to where the logs end now."""
+    """Read exact ranges, partition by partition, up to the present ends of the logs."""
     ends = _ends(config, keys)
     _refuse_unknown(ends, from_, to)
     with reader_of(config) as reader:
@@ -235,13 +235,16 @@ def _look(
 
 
 def _refuse_unknown(
-    ends: Mapping[Partition, PartitionEnds], *places: _Where, away: Iterable[Partition] = ()
+    ends: Mapping[Partition, PartitionEnds],
+    *places: _Offsets,
+    unreachable: Iterable[Partition] = (),
 ) -> None:
-    """Places of partitions that are not read, and starts behind a log's end."""
-    known = {*ends, *away}
-    unknown = sorted({p.key for where in places for p in where.offsets if p not in known})
+    """Raise for offsets of partitions that are not read, and for starts behind a log's end."""
+    partitions = {*ends, *unreachable}
+    unknown = sorted({p.key for where in places for p in where.offsets if p not in partitions})
     problems = [
-        f"partition {key}: not among {', '.join(p.key for p in sorted(known))}" for key in unknown
+        f"partition {key}: not among {', '.join(p.key for p in sorted(partitions))}"
+        for key in unknown
     ]
     from_ = places[0]
     problems += [
@@ -256,17 +259,17 @@ def _refuse_unknown(
 def _follow(
     config: ConsumerConfig,
     sink: _Sink,
-    from_: _Where,
+    from_: _Offsets,
     keys: Sequence[str] | None,
 ) -> None:
-    """All partitions, or the wanted ones, taken by this process alone."""
-    ends, away = _reachable(config, keys)
-    _refuse_unknown(ends, from_, away=away)
-    starts = _starts(from_, ends, away)
-    for reason in dict.fromkeys(away.values()):
-        note(f"{reason}; it is tried again")
+    """Read all partitions, or the selected ones, in this process alone."""
+    ends, unreachable = _reachable(config, keys)
+    _refuse_unknown(ends, from_, unreachable=unreachable)
+    starts = _starts(from_, ends, unreachable)
+    for reason in dict.fromkeys(unreachable.values()):
+        note(f"{reason}; retrying")
     with _assigned(config) as consumer:
-        following = _Following(consumer, sink, starts)
+        following = _FollowedPartitions(consumer, sink, starts)
         followed, look_at = sorted(starts), 0.0
         following.take(sorted(ends))
         while not sink.full:
@@ -281,21 +284,23 @@ def _follow(
 def _reachable(
     config: ConsumerConfig, keys: Sequence[str] | None
 ) -> tuple[dict[Partition, PartitionEnds], dict[Partition, str]]:
-    """Ends of the partitions, and what is said of those whose broker is away."""
-    wanted = _partitions(config, keys) if keys else None
+    """Return ends of the partitions, and the error text for those whose broker is unreachable."""
+    partitions = _partitions(config, keys) if keys else None
     with Metadata(config.settings()) as metadata:
         topic = metadata.topic(_topic(config), config.group)
-        topic = replace(topic, partitions={p: topic.partitions[p] for p in topic.select(wanted)})
-        found = metadata.reachable_ends(topic.topic, config.group, stable=False, metadata=topic)
-    return dict(found), found.away
+        topic = replace(
+            topic, partitions={p: topic.partitions[p] for p in topic.select(partitions)}
+        )
+        ends = metadata.reachable_ends(topic.topic, config.group, stable=False, metadata=topic)
+    return dict(ends), ends.away
 
 
 def _starts(
-    from_: _Where, ends: Mapping[Partition, PartitionEnds], away: Iterable[Partition]
+    from_: _Offsets, ends: Mapping[Partition, PartitionEnds], unreachable: Iterable[Partition]
 ) -> dict[Partition, _Start]:
-    """Where to begin with each partition; brokers move offset 0 to the beginning of their log."""
+    """Return the start of each partition; brokers move offset 0 to the beginning of their log."""
     starts: dict[Partition, _Start] = {}
-    for partition in (*ends, *away):
+    for partition in (*ends, *unreachable):
         offset = from_.offsets.get(partition)
         if offset is None and from_.word == "earliest":
             offset = ends[partition].min_offset if partition in ends else 0
@@ -307,7 +312,8 @@ def _starts(
 
 
 def _grown(consumer: AssignedConsumer, followed: list[Partition]) -> list[Partition]:
-    """What is followed, and what the topic has got since. A master that is away is asked later."""
+    """Return the followed partitions and new ones of the topic. An unreachable master is retried
+    later."""
     try:
         new = consumer.partitions().keys() - set(followed)
     except errors.TubeMQError as error:
@@ -338,37 +344,37 @@ def _fail_or_drop(config: ConsumerConfig) -> Literal["fail", "drop"]:
 
 
 class _Start(NamedTuple):
-    """Where a partition is begun."""
+    """Start of a partition."""
 
     offset: int | None = None
     position: Literal["earliest", "always_latest"] | None = None
 
 
 @dataclass(slots=True)
-class _Following:
+class _FollowedPartitions:
     """Partitions that are taken one by one, and again where they were lost. `starts` has those that
-    were not taken yet. What may pass ends nothing, and is told once."""
+    were not taken yet. A retriable error is reported once and does not end the command."""
 
     consumer: AssignedConsumer
     sink: _Sink
     starts: dict[Partition, _Start]
-    _told: dict[Partition, str] = field(default_factory=dict)
-    _later: dict[int, float] = field(default_factory=dict)
-    """When a broker that could not be reached is asked again: others are read meanwhile."""
+    _reported: dict[Partition, str] = field(default_factory=dict)
+    _retry_at: dict[int, float] = field(default_factory=dict)
+    """Time to retry an unreachable broker, by broker id: others are read meanwhile."""
 
     def take(self, partitions: Sequence[Partition]) -> None:
-        """Take what is there. Whatever else than a broker's absence keeps from it is raised: at the
-        start it is a mistake, such as a second process with the group's name."""
+        """Take every partition that is free. Errors other than an unreachable broker are raised: at
+        the start they are mistakes, such as a second process with the group's name."""
         for partition in partitions:
             try:
                 self._take(partition)
-            except _AWAY as error:
+            except _UNREACHABLE as error:
                 if not error.retriable:
                     raise
-                self._tell(partition, error)
+                self._report(partition, error)
 
     def pull_on(self, partition: Partition) -> bool:
-        """Write one batch; whether there was one."""
+        """Write one batch; return False if there was none."""
         held = False
         try:
             if partition not in self.consumer.assignment and not self._take(partition):
@@ -376,46 +382,48 @@ class _Following:
             held = True
             moved = _pull(self.consumer, partition, self.sink)
         except errors.TubeMQError as error:
-            lost = held and partition not in self.consumer.assignment  # whatever was said of it
+            lost = held and partition not in self.consumer.assignment  # whatever the error
             if not (lost or error.retriable):
                 raise
-            self._tell(partition, error)
+            self._report(partition, error)
             return False
         if moved:
-            self._told.pop(partition, None)
+            self._reported.pop(partition, None)
         return moved
 
     def _take(self, partition: Partition) -> bool:
-        if time.monotonic() < self._later.get(partition.broker_id, 0.0):
+        if time.monotonic() < self._retry_at.get(partition.broker_id, 0.0):
             return False
-        start = self.starts.get(partition, _Start(position="earliest"))  # a new one has nothing old
+        # A new partition has no old records.
+        start = self.starts.get(partition, _Start(position="earliest"))
         try:
             self.consumer.assign(partition, start.offset, position=start.position)
         except errors.NetworkError:
-            self._later[partition.broker_id] = time.monotonic() + _AWAY_S
+            self._retry_at[partition.broker_id] = time.monotonic() + _RETRY_UNREACHABLE_S
             raise
         self.starts.pop(partition, None)
         return True
 
-    def _tell(self, partition: Partition, error: errors.TubeMQError) -> None:
-        if self._told.get(partition) != type(error).__name__:
-            note(f"{error}; it is tried again")
-        self._told[partition] = type(error).__name__
+    def _report(self, partition: Partition, error: errors.TubeMQError) -> None:
+        if self._reported.get(partition) != type(error).__name__:
+            note(f"{error}; retrying")
+        self._reported[partition] = type(error).__name__
 
 
 def _pull(consumer: AssignedConsumer, partition: Partition, sink: _Sink) -> bool:
-    """Write and confirm one batch; a batch cut by the limit is left to be delivered again."""
+    """Write and confirm one batch; a batch cut by the limit is rejected, to be delivered again."""
     if sink.full:
         return False
     batch = consumer.pull(partition)
     if batch is None:
         return False
-    _settle(consumer, batch, written=sink.write(batch.messages(), partition))
+    _finish(consumer, batch, written=sink.write(batch.messages(), partition))
     return True
 
 
-def _settle(consumer: AssignedConsumer | Consumer, batch: ReceivedBatch, *, written: bool) -> None:
-    """Who takes what is written may be slower than a batch may be out, and brokers may be away."""
+def _finish(consumer: AssignedConsumer | Consumer, batch: ReceivedBatch, *, written: bool) -> None:
+    """Confirm or reject a batch; a batch that timed out or an unreachable broker is only
+    reported."""
     try:
         consumer.confirm(batch) if written else consumer.reject(batch)
     except errors.StaleBatch as error:
@@ -423,11 +431,13 @@ def _settle(consumer: AssignedConsumer | Consumer, batch: ReceivedBatch, *, writ
     except errors.TubeMQError as error:
         if not error.retriable:
             raise
-        note(f"{error}; it is told with the next fetch, or its records will be delivered again")
+        note(
+            f"{error}; it is confirmed with the next fetch, or its records will be delivered again"
+        )
 
 
 def _balanced(config: ConsumerConfig, sink: _Sink) -> None:
-    """As a member of the group, whose master deals out partitions."""
+    """Read as a member of the group, whose master assigns partitions."""
     with Consumer(
         config.settings(),
         config.group,
@@ -435,15 +445,15 @@ def _balanced(config: ConsumerConfig, sink: _Sink) -> None:
         consumer=config.consumer_settings(),
         bound=config.bound_start,
         corrupt_records=_fail_or_drop(config),
-        on_assigned=lambda found: note(f"assigned: {_keys(found)}"),
-        on_revoked=lambda found: note(f"revoked: {_keys(found)}"),
-        on_lost=lambda found: note(f"lost: {_keys(found)}"),
+        on_assigned=lambda partitions: note(f"assigned: {_keys(partitions)}"),
+        on_revoked=lambda partitions: note(f"revoked: {_keys(partitions)}"),
+        on_lost=lambda partitions: note(f"lost: {_keys(partitions)}"),
     ) as consumer:
         while not sink.full:
             batch = consumer.receive(_RECEIVE_MS)
             if batch is None:
                 continue
-            _settle(consumer, batch, written=sink.write(batch.messages(), batch.partition))
+            _finish(consumer, batch, written=sink.write(batch.messages(), batch.partition))
 
 
 def _keys(partitions: Sequence[Partition]) -> str:

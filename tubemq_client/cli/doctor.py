@@ -1,7 +1,7 @@
-"""`tubemq doctor`: connectivity step by step, each with a hint that names what to change.
+"""`tubemq doctor`: connectivity step by step, each failure with a hint that names what to change.
 
-Steps go on behind failures as far as anything can still be learnt, so it is useful on half-broken
-clusters. It registers for a moment as the look-ups of other commands do, and moves no position.
+Later steps run after a failure as far as they can still find something, so it is useful on
+half-broken clusters. It registers briefly, as look-ups of other commands do, and moves no position.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _TLS_HINTS = {
     "tls.ca_file": "name the authority that signed the servers' certificates in tls.ca_file",
     "tls.cert_file": "give a certificate that the servers trust in tls.cert_file and tls.key_file",
 }
-"""What to do, by the option that the failure names."""
+"""Hints by the option that a failure names."""
 
 _MARKS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]", "skipped": "-"}
 
@@ -77,8 +77,8 @@ class Finding:
     hint: str = ""
 
 
-class _Patient:
-    """What has been learnt so far."""
+class _Diagnosis:
+    """Settings, and the results of earlier steps."""
 
     def __init__(self, settings: ClientSettings, group: str, topic: str | None) -> None:
         self.settings = settings
@@ -107,17 +107,17 @@ def doctor(
     rpc_timeout_ms: RpcTimeout = 10_000,
     as_json: AsJson = False,
 ) -> None:
-    """Check step by step whether a cluster can be used from here, and say what to change.
+    """Check step by step that a cluster can be used from here, and suggest what to change.
 
-    Exit code 0: all is well. Else the first step that failed: 3 names, 4 TCP to masters, 5 TLS, 6
+    Exit code 0: no problems. Else the first step that failed: 3 names, 4 TCP to masters, 5 TLS, 6
     registering, 7 the topic, 8 TCP to brokers, 9 HTTP administration, 10 clocks, 11 reading. (1 and
     2 as for every command.)
     """
-    # A fail-over is told as it is found, not waited for.
+    # A fail-over is reported, not waited for.
     settings = replace(client_settings(masters, rpc_timeout_ms), fail_over_wait_ms=0)
-    patient = _Patient(settings, group, topic)
+    diagnosis = _Diagnosis(settings, group, topic)
     failed: list[str] = []
-    for finding in _findings(patient, admin, rpc_timeout_ms):
+    for finding in _findings(diagnosis, admin, rpc_timeout_ms):
         _print(finding, as_json=as_json)
         if finding.state == "failed":
             failed.append(finding.step)
@@ -131,47 +131,47 @@ def _print(finding: Finding, *, as_json: bool) -> None:
         return
     console = Console(highlight=False)
     console.print(_MARKS[finding.state], f"{finding.step:9}", end=" ")
-    told = visible(f"{finding.target}: {finding.detail}", lines=True)
-    console.print(told, markup=False, soft_wrap=True)
+    line = visible(f"{finding.target}: {finding.detail}", lines=True)
+    console.print(line, markup=False, soft_wrap=True)
     if finding.hint:
         hint = visible(finding.hint, lines=True)
         console.print(f"            → {hint}", markup=False, soft_wrap=True)
 
 
-def _findings(patient: _Patient, admin: str | None, timeout_ms: int) -> Iterator[Finding]:
-    yield from _names(patient)
-    yield from _masters(patient)
-    yield from _tls(patient)
-    yield from _register(patient)
-    yield from _brokers(patient)
+def _findings(diagnosis: _Diagnosis, admin: str | None, timeout_ms: int) -> Iterator[Finding]:
+    yield from _names(diagnosis)
+    yield from _masters(diagnosis)
+    yield from _tls(diagnosis)
+    yield from _register(diagnosis)
+    yield from _brokers(diagnosis)
     yield from _admin(admin, timeout_ms)
-    yield from _clock(admin, patient.timeout_s)
-    yield from _read(patient)
+    yield from _clock(admin, diagnosis.timeout_s)
+    yield from _read(diagnosis)
 
 
-def _names(patient: _Patient) -> Iterator[Finding]:
-    hosts = dict.fromkeys(host for host, _ in patient.settings.masters)
-    found = {host: _resolve(host) for host in hosts}
-    some = any(isinstance(told, list) for told in found.values())
-    for host, told in found.items():
-        if isinstance(told, list):
-            yield Finding("names", host, "ok", ", ".join(told))
+def _names(diagnosis: _Diagnosis) -> Iterator[Finding]:
+    hosts = dict.fromkeys(host for host, _ in diagnosis.settings.masters)
+    results = {host: _resolve(host) for host in hosts}
+    any_resolved = any(isinstance(result, list) for result in results.values())
+    for host, result in results.items():
+        if isinstance(result, list):
+            yield Finding("names", host, "ok", ", ".join(result))
         else:
             hint = "correct --masters, or make the name known (DNS, /etc/hosts)"
-            yield Finding("names", host, "warning" if some else "failed", told, hint)
+            yield Finding("names", host, "warning" if any_resolved else "failed", result, hint)
 
 
 def _resolve(host: str) -> list[str] | str:
-    """Addresses, or why there are none."""
+    """Return the addresses of a host, or the error text."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         return str(error)
-    return sorted({str(item[4][0]) for item in found})
+    return sorted({str(item[4][0]) for item in addresses})
 
 
 def _connect(address: Address, timeout_s: float) -> str | None:
-    """None if a TCP connection opens, else why not."""
+    """Return None if a TCP connection opens, else the error text."""
     try:
         socket.create_connection(address, timeout_s).close()
     except (OSError, UnicodeError) as error:
@@ -180,7 +180,8 @@ def _connect(address: Address, timeout_s: float) -> str | None:
 
 
 def _handshake(address: Address, tls: TlsSettings, timeout_s: float) -> str | None:
-    """None if TLS begins, else why not. Raises `errors.ConfigError` for files of no use."""
+    """Return None if TLS begins, else the error text. Raises `errors.ConfigError` for unusable
+    files."""
     try:
         secure(socket.create_connection(address, timeout_s), address, tls).close()
     except (OSError, errors.TlsError) as error:
@@ -188,61 +189,63 @@ def _handshake(address: Address, tls: TlsSettings, timeout_s: float) -> str | No
     return None
 
 
-def _masters(patient: _Patient) -> Iterator[Finding]:
-    problems = {a: _connect(a, patient.timeout_s) for a in patient.settings.masters}
-    patient.reachable = [address for address, problem in problems.items() if problem is None]
+def _masters(diagnosis: _Diagnosis) -> Iterator[Finding]:
+    problems = {a: _connect(a, diagnosis.timeout_s) for a in diagnosis.settings.masters}
+    diagnosis.reachable = [address for address, problem in problems.items() if problem is None]
     for (host, port), problem in problems.items():
         target = f"{host}:{port}"
         if problem is None:
             yield Finding("masters", target, "ok", "TCP connection opens")
         else:
-            state = "warning" if patient.reachable else "failed"
+            state = "warning" if diagnosis.reachable else "failed"
             hint = "is it the RPC port (8715, TLS 8716)? does a firewall drop it? see --masters"
             yield Finding("masters", target, state, problem, hint)
 
 
-def _tls(patient: _Patient) -> Iterator[Finding]:
-    """A handshake with every master that a TCP connection opens to."""
-    if patient.settings.tls is None:
+def _tls(diagnosis: _Diagnosis) -> Iterator[Finding]:
+    """Do a handshake with every master that accepts TCP connections."""
+    if diagnosis.settings.tls is None:
         yield Finding("tls", "masters", "skipped", "not asked for")
         return
-    tls, addresses = patient.settings.tls, patient.reachable
+    tls, addresses = diagnosis.settings.tls, diagnosis.reachable
     if not addresses:
         yield Finding("tls", "masters", "skipped", "no master can be reached")
-    problems = {a: _handshake(a, tls, patient.timeout_s) for a in addresses}
-    patient.reachable = [address for address, problem in problems.items() if problem is None]
+    problems = {a: _handshake(a, tls, diagnosis.timeout_s) for a in addresses}
+    diagnosis.reachable = [address for address, problem in problems.items() if problem is None]
     yield from _handshakes(problems)
 
 
 def _handshakes(problems: Mapping[Address, str | None]) -> Iterator[Finding]:
-    some = None in problems.values()
+    any_accepted = None in problems.values()
     for address, problem in problems.items():
         target = address_text(address)
         if problem is None:
             yield Finding("tls", target, "ok", "handshake done, certificate accepted")
         else:
-            yield Finding("tls", target, "warning" if some else "failed", problem, _hint(problem))
+            yield Finding(
+                "tls", target, "warning" if any_accepted else "failed", problem, _hint(problem)
+            )
 
 
 def _hint(problem: str) -> str:
-    found = (hint for option, hint in _TLS_HINTS.items() if option in problem)
-    return next(found, "compare the TLS options with the port and the server's certificate")
+    hints = (hint for option, hint in _TLS_HINTS.items() if option in problem)
+    return next(hints, "compare the TLS options with the port and the server's certificate")
 
 
-def _register(patient: _Patient) -> Iterator[Finding]:
-    target = patient.topic or _PROBE_TOPIC
-    if not patient.reachable:
+def _register(diagnosis: _Diagnosis) -> Iterator[Finding]:
+    target = diagnosis.topic or _PROBE_TOPIC
+    if not diagnosis.reachable:
         yield Finding("register", target, "skipped", "no master can be reached")
         return
     try:
-        with Metadata(patient.settings) as client:
-            patient.metadata = client.topic(target, patient.group)
+        with Metadata(diagnosis.settings) as client:
+            diagnosis.metadata = client.topic(target, diagnosis.group)
     except errors.TlsError as error:  # after the handshake: the server refuses our certificate
         yield Finding("tls", "masters", "failed", str(error), _hint(str(error)))
         return
     except (errors.UnknownTopic, errors.Forbidden) as error:
         yield Finding("register", "masters", "ok", "a master answers")
-        if patient.topic is not None:
+        if diagnosis.topic is not None:
             hint = "tubemq topics list shows what there is; a new topic takes up to a minute"
             yield Finding("topic", target, "failed", str(error), hint)
         return
@@ -250,7 +253,7 @@ def _register(patient: _Patient) -> Iterator[Finding]:
         yield Finding("register", "masters", "failed", str(error), _register_hint(error))
         return
     yield Finding("register", "masters", "ok", "registered and left")
-    yield from _topic(target, patient.metadata)
+    yield from _topic(target, diagnosis.metadata)
 
 
 def _register_hint(error: errors.TubeMQError) -> str:
@@ -264,12 +267,12 @@ def _register_hint(error: errors.TubeMQError) -> str:
         return "the port opens but no TubeMQ master answers: RPC port? TLS port? --rpc-timeout-ms?"
     if isinstance(error, errors.ProtocolViolation):
         return "name the masters' RPC port in --masters: 8715 by default, 8716 with TLS"
-    return "the master's answer says what it does not accept"
+    return "the master's answer names what it does not accept"
 
 
-def _topic(topic: str, found: TopicMetadata) -> Iterator[Finding]:
-    ready = sum(found.partitions.values())
-    detail = f"{ready} of {len(found.partitions)} partitions can be subscribed"
+def _topic(topic: str, metadata: TopicMetadata) -> Iterator[Finding]:
+    ready = sum(metadata.partitions.values())
+    detail = f"{ready} of {len(metadata.partitions)} partitions can be subscribed"
     if ready:
         yield Finding("topic", topic, "ok", detail)
     else:
@@ -277,16 +280,16 @@ def _topic(topic: str, found: TopicMetadata) -> Iterator[Finding]:
         yield Finding("topic", topic, "failed", detail, hint)
 
 
-def _brokers(patient: _Patient) -> Iterator[Finding]:
-    if patient.metadata is None:
-        yield Finding("brokers", "-", "skipped", "--topic with a known topic tells the brokers")
+def _brokers(diagnosis: _Diagnosis) -> Iterator[Finding]:
+    if diagnosis.metadata is None:
+        yield Finding("brokers", "-", "skipped", "needs --topic with a known topic")
         return
-    for _, broker in sorted(patient.metadata.brokers.items()):
-        problem = _connect(broker.address, patient.timeout_s)
+    for _, broker in sorted(diagnosis.metadata.brokers.items()):
+        problem = _connect(broker.address, diagnosis.timeout_s)
         if problem is None:
             yield Finding("brokers", str(broker), "ok", "TCP connection opens")
-            if (tls := patient.settings.tls) is not None:
-                refused = _handshake(broker.address, tls, patient.timeout_s)
+            if (tls := diagnosis.settings.tls) is not None:
+                refused = _handshake(broker.address, tls, diagnosis.timeout_s)
                 yield from _handshakes({broker.address: refused})
         else:
             hint = "masters announce this address: is it right and reachable from here (hostName)?"
@@ -316,7 +319,7 @@ def _admin(admin: str | None, timeout_ms: int) -> Iterator[Finding]:
 def _clock(admin: str | None, timeout_s: float) -> Iterator[Finding]:
     seconds = clock_difference_s(admin, timeout_s) if admin else None
     if seconds is None:
-        yield Finding("clock", "-", "skipped", "no master tells its time (--admin)")
+        yield Finding("clock", "-", "skipped", "no master reports its time (--admin)")
     elif abs(seconds) > _TOLERATED_S:
         hint = "set the clocks (NTP): signatures are refused and flow-control hours are wrong"
         yield Finding("clock", "master", "failed", f"differs by {seconds:+.0f} s", hint)
@@ -324,31 +327,31 @@ def _clock(admin: str | None, timeout_s: float) -> Iterator[Finding]:
         yield Finding("clock", "master", "ok", f"differs by {seconds:+.0f} s")
 
 
-def _read(patient: _Patient) -> Iterator[Finding]:
-    if patient.topic is None or patient.metadata is None:
-        yield Finding("read", "-", "skipped", "--topic with a known topic is read from")
+def _read(diagnosis: _Diagnosis) -> Iterator[Finding]:
+    if diagnosis.topic is None or diagnosis.metadata is None:
+        yield Finding("read", "-", "skipped", "needs --topic with a known topic")
         return
-    by_broker = {p.broker_id: p for p in sorted(patient.metadata.partitions, reverse=True)}
+    by_broker = {p.broker_id: p for p in sorted(diagnosis.metadata.partitions, reverse=True)}
     for _, partition in sorted(by_broker.items()):
-        yield _attempt(patient, partition)
+        yield _attempt(diagnosis, partition)
 
 
-def _attempt(patient: _Patient, partition: Partition) -> Finding:
+def _attempt(diagnosis: _Diagnosis, partition: Partition) -> Finding:
     try:
-        return Finding("read", str(partition), "ok", _read_newest(patient, partition))
+        return Finding("read", str(partition), "ok", _read_newest(diagnosis, partition))
     except errors.TubeMQError as error:
         hint = "may the group read (--group; tubemq groups control)? is the broker up?"
         return Finding("read", str(partition), "failed", str(error), hint)
 
 
-def _read_newest(patient: _Patient, partition: Partition) -> str:
-    """The newest stable index entry of a partition."""
-    with Metadata(patient.settings) as client:
-        bounds = client.ends(partition.topic, patient.group, [partition])[partition]
+def _read_newest(diagnosis: _Diagnosis, partition: Partition) -> str:
+    """Read the newest stable index entry of a partition; return a summary."""
+    with Metadata(diagnosis.settings) as client:
+        bounds = client.ends(partition.topic, diagnosis.group, [partition])[partition]
     if bounds.max_offset == bounds.min_offset:
         return "registered; the log is empty"
     start = bounds.max_offset - INDEX_ENTRY_BYTES
-    with RangeReader(patient.settings, group=patient.group) as reader:
+    with RangeReader(diagnosis.settings, group=diagnosis.group) as reader:
         for _ in reader.read(OffsetRange(bounds.partition, start, bounds.max_offset)):
             pass
         return f"read up to {bounds.max_offset}, {reader.stats.records} records"

@@ -1,6 +1,6 @@
-"""`tubemq groups`: who consumes, who may, how fast; and the group names that readers use.
+"""`tubemq groups`: members of groups, permissions, rate limits, and the group names of readers.
 
-Looks and changes over HTTP administration; changes need the masters' token and a confirmation. No
+Reads and changes over HTTP administration; changes need the masters' token and a confirmation. No
 group's position moves here: that is `tubemq offsets`.
 """
 
@@ -32,7 +32,7 @@ from tubemq_client.json_text import given_json
 __all__ = ["groups"]
 
 groups = typer.Typer(
-    no_args_is_help=True, help="List groups, show members, say who may read what and how fast."
+    no_args_is_help=True, help="List groups, show members, set permissions and rate limits."
 )
 
 GroupArgument = Annotated[str, typer.Argument(help="Consumer group.", show_default=False)]
@@ -48,9 +48,9 @@ def list_groups(
     rpc_timeout_ms: RpcTimeout = 10_000,
     as_json: AsJson = False,
 ) -> None:
-    """List groups on line, and groups of which brokers keep positions."""
+    """List groups on line, and groups that have positions on brokers."""
     with admin_client(admin, rpc_timeout_ms) as client:
-        found = client.groups(topic)
+        infos = client.groups(topic)
     rows = [
         {
             "group": info.name,
@@ -58,7 +58,7 @@ def list_groups(
             "topics": list(info.topics),
             "positions_on": list(info.brokers),
         }
-        for info in found
+        for info in infos
     ]
     show(rows, as_json=as_json, title="groups")
 
@@ -70,7 +70,7 @@ def show_group(
     rpc_timeout_ms: RpcTimeout = 10_000,
     as_json: AsJson = False,
 ) -> None:
-    """Show the members of a group on line and the partitions each has."""
+    """Show the members of a group on line and their partitions."""
     with admin_client(admin, rpc_timeout_ms) as client:
         detail = client.group(group)
     members = detail.members if detail else ()
@@ -100,20 +100,20 @@ def names(
     """List every group name that readers of GROUP use, for clusters that authorise groups."""
     from tubemq_client._core.identity import ReaderPool, end_lookup_group
 
-    # The topic plays no part; the model is asked because it knows what a group may be called.
+    # Validates the group's name; the topic is a placeholder that the model needs.
     ConsumerConfig.parse({"masters": "localhost", "topic": "any_topic", "group": group})
     pool = ReaderPool(group, pool_size)
-    found = [
+    uses = [
         *(("reads ranges", pool.reader(slot)) for slot in range(pool_size)),
         *(("probes where ranges end", pool.probe(slot)) for slot in range(pool_size)),
         ("looks up ends", end_lookup_group(group)),
     ]
-    rows = [{"group": name, "use": use} for use, name in found]
+    rows = [{"group": name, "use": use} for use, name in uses]
     show(rows, as_json=as_json, title=f"groups of {group}")
 
 
 ControlTopic = Annotated[
-    str | None, typer.Option("--topic", "-t", help="Topic that --allow … are about.")
+    str | None, typer.Option("--topic", "-t", help="Topic of --allow or --deny.")
 ]
 Allow = Annotated[
     bool | None, typer.Option("--allow/--deny", help="Whether the group may read the topic.")
@@ -131,7 +131,7 @@ NoFlowRules = Annotated[bool, typer.Option("--no-flow-rules", help="Turn flow ru
 ClientsPerBroker = Annotated[
     int | None, typer.Option(min=0, help="Brokers one member may read from; 0: no limit.")
 ]
-Forget = Annotated[bool, typer.Option("--forget", help="Forget everything said of it.")]
+Forget = Annotated[bool, typer.Option("--forget", help="Delete all controls of the group.")]
 
 
 @groups.command("control")
@@ -151,9 +151,9 @@ def control(
     rpc_timeout_ms: RpcTimeout = 10_000,
     as_json: AsJson = False,
 ) -> None:
-    """Show what was said of a group; with options, say whether it may read a topic, and how fast.
+    """Show the controls of a group; with options, set whether it may read a topic, and how fast.
 
-    Permissions are judged when a consumer registers; members learn flow rules by heartbeat.
+    Permissions are checked when a consumer registers; members learn flow rules by heartbeat.
     """
     _refuse_idle(allow, topic, reason, stream)
     if no_flow_rules and flow_rules is not None:
@@ -164,15 +164,15 @@ def control(
     if forget:
         changes[f"Forget every control of group {group}?"] = lambda client: _forget(client, group)
     if allow is not None:
-        said = _permission(group, topic, allow, reason, stream or ())
+        permission = _permission(group, topic, allow, reason, stream or ())
         question = f"{'Allow' if allow else 'Deny'} group {group} to read topic {topic}?"
-        changes[question] = lambda client: client.set_consume_control(said)
+        changes[question] = lambda client: client.set_consume_control(permission)
     if switch is not None or clients_per_broker is not None:
         changes[f"Change settings of group {group}?"] = lambda client: client.set_resource_control(
             group, flow_control=switch, flow_rules=rules, clients_per_broker=clients_per_broker
         )
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
-        for question in changes:  # all of them before the first change
+        for question in changes:  # ask for all of them before the first change
             agreed(question, yes=yes)
         for change in changes.values():
             change(client)
@@ -181,11 +181,11 @@ def control(
 
 
 def _refuse_idle(allow: bool | None, topic: str | None, reason: str, streams: object) -> None:
-    """Options that say what is allowed or denied do nothing without either."""
+    """Refuse options of a permission that have no effect without --allow or --deny."""
     if allow is not None:
         return
-    given = {"--topic": topic, "--reason": reason, "--stream": streams}
-    idle = [name for name, value in given.items() if value]
+    options = {"--topic": topic, "--reason": reason, "--stream": streams}
+    idle = [name for name, value in options.items() if value]
     if idle:
         raise errors.ConfigError([f"{name}: goes with --allow or --deny" for name in idle])
 
@@ -202,17 +202,17 @@ def _rules(file: Path | None) -> list[dict[str, Any]] | None:
     if file is None:
         return None
     try:
-        found = given_json(file.read_text(encoding="utf-8"))
+        rules = given_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise errors.ConfigError(f"--flow-rules {file}: {error}") from None
-    if not isinstance(found, list):
+    if not isinstance(rules, list):
         raise errors.ConfigError(f"--flow-rules {file}: it is not a JSON list")
-    return found
+    return rules
 
 
 def _forget(client: AdminClient, group: str) -> None:
-    for said in client.consume_controls(group):
-        client.delete_consume_control(said.group, said.topic)
+    for control in client.consume_controls(group):
+        client.delete_consume_control(control.group, control.topic)
     if client.resource_controls(group):
         client.delete_resource_control(group)
 
@@ -220,14 +220,14 @@ def _forget(client: AdminClient, group: str) -> None:
 def _controls(client: AdminClient, group: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {
-            "topic": said.topic,
-            "may_read": said.enabled,
-            "must_filter_by": list(said.filters) if said.filter_required else [],
-            "reason": said.reason or None,
+            "topic": control.topic,
+            "may_read": control.enabled,
+            "must_filter_by": list(control.filters) if control.filter_required else [],
+            "reason": control.reason or None,
             "flow_rules": None,
             "clients_per_broker": None,
         }
-        for said in client.consume_controls(group)
+        for control in client.consume_controls(group)
     ]
     rows += [
         {
@@ -235,9 +235,9 @@ def _controls(client: AdminClient, group: str) -> list[dict[str, Any]]:
             "may_read": None,
             "must_filter_by": [],
             "reason": None,
-            "flow_rules": json.dumps(said.flow_rules) if said.flow_control else "off",
-            "clients_per_broker": said.clients_per_broker,
+            "flow_rules": json.dumps(control.flow_rules) if control.flow_control else "off",
+            "clients_per_broker": control.clients_per_broker,
         }
-        for said in client.resource_controls(group)
+        for control in client.resource_controls(group)
     ]
     return rows

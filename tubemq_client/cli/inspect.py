@@ -1,6 +1,6 @@
-"""Commands that only look, by RPC: partitions of a topic, how far logs reach.
+"""Read-only commands over RPC: partitions of a topic, ends of its logs.
 
-Look-ups register for a moment under `<group>.e` and leave no position behind that a consumer uses.
+Look-ups register briefly under `<group>.e` and leave no position behind that a consumer uses.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def partitions(
 ) -> None:
     """List the partitions of a topic, their broker, and whether they can be subscribed now."""
     with Metadata(client_settings(masters, rpc_timeout_ms)) as metadata:
-        found = metadata.topic(topic)
+        topic_metadata = metadata.topic(topic)
     rows = [
         {
             "partition": partition.key,
             "store": partition.store_id,
-            "broker": str(found.brokers[partition.broker_id]),
+            "broker": str(topic_metadata.brokers[partition.broker_id]),
             "subscribable": ready,
         }
-        for partition, ready in sorted(found.partitions.items())
+        for partition, ready in sorted(topic_metadata.partitions.items())
     ]
     show(rows, as_json=as_json, title=f"partitions of {topic}")
 
@@ -60,7 +60,7 @@ def ends(
     of them.
     """
     with Metadata(client_settings(masters, rpc_timeout_ms)) as metadata:
-        found = metadata.ends(topic, group, stable=not latest)
+        bounds = metadata.ends(topic, group, stable=not latest)
     kind = "latest" if latest else "stable"
     rows = [
         {
@@ -69,6 +69,6 @@ def ends(
             kind: end.max_offset,
             "entries": (end.max_offset - end.min_offset) // INDEX_ENTRY_BYTES,
         }
-        for partition, end in sorted(found.items())
+        for partition, end in sorted(bounds.items())
     ]
     show(rows, as_json=as_json, title=f"{kind} ends of {topic}")

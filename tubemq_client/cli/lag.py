@@ -1,7 +1,7 @@
-"""`tubemq lag`: how far a group is behind, once or watched, with rates and the time to catch up.
+"""`tubemq lag`: how far a group is behind, once or repeatedly, with rates and the time to catch up.
 
-Ends come from brokers by RPC (stable unless asked otherwise), positions over HTTP, so no consumer
-of the group is disturbed. Rates are measured between two looks.
+Ends come from brokers by RPC (stable unless `--latest`), positions over HTTP, so no consumer of the
+group is disturbed. Rates are measured between two samples.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ Latest = Annotated[
 
 _A_DAY_S = 86_400
 
-_ROOM_FOR_POSITIONS = 100
-"""Columns of a terminal below which `--watch` leaves out positions: end and lag tell as much."""
+_WIDTH_FOR_POSITIONS = 100
+"""Terminal width below which `--watch` hides positions: end and lag are enough."""
 
-_LESS_AND_LESS = ("position", "end", "written_per_s", "read_per_s", "caught_up_in")
-"""What `--watch` leaves out, one after the other, where a terminal is too narrow for numbers."""
+_HIDDEN_FIRST = ("position", "end", "written_per_s", "read_per_s", "caught_up_in")
+"""Columns that `--watch` hides one after the other on a terminal too narrow for numbers."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Sample:
     """Ends and positions at one moment (monotonic seconds)."""
 
     at: float
@@ -69,7 +69,7 @@ class _Look:
         return max(0, behind) // INDEX_ENTRY_BYTES
 
     def total(self) -> int:
-        """Each store once, by the partition that is furthest behind."""
+        """Return the total lag: each store once, by the partition that is furthest behind."""
         stores: dict[tuple[int, int], int] = {}
         for partition in self.ends:
             key = partition.store_key
@@ -81,19 +81,17 @@ def lag(
     topic: Topic,
     masters: Masters,
     admin: Admin,
-    group: Annotated[str, typer.Option("--group", "-g", help="Group whose lag is meant.")],
+    group: Annotated[str, typer.Option("--group", "-g", help="Group whose lag to show.")],
     latest: Latest = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
     every: Annotated[
         float,
         typer.Option(
-            min=0.1, max=_A_DAY_S, metavar="SECONDS", help="Time between looks of --watch."
+            min=0.1, max=_A_DAY_S, metavar="SECONDS", help="Time between updates of --watch."
         ),
     ] = 2.0,
     looks: Annotated[
-        int | None, typer.Option(min=1, help="End --watch after this many looks.")
+        int | None, typer.Option(min=1, help="Stop --watch after this many updates.")
     ] = None,
     rpc_timeout_ms: RpcTimeout = 10_000,
     as_json: AsJson = False,
@@ -109,20 +107,20 @@ def lag(
         admin_client(admin, rpc_timeout_ms) as client,
     ):
 
-        def look() -> _Look:
+        def look() -> _Sample:
             ends = metadata.ends(topic, group, stable=not latest)
-            return _Look(time.monotonic(), ends, client.group_offsets(topic, group))
+            return _Sample(time.monotonic(), ends, client.group_offsets(topic, group))
 
         if watch:
             with suppress(KeyboardInterrupt):
                 _watch(look, f"lag of {group} on {topic}", every, looks, as_json=as_json)
             return
-        found = look()
-    show(_rows(found), as_json=as_json, title=f"lag of {group} on {topic}")
-    note(f"total lag: {found.total()}")
+        sample = look()
+    show(_rows(sample), as_json=as_json, title=f"lag of {group} on {topic}")
+    note(f"total lag: {sample.total()}")
 
 
-def _rows(look: _Look) -> list[dict[str, Any]]:
+def _rows(look: _Sample) -> list[dict[str, Any]]:
     return [
         {
             "partition": partition.key,
@@ -135,7 +133,7 @@ def _rows(look: _Look) -> list[dict[str, Any]]:
 
 
 def _watch(
-    look: Callable[[], _Look], title: str, every: float, looks: int | None, *, as_json: bool
+    look: Callable[[], _Sample], title: str, every: float, looks: int | None, *, as_json: bool
 ) -> None:
     console = Console(highlight=False)
     pairs = _looks(look, every, looks)
@@ -149,16 +147,17 @@ def _watch(
         return
     with Live(console=console, auto_refresh=False) as live:
         for before, now in pairs:
-            # The total stands above: what has no room is cut off at the bottom.
+            # The total is on top, because a terminal cuts off at the bottom.
             heading = f"{title}\n{_sentence(before, now)}"
             live.update(_fitting(_moving(before, now), heading, console.width), refresh=True)
 
 
 def _fitting(rows: list[dict[str, Any]], heading: str, width: int) -> Table:
-    """All of the table that has room: what the lag tells, too, is left out first."""
-    for count in range(0 if width >= _ROOM_FOR_POSITIONS else 1, len(_LESS_AND_LESS) + 1):
-        left_out = _LESS_AND_LESS[:count]
-        shown = [{n: v for n, v in row.items() if n not in left_out} for row in rows]
+    """Return the table with as many columns as fit; columns that the lag implies are hidden
+    first."""
+    for count in range(0 if width >= _WIDTH_FOR_POSITIONS else 1, len(_HIDDEN_FIRST) + 1):
+        hidden = _HIDDEN_FIRST[:count]
+        shown = [{n: v for n, v in row.items() if n not in hidden} for row in rows]
         table = table_of(shown, heading)
         if least_width(table) <= width:
             break
@@ -166,9 +165,9 @@ def _fitting(rows: list[dict[str, Any]], heading: str, width: int) -> Table:
 
 
 def _looks(
-    look: Callable[[], _Look], every: float, looks: int | None
-) -> Iterator[tuple[_Look | None, _Look]]:
-    before: _Look | None = None
+    look: Callable[[], _Sample], every: float, looks: int | None
+) -> Iterator[tuple[_Sample | None, _Sample]]:
+    before: _Sample | None = None
     pause, count = threading.Event(), 0
     while looks is None or count < looks:
         if before is not None:
@@ -179,13 +178,13 @@ def _looks(
         except errors.TubeMQError as error:
             if before is None or not error.retriable:
                 raise
-            note(f"{error}; it is tried again")
+            note(f"{error}; retrying")
             continue
         yield before, now
         before = now
 
 
-def _moving(before: _Look | None, now: _Look) -> list[dict[str, Any]]:
+def _moving(before: _Sample | None, now: _Sample) -> list[dict[str, Any]]:
     rows = _rows(now)
     for row, partition in zip(rows, sorted(now.ends), strict=True):
         written = read = None
@@ -207,7 +206,7 @@ def _rate(offsets: int, seconds: float) -> float:
 
 
 def _eta(lag: int, written: float | None, read: float | None) -> str | None:
-    """Time to catch up at the present rates; None: unknown or never."""
+    """Return the time to catch up at the present rates; None: unknown or never."""
     if lag == 0:
         return "now"
     if written is None or read is None or read <= written:
@@ -217,7 +216,7 @@ def _eta(lag: int, written: float | None, read: float | None) -> str | None:
     return f"{hours}:{minutes:02}:{seconds % 60:02}"
 
 
-def _summary(before: _Look | None, now: _Look) -> dict[str, Any]:
+def _summary(before: _Sample | None, now: _Sample) -> dict[str, Any]:
     if before is None:
         return {"written_per_s": None, "read_per_s": None, "caught_up_in": None}
     seconds = now.at - before.at
@@ -231,7 +230,7 @@ def _summary(before: _Look | None, now: _Look) -> dict[str, Any]:
     }
 
 
-def _store_growth(before: _Look, now: _Look) -> int:
+def _store_growth(before: _Sample, now: _Sample) -> int:
     stores = {
         p.store_key: end.max_offset - before.ends[p].max_offset
         for p, end in now.ends.items()
@@ -240,12 +239,12 @@ def _store_growth(before: _Look, now: _Look) -> int:
     return sum(stores.values())
 
 
-def _sentence(before: _Look | None, now: _Look) -> str:
-    found = _summary(before, now)
+def _sentence(before: _Sample | None, now: _Sample) -> str:
+    summary = _summary(before, now)
     if before is None:
         return f"total lag: {now.total()}"
-    eta = found["caught_up_in"] or "never at these rates"
+    eta = summary["caught_up_in"] or "never at these rates"
     return (
-        f"total lag: {now.total()}, written {found['written_per_s']}/s, "
-        f"read {found['read_per_s']}/s, caught up: {eta}"
+        f"total lag: {now.total()}, written {summary['written_per_s']}/s, "
+        f"read {summary['read_per_s']}/s, caught up: {eta}"
     )

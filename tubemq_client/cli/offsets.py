@@ -1,8 +1,8 @@
-"""`tubemq offsets`: see and move the positions that brokers keep for groups, over HTTP.
+"""`tubemq offsets`: show and move the positions that brokers keep for groups, over HTTP.
 
-Every change is shown before it is made and asked for at the terminal, unless `--yes`; `--dry-run`
-stops after showing. Stop the group's consumers first: what a running one sees is said in
-docs/administration.md.
+Every change is shown before it is made and confirmed at the terminal, unless `--yes`; `--dry-run`
+stops after showing. Stop the group's consumers first: docs/administration.md describes the effect
+on a running one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def show_offsets(
 ) -> None:
     """Show the positions of a group, batches in flight, and the logs' bounds (end in memory)."""
     with admin_client(admin, rpc_timeout_ms) as client:
-        found = client.group_positions(group, topic)
+        positions = client.group_positions(group, topic)
     rows = [
         {
             "topic": row.partition.topic,
@@ -63,7 +63,7 @@ def show_offsets(
             "max": row.max_offset,
             "lag": row.lag_entries,
         }
-        for row in found
+        for row in positions
     ]
     show(rows, as_json=as_json, title=f"positions of {group}")
 
@@ -86,34 +86,34 @@ def set_offsets(
     rpc_timeout_ms: RpcTimeout = 10_000,
     as_json: AsJson = False,
 ) -> None:
-    """Set positions of a group on a topic. Consumers that run read on from there."""
+    """Set positions of a group on a topic. Running consumers continue from there."""
     with admin_client(admin, rpc_timeout_ms) as client:
-        wanted = _wanted(client, topic, to)
-        plan = client.set_offsets(group, wanted, dry_run=True)
+        targets = _targets(client, topic, to)
+        plan = client.set_offsets(group, targets, dry_run=True)
         _show(plan, as_json=as_json and dry_run, title=f"positions of {group} on {topic}")
         if not agreed(f"Set {len(plan)} positions of {group}?", yes=yes, dry_run=dry_run):
             return
-        # What was agreed on, also if the end has moved since.
+        # The confirmed offsets, even if the end has moved since.
         fixed: dict[Partition, Target] = {c.partition: c.after or 0 for c in plan}
         _done(client.set_offsets(group, fixed), as_json=as_json)
 
 
-def _wanted(client: AdminClient, topic: str, to: Sequence[str]) -> dict[Partition, Target]:
-    """What is said of one partition counts more than what is said of all."""
-    said: dict[Partition | None, Target] = {}
+def _targets(client: AdminClient, topic: str, to: Sequence[str]) -> dict[Partition, Target]:
+    """Return the target of each partition; a target for one overrides that for all."""
+    by_partition: dict[Partition | None, Target] = {}
     for text in to:
         key, is_one, value = text.rpartition("=")
         try:
-            place = Partition.from_key(topic, key) if is_one else None
+            partition = Partition.from_key(topic, key) if is_one else None
         except ValueError as error:
             raise errors.ConfigError(str(error), subject="partitions") from None
-        if place in said:
-            raise errors.ConfigError(f"{text!r}: that was said before, otherwise")
-        said[place] = _target(value)
-    wanted: dict[Partition, Target] = {}
-    if None in said:
-        wanted = dict.fromkeys(client.topic(topic).partition_list(), said.pop(None))
-    return wanted | {place: target for place, target in said.items() if place is not None}
+        if partition in by_partition:
+            raise errors.ConfigError(f"{text!r}: given more than once")
+        by_partition[partition] = _target(value)
+    targets: dict[Partition, Target] = {}
+    if None in by_partition:
+        targets = dict.fromkeys(client.topic(topic).partition_list(), by_partition.pop(None))
+    return targets | {p: target for p, target in by_partition.items() if p is not None}
 
 
 def _target(text: str) -> Target:
@@ -156,7 +156,7 @@ def remove_offsets(
     rpc_timeout_ms: RpcTimeout = 10_000,
     as_json: AsJson = False,
 ) -> None:
-    """Forget positions of a group. It starts anew where its consumers say."""
+    """Remove positions of a group. It then starts where its consumers' options say."""
     with admin_client(admin, rpc_timeout_ms) as client:
         plan = client.remove_offsets(group, topic or (), dry_run=True)
         if not plan:
@@ -168,7 +168,7 @@ def remove_offsets(
 
 
 def _show(plan: Sequence[OffsetChange], *, as_json: bool, title: str) -> None:
-    """The plan; as JSON only where it is all there is, else it goes to standard error."""
+    """Show the plan, as JSON only if it is the whole output, else on standard error."""
     from tubemq_client.cli.options import print_table, status_console
 
     if as_json:

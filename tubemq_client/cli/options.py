@@ -1,7 +1,7 @@
-"""Options and outputs that commands share: how to reach a cluster, JSON lines or a table.
+"""Options and outputs that commands share: connection options, JSON lines or a table.
 
-What a user reads goes to standard output; progress and summaries go to standard error, so that
-output can be piped. Nothing here opens a connection.
+Results go to standard output; progress and summaries go to standard error, so that output can be
+piped. Nothing here opens a connection.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Config = TypeVar("Config", bound=ClientConfig)
 _file: ContextVar[Mapping[str, Any]] = ContextVar("options of the file of --config")
 
 _DEFAULTS_OF_COMMANDS = ("masters", "rpc_timeout_ms")
-"""Options of a file that commands have under the same names; their own and the environment win."""
+"""Options of a file that commands have under the same names; command line and environment win."""
 
 Masters = Annotated[
     str,
@@ -103,26 +103,26 @@ AdminToken = Annotated[
         help="The masters' confModAuthToken; better in the environment than in a shell history.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Change without asking first.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Change without a confirmation.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 _SHORTEST_HEADING = 9
-"""Characters that a line of a heading may have, however short what is below it."""
+"""Minimum characters of a heading's line, even if the values below are shorter."""
 
 _SHORTEST_TEXT = 12
-"""Characters of a text that are not broken into lines, however narrow the terminal."""
+"""Characters of a text that are never broken into lines, however narrow the terminal."""
 
 _WIDEST = 10_000
 
 _AUDIT_NAME = "tubemq_cli"
-"""What is written into records that a command changes."""
+"""User name in the audit fields of records that a command changes."""
 
 status_console = Console(stderr=True, highlight=False)
 
 
 def admin_client(admin: str, timeout_ms: int, token: str | None = None) -> AdminClient:
-    """A client of the HTTP administration; a context manager. Files of TLS are named by the
+    """Return a client of the HTTP administration; a context manager. TLS files come from the
     environment: `TUBEMQ_ADMIN_CA_FILE` and the like."""
     names = ("ca_file", "cert_file", "key_file", "key_password")
     files: dict[str, Any] = {
@@ -134,18 +134,18 @@ def admin_client(admin: str, timeout_ms: int, token: str | None = None) -> Admin
 
 
 def client_settings(masters: str, rpc_timeout_ms: int) -> ClientSettings:
-    """Validated settings of the connection, as `config_of` finds them."""
+    """Return validated settings of the connection, from the sources of `config_of`."""
     return config_of(ClientConfig, masters, rpc_timeout_ms).settings()
 
 
 def config_of(model: type[Config], masters: str, rpc_timeout_ms: int, **own: object) -> Config:
-    """Options of `model` for a command: the file of `--config`, overruled by `TUBEMQ_…` of the
-    environment, and that by what the command was given (`own`; None: nothing).
+    """Return options of `model` for a command, from file, environment and command line.
 
-    Raises `errors.ConfigError`: the command ends with code 2.
+    The environment's `TUBEMQ_…` override the file of `--config`, and the command's options (`own`;
+    None: not given) override both. Raises `errors.ConfigError`: the command ends with code 2.
     """
-    known = {k: v for k, v in _file.get({}).items() if k in model.model_fields}
-    options = with_environment(model, known)
+    file_options = {k: v for k, v in _file.get({}).items() if k in model.model_fields}
+    options = with_environment(model, file_options)
     if own.get("topic") is not None:
         options.pop("topics", None)
     options |= {"masters": masters, "rpc_timeout_ms": rpc_timeout_ms}
@@ -154,14 +154,14 @@ def config_of(model: type[Config], masters: str, rpc_timeout_ms: int, **own: obj
 
 
 def use_config(context: typer.Context, path: str | None) -> None:
-    """Take `path` as the option file of the command that follows.
+    """Use `path` as the option file of the command that follows.
 
-    It may be a consumer's or a producer's. Raises `errors.ConfigError` for names that are neither's
-    option: a misspelt one would otherwise do nothing.
+    It may be a consumer's or a producer's. Raises `errors.ConfigError` for names that are options
+    of neither: a misspelt one would otherwise be ignored.
     """
     options = from_file(path) if path else {}
-    known = {*ConsumerConfig.model_fields, *ProducerConfig.model_fields}
-    unknown = sorted(options.keys() - known)
+    option_names = {*ConsumerConfig.model_fields, *ProducerConfig.model_fields}
+    unknown = sorted(options.keys() - option_names)
     if unknown:
         raise errors.ConfigError([f"{path}: {name}: unknown option" for name in unknown])
     _file.set(options)
@@ -175,18 +175,18 @@ def use_config(context: typer.Context, path: str | None) -> None:
 
 
 def _for_every_command(command: Any, defaults: dict[str, Any]) -> dict[str, Any]:
-    """`defaults`, as typer looks for them: by the words of each command."""
+    """Return `defaults` in typer's form: nested by the words of each command."""
     below = getattr(command, "commands", {})
     return {**defaults, **{n: _for_every_command(c, defaults) for n, c in below.items()}}
 
 
 def note(text: str) -> None:
-    """A line for the person at the terminal, on standard error."""
+    """Print a line for the user on standard error."""
     status_console.print(visible(text, lines=True), markup=False, soft_wrap=True)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on one line of standard output, at once: a pipe waits for it."""
+    """Print one JSON object on one line of standard output and flush it, for pipes."""
     sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False)) + "\n")
     sys.stdout.flush()
 
@@ -204,21 +204,22 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str) -> Non
 
 
 def print_table(console: Console, rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Print rows as a table. Where a terminal is too narrow its lines run on: a number that is cut
-    is another number."""
+    """Print rows as a table. On a narrow terminal its lines overflow, because a truncated number
+    would be read as another number."""
     table = table_of(rows, title)
     table.width = least if (least := least_width(table)) > console.width else None
     console.print(table, crop=False)
 
 
 def least_width(table: Table) -> int:
-    """Characters below which a table would be cut."""
+    """Return the width below which a table would be truncated."""
     wide = Console(width=_WIDEST)
     return Measurement.get(wide, wide.options, table).minimum
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """Rows with equal keys as a table. Numbers are never broken into lines, their headings are."""
+    """Return rows with equal keys as a table. Numbers are never broken into lines, headings
+    may be."""
     table = Table(title=Text(visible(title, lines=True)))
     for name in rows[0] if rows else ("none",):
         numbers = all(type(row[name]) in (int, float, type(None)) for row in rows)
@@ -240,9 +241,9 @@ def table_of(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
 
 
 def agreed(question: str, *, yes: bool, dry_run: bool = False) -> bool:
-    """Whether to go on: asked at the terminal unless `yes`; False for a dry run.
+    """Ask for a confirmation at the terminal unless `yes`; return False for a dry run.
 
-    Raises `errors.ConfigError` when the answer is not yes or nobody is there to answer.
+    Raises `errors.ConfigError` if the answer is not yes or there is no terminal to ask.
     """
     if dry_run or yes:
         return not dry_run

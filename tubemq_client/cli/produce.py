@@ -2,8 +2,8 @@
 
 Rows are CSV, tab-separated values or JSON lines, also in gzip or a zip; each is sent as one JSON
 object. Sent in time order with `--time-field`, the receipts give exact *boundaries* for time
-windows (see `boundaries`). A record is acknowledged from the broker's memory; a crash of this
-command leaves what was sent so far.
+windows (see `boundaries`). A record is acknowledged from the broker's memory; if this command
+crashes, the records sent so far remain.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ LargeRecords = Annotated[
         show_default=False,
     ),
 ]
-Rate = Annotated[float | None, typer.Option(min=0.1, help="At most this many records a second.")]
+Rate = Annotated[float | None, typer.Option(min=0.1, help="At most this many records per second.")]
 
 
 def produce(
@@ -93,10 +93,10 @@ def produce(
 ) -> None:
     """Send rows to a topic, each as one JSON object, and print how many were stored.
 
-    With --boundaries, --from and --to are boundaries too, and so is every whole period between.
-    Nobody else should write to the topic meanwhile. Run again with the same file to continue.
+    With --boundaries, --from and --to are boundaries too, and so is every whole period between. No
+    other producer should write to the topic meanwhile. Run again with the same file to continue.
     """
-    if time_field is None and any(given is not None for given in (start, end, boundaries)):
+    if time_field is None and any(option is not None for option in (start, end, boundaries)):
         raise errors.ConfigError("--from, --to and --boundaries need --time-field")
     config = config_of(
         ProducerConfig, masters, rpc_timeout_ms, in_flight=in_flight, large_records=large_records

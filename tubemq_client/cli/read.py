@@ -1,7 +1,7 @@
 """`tubemq read-range`: one exact range of one partition to the terminal or a file.
 
 The same reader that Spark tasks use, so it also shows what a window would deliver. Records go to
-standard output as they come; nothing is kept.
+standard output as they arrive; none are buffered.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read_range(
 
 
 def reader_of(config: ConsumerConfig) -> RangeReader:
-    """A reader as the options ask for; what it quarantines is only named."""
+    """Return a reader with the options of `config`; quarantined records are only reported."""
     return RangeReader(
         config.settings(),
         group=config.group,
@@ -94,7 +94,7 @@ def _name_corrupt(entry: CorruptEntry) -> None:
 
 
 def _progress() -> Progress:
-    """A bar, unless records on the same terminal would tear it apart."""
+    """Return a progress bar, hidden if records go to the same terminal."""
     shown = status_console.is_terminal and not sys.stdout.isatty()
     return Progress(console=status_console, transient=True, disable=not shown)
 

@@ -1,6 +1,6 @@
-"""How commands print records: JSON lines, raw bodies, hexadecimal, unpacked InLong messages.
+"""Printing of records: JSON lines, raw bodies, hexadecimal, unpacked InLong messages.
 
-One writer for `read-range` and `consume`. Bodies that are no UTF-8 become base64 in JSON. Nothing
+One writer for `read-range` and `consume`. Bodies that are not UTF-8 become base64 in JSON. Nothing
 here reads from a cluster.
 """
 
@@ -21,9 +21,9 @@ __all__ = ["Format", "write_record"]
 
 
 class Format(StrEnum):
-    """How records are printed: JSON lines (base64 body if it is not UTF-8), bodies as lines (byte
-    by byte, but on a terminal without what steers it), bodies in hexadecimal, or the records of
-    InLong's packed bodies as JSON lines."""
+    """Output format: JSON lines (base64 body if it is not UTF-8), bodies as lines (byte by byte,
+    but without control characters on a terminal), bodies in hexadecimal, or the records of InLong's
+    packed bodies as JSON lines."""
 
     JSON = "json"
     RAW = "raw"
@@ -41,14 +41,14 @@ def write_record(
         out.write(message.body.hex().encode() + b"\n")
     elif output is Format.TDMSG:
         for number, record in enumerate(parse_tdmsg(message.body)):
-            row = _place(message, partition) | {
+            row = _position(message, partition) | {
                 "record": number,
                 "attributes": dict(record.attributes),
                 **_value(record.body),
             }
             _line(out, row)
     else:
-        row = _place(message, partition) | {
+        row = _position(message, partition) | {
             "message_id": message.message_id,
             "stream_id": message.stream_id,
             "msg_time": message.msg_time,
@@ -59,15 +59,15 @@ def write_record(
 
 
 def _shown(out: IO[bytes], body: bytes) -> bytes:
-    """The body as it is, for a file or a pipe; on a terminal nothing that would steer it."""
+    """Return the body as it is, for a file or a pipe; for a terminal without control characters."""
     if not out.isatty():
         return body
     return visible(body.decode("utf-8", "backslashreplace"), lines=True).encode()
 
 
-def _place(message: Message, partition: Partition | None) -> dict[str, Any]:
-    where = {} if partition is None else {"partition": partition.key}
-    return {**where, "offset": message.offset}
+def _position(message: Message, partition: Partition | None) -> dict[str, Any]:
+    key = {} if partition is None else {"partition": partition.key}
+    return {**key, "offset": message.offset}
 
 
 def _value(body: bytes) -> dict[str, str]:

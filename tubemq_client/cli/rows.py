@@ -1,8 +1,8 @@
 """Rows to records: reading CSV, tab-separated values and JSON lines, and selecting them by time.
 
-A row of CSV becomes one JSON object; a line of JSON is sent as it stands, since numbers do not come
-out of a parser as they went in. Times are ISO 8601; without a zone they are UTC. Rows out of time
-order are refused, because boundaries would not be exact then. Sends nothing.
+A row of CSV becomes one JSON object; a line of JSON is sent unchanged, since a parser would not
+preserve its numbers. Times are ISO 8601; without a zone they are UTC. Rows out of time order are
+refused, because boundaries would not be exact then. Sends nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Row", "RowSource", "Selection", "instant"]
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _LONGEST_FIELD = 64 << 20
-"""Characters; far beyond what a broker takes as a record, which then refuses it by name."""
+"""Characters; far more than a broker accepts in a record, so that it is refused there by name."""
 _SIGNATURES = {
     "gzip": b"\x1f\x8b",
     "zip": b"PK\x03\x04",
@@ -45,7 +45,7 @@ _SIGNATURES = {
 }
 _FOREIGN = "__MACOSX/"
 _BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, NotImplementedError)
-"""What reading an archive raises that is damaged, or compressed in a way Python does not know."""
+"""Errors of reading an archive that is damaged, or compressed in a way Python does not know."""
 
 
 class Row(NamedTuple):
@@ -64,10 +64,10 @@ class _Fields(NamedTuple):
 
 
 def instant(text: str) -> datetime:
-    """An aware UTC time for ISO 8601 `text`. Raises `errors.ConfigError`."""
+    """Return an aware UTC time for ISO 8601 `text`. Raises `errors.ConfigError`."""
     try:
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
     except ValueError:
         raise errors.ConfigError(f"{text!r} is not an ISO 8601 time", subject="time") from None
     except OverflowError:
@@ -78,7 +78,7 @@ def instant(text: str) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows to send: those of times in `[start, end)`, and at most `limit` of them."""
+    """Rows to send: those of times in `[start, end)`, and at most `limit` of them."""
 
     start: datetime | None = None
     end: datetime | None = None
@@ -86,14 +86,14 @@ class Selection:
 
     @classmethod
     def parse(cls, start: str | None, end: str | None, limit: int | None) -> Selection:
-        """The selection for texts as users type them. Raises `errors.ConfigError`."""
+        """Return the selection for texts as users type them. Raises `errors.ConfigError`."""
         first, last = (None if text is None else instant(text) for text in (start, end))
         if first is not None and last is not None and first > last:
             raise errors.ConfigError(f"--from {start} is after --to {end}")
         return cls(first, last, limit)
 
     def wants(self, at: datetime | None) -> bool:
-        """Whether a row of time `at` lies in `[start, end)`."""
+        """Return True if a row of time `at` lies in `[start, end)`."""
         if at is None:
             return True
         too_early = self.start is not None and at < self.start
@@ -102,7 +102,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class RowSource:
-    """Where rows come from (`file` None is standard input) and how they become records."""
+    """Source of rows (`file` None is standard input) and the fields that make up a record."""
 
     file: Path | None
     stream_field: str | None = None
@@ -110,19 +110,21 @@ class RowSource:
     selection: Selection = Selection()
 
     def rows(self) -> Iterator[Row]:
-        """The selected rows, in their order. Raises `errors.ConfigError` naming the row."""
+        """Yield the selected rows, in their order. Raises `errors.ConfigError` naming the row."""
         with self._fields() as numbered:
             for fields, at in self._selected(numbered):
                 yield self._row(fields, at)
 
     @property
     def can_be_read_twice(self) -> bool:
-        """Whether `rows` starts over: true for a file, not for standard input."""
+        """True if `rows` can start over: for a file, not for standard input."""
         return self.file is not None
 
     def first_time(self) -> datetime | None:
-        """Look at every time before anything is sent: the first one selected, None if there is
-        none. Raises `errors.ConfigError` as `rows` would."""
+        """Check the times of all rows; return the first selected one, None if there is none.
+
+        Raises `errors.ConfigError` as `rows` would.
+        """
         first: datetime | None = None
         with self._fields() as numbered:
             for _, at in self._selected(numbered):
@@ -171,7 +173,7 @@ class RowSource:
 
     @contextmanager
     def _fields(self) -> Iterator[Iterator[_Fields]]:
-        """Rows as fields."""
+        """Open the source and yield its rows as fields."""
         try:
             with _opened(self.file) as (name, lines):
                 delimiter = _DELIMITERS.get(Path(name.lower()).suffix)
@@ -184,18 +186,18 @@ class RowSource:
 def _value(fields: _Fields, name: str) -> Any:
     value = fields.values.get(name)
     if value is None or value == "":
-        known = ", ".join(fields.values)
-        what = "an empty" if name in fields.values else "no"
+        names = ", ".join(fields.values)
+        problem = "an empty" if name in fields.values else "no"
         raise errors.ConfigError(
-            f"row {fields.number} has {what} field {name!r}; its fields are {known}",
+            f"row {fields.number} has {problem} field {name!r}; its fields are {names}",
             subject="rows",
         )
     return value
 
 
 def _csv(lines: Iterable[str], delimiter: str) -> Iterator[_Fields]:
-    """Rows under a header. Python's defaults would pass over text behind a closing quote, and a
-    quote that is never closed would take all rows behind it along."""
+    """Yield rows under a header. Strict mode: Python's defaults would drop text behind a closing
+    quote, and an unclosed quote would swallow all rows behind it."""
     csv.field_size_limit(_LONGEST_FIELD)
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] = []
@@ -218,14 +220,14 @@ def _csv(lines: Iterable[str], delimiter: str) -> Iterator[_Fields]:
             yield _Fields(number, values, text)
     except csv.Error as error:
         where = f"row {number + 1}" if header else "the header"
-        said = "a quote is not closed" if "end of data" in str(error) else str(error)
+        problem = "a quote is not closed" if "end of data" in str(error) else str(error)
         raise errors.ConfigError(
-            f"{where} (up to line {rows.line_num}): {said}", subject="rows"
+            f"{where} (up to line {rows.line_num}): {problem}", subject="rows"
         ) from None
 
 
 def _check_header(header: list[str], delimiter: str) -> None:
-    """Each column needs a name of its own: rows become JSON objects."""
+    """Check that column names are present and unique: rows become JSON objects."""
     problems = []
     if twice := sorted({name for name in header if name and header.count(name) > 1}):
         problems.append(f"the header names {', '.join(map(repr, twice))} twice; rename one")
@@ -263,16 +265,16 @@ def _no_constant(word: str) -> Any:
 
 @contextmanager
 def _opened(file: Path | None) -> Iterator[tuple[str, IO[str]]]:
-    """The text and the name that tells its format."""
+    """Open the file; yield the name that shows its format, and the text."""
     if file is None:
         if sys.stdin is None:
             raise errors.ConfigError("standard input is closed; name a file with --file")
-        # JSON is UTF-8, whatever the locale of this terminal.
+        # JSON is UTF-8, regardless of the terminal's locale.
         text = io.TextIOWrapper(sys.stdin.buffer, "utf-8-sig", newline="")
         try:
             yield "-", text
         finally:
-            text.detach()  # it would be closed with the wrapper
+            text.detach()  # else the wrapper would close it
         return
     kind = _kind(file)
     if kind == "zip":
@@ -290,7 +292,7 @@ def _opened(file: Path | None) -> Iterator[tuple[str, IO[str]]]:
 
 
 def _kind(file: Path) -> str:
-    """What the file is by its first bytes: ``text``, ``gzip`` or ``zip``. Raises
+    """Return the file's type by its first bytes: ``text``, ``gzip`` or ``zip``. Raises
     `errors.ConfigError` for other archives, and for files that hold no text."""
     with file.open("rb") as raw:
         first = raw.read(8)

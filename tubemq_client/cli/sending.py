@@ -1,7 +1,7 @@
-"""Sends rows in order, shows progress, books receipts, and keeps boundaries where asked.
+"""Sends rows in order, shows progress, counts receipts, and writes boundaries if requested.
 
-With boundaries the window of unanswered records is emptied before an instant is passed; without
-them it never is. Whatever ends a run, boundaries passed until then are exact and are saved.
+With boundaries, all receipts are awaited before an instant is passed; without them, never. In every
+case, boundaries passed before a run ends are exact and are saved.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Sending:
         self.sent = 0
 
     def begin(self, ends_in_memory: Callable[[], Iterable[PartitionEnds]]) -> None:
-        """Refuse what can be refused before the first record: a topic without partitions, rows out
-        of order, rows before a boundary that exists."""
+        """Refuse errors that are known before the first record: a topic without partitions, rows
+        out of order, rows before an existing boundary."""
         if not self._producer.partitions(self._topic):
             raise errors.UnknownTopic(
                 431,
@@ -66,7 +66,8 @@ class Sending:
             )
 
     def send(self) -> None:
-        """Send every row. Raises the first failure, after saying how many records were stored."""
+        """Send every row. Raises the first failure, after reporting how many records were
+        stored."""
         try:
             with _progress() as progress:
                 task = progress.add_task(
@@ -94,7 +95,7 @@ class Sending:
             self._writer.close(end)
 
     def _send_interval(self, rows: Iterator[Row]) -> Iterator[None]:
-        """Send rows of one interval and book every receipt; yields once for each."""
+        """Send rows of one interval and count every receipt; yields once per receipt."""
         first = next(rows)
         if self._writer is not None and first.time is not None:
             self._writer.enter(first.time)
@@ -120,8 +121,8 @@ class Sending:
 
 
 def _until_failure(rows: Iterator[Row], failures: list[errors.ConfigError]) -> Iterator[Row]:
-    """Rows up to one that cannot be read, which is kept: records on their way get their receipts
-    before it is raised."""
+    """Yield rows up to one that cannot be read, and store its error: the caller raises it after the
+    receipts of the records in flight."""
     try:
         yield from rows
     except errors.ConfigError as error:

@@ -1,8 +1,8 @@
 """`tubemq serve`: a TubeMQ to develop against, embedded (one process) or genuine (from Maven).
 
 The embedded one listens on loopback only. The genuine one listens on every interface without any
-authentication and no option of it changes that, so it starts only with `--yes`. Both run until
-interrupted or terminated and then stop in order.
+authentication, which no option changes, so it starts only with `--yes`. Both run until interrupted
+or terminated and then stop in order.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tubemq_client.embedded import (
 __all__ = ["serve"]
 
 _EXPOSED = (
-    "Apache InLong TubeMQ listens on EVERY network interface without authentication: whoever "
-    "reaches this machine can read, write and administer it (RPC and HTTP of master and broker, "
-    "metrics on 9081)"
+    "Apache InLong TubeMQ listens on EVERY network interface without authentication: any host "
+    "that reaches this machine can read, write and administer it (RPC and HTTP of master and "
+    "broker, metrics on 9081)"
 )
 
 Topics = Annotated[
@@ -54,7 +54,7 @@ Masters = Annotated[
         "--masters",
         min=1,
         max=4,
-        help="Number of masters; SIGUSR1 kills the active one, and lets it come back to stand by.",
+        help="Number of masters; SIGUSR1 kills the active one and restarts it as a stand-by.",
     ),
 ]
 DataDir = Annotated[
@@ -86,11 +86,13 @@ TlsCert = Annotated[
 ]
 ClientCa = Annotated[
     Path | None,
-    typer.Option(dir_okay=False, help="With --tls-cert: whose clients' certificates to accept."),
+    typer.Option(
+        dir_okay=False, help="With --tls-cert: authority whose client certificates to accept."
+    ),
 ]
 Users = Annotated[
     Path | None,
-    typer.Option(dir_okay=False, help="Ask for a user: a file with a line NAME:PASSWORD for each."),
+    typer.Option(dir_okay=False, help="Require a user: a file with a line NAME:PASSWORD for each."),
 ]
 Genuine = Annotated[
     bool,
@@ -122,16 +124,18 @@ def serve(
 ) -> None:
     """Run a TubeMQ until interrupted: for development and tests, on loopback only.
 
-    Without --data-dir everything is in memory. --genuine is the real thing, and NOT on loopback
-    only: read what it says before you add --yes.
+    Without --data-dir everything is in memory. --genuine runs the real servers, NOT on loopback
+    only: read its warning before you add --yes.
     """
     topics = [_topic(text) for text in topic or ()]
     ports = Ports(port, web_port, broker_port, broker_web_port)
     if genuine:
-        placed = ports != Ports()
-        guarded = any((tls_cert, tls_client_ca, users))
-        idle = {"--brokers": brokers > 1, "--masters": masters > 1, "--no-http": not http}
-        _refuse_idle({**idle, "--…port": placed, "--tls-…, --users": guarded}, genuine)
+        ports_given = ports != Ports()
+        security_given = any((tls_cert, tls_client_ca, users))
+        unused = {"--brokers": brokers > 1, "--masters": masters > 1, "--no-http": not http}
+        _refuse_idle(
+            {**unused, "--…port": ports_given, "--tls-…, --users": security_given}, genuine
+        )
         _serve_genuine(topics, data_dir, ready_file, yes=yes)
     else:
         _refuse_idle({"--yes": yes}, genuine)
@@ -145,12 +149,12 @@ def serve(
             tls=_tls(tls_cert, tls_client_ca),
             masters=masters,
         )
-        _fail_over_when_told(server)
+        _fail_over_on_signal(server)
         server.run_until_signal(lambda: _announce(_embedded_addresses(server), ready_file))
     note("stopped")
 
 
-def _fail_over_when_told(server: EmbeddedTubeMQ) -> None:
+def _fail_over_on_signal(server: EmbeddedTubeMQ) -> None:
     def fail_over() -> None:
         try:
             host, port = server.fail_over()
@@ -195,9 +199,9 @@ def _tls(cert: Path | None, client_ca: Path | None) -> ServerTls | None:
     return ServerTls(cert_file=cert, client_ca_file=client_ca)
 
 
-def _refuse_idle(given: dict[str, bool], genuine: bool) -> None:
+def _refuse_idle(options: dict[str, bool], genuine: bool) -> None:
     where = "--genuine" if genuine else "the embedded server"
-    idle = [name for name, is_given in given.items() if is_given]
+    idle = [name for name, is_given in options.items() if is_given]
     if idle:
         raise errors.ConfigError([f"{name} has no effect with {where}" for name in idle])
 
@@ -222,8 +226,8 @@ def _serve_genuine(
 ) -> None:
     if not yes:
         raise errors.ConfigError(
-            f"{_EXPOSED}. Add --yes to start it all the same, or run it where there is only "
-            "loopback: python -m tools.devkit.isolation -- tubemq serve --genuine --yes …"
+            f"{_EXPOSED}. Add --yes to start it anyway, or run it in a network namespace with "
+            "loopback only: python -m tools.devkit.isolation -- tubemq serve --genuine --yes …"
         )
     kit = _genuine_kit()
     note(f"DANGER: {_EXPOSED}.")
@@ -239,12 +243,12 @@ def _serve_genuine(
 
 
 def _genuine_kit() -> Any:
-    """The launcher, which is part of the source tree and of no wheel."""
+    """Return the launcher's module, which is in the source tree but in no wheel."""
     try:
         return import_module("tools.devkit.tubemq.genuine")
     except ModuleNotFoundError as error:
         raise errors.ConfigError(
-            "what starts a genuine TubeMQ is in the source tree of this project and not in its "
+            "the launcher of a genuine TubeMQ is in the source tree of this project, not in its "
             "wheel: run `.venv/bin/tubemq serve --genuine` in a checkout, after `make setup`; "
             "without --genuine the embedded server is started, which needs neither mvn nor Java",
             subject="--genuine",
@@ -281,7 +285,7 @@ def _wait_for_interrupt() -> None:
 
 
 def _announce(addresses: dict[str, Any], ready_file: Path | None) -> None:
-    """Say where the servers are; the ready file appears whole."""
+    """Print the addresses of the servers; the ready file is replaced in one step."""
     note(f"masters   {addresses['masters']}   (export TUBEMQ_MASTERS={addresses['masters']})")
     if "tls_masters" in addresses:
         note(f"over TLS  {addresses['tls_masters']}")

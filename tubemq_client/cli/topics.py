@@ -1,7 +1,7 @@
-"""`tubemq topics` and `tubemq brokers`: look at them and change them over HTTP administration.
+"""`tubemq topics` and `tubemq brokers`: list and change them over HTTP administration.
 
-Changes need the masters' token and a confirmation; what they mean to clients is said by the methods
-of `tubemq_client.admin`. Nothing here speaks RPC.
+Changes need the masters' token and a confirmation; the methods of `tubemq_client.admin` document
+their effect on clients. Nothing here speaks RPC.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ brokers = typer.Typer(
 )
 
 _ONLY_JSON = ("flush_records", "flush_interval_ms", "accepts_publish", "accepts_subscribe")
-"""Columns for which a terminal has no room."""
+"""Columns that are only in the JSON output, for want of room on a terminal."""
 
 OnBrokers = Annotated[
     list[int] | None,
@@ -52,7 +52,8 @@ Subscribe = Annotated[
 ]
 FlushRecords = Annotated[int | None, typer.Option(help="Fsync after this many records.")]
 FlushInterval = Annotated[
-    int | None, typer.Option("--flush-interval-ms", metavar="MS", help="Fsync at least so often.")
+    int | None,
+    typer.Option("--flush-interval-ms", metavar="MS", help="Fsync at least at this interval."),
 ]
 BrokerIds = Annotated[
     list[int], typer.Argument(metavar="ID…", help="Broker ids.", show_default=False)
@@ -63,7 +64,7 @@ BrokerIds = Annotated[
 
 
 _EXISTS = 402
-"""Upstream's `DataOpErrCode` of a record that is there."""
+"""Upstream's `DataOpErrCode` of a record that exists already."""
 
 
 @topics.command("list")
@@ -75,9 +76,9 @@ def list_topics(
     rpc_timeout_ms: RpcTimeout = 10_000,
     as_json: AsJson = False,
 ) -> None:
-    """List topics, their partitions (configured and in use) and where they are."""
+    """List topics, their partitions (configured and in use) and their brokers."""
     with admin_client(admin, rpc_timeout_ms) as client:
-        found = client.topics()
+        infos = client.topics()
     rows = [
         {
             "topic": info.name,
@@ -87,7 +88,7 @@ def list_topics(
             "subscribe": info.accepts_subscribe,
             "brokers": [deployment.broker_id for deployment in info.deployments],
         }
-        for info in found
+        for info in infos
         if everything or not info.name.startswith("__")
     ]
     show(rows, as_json=as_json, title="topics")
@@ -157,7 +158,7 @@ def create_topic(
             ids = client.create_topic(topic, properties, broker or None)
         except errors.AdminError as exc:
             if any(failure.code == _EXISTS for failure in exc.failures):
-                note(f"topic {topic} is there: tubemq topics show {topic}; tubemq topics modify")
+                note(f"topic {topic} exists: tubemq topics show {topic}; tubemq topics modify")
             raise
     note(f"created {topic} on brokers {', '.join(map(str, ids))}")
 
@@ -207,12 +208,12 @@ def delete_topic(
     yes: Yes = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
 ) -> None:
-    """Delete a topic. There is no way back, even where records are kept on disk."""
+    """Delete a topic. This cannot be undone, even if records are kept on disk."""
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         info = client.topic(topic)
         where = _named(broker or [d.broker_id for d in info.deployments])
-        kept = "and every record of it" if remove_data else "(records stay on disk)"
-        agreed(f"Delete topic {topic} {kept} on brokers {where}?", yes=yes)
+        data = "and every record of it" if remove_data else "(records stay on disk)"
+        agreed(f"Delete topic {topic} {data} on brokers {where}?", yes=yes)
         ids = client.delete_topic(topic, broker or None, remove_data=remove_data)
     note(f"deleted {topic} on brokers {', '.join(map(str, ids))}")
 
@@ -224,10 +225,10 @@ def delete_topic(
 def list_brokers(
     admin: Admin, rpc_timeout_ms: RpcTimeout = 10_000, as_json: AsJson = False
 ) -> None:
-    """List brokers: what they are set to, whether they run, and whether a change is under way."""
+    """List brokers with their configured status, their run status, and changes under way."""
     with admin_client(admin, rpc_timeout_ms) as client:
         web = client.broker_urls()
-        found = client.broker_status()
+        statuses = client.broker_status()
     rows = [
         {
             "broker": s.broker_id,
@@ -239,7 +240,7 @@ def list_brokers(
             "accepts_publish": s.accepts_publish,
             "accepts_subscribe": s.accepts_subscribe,
         }
-        for s in found
+        for s in statuses
     ]
     if not as_json:
         rows = [{name: row[name] for name in row if name not in _ONLY_JSON} for row in rows]

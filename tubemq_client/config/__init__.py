@@ -1,9 +1,9 @@
-"""Options, validated once with pydantic and turned into the plain settings that shells run on.
+"""Options, validated once with pydantic and turned into the plain settings of clients.
 
-The only place where options are checked: unknown names are refused, every problem is listed at
-once (`errors.ConfigError`), units are in the names (`_ms`, `_bytes`). Nothing here touches the
-network; `from_file` reads the file it is given. A Spark executor never imports this; it gets the
-plain values.
+The only place where options are checked: unknown names are refused, every problem is listed at once
+(`errors.ConfigError`), units are in the names (`_ms`, `_bytes`). Nothing here touches the network;
+`from_file` reads the file it is given. A Spark executor never imports this; it gets the plain
+values.
 """
 
 from tubemq_client.config.base import CommonOptions, validated

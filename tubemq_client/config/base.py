@@ -1,7 +1,7 @@
-"""What all option models have in common: frozen, unknown names refused, every problem at once.
+"""Base of all option models: frozen, unknown names refused, every problem at once.
 
-A problem is one line: option, value, what is allowed. Values of secrets, of whatever has a secret
-in it, and of unknown options are not repeated: a secret of the wrong type, in the wrong place or
+A problem is one line: option, value, allowed values. Values of secrets, of anything that contains a
+secret, and of unknown options are not repeated: a secret of the wrong type, in the wrong place or
 under a wrong name would otherwise end up in a log.
 """
 
@@ -21,8 +21,8 @@ __all__ = ["CommonOptions", "range_of", "validated"]
 Model = TypeVar("Model", bound=BaseModel)
 
 _IDENTITIES = frozenset({"auth", "users", "credentials"})
-"""Options that say who somebody is: nothing of or below them is repeated, also where a name and its
-secret were written as one text."""
+"""Options that name a user: they and their members are never repeated, because a name and its
+secret may have been written as one text."""
 
 _BOUNDS = {"ge": "at least {}", "gt": "more than {}", "le": "at most {}", "lt": "less than {}"}
 
@@ -34,12 +34,12 @@ class CommonOptions(BaseModel):
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
-        """The model for `options`. Raises `errors.ConfigError` with every problem."""
+        """Return the model for `options`. Raises `errors.ConfigError` with every problem."""
         return validated(cls, options)
 
 
 def validated(model: type[Model], options: Mapping[str, Any]) -> Model:
-    """`model(**options)`, with all problems in one `errors.ConfigError` that names each option."""
+    """Return `model(**options)`. Raises one `errors.ConfigError` with all problems, by option."""
     try:
         return model.model_validate(dict(options))
     except ValidationError as error:
@@ -48,20 +48,20 @@ def validated(model: type[Model], options: Mapping[str, Any]) -> Model:
 
 
 def range_of(field: FieldInfo) -> str:
-    """What a numeric option may be, in words; empty if nothing bounds it."""
-    found = {
+    """Return the allowed range of a numeric option in words; empty if it has no bounds."""
+    bounds = {
         name: getattr(item, name)
         for item in field.metadata
         for name in _BOUNDS
         if getattr(item, name, None) is not None
     }
-    if found.keys() == {"ge", "le"}:
-        return f"{found['ge']} to {found['le']}"
-    return " and ".join(_BOUNDS[name].format(value) for name, value in found.items())
+    if bounds.keys() == {"ge", "le"}:
+        return f"{bounds['ge']} to {bounds['le']}"
+    return " and ".join(_BOUNDS[name].format(value) for name, value in bounds.items())
 
 
-class _Place(NamedTuple):
-    """Where a problem is: the model that has the option, the option (None if there is none), and
+class _OptionPath(NamedTuple):
+    """Location of a problem: the model that has the option, the option (None if there is none), and
     whether its value may hold a secret."""
 
     owner: type[BaseModel]
@@ -72,7 +72,7 @@ class _Place(NamedTuple):
 def _problem(item: Any, model: type[BaseModel]) -> str:
     path = [str(part) for part in item["loc"]]
     name = ".".join(path) or "options"
-    owner, field, secret = _place(path, model)
+    owner, field, secret = _locate(path, model)
     if item["type"] == "extra_forbidden":
         near = get_close_matches(path[-1].lower(), owner.model_fields, n=1, cutoff=0.75)
         if near:
@@ -83,13 +83,13 @@ def _problem(item: Any, model: type[BaseModel]) -> str:
     if item["type"] in ("value_error", "missing") or field is None or secret:
         return f"{name}: {text}"
     allowed = range_of(field)
-    given = repr(item["input"])
-    # An address with a login may have been given to any option.
-    given = "" if "@" in given else f"{given}: "
-    return f"{name}: {given}{text}" + (f" (allowed: {allowed})" if allowed else "")
+    shown_value = repr(item["input"])
+    # The value of any option may be an address with a password.
+    shown_value = "" if "@" in shown_value else f"{shown_value}: "
+    return f"{name}: {shown_value}{text}" + (f" (allowed: {allowed})" if allowed else "")
 
 
-def _place(path: list[str], model: type[BaseModel]) -> _Place:
+def _locate(path: list[str], model: type[BaseModel]) -> _OptionPath:
     field, secret = None, False
     for part in path:
         field = model.model_fields.get(part)
@@ -102,7 +102,7 @@ def _place(path: list[str], model: type[BaseModel]) -> _Place:
         model = nested
     else:  # the value is the whole of a nested model
         secret = secret or _has_secrets(model)
-    return _Place(model, field, secret)
+    return _OptionPath(model, field, secret)
 
 
 def _is_secret(name: str, field: FieldInfo) -> bool:

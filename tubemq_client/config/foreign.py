@@ -1,9 +1,9 @@
 """Configurations of the other clients under our names: the C++ SDK's INI file, Go's address.
 
-Carried over is what they say *and* what they leave out: where their default differs from ours
-theirs is taken, and a log line says so (`consume_position` as a warning: it decides which records a
-new group gets). What has no counterpart here is passed over if it only tunes, refused if it asks
-for something that would not happen.
+Both explicit options *and* defaults are converted: where a default differs from ours, theirs is
+used and logged (`consume_position` as a warning: it decides which records a new group gets).
+Options without a counterpart here are ignored if they only tune, and refused if they request
+something that would not happen.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ INI_KEYS: Final = {
     "max_confirm_wait_period_ms": "confirm_timeout_ms",
     "shutdown_reb_wait_period_ms": "close_wait_ms",
 }
-"""Keys of the C++ SDK's section ``[TubeMQ]``, and what they are called here."""
+"""Keys of the C++ SDK's section ``[TubeMQ]``, with their names here."""
 
 INI_IDLE: Final = (
     *("auth_enable", "log_level", "log_num", "log_path", "log_size", "network_threads"),
@@ -81,7 +81,7 @@ GO_KEYS: Final = {
     "heartbeatMaxRetryTimes": "max_heartbeat_failures",
     "heartbeatAfterFail": "heartbeat_period_after_failures_ms",
 }
-"""Keys behind the question mark of Go's address, and what they are called here."""
+"""Keys behind the question mark of Go's address, with their names here."""
 
 GO_IDLE: Final = (
     *("authEnable", "boundConsume", "logLevel", "logPath", "maxPubInfoInterval"),
@@ -91,29 +91,29 @@ GO_IDLE: Final = (
 _GO_TIMES: Final = frozenset(name for name, ours in GO_KEYS.items() if ours.endswith("_ms"))
 _DURATION: Final = re.compile(r"-?(?:\d+(?:\.\d+)?(?:ms|s|m|h))+")
 _LONGEST_DURATION: Final = 100
-_PIECE: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 Put = Callable[[dict[str, Any], str, str], None]
 
 
-class _Theirs(NamedTuple):
-    """How another client's text is read: its keys, those passed over, and switches among them."""
+class _ForeignFormat(NamedTuple):
+    """Format of another client's options: its keys, ignored keys, and the key of the position."""
 
     keys: Mapping[str, str]
     idle: tuple[str, ...]
     position: str
     defaults: Mapping[str, str]
-    """Their defaults that are not ours, by their names."""
+    """Their defaults that differ from ours, by their names."""
 
 
-_CPP = _Theirs(
+_CPP = _ForeignFormat(
     INI_KEYS,
     INI_IDLE,
     "consume_position",
     {"rpc_read_timeout_ms": "15000", "max_part_check_period_ms": "60000", "consume_position": "0"},
 )
-_GO = _Theirs(
+_GO = _ForeignFormat(
     GO_KEYS,
     GO_IDLE,
     "consumePosition",
@@ -123,7 +123,7 @@ _OF_GROUPS = frozenset({"consume_position", "ready_wait_ms"})
 
 
 def of_ini(source: str, text: str, put: Put) -> dict[str, Any]:
-    """Options of an INI file. Raises `errors.ConfigError`."""
+    """Return options of an INI file. Raises `errors.ConfigError`."""
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read_string(text, source=source)
@@ -137,14 +137,16 @@ def of_ini(source: str, text: str, put: Put) -> dict[str, Any]:
     if _is_on(keys.get("tls_enabled", "")):
         problems.append("tls_enabled: Java key stores are not read; use a TOML file with [tls]")
     if problems:
-        raise errors.ConfigError([f"{source}: {found}" for found in problems], subject="options")
+        raise errors.ConfigError(
+            [f"{source}: {problem}" for problem in problems], subject="options"
+        )
     if not _is_on(keys.get("auth_enable", "true")):
         keys = {name: value for name, value in keys.items() if not name.startswith("usr_")}
-    return _carried_over(source, keys, _CPP, put)
+    return _converted(source, keys, _CPP, put)
 
 
 def _unreadable(error: configparser.Error) -> str:
-    """What is wrong without the line itself, which may be the one with the password."""
+    """Return the error without the line itself, which may be the one with the password."""
     if isinstance(error, configparser.MissingSectionHeaderError):
         return f"line {error.lineno} stands before any section"
     if isinstance(error, configparser.ParsingError):
@@ -153,12 +155,12 @@ def _unreadable(error: configparser.Error) -> str:
 
 
 def is_go_address(text: str) -> bool:
-    """Whether a text is no URL, but masters with options behind a question mark."""
+    """Return True for a text that is no URL, but masters with options behind a question mark."""
     return "://" not in text and "?" in text
 
 
 def of_go(text: str, put: Put) -> dict[str, Any]:
-    """Options of an address as Go's client takes it,
+    """Return options of an address of Go's client,
     ``m1:8715,m2:8715?topic=orders&filters=a&topic=clicks&group=g&msgNotFoundWait=400``.
 
     A filter belongs to the topic before it; times are ms, or have a unit. Raises
@@ -167,23 +169,23 @@ def of_go(text: str, put: Put) -> dict[str, Any]:
     masters, _, query = text.partition("?")
     pairs = [token.partition("=") for token in query.split("&")]
     nameless = [name for name, equals, _ in pairs if not equals]
-    # An '&' in a password makes a second pair of its rest.
+    # An '&' in a password starts a second pair.
     hidden = "@" in text or "authPassword" in text
     problems = [f"{'…' if hidden else repr(name)}: no value" for name in nameless]
-    given = [(name, unquote_plus(value)) for name, equals, value in pairs if equals]
-    if "@" in masters or any(name == "authPassword" for name, _ in given):
+    pairs_given = [(name, unquote_plus(value)) for name, equals, value in pairs if equals]
+    if "@" in masters or any(name == "authPassword" for name, _ in pairs_given):
         problems.append("credentials do not belong into an address; pass them as options")
-        given = [(name, value) for name, value in given if name != "authPassword"]
-    keys = {name: value for name, value in given if name not in ("topic", "filters")}
-    names = Counter(name for name, _ in given if name not in ("topic", "filters"))
+        pairs_given = [(name, value) for name, value in pairs_given if name != "authPassword"]
+    keys = {name: value for name, value in pairs_given if name not in ("topic", "filters")}
+    names = Counter(name for name, _ in pairs_given if name not in ("topic", "filters"))
     problems += [f"{name}: is there more than once" for name, count in names.items() if count > 1]
-    topics = _topics_of(given, problems)
+    topics = _topics_of(pairs_given, problems)
     for name in _GO_TIMES & keys.keys():
         keys[name] = _milliseconds(name, keys[name], problems)
     problems += _problems(keys, _GO)
     if problems:
         raise errors.ConfigError(problems, subject="address")
-    options = _carried_over("address", _without_switched_off(keys), _GO, put)
+    options = _converted("address", _without_switched_off(keys), _GO, put)
     options["masters"] = masters
     if topics:
         options["topics"] = topics
@@ -192,10 +194,10 @@ def of_go(text: str, put: Put) -> dict[str, Any]:
     return options
 
 
-def _topics_of(given: Iterable[tuple[str, str]], problems: list[str]) -> dict[str, list[str]]:
+def _topics_of(pairs: Iterable[tuple[str, str]], problems: list[str]) -> dict[str, list[str]]:
     topics: dict[str, list[str]] = {}
     newest = None
-    for name, value in given:
+    for name, value in pairs:
         if name == "topic":
             newest = value
             topics.setdefault(value, [])
@@ -208,7 +210,7 @@ def _topics_of(given: Iterable[tuple[str, str]], problems: list[str]) -> dict[st
 
 
 def _without_switched_off(keys: Mapping[str, str]) -> dict[str, str]:
-    """Go has a switch beside each group of options."""
+    """Drop options of groups that are switched off; Go has a switch for each group."""
     switches = (
         ("tlsEnable", ("CACertFile", "tlsCertFile", "tlsKeyFile", "tlsServerName")),
         ("authEnable", ("authUserName",)),
@@ -218,12 +220,12 @@ def _without_switched_off(keys: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in keys.items() if name not in off}
 
 
-def _problems(keys: Mapping[str, str], theirs: _Theirs) -> list[str]:
-    known = (*theirs.keys, *theirs.idle)
+def _problems(keys: Mapping[str, str], theirs: _ForeignFormat) -> list[str]:
+    known_keys = (*theirs.keys, *theirs.idle)
     problems = [
-        f"{key}: means nothing here; known: {', '.join(sorted(known))}"
+        f"{key}: means nothing here; known: {', '.join(sorted(known_keys))}"
         for key in keys
-        if key not in known
+        if key not in known_keys
     ]
     position = keys.get(theirs.position, "0")
     if position not in _POSITIONS:
@@ -231,8 +233,8 @@ def _problems(keys: Mapping[str, str], theirs: _Theirs) -> list[str]:
     return problems
 
 
-def _carried_over(
-    source: str, keys: Mapping[str, str], theirs: _Theirs, put: Put
+def _converted(
+    source: str, keys: Mapping[str, str], theirs: _ForeignFormat, put: Put
 ) -> dict[str, Any]:
     options: dict[str, Any] = {}
     group = next(name for name, ours in theirs.keys.items() if ours == "group")
@@ -261,18 +263,18 @@ def _value(ours: str, text: str) -> str:
     if ours == "consume_position":
         return _POSITIONS[text]
     if ours == "ready_wait_ms" and text.lstrip().startswith("-"):
-        return "-1"  # any negative time is for ever there
+        return "-1"  # any negative time means forever there
     return text
 
 
 def _milliseconds(name: str, text: str, problems: list[str]) -> str:
-    """Go's durations: a number is ms, else each piece has its unit."""
+    """Convert one of Go's durations: a number is ms, else each part has its unit."""
     if re.fullmatch(r"-?\d+", text):
         return text
     if not _DURATION.fullmatch(text) or len(text) > _LONGEST_DURATION:
         problems.append(f"{name}: {text!r} is neither ms nor a duration such as 1m30s")
         return "0"
-    total = sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
+    total = sum(float(number) * _UNITS[unit] for number, unit in _DURATION_PART.findall(text))
     return f"{'-' if text.startswith('-') else ''}{round(total)}"
 
 

@@ -1,8 +1,7 @@
-"""Options of what a group reads: several topics with their filters, and a start from given offsets.
+"""Options of a group's subscription: topics with their filters, and a start from given offsets.
 
-Written by people, so every place that can hold options can hold these: a mapping in a file, JSON in
-a URL or the environment, a plain list where there are no filters. `models.ConsumerConfig` puts them
-together.
+Users write them, so every source of options accepts them: a mapping in a file, JSON in a URL or the
+environment, a plain list if there are no filters. `models.ConsumerConfig` combines them.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ __all__ = ["Bound", "BoundConfig", "FilterItem", "GroupName", "TopicName", "Topi
 
 
 def _group(value: object) -> object:
-    return _judged(value, group_problem)
+    return _checked(value, group_problem)
 
 
 def _topic(value: object) -> object:
-    return _judged(value, topic_problem)
+    return _checked(value, topic_problem)
 
 
-def _judged(value: object, judge: Any) -> object:
-    if problem := judge(value if isinstance(value, str) else repr(value)):
+def _checked(value: object, find_problem: Any) -> object:
+    if problem := find_problem(value if isinstance(value, str) else repr(value)):
         raise ValueError(problem)
     return value
 
@@ -67,7 +66,7 @@ def _of_json(value: object) -> object:
 
 
 def _topics(value: object) -> object:
-    """`{"orders": ["a"], "clicks": []}`, the same as JSON, a list, or `"orders,clicks"`."""
+    """Accept `{"orders": ["a"], "clicks": []}`, the same as JSON, a list, or `"orders,clicks"`."""
     value = _of_json(value)
     if isinstance(value, str):
         value = [name.strip() for name in value.split(",") if name.strip()]
@@ -110,11 +109,11 @@ class BoundConfig(CommonOptions):
     )
 
     def start(self) -> BoundStart:
-        """The plain value that a consumer takes."""
+        """Return the plain value that a consumer takes."""
         offsets = {
             Partition.from_key(topic, key): offset
-            for topic, found in self.offsets.items()
-            for key, offset in found.items()
+            for topic, by_key in self.offsets.items()
+            for key, offset in by_key.items()
         }
         return BoundStart(
             self.session_key, self.source_count, offsets, self.select_big, self.session_start_ms

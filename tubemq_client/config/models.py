@@ -1,9 +1,8 @@
 """The option models of clients, consumers and producers. Ranges follow upstream's clients.
 
-Every option is one that something obeys; `docs/protocol/options.md` has them all, with the names
-that the Java, C++ and Go clients use. Build models with `Model.parse({...})` to get one
-`errors.ConfigError` that lists every problem; calling the class directly raises pydantic's own
-`ValidationError`.
+Every option has an effect; `docs/protocol/options.md` lists them all, with the names that the Java,
+C++ and Go clients use. Build models with `Model.parse({...})` to get one `errors.ConfigError` that
+lists every problem; calling the class directly raises pydantic's own `ValidationError`.
 """
 
 from __future__ import annotations
@@ -39,34 +38,34 @@ __all__ = [
 _MIB = 2**20
 
 _IN_NO_NAME = re.escape("".join(sorted(set(string.punctuation) - set("-._")))) + r"\s"
-"""What no name of a host has, for a class of characters."""
+"""Characters that no host name has, for a class of characters."""
 
 
 def _masters(value: object) -> object:
-    """`"m1:8715,m2"`, or a list of such items, or of (host, port) pairs."""
+    """Accept `"m1:8715,m2"`, or a list of such items, or of (host, port) pairs."""
     if isinstance(value, str):
         value = [item.strip() for item in value.split(",") if item.strip()]
     if not isinstance(value, list | tuple):
         raise ValueError("give 'host:port[,host:port…]'")  # noqa: TRY004 - pydantic wants it
-    found = [_master(item) for item in value]
-    wrong = [item for item, master in zip(value, found, strict=True) if master is None]
+    masters = [_master(item) for item in value]
+    wrong = [item for item, master in zip(value, masters, strict=True) if master is None]
     if wrong:
         several = any(re.search(r"[\s;|]", text) for text in wrong)
         hint = "; write a comma between masters" if several else ""
         raise ValueError(f"{errors.shown_addresses(wrong)}: not host:port{hint}")
-    return tuple(found)
+    return tuple(masters)
 
 
 def _master(item: object) -> object:
-    """Host and port (0: the default one), or None for text that names neither; other types are
-    left to pydantic. An IPv6 address is in brackets if a port follows it. Names may have letters
-    of any script."""
+    """Return host and port (0: the default one), or None for text that names neither; other types
+    are left to pydantic. An IPv6 address is in brackets if a port follows it. Names may have
+    letters of any script."""
     if not isinstance(item, str):
         return item
-    found = re.fullmatch(rf"(?:\[([0-9a-fA-F:.%\w]+)\]|([^{_IN_NO_NAME}]+))(?::([0-9]*))?", item)
-    if found is None:
+    match = re.fullmatch(rf"(?:\[([0-9a-fA-F:.%\w]+)\]|([^{_IN_NO_NAME}]+))(?::([0-9]*))?", item)
+    if match is None:
         return (item, 0) if is_ipv6(item) else None
-    host, port = found[1] or found[2], found[3]
+    host, port = match[1] or match[2], match[3]
     if not port:
         return (host, 0)
     return (host, int(port)) if 0 < int(port[:6]) < 65536 else None
@@ -76,7 +75,7 @@ Masters = Annotated[tuple[Address, ...], BeforeValidator(_masters), Field(min_le
 
 
 class ClientConfig(CommonOptions):
-    """How to reach a cluster."""
+    """Connection to a cluster."""
 
     masters: Masters = Field(description="master addresses, tried in this order")
     rpc_timeout_ms: int = Field(
@@ -144,12 +143,14 @@ class ClientConfig(CommonOptions):
     @model_validator(mode="after")
     def _masters_have_ports(self) -> Self:
         port = DEFAULT_MASTER_TLS_PORT if self.tls else DEFAULT_MASTER_PORT
-        # Not by assignment: the model is frozen for everybody else.
-        self.__dict__["masters"] = tuple((host, given or port) for host, given in self.masters)
+        # Not by assignment, because the model is frozen.
+        self.__dict__["masters"] = tuple(
+            (host, own_port or port) for host, own_port in self.masters
+        )
         return self
 
     def settings(self) -> ClientSettings:
-        """The plain values that shells run on."""
+        """Return the plain values of the client."""
         own = ("masters", "auth", "tls")
         return ClientSettings(
             masters=self.masters,
@@ -160,7 +161,7 @@ class ClientConfig(CommonOptions):
 
 
 class ConsumerConfig(ClientConfig):
-    """Reading: a client config plus what a group reads and how it treats trouble."""
+    """Reading: a client config plus a group's subscription and its error handling."""
 
     topic: TopicName | None = Field(None, description="topic to read, if it is one")
     topics: Topics = Field(None, description="topics to read, each with stream ids to filter by")
@@ -229,23 +230,23 @@ class ConsumerConfig(ClientConfig):
 
     @property
     def subscription(self) -> dict[str, tuple[str, ...]]:
-        """What is read: topics, and the stream ids each is filtered by (empty: everything)."""
+        """Topics to read, and the stream ids each is filtered by (empty: everything)."""
         if self.topics is not None:
             return dict(self.topics)
         return {self.topic: self.filters} if self.topic is not None else {}
 
     @property
     def bound_start(self) -> BoundStart | None:
-        """Where the whole group starts, if that is given."""
+        """Start of the whole group, if configured."""
         return self.bound.start() if self.bound is not None else None
 
     def consumer_settings(self) -> ConsumerSettings:
-        """The plain values that a group's member runs on."""
+        """Return the plain values of a group's member."""
         return ConsumerSettings(**{f.name: getattr(self, f.name) for f in fields(ConsumerSettings)})
 
 
 class ProducerConfig(ClientConfig):
-    """Writing: a client config plus what a producer has under way and how it avoids trouble."""
+    """Writing: a client config plus limits of records in flight and the back-off of a producer."""
 
     in_flight: int = Field(64, ge=1, le=10_000, description="records sent and not yet answered")
     max_in_flight: int = Field(
@@ -293,5 +294,5 @@ class ProducerConfig(ClientConfig):
     )
 
     def producer_settings(self) -> ProducerSettings:
-        """The plain values that a producer runs on."""
+        """Return the plain values of a producer."""
         return ProducerSettings(**{f.name: getattr(self, f.name) for f in fields(ProducerSettings)})

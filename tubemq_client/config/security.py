@@ -1,8 +1,8 @@
 """Options for the identity of the client and the encryption of its connections.
 
 Secrets are `SecretStr`: they show as asterisks wherever a model is printed, and no problem text
-repeats them. The plain values that shells run on (`model.Credentials`, `model.TlsSettings`) hide
-them too. Whether files exist and fit is seen by `_io`, where they are read.
+repeats them. The plain values (`model.Credentials`, `model.TlsSettings`) hide them too. `_io`
+checks that files exist and fit, when it reads them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AuthConfig(CommonOptions):
     password: SecretStr = Field(min_length=1, description="signs requests; it is never sent")
 
     def settings(self) -> Credentials:
-        """The plain value that shells run on."""
+        """Return the plain value of the client."""
         return Credentials(self.username, self.password.get_secret_value())
 
 
@@ -53,7 +53,7 @@ class TlsConfig(CommonOptions):
         return self
 
     def settings(self) -> TlsSettings:
-        """The plain values that shells run on."""
+        """Return the plain values of the client."""
         password = self.key_password.get_secret_value() if self.key_password else None
         return TlsSettings(
             ca_file=self.ca_file,
@@ -67,7 +67,7 @@ class TlsConfig(CommonOptions):
 
 
 def _switch(value: object) -> object:
-    """`true` is TLS with defaults, `false` none; anything else is left to pydantic."""
+    """Accept `true` for TLS with defaults, `false` for none; anything else is left to pydantic."""
     if isinstance(value, str):
         value = _SWITCH.get(value.lower(), value)
     if isinstance(value, bool):

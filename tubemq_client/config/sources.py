@@ -1,8 +1,8 @@
-"""Options from where people keep them: a URL, a file, the environment.
+"""Sources of options: a URL, a file, the environment.
 
-Each function gives a plain mapping for a model's `parse`, so that sources can be combined. What
-comes later wins: file or URL, then the environment (`with_environment`), then what the caller sets
-on the result. Reads one file and writes nothing; checking values is the models' business.
+Each function returns a plain mapping for a model's `parse`, so that sources can be combined. Later
+ones win: file or URL, then the environment (`with_environment`), then what the caller sets on the
+result. Reads one file and writes nothing; validating values is the models' business.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _OFF = ("false", "f", "no", "n", "off", "0")
 
 
 def from_url(url: str) -> dict[str, Any]:
-    """Options from `tubemq://m1:8715,m2:8715/topic?group=g&rpc_timeout_ms=5000`, or from an address
-    as Go's client takes it (`m1:8715,m2:8715?topic=orders&group=g`, with its names).
+    """Return options from `tubemq://m1:8715,m2:8715/topic?group=g&rpc_timeout_ms=5000`, or from an
+    address of Go's client (`m1:8715,m2:8715?topic=orders&group=g`, with its names).
 
     Repeat `filters=` for several stream ids; options of a group are written `tls.ca_file=`; several
     topics are `topics=orders,clicks` or JSON, instead of the path. Pass the result to a model's
-    `parse`. Raises `errors.ConfigError` when it is no such URL or carries a password (use options,
-    a file or the environment for secrets).
+    `parse`. Raises `errors.ConfigError` if it is no such URL or contains a password (use options, a
+    file or the environment for secrets).
     """
     if is_go_address(url):
         return of_go(url, _put)
@@ -76,12 +76,12 @@ def from_url(url: str) -> dict[str, Any]:
 
 
 def from_file(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Options from a TOML file (`.toml`: our names, groups as tables) or from an INI file of the
-    C++ SDK (any other name: its keys in the section `[TubeMQ]`).
+    """Return options from a TOML file (`.toml`: our names, groups as tables) or from an INI file of
+    the C++ SDK (any other name: its keys in the section `[TubeMQ]`).
 
-    What a C++ file leaves out has that SDK's default where it is not ours, and a log line says so:
-    a group without `consume_position` begins at the latest record. Raises `errors.ConfigError` for
-    a file that cannot be read or has keys that mean nothing here.
+    Options missing in a C++ file get that SDK's default if it differs from ours, and a log line
+    reports it: a group without `consume_position` starts at the latest record. Raises
+    `errors.ConfigError` for a file that cannot be read or has uncurrent keys.
     """
     file = Path(path)
     try:
@@ -102,11 +102,12 @@ def with_environment(
     options: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """`options`, overruled by the environment: `TUBEMQ_RPC_TIMEOUT_MS`, `TUBEMQ_AUTH_PASSWORD`,
-    `TUBEMQ_TLS_CA_FILE`, `TUBEMQ_FILTERS=a,b`: the names of `model`'s options in capitals. Details
-    of TLS switch it on, unless `tls` is off.
+    """Return `options`, overruled by the environment: `TUBEMQ_RPC_TIMEOUT_MS`,
+    `TUBEMQ_AUTH_PASSWORD`, `TUBEMQ_TLS_CA_FILE`, `TUBEMQ_FILTERS=a,b`.
 
-    Nobody calls this unasked. Names that are no option of `model` are left alone.
+    The variables are the names of `model`'s options in capitals. Details of TLS switch it on,
+    unless `tls` is off. The library never calls this by itself. Names that are no option of `model`
+    are ignored.
     """
     source = os.environ if environ is None else environ
     merged: dict[str, Any] = dict(options or {})
@@ -124,15 +125,15 @@ def with_environment(
 
 
 def _put(options: dict[str, Any], key: str, value: Any) -> None:
-    """Set `key`, which may be `group.name`; a switch that says yes gives way to its details, and
-    one that says no does not."""
+    """Set `key`, which may be `group.name`; details replace a switch that is on, but not one that
+    is off."""
     group, dot, name = key.partition(".")
-    known = options.get(group)
+    current = options.get(group)
     if dot and group in _NESTED:
-        if known is False or (isinstance(known, str) and known.lower() in _OFF):
+        if current is False or (isinstance(current, str) and current.lower() in _OFF):
             return
-        options[group] = {**known, name: value} if isinstance(known, Mapping) else {name: value}
-    elif key in _NESTED and isinstance(known, Mapping) and value.lower() in _ON:
+        options[group] = {**current, name: value} if isinstance(current, Mapping) else {name: value}
+    elif key in _NESTED and isinstance(current, Mapping) and value.lower() in _ON:
         return
     else:
         options[key] = value

@@ -2,7 +2,7 @@
 
 For development, demonstrations and tests; loopback only, no replication. It
 speaks the same bytes as a real cluster and imitates what a client can notice; `docs/embedded.md`
-says where it does not. Importing this package imports neither starlette nor uvicorn.
+lists the differences. Importing this package imports neither starlette nor uvicorn.
 
     with EmbeddedTubeMQ(brokers=2, topics=[TopicSpec("demo", stores=2, partitions=3)]) as mq:
         print(mq.masters)

@@ -1,7 +1,7 @@
-"""Telling a server what to answer next: the part that a broker's handle and the whole server share.
+"""Script the next replies of a server: the part shared by a broker's handle and the whole server.
 
-Like every call of a handle it runs on the server's own thread. What has been ordered is kept in
-`scripted_replies`; this module keeps nothing.
+Like every call of a handle it runs on the server's own thread. Scripted replies are kept in
+`scripted_replies`; this module has no state.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ __all__ = ["ScriptableReplies"]
 
 
 class ScriptableReplies:
-    """A server of RPCs, told what to answer next."""
+    """A server of RPCs whose next replies can be scripted."""
 
     _thread: LoopThread
 
     @property
     def _scripted(self) -> ScriptedReplies:
-        """Where orders are kept; asked on the server's thread."""
+        """Scripted replies of the server; access them on the server's thread only."""
         raise NotImplementedError
 
     def refuse(self, method_id: int, code: int, text: str = "", *, times: int = 1) -> None:

@@ -1,9 +1,9 @@
-"""What stands before the RPC handlers: which callers are let in, what callers over TLS are told.
+"""Authentication in front of the RPC handlers, and the rewriting of replies for callers over TLS.
 
-A gate is a `Service` around another one. It refuses like upstream's `SimpleCertificate…Handler`
-(code 415, its texts, before anything else is looked at), and rewrites replies: a master hands out
-the visit token of the generation before the newest, and the brokers' TLS ports to a
-caller over TLS. Beyond a real server it checks signatures, if it was given the users' passwords.
+A gate is a `Service` that wraps another one. It refuses like upstream's `SimpleCertificate…Handler`
+(code 415, its texts, before any other check), and rewrites replies: a master returns the visit
+token of the generation before the newest, and the brokers' TLS ports to a caller over TLS. Unlike a
+real server it checks signatures, if it has the users' passwords.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BROKER_CONSUMER_METHODS = frozenset((methods.REGISTER_PARTITION.id, methods.HEA
 
 
 class VisitTokens:
-    """The tokens that the master makes and brokers recognise: the time each was made, in ms."""
+    """Visit tokens that the master makes and brokers recognise: creation times, in ms."""
 
     def __init__(self, clock: Clock, period_ms: int) -> None:
         self._clock = clock
@@ -42,7 +42,7 @@ class VisitTokens:
         self._made = [clock()]
 
     def handed_out(self) -> int:
-        """The generation before the newest, so that every broker has heard of it."""
+        """Return the generation before the newest, so that every broker has heard of it."""
         self._turn()
         return self._made[-2] if len(self._made) > 1 else self._made[-1]
 
@@ -51,7 +51,7 @@ class VisitTokens:
         return token in self._made
 
     def rotate(self, generations: int) -> None:
-        """Make `generations` new tokens now, as far as old ones are kept."""
+        """Make `generations` new tokens now; only the newest six are kept."""
         for _ in range(min(generations, _KEPT_TOKENS + 1)):
             self._made.append(max(self._clock(), self._made[-1] + 1))
         del self._made[:-_KEPT_TOKENS]
@@ -94,17 +94,17 @@ class MasterGate:
             self._rewrite(reply)
         return reply
 
-    def _check(self, shown: Any) -> None:
+    def _check(self, auth: Any) -> None:
         for name in ("userName", "signature"):
-            if not getattr(shown, name).strip():
+            if not getattr(auth, name).strip():
                 raise Refused(_REFUSED, f"Illegal value: authInfo.{name} is Blank!")
-        if abs(self._clock() - shown.timestamp) > self._security.timestamp_window_ms:
+        if abs(self._clock() - auth.timestamp) > self._security.timestamp_window_ms:
             raise Refused(
                 _REFUSED,
                 "Illegal value: timestamp out of effective period in authenticateToken!",
             )
-        user, signed = shown.userName, shown.signature
-        if not _knows(self._security.users, user, shown.timestamp, shown.nonce, signed):
+        user, signed = auth.userName, auth.signature
+        if not _knows(self._security.users, user, auth.timestamp, auth.nonce, signed):
             raise Refused(_REFUSED, "Illegal value: userName or password is not correct!")
 
     def _rewrite(self, reply: Any) -> None:
@@ -118,25 +118,25 @@ class MasterGate:
                 texts = getattr(reply, name)
                 texts[:] = [self._broker_over_tls(text) for text in texts]
         if "event" in fields and reply.HasField("event"):
-            places = reply.event.subscribeInfo
-            places[:] = [self._place_over_tls(text) for text in places]
+            subscriptions = reply.event.subscribeInfo
+            subscriptions[:] = [self._subscription_over_tls(text) for text in subscriptions]
 
     def _broker_over_tls(self, text: str) -> str:
         node = self._over_tls(strings.parse_broker(text))
         return strings.format_broker(node, strings.DEFAULT_BROKER_TLS_PORT)
 
-    def _place_over_tls(self, text: str) -> str:
+    def _subscription_over_tls(self, text: str) -> str:
         info = strings.parse_subscribe_info(text)
         return strings.format_subscribe_info(info._replace(broker=self._over_tls(info.broker)))
 
     def _over_tls(self, node: BrokerNode) -> BrokerNode:
-        assert self._tls_view is not None, "asked for over TLS only"
+        assert self._tls_view is not None, "called over TLS only"
         record = self._tls_view.brokers.get(node.broker_id)
         return BrokerNode(node.broker_id, node.host, record.tls_port) if record else node
 
 
 class BrokerGate:
-    """Authenticates callers of a broker. `registered` starts the grace anew."""
+    """Authenticates callers of a broker. `registered` restarts the grace period."""
 
     def __init__(
         self, service: Service, security: Security, clock: Clock, tokens: VisitTokens
@@ -149,7 +149,7 @@ class BrokerGate:
         self._registered_ms = clock()
 
     def registered(self) -> None:
-        """The broker has registered with the master; for a while visit tokens are not checked."""
+        """Start the grace period: for a while after a registration visit tokens are not checked."""
         self._registered_ms = self._clock()
 
     def handle(self, method_id: int, request: Any) -> Any | None:
@@ -165,15 +165,15 @@ class BrokerGate:
             return self.handlers[method_id].refuse(refusal)
         return self._service.handle(method_id, request)
 
-    def _check(self, shown: Any, *, signed: bool) -> None:
+    def _check(self, auth: Any, *, signed: bool) -> None:
         security = self._security
-        settled = self._clock() - self._registered_ms > security.visit_token_grace_ms
-        if security.visit_tokens and settled:
-            known = shown.HasField("visitAuthorizedToken")
-            if not (known and self._tokens.recognises(shown.visitAuthorizedToken)):
+        grace_over = self._clock() - self._registered_ms > security.visit_token_grace_ms
+        if security.visit_tokens and grace_over:
+            has_token = auth.HasField("visitAuthorizedToken")
+            if not (has_token and self._tokens.recognises(auth.visitAuthorizedToken)):
                 raise Refused(_REFUSED, "Visit Authorized Token is invalid!")
         if signed:
-            token = shown.authAuthorizedToken.strip()
+            token = auth.authAuthorizedToken.strip()
             if not token:
                 raise Refused(_REFUSED, "authAuthorizedToken is Blank!")
             if security.users is not None and not self._signed_by_a_user(token):
@@ -190,7 +190,10 @@ class BrokerGate:
 def _knows(
     users: Mapping[str, str] | None, user: str, timestamp: int, nonce: int, signed: str
 ) -> bool:
-    """Whether the signature is the user's. Without a list of users any will do, as upstream."""
+    """Return True if the signature is the user's.
+
+    Without a list of users any is valid, as upstream.
+    """
     if users is None:
         return True
     expected = signature(user, users.get(user, ""), timestamp, nonce)

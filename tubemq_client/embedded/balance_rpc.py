@@ -1,8 +1,8 @@
 """RPC 4 and 5: consumers whose partitions the master distributes, plain and bound.
 
-Handlers from request message to reply message, in a real master's order of checks. What the rounds
-of `balancer` decided goes out here, one event a heartbeat, and what clients report comes in. A
-client's report replaces what the master believed of it.
+Handlers from request message to reply message, in a real master's order of checks. Events that the
+rounds of `balancer` queued are sent here, one per heartbeat, and clients' reports are stored. A
+client's report replaces the master's view of it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["BalanceFaults", "BalanceRpc", "ClusterOffers"]
 
 _KEY_PARTS = 3
 _NO_RULES = " "
-"""What masters send instead of flow rules that are off."""
+"""Text that masters send in place of flow rules that are off."""
 
 
 class ClusterOffers:
-    """What of a cluster may be given to a group at the moment (`balancer.Offers`)."""
+    """Partitions and limits of a cluster that apply to a group now (`balancer.Offers`)."""
 
     def __init__(self, cluster: Cluster, clock: Callable[[], int], default_rate: int) -> None:
         self._cluster = cluster
@@ -44,7 +44,7 @@ class ClusterOffers:
         self._default_rate = default_rate
 
     def partitions(self, group: Group) -> set[Partition]:
-        """Every subscribable partition, without topics that are disabled for the group."""
+        """Return every subscribable partition, without topics that are disabled for the group."""
         return {
             partition
             for topic in group.topics - self._cluster.controls.disabled_topics(group.name)
@@ -53,15 +53,15 @@ class ClusterOffers:
         }
 
     def most_brokers(self, group: Group) -> int:
-        """The number of brokers of the group's most widely spread topic."""
+        """Return the number of brokers of the group's most widely spread topic."""
         return max(map(self.brokers_of, group.topics))
 
     def brokers_of(self, topic: str) -> int:
-        """On how many brokers a topic may be subscribed."""
+        """Return the number of brokers on which a topic may be subscribed."""
         return len(self._metas(topic))
 
     def brokers_per_member(self, group: Group) -> tuple[int, int]:
-        """The cluster's limit, and the group's own (`UNDEFINED` if it has none)."""
+        """Return the cluster's limit and the group's (`UNDEFINED` if it has none)."""
         return self._default_rate, self._cluster.controls.client_rate(group.name)
 
     def _metas(self, topic: str) -> list[strings.BrokerMeta]:
@@ -76,14 +76,14 @@ class ClusterOffers:
 
 
 class BalanceFaults:
-    """Misbehaviour on demand: how many of the next events get lost on their way, or come twice."""
+    """Faults on demand: how many of the next events are lost or sent twice."""
 
     def __init__(self) -> None:
         self.lose_events = 0
         self.repeat_events = 0
 
     def spoil(self, group: Group, client_id: str) -> Event | None:
-        """The client's next event, unless a fault eats it."""
+        """Return the client's next event; None if there is none or a fault drops it."""
         event = group.balance.next_event(client_id)
         if event is None:
             return None
@@ -133,7 +133,7 @@ class BalanceRpc:
         terms = self._terms(request, group_name, topics) if bound else None
         conditions = read_conditions(request.topicCondition, topics)
         check_allowed(self._cluster, request, topics, conditions)
-        wish = Join(
+        join = Join(
             client_id,
             group_name,
             request.hostName,
@@ -141,10 +141,10 @@ class BalanceRpc:
             conditions,
             kind=GroupKind.BOUND if bound else GroupKind.UNBOUND,
             bound=terms,
-            wanted=starts,
+            start_offsets=starts,
         )
         held = _held(request.subscribeInfo)
-        group = self._groups.join(wish, self._clock())
+        group = self._groups.join(join, self._clock())
         if held:
             member = group.members[client_id]
             member.partitions, member.reported = held, True
@@ -157,11 +157,11 @@ class BalanceRpc:
             notAllocated=group.balance.not_allocated,
             authorizedInfo=self._authorized(),
         )
-        self._tell_flow(request, group_name, reply)
+        self._add_flow_rules(request, group_name, reply)
         return reply
 
     def _terms(self, request: Any, group: str, topics: list[str]) -> BoundTerms:
-        """What a bound group has to agree on. Raises `Refused` 400."""
+        """Return the terms that members of a bound group must share. Raises `Refused` 400."""
         session_key = request.sessionKey.strip()
         if not session_key:
             raise Refused(400, "[Parameter error] blank value of sessionKey!")
@@ -205,11 +205,11 @@ class BalanceRpc:
         if event is not None:
             reply.event.CopyFrom(self._event(event, member, group))
         reply.notAllocated = group.balance.not_allocated
-        self._tell_flow(request, group_name, reply)
+        self._add_flow_rules(request, group_name, reply)
         return reply
 
     def _note(self, request: Any, group: Group, member: Member) -> None:
-        """Take over the client's report and acknowledgement."""
+        """Store the client's report and acknowledgement."""
         if request.reportSubscribeInfo:
             member.partitions = _held(request.subscribeInfo)
         member.reported = True
@@ -234,10 +234,10 @@ class BalanceRpc:
 
     # ------------------------------------------------------------------ flow control
 
-    def _tell_flow(self, request: Any, group: str, reply: Any) -> None:
-        """The rules in force, for clients that ask by naming the ids they know."""
-        asked = request.HasField("defFlowCheckId") or request.HasField("groupFlowCheckId")
-        if not asked:
+    def _add_flow_rules(self, request: Any, group: str, reply: Any) -> None:
+        """Add the rules in force, for clients that request them by sending the ids they know."""
+        requested = request.HasField("defFlowCheckId") or request.HasField("groupFlowCheckId")
+        if not requested:
             return
         controls = self._cluster.controls
         reply.ssdStoreId = reply.qryPriorityId = UNDEFINED
@@ -252,27 +252,27 @@ class BalanceRpc:
             reply.qryPriorityId = own.query_priority
 
 
-def ops_task(controls: Controls, group: Group, known: Any) -> Any:
-    """What client-balanced members are told beside their topics; `known` is what they sent."""
+def ops_task(controls: Controls, group: Group, sent_ids: Any) -> Any:
+    """Return flow rules and reset id for a client-balanced member, which sent `sent_ids`."""
     task = _pb.OpsTaskInfo()
     flow_id, text = _in_force(controls.setting)
     if flow_id != UNDEFINED:
         task.defFlowCheckId = flow_id
-        if known.defFlowCheckId != flow_id:
+        if sent_ids.defFlowCheckId != flow_id:
             task.defFlowControlInfo = text
     own = controls.groups.get(group.name)
     flow_id, text = _in_force(own)
     if own is not None and flow_id != UNDEFINED:
         task.groupFlowCheckId, task.qryPriorityId = flow_id, own.query_priority
-        if known.groupFlowCheckId != flow_id:
+        if sent_ids.groupFlowCheckId != flow_id:
             task.groupFlowControlInfo = text
-    if group.from_max_id not in (UNDEFINED, known.csmFrmMaxOffsetCtrlId):
+    if group.from_max_id not in (UNDEFINED, sent_ids.csmFrmMaxOffsetCtrlId):
         task.csmFrmMaxOffsetCtrlId = group.from_max_id
     return task
 
 
 def _in_force(record: ClusterSetting | GroupControl | None) -> tuple[int, str]:
-    """The id and text of the flow rules in force; `UNDEFINED` and a blank if there are none."""
+    """Return id and text of the flow rules in force; `UNDEFINED` and a blank if there are none."""
     if record is None or not record.flow.enabled:
         return UNDEFINED, _NO_RULES
     return record.audit.serial_id, record.flow.text
@@ -282,14 +282,14 @@ def _in_force(record: ClusterSetting | GroupControl | None) -> tuple[int, str]:
 
 
 def check_deployed(cluster: Cluster, topics: Iterable[str]) -> None:
-    """Raises `Refused` 431 for topics that are on no broker."""
+    """Raise `Refused` 431 for topics that are on no broker."""
     missing = [topic for topic in topics if not cluster.is_deployed(topic)]
     if missing:
         raise Refused(431, f"Requested topic [[{', '.join(missing)}]] not deployed!")
 
 
 def read_conditions(texts: Iterable[str], topics: list[str]) -> dict[str, frozenset[str]]:
-    """The filters asked for, by topic. Raises `Refused` 400 for topics that are not subscribed."""
+    """Return the requested filters by topic. Raises `Refused` 400 for topics not subscribed."""
     conditions: dict[str, frozenset[str]] = {}
     for text in texts:
         try:
@@ -297,16 +297,16 @@ def read_conditions(texts: Iterable[str], topics: list[str]) -> dict[str, frozen
         except (TubeMQError, ValueError) as error:
             raise RpcFault(INVOCATION_FAILURE) from error
         conditions[topic] = items
-    strange = sorted(set(conditions).difference(topics))
-    if strange:
-        raise Refused(400, f"Filter's Topic not subscribed :[{', '.join(strange)}]")
+    unsubscribed = sorted(set(conditions).difference(topics))
+    if unsubscribed:
+        raise Refused(400, f"Filter's Topic not subscribed :[{', '.join(unsubscribed)}]")
     return conditions
 
 
 def check_allowed(
     cluster: Cluster, request: Any, topics: Iterable[str], conditions: dict[str, frozenset[str]]
 ) -> None:
-    """Raises `Refused` 450 or 455 where a topic is under authorisation control."""
+    """Raise `Refused` 450 or 455 where a topic is under authorisation control."""
     watched = [topic for topic in topics if cluster.topics[topic].auth_control]
     cluster.controls.check_consumer(
         request.clientId.strip(), request.groupName.strip(), watched, conditions
@@ -314,9 +314,9 @@ def check_allowed(
 
 
 def _starts(text: str, topics: list[str]) -> dict[str, int]:
-    """The offsets in ``broker:topic:partition=offset[,…]``, by the text before the equals sign.
+    """Parse ``broker:topic:partition=offset[,…]`` into offsets by the text before the equals sign.
 
-    Real masters look at its shape and topic only, and take negative offsets.
+    Real masters check only shape and topic, and accept negative offsets.
     """
     starts = {}
     for item in (part.strip() for part in text.split(",") if part.strip()):

@@ -1,8 +1,8 @@
-"""What the master remembers of a group that it balances: events on their way, agreed start offsets.
+"""State of a group that the master balances: queued events and agreed start offsets.
 
-Pure state. A client gets one event at a time, each is handed out once, and the next heartbeat that
-acknowledges anything removes it. While any member still has to give up partitions, nobody is told
-to take some. `balancer` puts events in, `balance_rpc` takes them out.
+Pure state. A client gets one event at a time, each is sent once, and the next heartbeat that
+acknowledges any event removes it. While any member still has to give up partitions, no member
+receives new ones. `balancer` queues events, `balance_rpc` sends them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tubemq_client.model import Partition
 __all__ = ["BalanceState", "Event", "EventType", "RateCheck", "Start"]
 
 STALE_ROUNDS = 10
-"""Balance rounds after which events that nobody acknowledges are dropped."""
+"""Balance rounds after which events that no member acknowledges are dropped."""
 
 RESET_ROUNDS = 2
-"""Rounds that may hand out listed partitions before a bound group is balanced like any other."""
+"""Rounds that may assign listed partitions before a bound group is balanced like any other."""
 
 
 class EventType(IntEnum):
-    """`opType` of an event; the ``ONLY`` forms say that the round brought nothing else."""
+    """`opType` of an event; the ``ONLY`` forms mean that the round had no opposite event."""
 
     CONNECT = 1
     DISCONNECT = 2
@@ -35,7 +35,7 @@ class EventType(IntEnum):
 
 @dataclass(slots=True)
 class Event:
-    """Partitions that one client is to take or to give up; `sent`: it has been told."""
+    """Partitions that one client must take or give up; `sent`: the client has received it."""
 
     rebalance_id: int
     type: EventType
@@ -44,15 +44,16 @@ class Event:
 
 
 class Start(NamedTuple):
-    """The client that begins a listed partition of a bound group, and at which index offset."""
+    """Client that starts a listed partition of a bound group, and the index offset it starts at."""
 
     client_id: str
     offset: int
 
 
 class RateCheck(NamedTuple):
-    """Whether the group had members enough: brokers for each member, and how many are allowed by
-    the cluster and by the group's own setting (-2: it has none)."""
+    """Result of the check for enough members: brokers per member, and the limits of the cluster and
+    of the group (-2: it has none).
+    """
 
     passed: bool
     default: int
@@ -62,7 +63,7 @@ class RateCheck(NamedTuple):
 
 @dataclass(slots=True)
 class Away:
-    """A member that was sent away for some rounds; `begun`: it has lost its partitions."""
+    """A member excluded for some rounds; `begun`: it has lost its partitions."""
 
     rounds: int
     since_ms: int
@@ -71,8 +72,8 @@ class Away:
 
 @dataclass(slots=True)
 class BalanceState:
-    """Balance of one group. `starts` are the offsets that its members asked for, by the text of the
-    partition: real masters do not look into it. `rejoin` are members sent away."""
+    """Balance of one group. `starts` are the offsets requested by its members, by the text of the
+    partition: real masters do not parse it. `rejoin` are excluded members."""
 
     not_allocated: bool = True
     starts: dict[str, Start] = field(default_factory=dict)
@@ -93,14 +94,14 @@ class BalanceState:
         removed: Iterable[Partition],
         added: Iterable[Partition],
     ) -> None:
-        """Queue what a round takes from and gives to a client."""
-        gone, new = tuple(sorted(removed)), tuple(sorted(added))
-        if gone:
-            kind = EventType.DISCONNECT if new else EventType.ONLY_DISCONNECT
-            self._gives.setdefault(client_id, deque()).append(Event(rebalance_id, kind, gone))
-        if new:
-            kind = EventType.CONNECT if gone else EventType.ONLY_CONNECT
-            self._takes.setdefault(client_id, deque()).append(Event(rebalance_id, kind, new))
+        """Queue the partitions that a round takes from and gives to a client."""
+        lost, gained = tuple(sorted(removed)), tuple(sorted(added))
+        if lost:
+            kind = EventType.DISCONNECT if gained else EventType.ONLY_DISCONNECT
+            self._gives.setdefault(client_id, deque()).append(Event(rebalance_id, kind, lost))
+        if gained:
+            kind = EventType.CONNECT if lost else EventType.ONLY_CONNECT
+            self._takes.setdefault(client_id, deque()).append(Event(rebalance_id, kind, gained))
 
     @property
     def has_events(self) -> bool:
@@ -108,11 +109,11 @@ class BalanceState:
 
     @property
     def _queues(self) -> dict[str, deque[Event]]:
-        """Real masters choose the queue for the whole group, for acknowledgements as well."""
+        """Queues in use; real masters choose for the whole group, for acknowledgements as well."""
         return self._gives or self._takes
 
     def acknowledge(self, client_id: str) -> None:
-        """Remove the client's first event, whichever it means, and count the group as allocated."""
+        """Remove the client's first event, of either type, and count the group as allocated."""
         queue = self._queues.get(client_id)
         if queue:
             queue.popleft()
@@ -120,7 +121,7 @@ class BalanceState:
         self.not_allocated = False
 
     def next_event(self, client_id: str) -> Event | None:
-        """The client's next event, None if there is none or it has been handed out already."""
+        """Return the client's next event; None if there is none or it was sent already."""
         queue = self._queues.get(client_id)
         if not queue or queue[0].sent:
             return None
@@ -128,19 +129,19 @@ class BalanceState:
         return queue[0]
 
     def repeat_event(self, client_id: str) -> None:
-        """Hand out the client's next event once more."""
+        """Send the client's next event once more."""
         for queues in (self._gives, self._takes):
             for event in queues.get(client_id, ()):
                 event.sent = False
 
     def drop_events(self) -> None:
-        """Forget every event, as masters do with those that stay unacknowledged for long."""
+        """Drop every event, as masters do with events that stay unacknowledged for long."""
         self._takes.clear()
         self._gives.clear()
         self.stale_rounds = 0
 
     def forget(self, client_id: str) -> None:
-        """The client has left: its events and offsets go with it."""
+        """Drop events and start offsets of a client that has left."""
         self._takes.pop(client_id, None)
         self._gives.pop(client_id, None)
         self.rejoin.pop(client_id, None)
@@ -155,32 +156,32 @@ class BalanceState:
             for client_id in [name for name, queue in queues.items() if not queue]:
                 del queues[client_id]
 
-    # ------------------------------------------------------------------ members sent away
+    # ------------------------------------------------------------------ excluded members
 
     def send_away(self, client_id: str, rounds: int, now_ms: int) -> None:
-        """Empty a member in the next round; it stays out for `rounds`, but for one at least."""
+        """Empty a member in the next round and exclude it for `rounds`, but for one at least."""
         self.rejoin.setdefault(client_id, Away(rounds, now_ms))
 
-    def away(self) -> set[str]:
-        """The members to leave out of this round; calling it uses the round up."""
-        for client_id, away in list(self.rejoin.items()):
-            if away.begun:
-                away.rounds -= 1
-                if away.rounds <= 0:
+    def take_suspended(self) -> set[str]:
+        """Return the members to exclude from this round; each call counts as a round."""
+        for client_id, exclusion in list(self.rejoin.items()):
+            if exclusion.begun:
+                exclusion.rounds -= 1
+                if exclusion.rounds <= 0:
                     del self.rejoin[client_id]
-            away.begun = True
+            exclusion.begun = True
         return set(self.rejoin)
 
     # ------------------------------------------------------------------ bound groups
 
     @property
     def resetting(self) -> bool:
-        """Whether only listed partitions are handed out for now."""
+        """True while only listed partitions are assigned."""
         return self.not_allocated and bool(self.starts) and self.reset_rounds < RESET_ROUNDS
 
-    def book(self, client_id: str, wanted: Mapping[str, int], *, select_big: bool) -> None:
-        """Merge the offsets a member asks for; in a draw the later one wins if the bigger does."""
-        for partition, offset in wanted.items():
+    def book(self, client_id: str, offsets: Mapping[str, int], *, select_big: bool) -> None:
+        """Merge the start offsets of a member; with `select_big` the later one wins a tie."""
+        for partition, offset in offsets.items():
             former = self.starts.get(partition)
             if former is None or (
                 offset >= former.offset if select_big else offset < former.offset

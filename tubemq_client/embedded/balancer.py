@@ -1,9 +1,9 @@
-"""Balance rounds: which member of a server-balanced group reads which partition.
+"""Balance rounds: assignment of partitions to the members of server-balanced groups.
 
 A round looks at every group and turns the difference between what its members report and what they
 should read into events (`balance_state`). The algorithm is a real master's: the first round after a
-start deals blocks, later ones keep what is owned, hand out the rest at random and even out when
-nothing is left over. Callers say which member may be given what, and when a round comes.
+start assigns blocks, later ones keep what is owned, assign the rest at random and even out when
+nothing is left over. Callers supply what each member may get, and start the rounds.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from tubemq_client.model import Partition
 __all__ = ["Balancer", "Offers"]
 
 Plan = dict[str, set[Partition]]
-"""What each member is to read after the round."""
+"""Partitions that each member should read after the round, by client id."""
 
 
 class Offers(Protocol):
-    """What the master may give to a group now."""
+    """Partitions and limits that the master applies to a group now."""
 
     def partitions(self, group: Group) -> set[Partition]: ...
 
     def most_brokers(self, group: Group) -> int:
-        """The number of brokers of the group's most widely spread topic."""
+        """Return the number of brokers of the group's most widely spread topic."""
 
     def brokers_per_member(self, group: Group) -> tuple[int, int]:
-        """How many brokers one member may read from: the cluster's limit and the group's own, -2
-        if it has none."""
+        """Return the limits of brokers per member: the cluster's, and the group's or -2."""
 
 
 class Balancer:
@@ -51,18 +50,18 @@ class Balancer:
         self._first = True
 
     def round(self) -> int:
-        """Balance every group that has no event on its way; the id of the round."""
+        """Balance every group that has no pending event; returns the id of the round."""
         self._rounds += 1
         if self.withheld:
             return self._rounds
         first, self._first = self._first, False
         for group in self._groups.server_balanced():
-            if first or not self._waits(group):
+            if first or not self._has_pending_events(group):
                 self._balance(group, self._block_plan if first else self._kept_plan)
         return self._rounds
 
-    def _waits(self, group: Group) -> bool:
-        """Whether events are on their way; those that stay too long are dropped for next time."""
+    def _has_pending_events(self, group: Group) -> bool:
+        """Return True while events are pending; those pending too long are dropped."""
         state = group.balance
         if not state.has_events:
             state.stale_rounds = 0
@@ -80,12 +79,14 @@ class Balancer:
             plan = ordinary(group, members)
         else:
             plan = {}
-        for client_id, wanted in plan.items():
+        for client_id, assigned in plan.items():
             owned = set(group.members[client_id].partitions)
-            group.balance.add(client_id, self._rounds, removed=owned - wanted, added=wanted - owned)
+            group.balance.add(
+                client_id, self._rounds, removed=owned - assigned, added=assigned - owned
+            )
 
     def _enough_members(self, group: Group) -> bool:
-        """The resource check: members may have to be many enough for the brokers they read."""
+        """Check resources: return False if the group has too few members for its brokers."""
         if group.bound is not None:
             return True
         default, own = self._offers.brokers_per_member(group)
@@ -97,21 +98,21 @@ class Balancer:
     # ------------------------------------------------------------------ plans
 
     def _listed_plan(self, group: Group) -> Plan:
-        """What members of a bound group named, once all of them are there."""
+        """Assign the partitions that members of a bound group listed, once all have joined."""
         state, bound = group.balance, group.bound
         if bound is not None and len(group.members) < bound.total_count:
             return {}
         state.reset_rounds += 1
-        open_now = self._offers.partitions(group)
+        assignable = self._offers.partitions(group)
         plan: Plan = {client_id: set() for client_id in group.members}
-        for partition in open_now:
+        for partition in assignable:
             start = state.starts.get(str(partition))
             if start is not None and start.client_id in plan:
                 plan[start.client_id].add(partition)
         return plan
 
     def _block_plan(self, group: Group, members: list[Member]) -> Plan:
-        """Contiguous blocks of every topic, the first members getting one more."""
+        """Assign contiguous blocks of every topic; the first members get one more."""
         plan: Plan = {member.client_id: set() for member in members}
         by_topic: dict[str, list[Partition]] = {}
         for partition in sorted(self._offers.partitions(group)):
@@ -126,30 +127,30 @@ class Balancer:
         return plan
 
     def _kept_plan(self, group: Group, members: list[Member]) -> Plan:
-        """Everyone keeps what it reads; the rest is dealt at random, or the load evened out."""
+        """Keep what every member reads; assign the rest at random, or even out if there is none."""
         unowned = self._offers.partitions(group)
-        emptied = group.balance.away()
+        excluded = group.balance.take_suspended()
         plan: Plan = {}
         for member in members:
-            kept = set() if member.client_id in emptied else unowned & set(member.partitions)
-            plan[member.client_id] = kept
-            unowned -= kept
-        takers = [name for name in plan if name not in emptied]
-        if unowned and takers:
+            retained = set() if member.client_id in excluded else unowned & set(member.partitions)
+            plan[member.client_id] = retained
+            unowned -= retained
+        receivers = [name for name in plan if name not in excluded]
+        if unowned and receivers:
             for partition in sorted(unowned):
-                plan[self._random.choice(takers)].add(partition)
-        elif takers:
-            _even_out({name: plan[name] for name in takers})
+                plan[self._random.choice(receivers)].add(partition)
+        elif receivers:
+            _even_out({name: plan[name] for name in receivers})
         return plan
 
 
 def _even_out(plan: Mapping[str, set[Partition]]) -> None:
-    """Move partitions from the richest to the poorest until they differ by one at most."""
+    """Move partitions from the largest to the smallest member until they differ by one at most."""
     while True:
         ranked = sorted(plan, key=lambda name: (len(plan[name]), name))
-        poorest, richest = plan[ranked[0]], plan[ranked[-1]]
-        if len(richest) - len(poorest) <= 1:
+        smallest, largest = plan[ranked[0]], plan[ranked[-1]]
+        if len(largest) - len(smallest) <= 1:
             return
-        moved = max(richest)
-        richest.remove(moved)
-        poorest.add(moved)
+        moved = max(largest)
+        largest.remove(moved)
+        smallest.add(moved)

@@ -1,7 +1,7 @@
-"""One broker's state and what can be done to it from outside: its stores, positions and leases.
+"""State of one broker and the operations on it: its stores, positions and leases.
 
 `broker_rpc` puts the RPCs on top, `http_broker` the administration. Nothing here waits, listens or
-locks: the server calls it from one thread, a test may call it directly with a clock of its own.
+locks: the server calls it from one thread, a test may call it directly with its own clock.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _parsed = lru_cache(maxsize=8)(FlowRules.parse)
 
 @dataclass(slots=True)
 class Faults:
-    """Misbehaviour on demand. `silent` holds ids of methods that are never answered,
-    `overflow_every` n > 0 refuses every n-th send with 419, `corrupt_next` is the number of
-    delivered records still to get a wrong checksum (the stored ones stay sound), `empty_next` that
-    of fetches still to succeed without a record or a step ahead. `wait_hint` replaces the wait (ms)
-    that a 404 names."""
+    """Faults on demand. `silent` holds ids of methods that are never answered, `overflow_every`
+    n > 0 refuses every n-th send with 419, `corrupt_next` is the number of delivered records that
+    still get a wrong checksum (the stored ones stay sound), `empty_next` the number of fetches
+    that still succeed without a record or progress. `wait_hint` replaces the wait (ms) in a 404.
+    """
 
     reading: bool = True
     writing: bool = True
@@ -55,19 +55,19 @@ class Faults:
     sends: int = 0
 
     def overflows(self) -> bool:
-        """Count one send; whether it is to be refused."""
+        """Count one send; return True if it must be refused."""
         self.sends += 1
         return self.overflow_every > 0 and self.sends % self.overflow_every == 0
 
     def spoil(self, checksum: int) -> int:
-        """`checksum`, or a wrong one if the fault is on."""
+        """Return `checksum`, or a wrong one if the fault is on."""
         if self.corrupt_next <= 0:
             return checksum
         self.corrupt_next -= 1
         return checksum ^ 1
 
     def empties(self) -> bool:
-        """Count one successful fetch; whether it is to bring nothing."""
+        """Count one successful fetch; return True if it must return nothing."""
         if self.empty_next <= 0:
             return False
         self.empty_next -= 1
@@ -115,18 +115,18 @@ class Broker:
 
     @property
     def host(self) -> str:
-        """The address under which the master announces this broker."""
+        """Address under which the master announces this broker."""
         return self.cluster.brokers[self.broker_id].host
 
     def deployment(self, topic: str) -> Deployment:
-        """The topic's deployment here. Raises `Refused` 403 if there is none."""
+        """Return the topic's deployment here. Raises `Refused` 403 if there is none."""
         record = self.cluster.deployment(topic, self.broker_id)
         if record is None:
             raise Refused(403, f"topicName {topic} not existed, please check your configure")
         return record
 
     def store_for(self, topic: str, partition_id: int) -> Store | None:
-        """The store of a partition, opened if need be; None if the partition cannot exist."""
+        """Return the store of a partition, opened if need be; None if it cannot exist."""
         props = self.deployment(topic).props
         store_id, partition = divmod(partition_id, PARTITIONS_PER_STORE)
         if partition_id < 0 or partition >= props.partitions:
@@ -136,12 +136,12 @@ class Broker:
         return self.storage.open(topic, store_id)
 
     def ends(self, topic: str, partition_id: int) -> Ends:
-        """Marks of a partition's store; all 0 if it was never opened."""
+        """Return the marks of a partition's store; all 0 if it was never opened."""
         store = self.storage.get(topic, partition_id // PARTITIONS_PER_STORE)
         return store.log.ends if store else EMPTY_STORE
 
     def query_priority(self, lease: Lease) -> int:
-        """The priority in force for a registration: its own, else the cluster's."""
+        """Return the priority in force for a registration: its own, else the cluster's."""
         if lease.query_priority > 0:
             return lease.query_priority
         setting = self.cluster.controls.setting
@@ -149,14 +149,14 @@ class Broker:
 
     @property
     def data_limits(self) -> FlowRules:
-        """The flow rules to enforce: the cluster's while they are on, else those set by hand."""
+        """Flow rules to enforce: the cluster's while they are on, else those set by hand."""
         setting = self.cluster.controls.setting
         if setting is None or not setting.flow.enabled:
             return self.flow_rules
         return _parsed(setting.flow.text)
 
     def max_offset(self, lease: Lease, ends: Ends) -> int:
-        """The end that a registration or commit reply announces.
+        """Return the end that a registration or commit reply announces.
 
         The whole priority number is compared with 1, so 1 means fsynced, 101 does not.
         """
@@ -165,7 +165,7 @@ class Broker:
     # ------------------------------------------------------------------ time
 
     def tick(self) -> None:
-        """What the broker does by timer: record its groups, flush, save positions."""
+        """Run what the broker does by timer: record its groups, flush, save positions."""
         if self.switches.history_period_ms is not None and self.clock() >= self._next_scan_ms:
             self._next_scan_ms = self.clock() + self.switches.history_period_ms
             self._record_groups()
@@ -194,8 +194,10 @@ class Broker:
 
     def _record_groups(self) -> None:
         now_ms, store = self.clock(), self.storage.open(OFFSET_HISTORY_TOPIC, 0)
-        found = list(scan_groups(self.broker_id, self.positions, self.leases, self.storage, now_ms))
-        for record in found:
+        history = list(
+            scan_groups(self.broker_id, self.positions, self.leases, self.storage, now_ms)
+        )
+        for record in history:
             store.append(
                 record.partition_id,
                 record.data,
@@ -207,14 +209,14 @@ class Broker:
             )
 
     def sweep_leases(self) -> list[PositionKey]:
-        """End leases whose time is over; their batches in flight will be read again."""
+        """Remove and return expired leases; their batches in flight will be read again."""
         expired = self.leases.sweep(self.clock())
         for key in expired:
             self.positions.drop_in_flight(key)
         return expired
 
     def save_positions(self) -> None:
-        """Keep confirmed offsets safe from a crash."""
+        """Save confirmed offsets so that they survive a crash."""
         if self.positions.version == self._saved_version:
             return
         self._saved_positions = self.positions.dump()
@@ -225,7 +227,7 @@ class Broker:
     # ------------------------------------------------------------------ hooks
 
     def release_lease(self, key: PositionKey) -> bool:
-        """Make the owner's next call fail with 411; whether there was an owner."""
+        """Make the owner's next call fail with 411; return False if there was no owner."""
         released = self.leases.release(key) is not None
         if released:
             self.positions.drop_in_flight(key)
@@ -237,9 +239,9 @@ class Broker:
         self.leases.grant(key, Lease(client_id), self.clock())
 
     def crash(self, *, lose_unflushed: bool = True, lose_positions: bool = False) -> int:
-        """Stop as a hard kill does; the number of records lost.
+        """Stop like a hard kill; return the number of records lost.
 
-        `lose_positions` also takes confirmed offsets back to the last save.
+        `lose_positions` also sets confirmed offsets back to the last save.
         """
         self.running = False
         lost = self.storage.crash(lose_unflushed=lose_unflushed)
@@ -251,7 +253,7 @@ class Broker:
         return lost
 
     def stop(self) -> None:
-        """Stop in order: everything becomes stable, batches in flight count as consumed."""
+        """Stop in order: all records become stable, batches in flight count as consumed."""
         self.running = False
         self.storage.flush()
         self.positions.commit_all()

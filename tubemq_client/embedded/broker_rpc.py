@@ -1,8 +1,8 @@
 """A broker's RPCs: send, register and unregister a partition, heartbeat, fetch, commit.
 
 Checks come in the order of a real broker, with its codes and the beginnings of its texts. Handlers
-are plain calls from request message to reply message; framing and sockets are elsewhere. A reply is
-always given, unless the request cannot be understood at all (`RpcFault`).
+are plain calls from request message to reply message; framing and sockets are elsewhere. Every
+request gets a reply, unless it cannot be understood at all (`RpcFault`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class BrokerRpc:
         }
 
     def handle(self, method_id: int, request: Any) -> Any | None:
-        """The reply to `request`, None if it is to stay unanswered."""
+        """Return the reply to `request`, None if it must stay unanswered."""
         if method_id in self._broker.faults.silent:
             return None
         handler = self.handlers[method_id]
@@ -113,7 +113,7 @@ class BrokerRpc:
         return store
 
     def _checked(self, topic: str, data: bytes, claimed: int) -> int:
-        """Checksum of `data` after the checks of length and, if `claimed`, of content."""
+        """Return the checksum of `data` after checking length and, if `claimed`, content."""
         if not data:
             raise Refused(400, "data length is zero!")
         limit = self._broker.cluster.message_limit(topic)
@@ -183,7 +183,7 @@ class BrokerRpc:
             return
         where = f"Partition {broker.broker_id}#{key}"
         if broker.leases.drop_expired(key, broker.clock()):
-            # A registration that finds a dead owner only clears the way; the next one gets in.
+            # A registration that finds an expired owner only removes it; the next one succeeds.
             broker.positions.drop_in_flight(key)
             raise Refused(410, f"[Duplicated Register] Remove Invalid Consumer Register {where}")
         raise Refused(410, f"[Duplicated Register] {where} has been registered by {holder}")
@@ -213,13 +213,13 @@ class BrokerRpc:
         return _pb.RegisterResponseB2C(success=True, errCode=200, errMsg="OK!", currOffset=-1)
 
     def _known_key(self, request: Any) -> PositionKey:
-        """The partition and group of a request. Raises `Refused` 400, or 403 for the topic."""
+        """Return partition and group of a request. Raises `Refused` 400, or 403 for the topic."""
         topic = check_topic(request.topicName)
         self._broker.deployment(topic)
         return PositionKey(check_group(request.groupName), topic, request.partitionId)
 
     def _owned(self, key: PositionKey, client_id: str) -> Lease:
-        """The caller's registration. Raises `Refused` 411 or 412."""
+        """Return the caller's registration. Raises `Refused` 411 or 412."""
         lease = self._broker.leases.get(key)
         if lease is None:
             raise Refused(411, f"UnRegistered Consumer:{client_id}, you have to register firstly!")
@@ -284,7 +284,7 @@ class BrokerRpc:
             return _nothing(start.refusal, wait_ms=start.wait_ms)
         wait_ms = self._refused_ms(lease, store)
         if wait_ms and request.escFlowCtrl:
-            # Passing does not lift the budget, and one of 0 bytes is a refusal of its own.
+            # The flag does not lift the byte budget, and a budget of 0 bytes is a refusal as well.
             wait_ms = None if lease.allowance.budget(1) else 0
         if wait_ms is not None:
             return _too_early(wait_ms)
@@ -293,7 +293,7 @@ class BrokerRpc:
         return self._fetch(key, lease, store, mode, start.offset)
 
     def _refused_ms(self, lease: Lease, store: Store) -> int | None:
-        """How long the flow rules keep a reader away; None if it may fetch now."""
+        """Return how long (ms) the flow rules refuse a reader; None if it may fetch now."""
         if lease.data_reached is None:  # nothing is limited before the first successful fetch
             return None
         lag, now = store.log.data_end - lease.data_reached, self._broker.clock()
@@ -307,7 +307,7 @@ class BrokerRpc:
         if outcome.code == 200 or broker.switches.advance_on_404:
             broker.positions.book(key, mode, outcome.advance, delivered=bool(outcome.records))
         if outcome.code != 200:
-            # Real brokers leave the end of the data log here, cut to 32 bits.
+            # Real brokers leak the end of the data log here, truncated to 32 bits.
             hint = broker.faults.wait_hint
             wait_ms = _int32(store.log.data_end) if hint is None else hint
             return _nothing(outcome.text, wait_ms=wait_ms)
@@ -382,7 +382,7 @@ class BrokerRpc:
 
 
 def _partition_of(group: str, text: str) -> PositionKey:
-    """The partition in ``brokerId:host:port#topic:partitionId``."""
+    """Parse the partition in ``brokerId:host:port#topic:partitionId``."""
     try:
         _, place = text.split("#")
         topic, partition = place.split(":")
@@ -392,7 +392,7 @@ def _partition_of(group: str, text: str) -> PositionKey:
 
 
 def _int32(value: int) -> int:
-    """The low 32 bits of `value` as a signed number."""
+    """Return the low 32 bits of `value` as a signed number."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 

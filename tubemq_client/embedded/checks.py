@@ -1,4 +1,4 @@
-"""How a handler refuses: TubeMQ's code and text, or an RPC-level exception; and shared checks.
+"""Refusals of a handler, with TubeMQ's code and text or as an RPC-level exception; shared checks.
 
 Pure functions and two exceptions, used by the master's and the brokers' RPC handlers. The
 exceptions never leave the embedded server: `rpc` turns them into replies.
@@ -68,7 +68,7 @@ def check_topic(value: str) -> str:
 
 
 def check_topics(values: Iterable[str]) -> list[str]:
-    """A consumer's topics, in order: blank ones are dropped, at least one must be left."""
+    """Return a consumer's topics, in order: blank ones are dropped, at least one must be left."""
     named = list(values)
     if not named:
         raise Refused(400, "Request miss necessary subscribed topicList data!")
@@ -80,7 +80,7 @@ def check_topics(values: Iterable[str]) -> list[str]:
 
 
 def check_published_topics(values: Iterable[str]) -> frozenset[str]:
-    """A producer's topics: none is fine."""
+    """Return a producer's topics; an empty list is valid."""
     topics = frozenset(topic for value in values if (topic := value.strip()))
     _check_count(len(topics))
     if OFFSET_HISTORY_TOPIC in topics:

@@ -1,8 +1,8 @@
-"""What the master knows: brokers, topics and their deployment, with who changed them when.
+"""The master's metadata: brokers, topics and their deployment, each with its audit stamp.
 
-Pure state shared by the master, the brokers and both HTTP sides of one embedded server. It answers
-who may publish and subscribe where, at a given time (ms). It starts no listener and sends nothing;
-persistence saves it whenever `version` has grown.
+Pure state shared by the master, the brokers and both HTTP sides of one embedded server. It decides
+which topics can be published to and subscribed on which broker, at a given time (ms). It starts no
+listener and sends nothing; persistence saves it whenever `version` has grown.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = [
 ]
 
 NORMAL, DELETED, REMOVED = range(3)
-"""What `Deployment.status` says: in use, out of use, to be deleted by its broker."""
+"""Values of `Deployment.status`: in use, out of use, to be deleted by its broker."""
 
 HEADER_ALLOWANCE_BYTES = 10 * 1024
 """A record may exceed its topic's size setting by this much, for attributes."""
 
 
 class ManageStatus(IntEnum):
-    """A broker's administrative status; decides what of it is published to clients."""
+    """A broker's administrative status; decides what is published to clients."""
 
     DRAFT = 1
     ONLINE = 5
@@ -100,7 +100,7 @@ class TopicRecord:
 
 
 class Cluster:
-    """Brokers and topics of one server, and the `controls` over those who use them."""
+    """Brokers and topics of one server, and the `controls` over their clients."""
 
     def __init__(self, switches: Switches) -> None:
         self._switches = switches
@@ -137,25 +137,27 @@ class Cluster:
         record.alive, record.lost_ms = True, None
 
     def begin_loading(self) -> None:
-        """Another master is active: it has no metadata yet, and no broker has reported to it."""
+        """Start over under another master, which has no metadata and no reports of brokers yet."""
         self.loaded = False
         for broker_id in self.brokers:
             self.broker_stopped(broker_id)
 
     def broker_stopped(self, broker_id: int) -> None:
-        """The broker has said good-bye; it is offline at once. One whose start failed may not be
-        known yet."""
+        """Mark a broker that signed off as offline at once.
+
+        A broker whose start failed may be unknown.
+        """
         record = self.brokers.get(broker_id)
         if record is not None:
             record.alive, record.lost_ms = False, None
 
     def broker_lost(self, broker_id: int, now_ms: int) -> None:
-        """The broker went away without a word; it counts as online until its timeout."""
+        """Mark a broker as lost without a sign-off; it counts as online until its timeout."""
         record = self.brokers[broker_id]
         record.alive, record.lost_ms = False, now_ms
 
     def is_online(self, broker_id: int, now_ms: int) -> bool:
-        """Whether the master believes that the broker runs."""
+        """Return True if the master believes that the broker runs."""
         record = self.brokers[broker_id]
         if record.alive:
             return True
@@ -177,21 +179,21 @@ class Cluster:
 
     def undeploy(self, topic: str, broker_id: int) -> None:
         """Forget that a broker has a topic."""
-        places = self._deployments.get(topic, {})
-        places.pop(broker_id, None)
-        if not places:
+        deployments = self._deployments.get(topic, {})
+        deployments.pop(broker_id, None)
+        if not deployments:
             self._deployments.pop(topic, None)
         self.version += 1
 
     def changed(self) -> None:
-        """Tell that a record was edited in place."""
+        """Count a change to a record that was edited in place."""
         self.version += 1
 
     def deployment(self, topic: str, broker_id: int) -> Deployment | None:
         return self._deployments.get(topic, {}).get(broker_id)
 
     def deployments(self, topic: str) -> list[Deployment]:
-        """Where `topic` is, by broker id."""
+        """Return the deployments of `topic`, sorted by broker id."""
         return [record for _, record in sorted(self._deployments.get(topic, {}).items())]
 
     def on_broker(self, broker_id: int) -> list[Deployment]:
@@ -208,18 +210,19 @@ class Cluster:
         return self.loaded and bool(self._deployments.get(topic))
 
     def message_limit(self, topic: str) -> int:
-        """Most bytes of one encoded record of `topic`."""
+        """Return the maximum size in bytes of one encoded record of `topic`."""
         return self.message_mb(topic) * 1024 * 1024 + HEADER_ALLOWANCE_BYTES
 
     def message_mb(self, topic: str) -> int:
-        """The topic's size setting in MiB."""
+        """Return the topic's size setting in MiB."""
         record = self.topics.get(topic)
         return (record.max_message_mb if record else None) or self._default_mb
 
     @property
     def memory_record_limit(self) -> int:
-        """Most bytes that a record may take in the data log to be read from memory, whatever its
-        topic allows: real brokers compare with the cluster's setting there."""
+        """Maximum size in bytes of a record in the data log to be read from memory, whatever its
+        topic allows: real brokers compare with the cluster's setting there.
+        """
         return self._default_mb * 1024 * 1024 + HEADER_ALLOWANCE_BYTES
 
     @property
@@ -230,7 +233,7 @@ class Cluster:
     # ------------------------------------------------------------------ views of clients
 
     def publishable(self, record: Deployment, now_ms: int) -> bool:
-        """Whether producers are sent to this deployment now."""
+        """Return True if producers are sent to this deployment now."""
         return (
             record.props.accept_publish
             and self._usable(record, now_ms, self._switches.publish_delay_ms)
@@ -238,7 +241,7 @@ class Cluster:
         )
 
     def subscribable(self, record: Deployment, now_ms: int) -> bool:
-        """Whether consumers may subscribe to this deployment now."""
+        """Return True if consumers may subscribe to this deployment now."""
         return (
             record.props.accept_subscribe
             and self._usable(record, now_ms, self._switches.subscribe_delay_ms)
@@ -254,18 +257,18 @@ class Cluster:
         )
 
     def renew_broker_list(self) -> None:
-        """Give the list of broker addresses another id, as if it had changed."""
+        """Change the id of the list of broker addresses, as if the list had changed."""
         self._broker_list_changed(self.broker_list_id + 1)
 
     def _broker_list_changed(self, candidate: int) -> None:
-        # Ids are times on real masters; they only have to differ, and to stay above former ones.
+        # Ids are times on real masters; a new one only has to exceed all former ones.
         self.broker_list_id = max(candidate, self.broker_list_id + 1)
         self.version += 1
 
     # ------------------------------------------------------------------ persistence
 
     def dump(self) -> dict[str, Any]:
-        """Everything as plain JSON values."""
+        """Return the whole state as plain JSON values."""
         return {
             "broker_list_id": self.broker_list_id,
             "brokers": [asdict(record) for record in self.brokers.values()],
@@ -275,7 +278,7 @@ class Cluster:
         }
 
     def load(self, document: dict[str, Any]) -> None:
-        """Replace everything by what `dump` gave. No broker is alive afterwards."""
+        """Replace the whole state by the result of `dump`. No broker is alive afterwards."""
         self.broker_list_id = document["broker_list_id"]
         self.brokers = {row["broker_id"]: _broker(row) for row in document["brokers"]}
         self.topics = {

@@ -1,4 +1,4 @@
-"""Controls over consumer groups: who may read what, with which filters, and how fast.
+"""Controls over consumer groups: permissions by topic, allowed filters, and rate limits.
 
 Pure records and the decisions that follow from them. A master consults them at every registration
 and balance round, brokers apply the cluster's flow rules; `http_controls` sets them. Flow rules are
@@ -29,8 +29,9 @@ class FlowSetting:
 
 @dataclass(slots=True)
 class ConsumeControl:
-    """A group's permission for one topic. Without `enabled` the group never gets a partition of
-    it; with `filtering` it must ask for some of `conditions`, and for no others."""
+    """A group's permission for one topic. Without `enabled` the group never gets a partition of it;
+    with `filtering` it must request some of `conditions`, and no others.
+    """
 
     group: str
     topic: str
@@ -43,7 +44,7 @@ class ConsumeControl:
 
 @dataclass(slots=True)
 class GroupControl:
-    """A group's share of the brokers: `client_rate` > 0 is how many one member may read from."""
+    """A group's share of the brokers: `client_rate` > 0 limits the brokers of one member."""
 
     group: str
     audit: Audit
@@ -55,7 +56,7 @@ class GroupControl:
 
 @dataclass(slots=True)
 class ClusterSetting:
-    """The cluster's defaults, for a broker, topic or group without a setting of its own."""
+    """The cluster's defaults, for a broker, topic or group without its own setting."""
 
     audit: Audit
     broker_port: int = 8123
@@ -84,7 +85,7 @@ class Controls:
         authorised_topics: Iterable[str],
         conditions: Mapping[str, frozenset[str]],
     ) -> None:
-        """Whether `group` may read topics that are under authorisation control, with its filters.
+        """Check that `group` may read topics under authorisation control, with its filters.
 
         Raises `Refused` 450 or 455.
         """
@@ -97,15 +98,15 @@ class Controls:
                 f"administrator, unAuthorizedTopics: [{', '.join(closed)}]",
             )
         for topic in topics:
-            asked = conditions.get(topic, frozenset())
-            _check_filter(client_id, self.consume[group, topic], asked)
+            requested = conditions.get(topic, frozenset())
+            _check_filter(client_id, self.consume[group, topic], requested)
 
     def _permits(self, group: str, topic: str) -> bool:
         control = self.consume.get((group, topic))
         return control is not None and control.enabled
 
     def disabled_topics(self, group: str) -> frozenset[str]:
-        """Topics of which the group never gets a partition."""
+        """Return the topics of which the group never gets a partition."""
         return frozenset(
             control.topic
             for (name, _), control in self.consume.items()
@@ -113,14 +114,14 @@ class Controls:
         )
 
     def client_rate(self, group: str) -> int:
-        """How many brokers one member may read from, `UNDEFINED` if the group has no limit."""
+        """Return the limit of brokers per member, `UNDEFINED` if the group has none."""
         control = self.groups.get(group)
         return control.client_rate if control and control.client_rate > 0 else UNDEFINED
 
     # ------------------------------------------------------------------ persistence
 
     def dump(self) -> dict[str, Any]:
-        """Everything as plain JSON values."""
+        """Return all controls as plain JSON values."""
         return {
             "consume": [asdict(control) for control in self.consume.values()],
             "groups": [asdict(control) for control in self.groups.values()],
@@ -128,7 +129,7 @@ class Controls:
         }
 
     def load(self, document: Mapping[str, Any]) -> None:
-        """Replace everything by what `dump` gave; nothing of it may be missing, or all of it."""
+        """Replace all controls by the result of `dump`; an empty document removes them."""
         self.consume = {
             (row["group"], row["topic"]): ConsumeControl(
                 **{**row, "audit": Audit(**row["audit"]), "conditions": tuple(row["conditions"])}
@@ -152,19 +153,19 @@ class Controls:
         )
 
 
-def _check_filter(client_id: str, control: ConsumeControl, asked: frozenset[str]) -> None:
+def _check_filter(client_id: str, control: ConsumeControl, requested: frozenset[str]) -> None:
     if not control.filtering:
         return
-    if not asked:
+    if not requested:
         raise Refused(
             455,
             f"[Restricted Group] {client_id} : {control.group} must set the filter conditions of "
             f"topic {control.topic}",
         )
-    strange = sorted(asked.difference(control.conditions))
-    if strange:
+    forbidden = sorted(requested.difference(control.conditions))
+    if forbidden:
         raise Refused(
             455,
             f"[Restricted Group] {client_id} : unAuthorized filter conditions "
-            f"{{{control.topic}=[{', '.join(strange)}]}}",
+            f"{{{control.topic}=[{', '.join(forbidden)}]}}",
         )

@@ -1,9 +1,9 @@
 """Consumer groups and producers as the master remembers them: members, consistency, time-outs.
 
 Pure state; time is an argument (ms). Groups come in three kinds: the master assigns partitions to
-the members of two of them (`balancer` decides, `balance_state` remembers) and only keeps the
-members of the third consistent. Only the brokers know which member really holds a
-partition (`leases`).
+the members of two of them (`balancer` decides, `balance_state` remembers) and only checks the
+members of the third for consistency. Only the brokers know which member really holds a partition
+(`leases`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["BoundTerms", "Group", "GroupKind", "Groups", "Join", "Member", "Prod
 
 
 class GroupKind(StrEnum):
-    """Which side distributes the partitions; the values are the master's words for it.
+    """Side that distributes the partitions; the values are the master's words for it.
 
-    `BOUND` groups are balanced by the master, too, but begin at offsets that their members name.
+    `BOUND` groups are balanced by the master, too, but start at offsets that their members request.
     """
 
     UNBOUND = "unbound"
@@ -33,7 +33,7 @@ class GroupKind(StrEnum):
 
 
 class BoundTerms(NamedTuple):
-    """What all members of a bound group must agree on."""
+    """Terms that all members of a bound group must share."""
 
     session_key: str
     total_count: int
@@ -41,7 +41,7 @@ class BoundTerms(NamedTuple):
 
 
 class Join(NamedTuple):
-    """A consumer's wish to be in a group. `source_count` <= 0 means the size is not fixed."""
+    """A consumer's request to join a group. `source_count` <= 0 means the size is not fixed."""
 
     client_id: str
     group: str
@@ -52,14 +52,14 @@ class Join(NamedTuple):
     node_id: int = UNDEFINED
     kind: GroupKind = GroupKind.CLIENT_BALANCE
     bound: BoundTerms | None = None
-    wanted: Mapping[str, int] = {}
+    start_offsets: Mapping[str, int] = {}
 
 
 @dataclass(slots=True)
 class Member:
-    """One consumer. `partitions` is what it last said it reads; `reported`: it has said so, or
-    sent a heartbeat, since it joined. Only then does the master give it partitions. `wanted` are
-    start offsets by partition key, which it named when it joined a bound group."""
+    """One consumer. `partitions` is its last report; `reported`: it has sent a report or a
+    heartbeat since it joined. Only then does the master give it partitions. `start_offsets` are by
+    partition key, requested when it joined a bound group."""
 
     client_id: str
     host: str
@@ -68,14 +68,14 @@ class Member:
     seen_ms: int
     partitions: tuple[Partition, ...] = ()
     reported: bool = False
-    wanted: Mapping[str, int] = field(default_factory=dict)
+    start_offsets: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Group:
-    """A group lives as long as it has a member; the first one fixed everything but the members.
+    """A group lives as long as it has a member; the first one fixes everything but the members.
 
-    `from_max_id` is when an administrator last sent a client-balanced group to the ends (ms).
+    `from_max_id` is the time an administrator last sent a client-balanced group to the ends (ms).
     """
 
     name: str
@@ -91,7 +91,7 @@ class Group:
     from_max_id: int = UNDEFINED
 
     def update_meta(self, meta: list[str], now_ms: int) -> None:
-        """Take over the current topic meta; the id changes exactly when the content does."""
+        """Store the current topic meta; the id changes exactly when the content does."""
         if meta != self.meta or self.meta_id == UNDEFINED:
             self.meta, self.meta_id = meta, max(now_ms, self.meta_id + 1)
 
@@ -110,48 +110,48 @@ class Groups:
         return self._groups.get(name)
 
     def server_balanced(self) -> list[Group]:
-        """The groups whose partitions the master distributes."""
+        """Return the groups whose partitions the master distributes."""
         return [
             group
             for _, group in sorted(self._groups.items())
             if group.kind is not GroupKind.CLIENT_BALANCE
         ]
 
-    def join(self, wish: Join, now_ms: int) -> Group:
+    def join(self, join: Join, now_ms: int) -> Group:
         """Add or update a member. Raises `Refused` 424 to 430 if it does not fit."""
-        group = self._groups.get(wish.group)
+        group = self._groups.get(join.group)
         if group is None:
             group = Group(
-                wish.group,
-                wish.topics,
-                dict(wish.conditions),
-                wish.source_count,
-                wish.kind,
-                wish.bound,
+                join.group,
+                join.topics,
+                dict(join.conditions),
+                join.source_count,
+                join.kind,
+                join.bound,
             )
         else:
-            _check_consistency(group, wish)
-        self._groups[wish.group] = group
-        former = group.members.get(wish.client_id)
-        member = Member(wish.client_id, wish.host, wish.source_count, wish.node_id, now_ms)
-        if former is not None and wish.kind is not GroupKind.CLIENT_BALANCE:
+            _check_consistency(group, join)
+        self._groups[join.group] = group
+        former = group.members.get(join.client_id)
+        member = Member(join.client_id, join.host, join.source_count, join.node_id, now_ms)
+        if former is not None and join.kind is not GroupKind.CLIENT_BALANCE:
             member.partitions, member.reported = former.partitions, former.reported
-            member.wanted = former.wanted
-        elif wish.bound is not None:
-            # Only a newcomer's offsets count; a member that comes back has begun already.
-            member.wanted = wish.wanted
-            group.balance.book(wish.client_id, wish.wanted, select_big=wish.bound.select_big)
-        group.members[wish.client_id] = member
+            member.start_offsets = former.start_offsets
+        elif join.bound is not None:
+            # Only a new member's offsets count; one that rejoins has started already.
+            member.start_offsets = join.start_offsets
+            group.balance.book(join.client_id, join.start_offsets, select_big=join.bound.select_big)
+        group.members[join.client_id] = member
         return group
 
     def member(self, name: str, client_id: str, now_ms: int) -> tuple[Group, Member]:
-        """A known member, its time-out renewed. Raises `Refused` 411."""
+        """Return a known member and renew its time-out. Raises `Refused` 411."""
         return self._renewed(
             name, client_id, now_ms, f"Not found client {client_id} in group({name})"
         )
 
     def balanced_member(self, name: str, client_id: str, now_ms: int) -> tuple[Group, Member]:
-        """`member` for server-balanced ones, which are refused in other words."""
+        """Return a server-balanced member like `member`; the text of the refusal differs."""
         return self._renewed(
             name,
             client_id,
@@ -205,7 +205,7 @@ class Producers:
         self._seen_ms[client_id] = now_ms
 
     def renew(self, client_id: str, topics: frozenset[str], now_ms: int) -> None:
-        """Raises `Refused` 411 for an unknown producer."""
+        """Renew a producer. Raises `Refused` 411 if it is unknown."""
         if client_id not in self._seen_ms:
             raise Refused(411, f"Invalid node id:{client_id}, you have to append node first!")
         self.register(client_id, topics, now_ms)
@@ -224,42 +224,42 @@ class Producers:
         self._seen_ms.clear()
 
 
-def _check_consistency(group: Group, wish: Join) -> None:
-    prefix = f"[Inconsistency subscribe] {wish.client_id}"
+def _check_consistency(group: Group, join: Join) -> None:
+    prefix = f"[Inconsistency subscribe] {join.client_id}"
     suffix = "is inconsistency with other consumers in the group"
-    if wish.kind is not group.kind:
+    if join.kind is not group.kind:
         raise Refused(
             424,
-            f"{prefix} using {wish.kind} subscribe is inconsistency with other consumers "
+            f"{prefix} using {join.kind} subscribe is inconsistency with other consumers "
             f"using {group.kind} subscribe in the group",
         )
-    if wish.topics != group.topics:
+    if join.topics != group.topics:
         raise Refused(
             425,
-            f"{prefix} subscribed topics [{_listed(wish.topics)}] {suffix}, "
+            f"{prefix} subscribed topics [{_listed(join.topics)}] {suffix}, "
             f"existedTopics: [{_listed(group.topics)}]",
         )
-    if dict(wish.conditions) != dict(group.conditions):
+    if dict(join.conditions) != dict(group.conditions):
         raise Refused(
             426,
-            f"{prefix} subscribe {_asked(wish.conditions)} {suffix}"
+            f"{prefix} subscribe {_requested_conditions(join.conditions)} {suffix}"
             + (
                 f", existed topic conditions is {_conditions(group.conditions)}"
                 if group.conditions
                 else ": topic without conditions"
             ),
         )
-    if wish.bound is not None and group.bound is not None:
-        _check_terms(group.bound, wish.bound, f"{prefix}'s", suffix)
-    if wish.kind is GroupKind.CLIENT_BALANCE:
-        _check_node(group, wish, f"{prefix}'s", suffix)
+    if join.bound is not None and group.bound is not None:
+        _check_terms(group.bound, join.bound, f"{prefix}'s", suffix)
+    if join.kind is GroupKind.CLIENT_BALANCE:
+        _check_node(group, join, f"{prefix}'s", suffix)
 
 
-def _check_terms(agreed: BoundTerms, asked: BoundTerms, prefix: str, suffix: str) -> None:
+def _check_terms(agreed: BoundTerms, requested: BoundTerms, prefix: str, suffix: str) -> None:
     for code, name, required, request in (
-        (427, "sessionKey", agreed.session_key, asked.session_key),
-        (429, "sourceCount", agreed.total_count, asked.total_count),
-        (428, "isSelectBig", agreed.select_big, asked.select_big),
+        (427, "sessionKey", agreed.session_key, requested.session_key),
+        (429, "sourceCount", agreed.total_count, requested.total_count),
+        (428, "isSelectBig", agreed.select_big, requested.select_big),
     ):
         if required != request:
             words = [
@@ -271,20 +271,20 @@ def _check_terms(agreed: BoundTerms, asked: BoundTerms, prefix: str, suffix: str
             )
 
 
-def _check_node(group: Group, wish: Join, prefix: str, suffix: str) -> None:
-    if wish.source_count != group.source_count:
+def _check_node(group: Group, join: Join, prefix: str, suffix: str) -> None:
+    if join.source_count != group.source_count:
         raise Refused(
             429,
             f"{prefix} sourceCount {suffix}, required is {group.source_count}, "
-            f"request is {wish.source_count}",
+            f"request is {join.source_count}",
         )
-    if wish.source_count <= 0:
+    if join.source_count <= 0:
         return
     for member in group.members.values():
-        if member.node_id == wish.node_id and member.client_id != wish.client_id:
+        if member.node_id == join.node_id and member.client_id != join.client_id:
             raise Refused(
                 430,
-                f"{prefix} nodeId value({wish.node_id}) is occupied by {member.client_id}'s "
+                f"{prefix} nodeId value({join.node_id}) is occupied by {member.client_id}'s "
                 f"nodeId value({member.node_id}) in the group!",
             )
 
@@ -298,7 +298,7 @@ def _conditions(conditions: Mapping[str, frozenset[str]]) -> str:
     return "{" + inner + "}"
 
 
-def _asked(conditions: Mapping[str, frozenset[str]]) -> str:
+def _requested_conditions(conditions: Mapping[str, frozenset[str]]) -> str:
     if not conditions:
         return "without filter condition "
     return f"with filter condition {_conditions(conditions)}"

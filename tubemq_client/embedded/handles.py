@@ -1,7 +1,7 @@
-"""What a test or demo holds of a broker and of a store: addresses, marks, and ways to hurt them.
+"""Handles of a broker and of a store for tests and demos: addresses, marks, and faults.
 
 Handles may be used from any thread; each call runs on the server's own thread and waits for it.
-They keep no state of their own and stay valid across crash and restart.
+They have no state and stay valid across crash and restart.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class BrokerHandle(ScriptableReplies):
-    """One broker, with the faults that can be had from it."""
+    """One broker, with the faults that it can simulate."""
 
     def __init__(self, thread: LoopThread, served: ServedBroker) -> None:
         self._thread = thread
@@ -40,7 +40,7 @@ class BrokerHandle(ScriptableReplies):
 
     @property
     def broker_id(self) -> int:
-        """The id under which the master announces the broker."""
+        """Id under which the master announces the broker."""
         return self._served.broker.broker_id
 
     @property
@@ -50,12 +50,12 @@ class BrokerHandle(ScriptableReplies):
 
     @property
     def tls_address(self) -> str | None:
-        """The same over TLS, None without."""
+        """``host:port`` of the TLS listener, None without TLS."""
         return self._served.tls_address
 
     @property
     def connections(self) -> int:
-        """Clients connected to the RPC listeners now."""
+        """Number of clients connected to the RPC listeners now."""
         return self._thread.do(lambda: self._served.connections)
 
     @property
@@ -64,7 +64,7 @@ class BrokerHandle(ScriptableReplies):
         return self._served.web_address
 
     def store(self, topic: str, store_id: int = 0) -> StoreHandle:
-        """A store of this broker, opened if it does not exist yet."""
+        """Return a store of this broker, opened if it does not exist yet."""
         return StoreHandle(self._thread, self._served, topic, store_id)
 
     def flush(self) -> None:
@@ -72,7 +72,7 @@ class BrokerHandle(ScriptableReplies):
         self._thread.do(self._served.broker.storage.flush)
 
     def expire_to(self, topic: str, offset: int, store_id: int = 0) -> Ends:
-        """Move a store's min offset, as retention does; the marks afterwards."""
+        """Move a store's min offset, as retention does; return the marks afterwards."""
         return self.store(topic, store_id).expire_to(offset)
 
     def expire_segments(self) -> None:
@@ -80,24 +80,25 @@ class BrokerHandle(ScriptableReplies):
         topic, as `Switches.retention_scan_ms` does by timer."""
         self._thread.do(self._served.broker.expire_segments)
 
-    # ------------------------------------------------------------------ life and death
+    # ------------------------------------------------------------------ life cycle
 
     def crash(self, *, lose_unflushed: bool = True, lose_positions: bool = False) -> int:
-        """Die like on SIGKILL, connections included; the number of acknowledged records lost.
+        """Die as on SIGKILL, connections included; return the number of acknowledged records lost.
 
-        Their offsets will be given out again. `lose_positions` also takes confirmed offsets back
-        to the last save. The master believes in the broker for `Switches.broker_timeout_ms` more.
+        Their offsets will be assigned again. `lose_positions` also sets confirmed offsets back to
+        the last save. The master counts the broker as online for another
+        `Switches.broker_timeout_ms`.
         """
         return self._thread.wait(
             lambda: self._served.crash(lose_unflushed=lose_unflushed, lose_positions=lose_positions)
         )
 
     def stop(self) -> None:
-        """Stop in order: everything stable, batches in flight count as consumed."""
+        """Stop in order: all records become stable, batches in flight count as consumed."""
         self._thread.wait(self._served.stop)
 
     def restart(self) -> None:
-        """Come back on the same port; a running broker is stopped in order first."""
+        """Restart on the same port; a running broker is stopped in order first."""
         self._thread.wait(self._served.restart)
 
     # ------------------------------------------------------------------ faults
@@ -115,11 +116,11 @@ class BrokerHandle(ScriptableReplies):
         self._set("writing", value=False)
 
     def resume_writing(self) -> None:
-        """Take records again."""
+        """Accept records again."""
         self._set("writing", value=True)
 
     def overflow_every(self, sends: int) -> None:
-        """Refuse every n-th send with 419; 0 ends it."""
+        """Refuse every n-th send with 419; 0 turns it off."""
         self._set("overflow_every", value=sends)
 
     def corrupt_next(self, records: int = 1) -> None:
@@ -131,20 +132,21 @@ class BrokerHandle(ScriptableReplies):
         self._set("empty_next", value=fetches)
 
     def hint_wait(self, wait_ms: int | None) -> None:
-        """Name this wait (ms, garbage if you like) in every 404; None ends it."""
+        """Send this wait (ms, garbage is allowed) in every 404; None turns it off."""
         self._set("wait_hint", value=wait_ms)
 
     def limit_readers(self, rules: str) -> None:
-        """Enforce the data limits in `rules`, flow-control JSON; ``"[]"`` ends it. Raises
-        `ConfigError` for rules that no master would take."""
+        """Enforce the data limits in `rules`, flow-control JSON; ``"[]"`` turns them off. Raises
+        `ConfigError` for rules that no master would accept.
+        """
         self._thread.do(partial(setattr, self._served.broker, "flow_rules", FlowRules.parse(rules)))
 
     def silence(self, *method_ids: int) -> None:
-        """Never answer these methods; none means answer all."""
+        """Never answer these methods; without ids, answer all again."""
         self._set("silent", value=set(method_ids))
 
     def revoke_lease(self, group: str, topic: str, partition_id: int) -> bool:
-        """Make the owner's next call fail with 411; whether there was an owner."""
+        """Make the owner's next call fail with 411; return False if there was no owner."""
         key = PositionKey(group, topic, partition_id)
         return self._thread.do(lambda: self._served.broker.release_lease(key))
 
@@ -155,17 +157,17 @@ class BrokerHandle(ScriptableReplies):
         key = PositionKey(group, topic, partition_id)
         self._thread.do(lambda: self._served.broker.steal_lease(key, client_id))
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ queries
 
     def groups(self) -> list[str]:
-        """Every group the broker has booked."""
+        """Return every group that has a position at the broker."""
         return self._thread.do(self._served.broker.positions.groups)
 
     def position(self, group: str, topic: str, partition_id: int) -> int | None:
-        """The group's confirmed offset, None if it has none."""
+        """Return the group's confirmed offset, None if it has none."""
         key = PositionKey(group, topic, partition_id)
-        found = self._thread.do(lambda: self._served.broker.positions.get(key))
-        return None if found is None else found.confirmed
+        position = self._thread.do(lambda: self._served.broker.positions.get(key))
+        return None if position is None else position.confirmed
 
     def _set(self, name: str, *, value: Any) -> None:
         self._thread.do(lambda: setattr(self._served.broker.faults, name, value))
@@ -182,46 +184,47 @@ class StoreHandle:
 
     @property
     def ends(self) -> Ends:
-        """Its marks: min, stable, file, memory."""
+        """Marks of the store: min, stable, file, memory."""
         return self._do(lambda store: store.log.ends)
 
     def flush(self) -> Ends:
-        """Make everything stable; the marks afterwards."""
+        """Make everything stable; return the marks afterwards."""
         self._do(Store.flush)
         return self.ends
 
     def write(self) -> Ends:
-        """Put everything into the file without making it stable; the marks afterwards."""
+        """Write everything to the file without making it stable; return the marks afterwards."""
         self._do(lambda store: store.log.write())
         return self.ends
 
     def swap(self) -> Ends:
-        """Turn the receiving memory buffer into the backup buffer; the marks afterwards."""
+        """Turn the receiving memory buffer into the backup buffer; return the marks afterwards."""
         self._do(lambda store: store.log.swap())
         return self.ends
 
     def expire_to(self, offset: int) -> Ends:
-        """Forget records below `offset`, as retention does; the marks afterwards."""
+        """Remove records below `offset`, as retention does; return the marks afterwards."""
         self._do(lambda store: store.expire_to(offset))
         return self.ends
 
     def expire_data_to(self, offset: int) -> Ends:
         """Remove the data of the records below `offset` and leave their index entries, as retention
-        does where data segments are older than those of the index; the marks afterwards."""
+        does where data segments are older than those of the index; return the marks afterwards.
+        """
         self._do(lambda store: store.expire_data_to(offset))
         return self.ends
 
     def expire_index_to(self, offset: int) -> Ends:
-        """Remove the index entries below `offset` and leave the data; the marks afterwards."""
+        """Remove the index entries below `offset`, leave the data; return the marks afterwards."""
         self._do(lambda store: store.expire_index_to(offset))
         return self.ends
 
     def truncate_to(self, offset: int) -> int:
-        """Lose records from `offset` on, so that offsets are reused; the number lost."""
+        """Lose records from `offset` on, so that offsets are reused; return the number lost."""
         return self._do(lambda store: store.truncate_to(offset))
 
     def corrupt(self, offset: int) -> None:
-        """Spoil the stored checksum of the record at `offset`. Raises `ValueError` if absent."""
+        """Corrupt the stored checksum of the record at `offset`. Raises `ValueError` if absent."""
         self._do(lambda store: store.log.corrupt(offset))
 
     def _do(self, work: Callable[[Store], T]) -> T:

@@ -1,8 +1,8 @@
-"""What a broker writes about its groups into its own topic, once per scan.
+"""Records that a broker writes about its groups into its own topic, once per scan.
 
 One record per group that has a position: the time, and for every topic where each store begins and
 ends and how far the group is. Pure functions over a broker's state; `Broker.tick` decides when, and
-appends what comes out. Nothing here may look at a clock.
+appends the records. Nothing here may read a clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VERSION = 3
 
 
 class HistoryRecord(NamedTuple):
-    """One record to append: where, its encoded bytes, and the key code that readers filter by."""
+    """One record to append: partition, encoded bytes, and the key code that readers filter by."""
 
     partition_id: int
     data: bytes
@@ -38,13 +38,13 @@ class HistoryRecord(NamedTuple):
 def scan_groups(
     broker_id: int, positions: Positions, leases: Leases, storage: Storage, now_ms: int
 ) -> Iterator[HistoryRecord]:
-    """A record for every group with a position, online or not."""
+    """Yield a record for every group with a position, online or not."""
     groups: dict[str, list[tuple[PositionKey, Position]]] = {}
     for key, position in positions.items():
         groups.setdefault(key.group, []).append((key, position))
     minute = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%d%H%M")
-    for group, held in sorted(groups.items()):
-        body = _document(broker_id, group, held, leases, storage, now_ms)
+    for group, positions_of_group in sorted(groups.items()):
+        body = _document(broker_id, group, positions_of_group, leases, storage, now_ms)
         hashed = payload.java_hash(group)
         data, flag = payload.encode_payload(
             json.dumps(body, separators=(",", ":")).encode(),
@@ -58,16 +58,16 @@ def scan_groups(
 def _document(
     broker_id: int,
     group: str,
-    held: list[tuple[PositionKey, Position]],
+    positions_of_group: list[tuple[PositionKey, Position]],
     leases: Leases,
     storage: Storage,
     now_ms: int,
 ) -> dict[str, Any]:
-    online = {key: lease for key, _ in held if (lease := leases.get(key)) is not None}
+    online = {key: lease for key, _ in positions_of_group if (lease := leases.get(key)) is not None}
     clients = {lease.client_id: lease.seen_ms for lease in online.values()}
     numbers = {client_id: number for number, client_id in enumerate(clients)}
     topics: dict[str, dict[int, list[dict[str, int]]]] = {}
-    for key, position in sorted(held, key=lambda item: item[0]):
+    for key, position in sorted(positions_of_group, key=lambda item: item[0]):
         store_id, part = divmod(key.partition_id, PARTITIONS_PER_STORE)
         entry = {"partId": part, "iCfm": position.confirmed, "iFlt": position.in_flight}
         if key in online:

@@ -52,7 +52,7 @@ class MasterAdmin:
         }
 
     def reply(self, values: Mapping[str, str]) -> tuple[str, str | None]:
-        """Body and content type for a request's parameters; errors are bodies too."""
+        """Return body and content type for a request's parameters; errors are bodies too."""
         params = Params(values)
         text = to_text(self._answer(params))
         callback = params.text("callback")

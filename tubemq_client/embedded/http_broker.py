@@ -1,7 +1,7 @@
 """A broker's HTTP administration (any path): a method name and parameters in, JSON out.
 
-Plain calls without a web framework; `web` puts them on HTTP. Like a real broker it asks nobody for
-a token, not even for moving positions. Bodies, wrappers and side effects are those of a real one.
+Plain calls without a web framework; `web` puts them on HTTP. Like a real broker it requires no
+token, not even for moving positions. Bodies, wrappers and side effects are those of a real one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class BrokerAdmin:
         }
 
     def reply(self, values: Mapping[str, str]) -> tuple[str, str | None]:
-        """Body and content type for a request's parameters; errors are bodies too."""
+        """Return body and content type for a request's parameters; errors are bodies too."""
         params = Params(values)
         name = params.text("method")
         method = self._methods.get(name or "")
@@ -87,11 +87,11 @@ class BrokerAdmin:
     # ------------------------------------------------------------------ ends
 
     def _pubinfo(self, params: Params) -> dict[str, Any]:
-        wanted = params.topics()
+        selected = params.topics()
         by_topic: dict[str, list[dict[str, Any]]] = {}
         for topic, store_id, store in self._broker.storage:
             record = self._broker.cluster.deployment(topic, self._broker.broker_id)
-            if record is None or (wanted and topic not in wanted):
+            if record is None or (selected and topic not in selected):
                 continue
             rows = by_topic.setdefault(topic, [])
             rows += [
@@ -107,15 +107,15 @@ class BrokerAdmin:
     # ------------------------------------------------------------------ positions
 
     def _query_offset(self, params: Params) -> dict[str, Any]:
-        wanted_groups, wanted_topics = params.groups(), params.topics()
+        selected_groups, selected_topics = params.groups(), params.topics()
         rows = []
         for group in self._broker.positions.groups():
-            if wanted_groups and group not in wanted_groups:
+            if selected_groups and group not in selected_groups:
                 continue
             subscribed = [
                 topic
                 for topic in self._topics_of(group)
-                if not wanted_topics or topic in wanted_topics
+                if not selected_topics or topic in selected_topics
             ]
             info = [self._topic_positions(group, topic) for topic in subscribed]
             rows.append({"groupName": group, "subInfo": info, "topicCount": len(info)})
@@ -153,7 +153,7 @@ class BrokerAdmin:
         return row
 
     def _data_reached(self, key: PositionKey) -> int | None:
-        """Where the live registration of `key` has read to in the data log."""
+        """Return the data offset that the registration of `key` has reached, None without one."""
         lease = self._broker.leases.get(key)
         return lease.data_reached if lease else None
 
@@ -170,7 +170,7 @@ class BrokerAdmin:
             "maxDataOffset": log.data_end,
         }
         if params.flag("requireRealOffset"):
-            # Asking for the real offset makes a position at 0 where there was none, as it does
+            # Asking for the real offset creates a position at 0 if there is none, as it does
             # on a real broker.
             position = self._broker.positions.ensure(key)
             reached = self._data_reached(key)
@@ -180,13 +180,13 @@ class BrokerAdmin:
         return body
 
     def _booked_groups(self, params: Params) -> dict[str, Any]:
-        everyone = self._broker.positions.groups()
-        sets = {"all": everyone}
+        all_groups = self._broker.positions.groups()
+        sets = {"all": all_groups}
         if params.flag("divide"):
             online = self._broker.positions.online_groups()
             sets = {
                 "online": online,
-                "offline": [group for group in everyone if group not in online],
+                "offline": [group for group in all_groups if group not in online],
             }
         data = [
             {"type": kind, "groupName": groups, "groupCount": len(groups)}
@@ -209,34 +209,34 @@ class BrokerAdmin:
                 "Invalid parameter: manualOffset bigger than Current MaxOffset:"
                 f"({offset}>{log.end})"
             )
-        known = self._broker.positions.get(key) is not None
+        has_position = self._broker.positions.get(key) is not None
         former = self._broker.positions.set(key, offset)
         body = _wrapper("Manual update current Offset success!")
-        return {**body, "oldOffset": former if known else 0}
+        return {**body, "oldOffset": former if has_position else 0}
 
     def _set_many(self, params: Params) -> dict[str, Any]:
         groups = params.groups(required=True)
         params.required("manualSet")
         params.user("modifyUser")
         if params.flag("manualSet"):
-            places = self._given_offsets(params)
+            offsets = self._offsets_in_request(params)
         else:
             params.required("topicName")
-            places = list(self._ends_of(params.topics()))
+            offsets = list(self._ends_of(params.topics()))
         for group in groups:
-            for topic, partition_id, offset in places:
+            for topic, partition_id, offset in offsets:
                 self._broker.positions.set(PositionKey(group, topic, partition_id), offset)
         return _wrapper("OK")
 
-    def _given_offsets(self, params: Params) -> list[tuple[str, int, int]]:
-        """The offsets in the request that concern this broker, clamped to what exists."""
+    def _offsets_in_request(self, params: Params) -> list[tuple[str, int, int]]:
+        """Return the offsets in the request that concern this broker, clamped to what exists."""
         document = params.json("offsetJsonInfo")
         if not isinstance(document, dict):
             raise BadParameter("Parameter offsetJsonInfo value parse failure, error is no object!")
-        places = []
+        offsets = []
         for name, value in document.items():
-            broker, _, place = name.partition(":")
-            topic, _, partition = place.partition(":")
+            broker, _, topic_partition = name.partition(":")
+            topic, _, partition = topic_partition.partition(":")
             if not (broker.isdecimal() and topic and partition.isdecimal()):
                 raise BadParameter(
                     f"Parameter offsetJsonInfo's key invalid:{name} must be "
@@ -246,8 +246,8 @@ class BrokerAdmin:
             store = self._store(topic, int(partition))
             if int(broker) == self._broker.broker_id and store is not None:
                 log = store.log
-                places.append((topic, int(partition), max(log.min_offset, min(offset, log.end))))
-        return places
+                offsets.append((topic, int(partition), max(log.min_offset, min(offset, log.end))))
+        return offsets
 
     def _ends_of(self, topics: Iterable[str]) -> Iterable[tuple[str, int, int]]:
         for topic in topics:
@@ -261,18 +261,20 @@ class BrokerAdmin:
         topics = params.topics()
         targets = params.groups("targetGroupName", required=True)
         params.user("modifyUser")
-        found = [(k, p) for k, p in self._broker.positions.items() if k.group == source]
-        if not found:
+        positions = [(k, p) for k, p in self._broker.positions.items() if k.group == source]
+        if not positions:
             raise BadParameter(
                 f"Parameter sourceGroupName: subscribed topic set of {source} query result is null!"
             )
-        found = [(key, position) for key, position in found if not topics or key.topic in topics]
-        if not found:
+        positions = [
+            (key, position) for key, position in positions if not topics or key.topic in topics
+        ]
+        if not positions:
             raise BadParameter(
                 f"Parameter sourceGroupName: {source} unsubscribed to the specified topic set!"
             )
         for target in targets:
-            for key, position in found:
+            for key, position in positions:
                 self._broker.positions.set(key._replace(group=target), position.confirmed)
         return _wrapper("OK")
 
@@ -296,14 +298,14 @@ class BrokerAdmin:
         )
 
     def _group_detail(self, params: Params) -> dict[str, Any]:
-        wanted = params.groups()
-        found = [
+        selected = params.groups()
+        leases = [
             (key, lease)
             for key, lease in self._broker.leases.items()
-            if not wanted or key.group in wanted
+            if not selected or key.group in selected
         ]
         return _counted(
-            [self._lease_row(number, key, lease) for number, (key, lease) in enumerate(found, 1)]
+            [self._lease_row(number, key, lease) for number, (key, lease) in enumerate(leases, 1)]
         )
 
     def _lease_row(self, number: int, key: PositionKey, lease: Lease) -> dict[str, Any]:
@@ -372,7 +374,7 @@ class BrokerAdmin:
     def _peek(
         self, store: Store, partition_id: int, count: int, filters: list[str], record: Deployment
     ) -> list[Record]:
-        """Records near the end. Half reads make this miss the newest ones in a file."""
+        """Return records near the end. Half reads make this miss the newest ones in a file."""
         log, partitions = store.log, record.props.partitions
         distance = (count + 1) * INDEX_ENTRY_BYTES * partitions * (5 if filters else 1)
         start = max(log.min_offset, log.end - distance)
@@ -391,7 +393,7 @@ class BrokerAdmin:
         return self._broker.cluster.deployment(topic, self._broker.broker_id)
 
     def _partition_ids(self, topic: str) -> list[int]:
-        """Partition by partition, store by store: the order in which brokers list them."""
+        """Return partition ids partition by partition, store by store, as brokers list them."""
         record = self._deployment(topic)
         if record is None:
             return []
@@ -407,7 +409,7 @@ class BrokerAdmin:
         return self._broker.store_for(topic, partition_id)
 
     def _place(self, params: Params) -> tuple[PositionKey, Store]:
-        """Group and partition of a request, with the store. Raises `BadParameter`."""
+        """Return group and partition of a request, with the store. Raises `BadParameter`."""
         params.required("topicName")
         topics, groups = params.topics(), params.groups(required=True)
         partition_id = params.required_number("partitionId")

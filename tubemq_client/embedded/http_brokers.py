@@ -1,6 +1,6 @@
 """The master's HTTP methods for brokers: the table of changes, how they are set and how they run.
 
-One kind of record: a broker as configured at the master. What changes takes effect at once, since
+One kind of record: a broker as configured at the master. Changes take effect at once, since
 embedded brokers share the master's state; so a reload has nothing to send.
 """
 
@@ -61,7 +61,7 @@ class BrokersAdmin:
                     "admin_offline_broker_configure": (ids, self._move_to(ManageStatus.OFFLINE)),
                     "admin_update_broker_configure": (ids, self._update),
                     "admin_reload_broker_configure": (ids, self._reload),
-                    # Nothing to clear: this master forbids nobody.
+                    # Nothing to clear: this master forbids no broker.
                     "admin_release_broker_autoforbidden_status": (ids, self._known),
                     "admin_delete_broker_configure": (ids, self._delete),
                 }
@@ -70,7 +70,7 @@ class BrokersAdmin:
 
     # ------------------------------------------------------------------ queries
 
-    def _wanted(self, params: Params) -> list[BrokerRecord]:
+    def _selected(self, params: Params) -> list[BrokerRecord]:
         ids, hosts = params.broker_ids(), params.items("brokerIp")
         return [
             record
@@ -80,8 +80,8 @@ class BrokersAdmin:
 
     def _broker_configure(self, params: Params) -> Reply:
         with_topics = params.flag("withTopic")
-        found = []
-        for record in self._wanted(params):
+        broker_rows = []
+        for record in self._selected(params):
             deployed = self._cluster.on_broker(record.broker_id)
             row = {
                 "brokerId": record.broker_id,
@@ -99,12 +99,12 @@ class BrokersAdmin:
             }
             if with_topics:
                 row["topicSet"] = [topic_row(self._cluster, item) for item in deployed]
-            found.append(row)
-        return rows(found)
+            broker_rows.append(row)
+        return rows(broker_rows)
 
     def _run_status(self, params: Params) -> Reply:
         now_ms = self._master.clock()
-        return rows([self._run_row(record, now_ms) for record in self._wanted(params)])
+        return rows([self._run_row(record, now_ms) for record in self._selected(params)])
 
     def _run_row(self, record: BrokerRecord, now_ms: int) -> Reply:
         draft = record.status is ManageStatus.DRAFT
@@ -127,7 +127,7 @@ class BrokersAdmin:
             "runStatus": "running" if running else ("-" if draft else "unRegister"),
             "subStatus": "idle" if running else "-",
             "isConfChanged": text(bool(self._cluster.on_broker(record.broker_id))),
-            # A real master says so for good, too: it never counts a first load.
+            # A real master also reports this forever: it never counts a first load.
             "isConfLoaded": text("false"),
             "isBrokerOnline": text("true"),
             "brokerVersion": "-",
@@ -172,7 +172,7 @@ class BrokersAdmin:
             raise BadParameter(
                 f"Duplicated broker configure record, query by brokerId : {broker_id}"
             )
-        # In the order in which a wrong one is complained about.
+        # In the order in which a real master checks them.
         port, tls_port, web_port = (
             params.number(name, default) or default for name, (_, default) in _PORTS.items()
         )
@@ -237,8 +237,8 @@ class BrokersAdmin:
         return self._known(params, user, broker_id)
 
     def _known(self, _params: Params, _user: str, broker_id: int) -> Reply:
-        known = broker_id in self._cluster.brokers
-        return _BROKER.ok(broker_id, "") if known else _BROKER.missing(broker_id, "")
+        exists = broker_id in self._cluster.brokers
+        return _BROKER.ok(broker_id, "") if exists else _BROKER.missing(broker_id, "")
 
     def _update(self, params: Params, user: str, broker_id: int) -> Reply:
         record = self._cluster.brokers.get(broker_id)

@@ -1,9 +1,8 @@
-"""HTTP administration of who may read what: topics under authorisation, groups' permissions.
+"""HTTP administration of read access: topics under authorisation, permissions of groups.
 
 The tables of two kinds of records: topic controls, kept in `cluster`, and permissions of groups,
-kept in `controls`. What they set takes effect with the next registration or balance round. The
-older names for the same records (``topic_authorize_control``, ``black_consumergroup``) are here,
-too.
+kept in `controls`. Changes take effect with the next registration or balance round. The older names
+for the same records (``topic_authorize_control``, ``black_consumergroup``) are here, too.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ class ControlAdmin:
 
     # ------------------------------------------------------------------ topics
 
-    def _wanted_topics(self, params: Params) -> list[TopicRecord]:
+    def _selected_topics(self, params: Params) -> list[TopicRecord]:
         named = params.topics()
         return [
             record
@@ -104,7 +103,7 @@ class ControlAdmin:
                     "maxMsgSizeInMB": self._cluster.message_mb(record.name),
                     **audit_fields(record.audit),
                 }
-                for record in self._wanted_topics(params)
+                for record in self._selected_topics(params)
             ]
         )
 
@@ -117,7 +116,7 @@ class ControlAdmin:
                     **_dates(record.audit),
                     **self._groups_of(record.name),
                 }
-                for record in self._wanted_topics(params)
+                for record in self._selected_topics(params)
             ]
         )
 
@@ -137,7 +136,7 @@ class ControlAdmin:
                 "topicName": topic,
                 "groupName": control.group,
                 "condStatus": _FILTERING if control.filtering else _NOT_FILTERING,
-                "filterConds": _shown(control.conditions),
+                "filterConds": _stored_form(control.conditions),
                 **_dates(control.audit),
             }
             for control in controls
@@ -171,7 +170,7 @@ class ControlAdmin:
         return _TOPIC.ok(topic)
 
     def _authorise(self, params: Params, user: str, topic: str) -> Reply:
-        """Real masters make a record for a topic that nobody knows."""
+        """Set a topic's authorisation. Real masters create a record for an unknown topic."""
         record = self._cluster.topics.get(topic)
         if record is None:
             self._new_topic(topic, user).auth_control = params.flag("isEnable")
@@ -198,7 +197,7 @@ class ControlAdmin:
         return record
 
     def _change_topic(self, params: Params, record: TopicRecord, user: str) -> bool:
-        """Take over what the request names; True if anything differs."""
+        """Apply the parameters of the request; return True if anything differs."""
         size = params.number("maxMsgSizeInMB", least=1)
         if size is not None and size > _MOST_MB:
             raise BadParameter(f"Parameter maxMsgSizeInMB value must <= {_MOST_MB}")
@@ -216,7 +215,7 @@ class ControlAdmin:
 
     # ------------------------------------------------------------------ permissions of groups
 
-    def _wanted(self, params: Params) -> list[ConsumeControl]:
+    def _selected(self, params: Params) -> list[ConsumeControl]:
         groups, topics = params.groups(), params.topics()
         items = set(_filter_items(params))
         return [
@@ -238,10 +237,10 @@ class ControlAdmin:
                     "consumeEnable": control.enabled,
                     "disableCsmRsn": control.reason,
                     "filterEnable": control.filtering,
-                    "filterConds": _shown(control.conditions),
+                    "filterConds": _stored_form(control.conditions),
                     **audit_fields(control.audit),
                 }
-                for control in self._wanted(params)
+                for control in self._selected(params)
             ]
         )
 
@@ -259,10 +258,10 @@ class ControlAdmin:
         if (group, topic) in self._controls.consume:
             return _PERMISSION.exists(group, topic)
         control = ConsumeControl(group, topic, Audit.new(user, self._clock()))
-        self._keep(_changed(params, control))
+        self._store(_changed(params, control))
         return _PERMISSION.ok(group, topic)
 
-    def _keep(self, control: ConsumeControl) -> None:
+    def _store(self, control: ConsumeControl) -> None:
         """Store `control`; its group gets a resource record if it has none, as on a real master."""
         self._controls.consume[control.group, control.topic] = control
         if control.group not in self._controls.groups:
@@ -278,11 +277,11 @@ class ControlAdmin:
         if changed == control:
             return _PERMISSION.unchanged(group, topic)
         changed.audit.touch(user, self._clock())
-        self._keep(changed)
+        self._store(changed)
         return _PERMISSION.ok(group, topic)
 
     def _delete_permission(self, _params: Params, _user: str, group: str, topic: str) -> Reply:
-        """Without a topic all of the group's records go; nothing to delete is a success."""
+        """Delete one permission, or all of a group; nothing to delete is a success."""
         for key in list(self._controls.consume):
             if key[0] == group and topic in ("", key[1]):
                 del self._controls.consume[key]
@@ -293,7 +292,7 @@ class ControlAdmin:
 
     def _black_groups(self, params: Params) -> Reply:
         shown = []
-        for control in self._wanted(params):
+        for control in self._selected(params):
             if not control.enabled:
                 audit = audit_fields(control.audit)
                 del audit["serialId"]
@@ -312,9 +311,9 @@ class ControlAdmin:
 
     def _forbid(self, group: str, topic: str, user: str, reason: str) -> None:
         audit = Audit.new(user, self._clock())
-        found = self._controls.consume.get((group, topic))
-        control = found or ConsumeControl(group, topic, audit)
-        self._keep(replace(control, enabled=False, reason=reason))
+        existing = self._controls.consume.get((group, topic))
+        control = existing or ConsumeControl(group, topic, audit)
+        self._store(replace(control, enabled=False, reason=reason))
 
     def _delete_black(self, params: Params) -> Reply:
         user = params.user("modifyUser")
@@ -325,22 +324,22 @@ class ControlAdmin:
         return _by_group(groups)
 
     def _add_black_batch(self, params: Params) -> Reply:
-        found = _pairs(params)
+        pairs = _pairs(params)
         user = params.user("createUser")
-        self._refuse_unknown([topic for _, topic in found])
-        for group, topic in found:
+        self._refuse_unknown([topic for _, topic in pairs])
+        for group, topic in pairs:
             self._forbid(group, topic, user, _BLACK_BATCH)
-        return _by_group([group for group, _ in found])
+        return _by_group([group for group, _ in pairs])
 
     def _delete_black_batch(self, params: Params) -> Reply:
-        """Unlike the single form this lets a group consume, and keeps its record."""
-        found = _pairs(params)
+        """Let groups consume again and, unlike the single form, keep their records."""
+        pairs = _pairs(params)
         params.user("modifyUser")
         replies = []
-        for group, topic in found:
+        for group, topic in pairs:
             control = self._controls.consume.get((group, topic))
             if control is not None:
-                self._keep(replace(control, enabled=True, reason=""))
+                self._store(replace(control, enabled=True, reason=""))
             text = "Ok" if control is None else "Ok!"
             replies.append(item_result({"groupName": group}, text=text))
         return rows(replies)
@@ -351,13 +350,13 @@ def _by_group(groups: list[str]) -> Reply:
 
 
 def _pairs(params: Params) -> list[tuple[str, str]]:
-    """Group and topic of every item of a batch."""
+    """Return group and topic of every item of a batch."""
     items = params.batch("groupNameJsonSet")
     return [(item.required("groupName"), item.required("topicName")) for item in items]
 
 
 def _changed(params: Params, control: ConsumeControl) -> ConsumeControl:
-    """`control` with what the request names. Consumption that is on has no reason to be off."""
+    """Return `control` with the request's changes; consumption that is on has no reason text."""
     enabled = params.flag("consumeEnable", default=control.enabled)
     reason = params.name("disableCsmRsn")
     conditions = control.conditions
@@ -384,12 +383,12 @@ def _filter_items(params: Params) -> list[str]:
     return items
 
 
-def _shown(conditions: tuple[str, ...]) -> str:
-    """Filter items as they are stored: each between commas."""
+def _stored_form(conditions: tuple[str, ...]) -> str:
+    """Return filter items as they are stored: each between commas."""
     return f",{','.join(conditions)}," if conditions else ""
 
 
 def _dates(audit: Audit) -> dict[str, Any]:
-    """The part of `audit_fields` that older methods show."""
+    """Return the part of `audit_fields` that older methods show."""
     fields = audit_fields(audit)
     return {name: fields[name] for name in ("createUser", "createDate", "modifyUser", "modifyDate")}

@@ -1,4 +1,4 @@
-"""The master's HTTP methods for topics on brokers: the table of changes, and who has what.
+"""The master's HTTP methods for topics on brokers: the table of changes, and the queries.
 
 One kind of record: a topic on one broker. It passes from normal to soft deleted to soft removed;
 the broker that meets a removed one deletes its stores and the record is gone. Redoing a deletion is
@@ -78,18 +78,20 @@ class DeploymentAdmin:
         ]
 
     def _topics(self, show: Callable[..., Reply]) -> Method:
-        """A method that shows every topic asked for by `show`, in the order asked for."""
+        """Return a method that renders each requested topic with `show`, in the order requested."""
 
         def answer(params: Params) -> Reply:
             now_ms = self._master.clock()
-            named, known = params.topics(), self._cluster.topic_names()
-            found = []
-            for topic in [name for name in named if name in known] if named else known:
-                ids, places = params.broker_ids(), self._cluster.deployments(topic)
-                wanted = [record for record in places if not ids or record.broker_id in ids]
-                if wanted:
-                    found.append(show(self._cluster, topic, wanted, now_ms))
-            return rows(found)
+            requested, existing = params.topics(), self._cluster.topic_names()
+            shown = []
+            for topic in (
+                [name for name in requested if name in existing] if requested else existing
+            ):
+                ids, deployments = params.broker_ids(), self._cluster.deployments(topic)
+                selected = [record for record in deployments if not ids or record.broker_id in ids]
+                if selected:
+                    shown.append(show(self._cluster, topic, selected, now_ms))
+            return rows(shown)
 
         return answer
 
@@ -124,16 +126,16 @@ class DeploymentAdmin:
     def _groups_by_topic(self, params: Params) -> Reply:
         groups = self._master.groups
         online = [(name, group) for name in groups.names() if (group := groups.find(name))]
-        found = []
+        groups_by_topic = []
         for topic in params.topics() or self._cluster.topic_names():
             names = sorted(name for name, group in online if topic in group.topics)
-            found.append({"topicName": topic, "groupSet": names, "groupCnt": len(names)})
-        return rows(found)
+            groups_by_topic.append({"topicName": topic, "groupSet": names, "groupCnt": len(names)})
+        return rows(groups_by_topic)
 
     # ------------------------------------------------------------------ changes
 
     def _add(self, params: Params, user: str, topic: str, broker_id: int) -> Reply:
-        """Properties that the request does not name are the broker's."""
+        """Add a topic to a broker; properties missing in the request are the broker's."""
         own_mb = params.number("maxMsgSizeInMB", least=1)
         broker = self._cluster.brokers.get(broker_id)
         if broker is None:
@@ -153,12 +155,14 @@ class DeploymentAdmin:
         if record is None:
             return _PLACE.missing(broker_id, topic)
         props = changed_props(params, record.props)
-        for what, new, old in (
+        for label, new, old in (
             ("Partition", props.partitions, record.props.partitions),
             ("TopicStores", props.stores, record.props.stores),
         ):
             if new < old:
-                text = f"{what} number less than before, new value is {new}, current value is {old}"
+                text = (
+                    f"{label} number less than before, new value is {new}, current value is {old}"
+                )
                 text = f"{text}in brokerId-topicName({broker_id}:{topic}) record!"
                 return _PLACE.refused(407, text, broker_id, topic)
         if props == record.props:
@@ -169,8 +173,8 @@ class DeploymentAdmin:
         return _PLACE.ok(broker_id, topic)
 
     def _redo(self, _params: Params, _user: str, topic: str, broker_id: int) -> Reply:
-        known = self._cluster.deployment(topic, broker_id) is not None
-        return _PLACE.ok(broker_id, topic) if known else _no_deployment(broker_id, topic)
+        exists = self._cluster.deployment(topic, broker_id) is not None
+        return _PLACE.ok(broker_id, topic) if exists else _no_deployment(broker_id, topic)
 
     def _move_to(self, status: int) -> ChangeOne:
         def one(_params: Params, user: str, topic: str, broker_id: int) -> Reply:

@@ -1,7 +1,7 @@
-"""Flow rules as administrators send them: checked like a real master does, and its complaints.
+"""Flow rules as administrators send them: checks and error texts of a real master.
 
-Pure functions from JSON text to the text that is stored and handed to clients. Applying the rules
-is `_core.flow_control`'s business.
+Pure functions from JSON text to the text that is stored and sent to clients. Applying the rules is
+`_core.flow_control`'s business.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PRIORITIES = (101, 303)
 
 
 def changed_flow(params: Params, flow: FlowSetting) -> FlowSetting:
-    """`flow` with what the request names. Raises `BadParameter`."""
+    """Return `flow` with the request's changes. Raises `BadParameter`."""
     text = params.text("flowCtrlInfo")
     return FlowSetting(
         enabled=params.flag("flowCtrlEnable", default=flow.enabled),
@@ -38,7 +38,7 @@ def changed_flow(params: Params, flow: FlowSetting) -> FlowSetting:
 
 
 def changed_priority(params: Params, current: int) -> int:
-    """The query priority asked for, else `current`. Raises `BadParameter`."""
+    """Return the query priority in the request, else `current`. Raises `BadParameter`."""
     low, high = _PRIORITIES
     value = params.number("qryPriorityId", current, least=low)
     assert value is not None, "there is a default"
@@ -51,13 +51,13 @@ def changed_priority(params: Params, current: int) -> int:
 
 
 def flow_fields(flow: FlowSetting, *, count_name: str = "flowCtrlRuleCount") -> dict[str, Any]:
-    """The rules as replies show them."""
+    """Return the rules as replies show them."""
     rules = json.loads(flow.text)
     return {count_name: len(rules), "flowCtrlInfo": rules}
 
 
 def checked(text: str) -> str:
-    """`text` without blanks. Raises `BadParameter` for the first rule that is wrong."""
+    """Return `text` without blanks. Raises `BadParameter` for the first rule that is wrong."""
     try:
         records = json.loads(text)
     except ValueError as error:
@@ -115,12 +115,12 @@ class _Fields:
         return value
 
     def time(self, name: str) -> int:
-        """Minutes since midnight, 24:00 included."""
+        """Return minutes since midnight, 24:00 included."""
         value = self._rule.get(name)
         if not isinstance(value, str):
             raise BadParameter(f"{_FAILURE}, FIELD {name} is required in {self.where}")
-        found = _TIME.fullmatch(value)
-        minutes = int(found[1]) * 60 + int(found[2]) if found else _DAY_MINUTES + 1
+        match = _TIME.fullmatch(value)
+        minutes = int(match[1]) * 60 + int(match[2]) if match else _DAY_MINUTES + 1
         if minutes > _DAY_MINUTES:
             raise self.refuse(name, "must be 'aa:bb'")
         return minutes
@@ -146,7 +146,7 @@ def _check_low_fetch(fields: _Fields) -> None:
     if fields.has("filterFreqInMs") or fields.has("minDataFilterFreqInMs"):
         least = fields.within("filterFreqInMs", 0, _LONGEST_WAIT_MS)
         if fields.within("minDataFilterFreqInMs", 0, _LONGEST_WAIT_MS) < least:
-            # The missing blank is the real master's.
+            # The real master's text lacks this blank, too.
             raise BadParameter(
                 f"{_FAILURE}, the value of FIELD minDataFilterFreqInMs must be greater than or "
                 f"equal to the value of FIELD filterFreqInMsin {fields.where}"

@@ -1,7 +1,7 @@
-"""HTTP administration of groups that are online: who is in them, who reads what, and moving them.
+"""HTTP administration of groups that are online: members, assignments, and moving a group.
 
 Methods of the master, from parameters to body; `http_admin` finds and calls them. Assignments shown
-are those that members have reported. What they change lives as long as the group has members.
+are those that members have reported. Changes last as long as the group has members.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class GroupAdmin:
     # ------------------------------------------------------------------ changes
 
     def _rebalance(self, params: Params) -> Reply:
-        """Members that are not there are passed over in silence, as on a real master."""
+        """Move partitions away from members; unknown members are ignored, as on a real master."""
         params.user("modifyUser")
         names = params.groups(required=True)
         params.required("consumerId")
@@ -119,14 +119,14 @@ class GroupAdmin:
     def _consume_from_max(self, params: Params) -> Reply:
         params.user("modifyUser")
         names = params.groups(required=True)
-        found = [
+        selected = [
             group
             for group in self._online()
             if group.name in names and group.kind is GroupKind.CLIENT_BALANCE
         ]
-        if not found:
+        if not selected:
             raise BadParameter("all consumer groups are not client balance groups")
-        for group in found:
+        for group in selected:
             group.from_max_id = max(self._master.clock(), group.from_max_id + 1)
         return {**wrapper(), "data": []}
 
@@ -164,12 +164,12 @@ def _rejoining(group: Group) -> Reply:
     return {
         client_id: {
             "clientId": client_id,
-            "status": 2 if away.begun else 0,
-            "createTime": away.since_ms,
+            "status": 2 if exclusion.begun else 0,
+            "createTime": exclusion.since_ms,
             "reqType": 1,
-            "waitDuration": away.rounds,
+            "waitDuration": exclusion.rounds,
         }
-        for client_id, away in sorted(group.balance.rejoin.items())
+        for client_id, exclusion in sorted(group.balance.rejoin.items())
     }
 
 
@@ -179,8 +179,9 @@ def _member_extras(group: Group, member: Member) -> Reply:
     if group.bound is None:
         return {}
     return {
-        "initReSetPartCount": len(member.wanted),
+        "initReSetPartCount": len(member.start_offsets),
         "initReSetPartInfo": [
-            {"partitionKey": key, "Offset": offset} for key, offset in sorted(member.wanted.items())
+            {"partitionKey": key, "Offset": offset}
+            for key, offset in sorted(member.start_offsets.items())
         ],
     }

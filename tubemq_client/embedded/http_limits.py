@@ -1,4 +1,4 @@
-"""HTTP administration of how fast groups may read: group resources, flow rules, cluster defaults.
+"""HTTP administration of rate limits: group resources, flow rules, cluster defaults.
 
 The tables of two kinds of records in `controls`: a group's resources, which go to its clients, and
 the cluster's settings, which go to every client and to the brokers. ``flow_control_rule`` are the
@@ -66,11 +66,11 @@ class LimitAdmin:
 
     def _groups(self, show: Callable[[GroupControl], Reply]) -> Method:
         def answer(params: Params) -> Reply:
-            return rows([show(control) for control in self._wanted(params)])
+            return rows([show(control) for control in self._selected(params)])
 
         return answer
 
-    def _wanted(self, params: Params) -> list[GroupControl]:
+    def _selected(self, params: Params) -> list[GroupControl]:
         groups = params.groups()
         return [
             control
@@ -84,7 +84,7 @@ class LimitAdmin:
     def _add_group(self, params: Params, user: str, group: str) -> Reply:
         if group in self._controls.groups:
             return _GROUP.exists(group)
-        return self._keep(_changed(params, self._new(group, user)))
+        return self._store(_changed(params, self._new(group, user)))
 
     def _new(self, group: str, user: str) -> GroupControl:
         setting = self._controls.setting
@@ -93,29 +93,29 @@ class LimitAdmin:
             control.query_priority = setting.query_priority
         return control
 
-    def _keep(self, control: GroupControl) -> Reply:
+    def _store(self, control: GroupControl) -> Reply:
         self._controls.groups[control.group] = control
         self._cluster.changed()
         return _GROUP.ok(control.group)
 
     def _update(self, change: ChangeGroup) -> ChangeOne:
         def one(params: Params, user: str, group: str) -> Reply:
-            found = self._controls.groups.get(group)
-            if found is None:
+            current = self._controls.groups.get(group)
+            if current is None:
                 return _GROUP.missing(group)
-            changed = change(params, found)
-            if changed == found:
+            changed = change(params, current)
+            if changed == current:
                 return _GROUP.unchanged(group)
-            changed = replace(changed, audit=replace(found.audit))
+            changed = replace(changed, audit=replace(current.audit))
             changed.audit.touch(user, self._clock())
-            return self._keep(changed)
+            return self._store(changed)
 
         return one
 
     def _set_group_rules(self, params: Params, user: str, group: str) -> Reply | None:
         if group in self._controls.groups:
             return self._update(_ruled)(params, user, group)
-        return self._keep(_ruled(params, self._new(group, user)))
+        return self._store(_ruled(params, self._new(group, user)))
 
     def _delete_group(self, _params: Params, _user: str, group: str) -> Reply:
         if any(holder == group for holder, _ in self._controls.consume):
@@ -140,13 +140,13 @@ class LimitAdmin:
     ) -> Method:
         def answer(params: Params) -> Reply:
             name = params.user(user)
-            found = self._controls.setting
+            current = self._controls.setting
             fresh = ClusterSetting(Audit.new(name, self._clock()), max_message_mb=self._default_mb)
-            changed = change(params, found or fresh)
-            if found is not None:
-                if changed == found:
+            changed = change(params, current or fresh)
+            if current is not None:
+                if changed == current:
                     raise BadParameter("Cluster configure not changed!")
-                changed = replace(changed, audit=replace(found.audit))
+                changed = replace(changed, audit=replace(current.audit))
                 changed.audit.touch(name, self._clock())
             self._controls.setting = changed
             self._cluster.changed()
@@ -179,7 +179,7 @@ def _unruled(_params: Params, control: GroupControl) -> GroupControl:
 
 
 def _older_flow(params: Params, flow: FlowSetting) -> FlowSetting:
-    """Older methods say ``statusId`` for what is ``flowCtrlEnable`` in newer ones."""
+    """Return `flow` with the request's changes; older methods use ``statusId`` as the switch."""
     status = params.number("statusId")
     enabled = flow.enabled if status is None else status == 1
     return replace(changed_flow(params, flow), enabled=enabled)

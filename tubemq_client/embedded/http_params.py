@@ -1,7 +1,7 @@
-"""Parameters of the HTTP administration: long and short names, lists, types, and their complaints.
+"""Parameters of the HTTP administration: long and short names, lists, types, and error texts.
 
-Pure functions over a mapping of texts; shared by the master's and the brokers' methods. A bad
-value raises `BadParameter` whose text is the `errMsg` of the reply. It knows names and types, not
+Pure functions over a mapping of texts; shared by the master's and the brokers' methods. A bad value
+raises `BadParameter` whose text is the `errMsg` of the reply. It knows names and types, not
 methods.
 """
 
@@ -85,7 +85,7 @@ class Params:
         self._values = values
 
     def text(self, name: str) -> str | None:
-        """The value without blanks and double quotes around it, None if absent or blank."""
+        """Return the value without surrounding blanks and quotes, None if absent or blank."""
         raw = self._values.get(name)
         if raw is None and name in _SHORT_NAMES:
             raw = self._values.get(_SHORT_NAMES[name])
@@ -118,12 +118,12 @@ class Params:
         return number
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """``true`` and ``1`` are true, whatever else is given is false."""
+        """Return True for ``true`` and ``1``, False for any other value."""
         value = self.text(name)
         return default if value is None else value.lower() in ("true", "1")
 
     def items(self, name: str) -> list[str]:
-        """The parts of a comma list, without doubles; empty if absent."""
+        """Return the distinct parts of a comma-separated list; empty if absent."""
         value = self.text(name)
         parts = [part for item in (value or "").split(",") if (part := item.strip())]
         if len(parts) > MAX_ITEMS:
@@ -147,16 +147,16 @@ class Params:
         return ids
 
     def user(self, name: str) -> str:
-        """`createUser` or `modifyUser`: a name of at least two characters."""
+        """Return `createUser` or `modifyUser`: a name of at least two characters."""
         return self._checked(name, self.required(name), _NAME, _MAX_NAME_CHARS)
 
     def name(self, name: str) -> str | None:
-        """A word like a user's name, None if absent."""
+        """Return a word in the form of a user's name, None if absent."""
         value = self.text(name)
         return None if value is None else self._checked(name, value, _NAME, _MAX_GROUP_CHARS)
 
     def json(self, name: str) -> Any:
-        """A required JSON value."""
+        """Return a required JSON value."""
         text = self.required(name)
         try:
             return json.loads(text)
@@ -166,17 +166,18 @@ class Params:
             ) from error
 
     def batch(self, name: str, defaults: Mapping[str, str] = MappingProxyType({})) -> list[Params]:
-        """The objects of a JSON list, each over `defaults` and what the request itself says."""
-        found = self.json(name)
-        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        """Return one `Params` per object of a JSON list, over `defaults` and the request's own
+        values."""
+        objects = self.json(name)
+        if not isinstance(objects, list) or not all(isinstance(item, dict) for item in objects):
             raise BadParameter(
                 f"Parameter {name} value parse failure, error is no list of objects!"
             )
-        if not found:
+        if not objects:
             raise BadParameter(f"Not found record in {name} parameter!")
         return [
             Params({**defaults, **self._values, **{k: _as_text(v) for k, v in item.items()}})
-            for item in found
+            for item in objects
         ]
 
     def _names(
@@ -203,7 +204,7 @@ def _as_text(value: object) -> str:
 
 
 def changed_props(params: Params, props: TopicProps) -> TopicProps:
-    """`props` with what the request names."""
+    """Return `props` with the request's changes."""
     numbers: dict[str, Any] = {
         attribute: value
         for name, (attribute, least) in NUMBERS_OF_TOPICS.items()
@@ -220,11 +221,11 @@ def changed_props(params: Params, props: TopicProps) -> TopicProps:
 
 
 def _policy(text: str) -> str:
-    """The retention policy in normal form."""
-    found = _DELETE_POLICY.fullmatch(text.lower())
-    if found is None:
+    """Return the retention policy in normal form."""
+    match = _DELETE_POLICY.fullmatch(text.lower())
+    if match is None:
         raise BadParameter(f"illegal value for deletePolicy: {text}")
-    amount, unit = int(found[1]), found[2] or "h"
+    amount, unit = int(match[1]), match[2] or "h"
     if not 0 < amount * _UNIT_S[unit] <= _MAX_RETENTION_S:
         raise BadParameter(
             "The value of field DELETEPOLICY must be greater than 0 and  less than or equal to"

@@ -1,9 +1,9 @@
-"""Methods of the master's administration that change records: what each needs, changes and says.
+"""Methods of the master's administration that change records: parameters, changes and replies.
 
-A table names a method, the parameters it asks for, in the order in which a real master complains
-about them, and what becomes of one record; `changes` makes calls of it, and `batches` those that
-take lists of records. `RecordKind` has the outcomes that records of a kind share. What is kept, and
-what a change means, is for the modules that have the tables.
+A table names a method, its parameters, in the order in which a real master checks them, and the
+change to one record; `changes` makes callables of it, and `batches` those that take lists of
+records. `RecordKind` has the replies that records of a kind share. Storage, and the meaning of a
+change, belong to the modules that have the tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ __all__ = ["ChangeOne", "Method", "RecordKind", "Reply", "batches", "change", "c
 Reply = dict[str, Any]
 Method = Callable[[Params], Reply]
 ChangeOne = Callable[..., Reply | None]
-"""Changes one record: takes parameters, user and key, gives the row of the reply, None for none."""
+"""Function that changes one record: from parameters, user and key to the row of the reply, or None.
+"""
 
 _KEYS: dict[str, Callable[..., list[Any]]] = {
     "groupName": Params.groups,
@@ -45,7 +46,7 @@ _BATCHES = {
     "admin_bath_add_new_topic_record": ("add_topic_deploy_info", "topicName brokerId"),
     "admin_batch_update_topic_deploy_info": ("update_topic_deploy_info", "topicName brokerId"),
 }
-"""Methods for lists (some misspelt, as on real masters): the single change, what an item needs."""
+"""Methods for lists (some misspelt, as on real masters): the single change, required parameters."""
 
 _LISTS = {
     "csmctrl": "groupCsmJsonSet",
@@ -54,14 +55,14 @@ _LISTS = {
     "broker_configure": "brokerJsonSet",
     "topic": "topicJsonSet",
 }
-"""The parameter with the list, by the first of these words that a method's name has."""
+"""Parameter with the list, by the first of these words in a method's name."""
 
 _DEFAULTS = {"admin_batch_add_topic_control_info": {"topicNameId": "0"}}
-"""What an item says unless it says otherwise."""
+"""Defaults of the items of a list."""
 
 
 class RecordKind(NamedTuple):
-    """How replies name records of one kind. `where` is filled with the key."""
+    """Names of one kind of record in replies. `where` is a format for the key."""
 
     keys: tuple[str, ...]
     where: str
@@ -85,16 +86,16 @@ class RecordKind(NamedTuple):
 
 
 def changes(table: Mapping[str, tuple[str, ChangeOne]]) -> dict[str, Method]:
-    """The methods of a table: by name what they need, see `change`, and do."""
+    """Return the methods of a table, by name: their parameters (see `change`) and their change."""
     return {name: change(needs, one) for name, (needs, one) in table.items()}
 
 
 def change(
     needs: str, one: ChangeOne, *, check: Callable[[Params], object] | None = None
 ) -> Method:
-    """A method that does `one` to every record that a request names.
+    """Return a method that applies `one` to every record that a request names.
 
-    `needs` are names of parameters; one with ``?`` may be missing. `check` judges all parameters
+    `needs` are names of parameters; one with ``?`` may be missing. `check` validates all parameters
     once these are there, before anything changes.
     """
 
@@ -116,10 +117,10 @@ def change(
 
 
 def batches(singles: Mapping[str, Method]) -> dict[str, Method]:
-    """The methods for lists of records, by name.
+    """Return the methods for lists of records, by name.
 
-    A list that lacks what every item needs is refused before anything changes; a value out of range
-    is found when its item's turn comes.
+    A list without the required parameters is refused before anything changes; a value out of range
+    is found only when its item is applied.
     """
     return {
         name: _for_each(name, singles[f"admin_{single}"], needs.split())

@@ -1,4 +1,4 @@
-"""Bodies of the HTTP administration: the wrappers and the renderings that both sides share.
+"""Bodies of the HTTP administration: wrappers and renderings that both sides share.
 
 Field names, their order and the odd types (booleans as text, dashes for "unknown") are those of
 real servers, because scripts parse them. Pure functions from records to plain JSON values.
@@ -41,12 +41,12 @@ def wrapper(text: str = "OK") -> dict[str, Any]:
 
 
 def rows(rows: Sequence[Any]) -> dict[str, Any]:
-    """A master's list of records, or of names."""
+    """Return a master's list of records, or of names."""
     return {**wrapper(), "data": rows, "count": len(rows)}
 
 
 def item_result(keys: dict[str, Any], code: int = 200, text: str = "Ok!") -> dict[str, Any]:
-    """Outcome for one record of a modification."""
+    """Return the outcome for one record of a modification."""
     return {**keys, "success": code == 200, "errCode": code, "errInfo": text}
 
 
@@ -73,5 +73,5 @@ def audit_fields(audit: Audit) -> dict[str, Any]:
 
 
 def _date(when_ms: int) -> str:
-    """``yyyyMMddHHmmss`` in the server's time zone, as real masters write it."""
+    """Format a time as ``yyyyMMddHHmmss`` in the server's time zone, as real masters do."""
     return time.strftime("%Y%m%d%H%M%S", time.localtime(when_ms / 1000))

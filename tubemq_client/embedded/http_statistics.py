@@ -1,7 +1,7 @@
-"""A broker's HTTP methods that tell what was: position history, sizes of stores, counters.
+"""A broker's HTTP methods about the past: position history, sizes of stores, counters.
 
-Beside `http_broker`, which owns the conversation: this gives it methods by name. History is read
-from the topic that the broker itself writes; nothing here changes anything.
+`http_broker` dispatches to these methods by name. History is read from the topic that the broker
+itself writes; nothing here changes anything.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NOTHING_COUNTED = {
 
 
 def statistics_methods(broker: Broker) -> dict[str, Callable[[Params], dict[str, Any]]]:
-    """Methods by name."""
+    """Return the methods by name."""
     return {
         "admin_get_group_history_offset": partial(_history, broker),
         "admin_query_broker_all_store_info": partial(_stores, broker),
@@ -65,7 +65,7 @@ def _history(broker: Broker, params: Params) -> dict[str, Any]:
 
 
 def _instant(text: str) -> int:
-    """Milliseconds for a time in the server's own zone."""
+    """Return milliseconds since the epoch for a time in the server's own zone."""
     try:
         return int(time.mktime(time.strptime(text, "%Y%m%d%H%M%S"))) * 1000
     except ValueError:
@@ -109,19 +109,19 @@ def _documents(broker: Broker, group: str) -> Iterator[dict[str, Any]]:
 
 
 def _stores(broker: Broker, params: Params) -> dict[str, Any]:
-    wanted = params.topics()
+    selected = params.topics()
     by_topic: dict[str, list[dict[str, Any]]] = {}
     for topic, store_id, store in broker.storage:
         record = broker.cluster.deployment(topic, broker.broker_id)
-        if record is None or (wanted and topic not in wanted):
+        if record is None or (selected and topic not in selected):
             continue
         row = _store_row(store_id, store, record.props.partitions)
         by_topic.setdefault(topic, []).append(row)
-    found = [
+    topic_rows = [
         {"index": number, "topicName": topic, "storeInfo": stores}
         for number, (topic, stores) in enumerate(by_topic.items(), 1)
     ]
-    return {**wrapper("Success!"), "dataSet": found, "totalCnt": len(found)}
+    return {**wrapper("Success!"), "dataSet": topic_rows, "totalCnt": len(topic_rows)}
 
 
 def _store_row(store_id: int, store: Store, partitions: int) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _store_row(store_id: int, store: Store, partitions: int) -> dict[str, Any]:
 
 
 def _metrics(broker: Broker, _params: Params) -> dict[str, Any]:
-    """The shape of a real answer; what the embedded server does not count is zero."""
+    """Return a reply in the shape of a real one; figures that are not counted are zero."""
     now = time.strftime("%Y%m%d%H%M%S", time.localtime(broker.clock() / 1000))
     status: dict[str, Any] = {"reset_time": now, "detailStatsClosed": False}
     status |= dict.fromkeys(_COUNTERS, 0)

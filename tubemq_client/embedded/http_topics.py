@@ -1,4 +1,4 @@
-"""How a master shows topics over HTTP: per-broker rows, per-topic details and summaries.
+"""Topics in a master's HTTP replies: per-broker rows, per-topic details and summaries.
 
 Pure functions over `Cluster`. The ``runInfo`` part shows what producers can see now and holds
 dashes where they see nothing, as on a real master.
@@ -15,7 +15,7 @@ __all__ = ["topic_counts", "topic_details", "topic_row", "topic_settings", "topi
 
 
 def topic_row(cluster: Cluster, record: Deployment) -> dict[str, Any]:
-    """One topic on one broker, as configured."""
+    """Return the row of one topic on one broker, as configured."""
     broker = cluster.brokers[record.broker_id]
     return {
         "topicName": record.topic,
@@ -32,12 +32,12 @@ def topic_row(cluster: Cluster, record: Deployment) -> dict[str, Any]:
 def topic_details(
     cluster: Cluster, topic: str, records: list[Deployment], now_ms: int
 ) -> dict[str, Any]:
-    """A topic with all its rows (``admin_query_topic_info``)."""
+    """Return a topic with all its rows (``admin_query_topic_info``)."""
     return {
         "topicName": topic,
         "maxMsgSizeInMB": cluster.message_mb(topic),
-        "topicInfo": _places(cluster, records, now_ms),
-        **_place_totals(cluster, records, now_ms),
+        "topicInfo": _deployment_rows(cluster, records, now_ms),
+        **_deployment_totals(cluster, records, now_ms),
         "authData": {},
     }
 
@@ -45,7 +45,7 @@ def topic_details(
 def topic_settings(
     cluster: Cluster, topic: str, records: list[Deployment], now_ms: int
 ) -> dict[str, Any]:
-    """A topic with its own settings and all its rows (``admin_query_topic_deploy_info``)."""
+    """Return a topic with its settings and all its rows (``admin_query_topic_deploy_info``)."""
     record = cluster.topics[topic]
     return {
         "topicName": topic,
@@ -53,15 +53,15 @@ def topic_settings(
         "enableAuthControl": record.auth_control,
         "maxMsgSizeInMB": cluster.message_mb(topic),
         **audit_fields(record.audit),
-        "deployInfo": _places(cluster, records, now_ms),
-        **_place_totals(cluster, records, now_ms),
+        "deployInfo": _deployment_rows(cluster, records, now_ms),
+        **_deployment_totals(cluster, records, now_ms),
     }
 
 
 def topic_counts(
     cluster: Cluster, topic: str, records: list[Deployment], now_ms: int
 ) -> dict[str, Any]:
-    """How much of a topic there is, runs and accepts (``…_topic_broker_config_info``)."""
+    """Return counts of what is configured, runs and accepts (``…_topic_broker_config_info``)."""
     running = [record for record in records if cluster.publishable(record, now_ms)]
     readable = [record for record in records if cluster.subscribable(record, now_ms)]
     online = [record for record in records if cluster.is_online(record.broker_id, now_ms)]
@@ -83,7 +83,7 @@ def topic_counts(
 def topic_summary(
     cluster: Cluster, topic: str, records: list[Deployment], now_ms: int
 ) -> dict[str, Any]:
-    """A topic's totals (``admin_query_cluster_topic_view``)."""
+    """Return a topic's totals (``admin_query_cluster_topic_view``)."""
     totals = _totals(cluster, records, now_ms)
     return {
         "topicName": topic,
@@ -98,14 +98,16 @@ def topic_summary(
     }
 
 
-def _places(cluster: Cluster, records: list[Deployment], now_ms: int) -> list[dict[str, Any]]:
+def _deployment_rows(
+    cluster: Cluster, records: list[Deployment], now_ms: int
+) -> list[dict[str, Any]]:
     return [
         {**topic_row(cluster, record), "runInfo": _run_info(cluster, record, now_ms)}
         for record in records
     ]
 
 
-def _place_totals(cluster: Cluster, records: list[Deployment], now_ms: int) -> dict[str, Any]:
+def _deployment_totals(cluster: Cluster, records: list[Deployment], now_ms: int) -> dict[str, Any]:
     totals = _totals(cluster, records, now_ms)
     return {
         "infoCount": len(records),

@@ -1,8 +1,7 @@
-"""Who may read a partition: a broker's registrations, one client per (group, topic, partition).
+"""A broker's registrations: the right to read, one client per (group, topic, partition).
 
 Pure state; time is an argument (ms). A lease is renewed by fetches and heartbeats, never by
-commits, and ends by silence or by unregistering. What then happens to a position is the caller's
-business.
+commits, and ends by silence or by unregistering. The effect on a position is the caller's business.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ UNDEFINED_PRIORITY = -2
 
 @dataclass(slots=True)
 class SentWindow:
-    """Bytes sent since the window began; it begins again after `length_ms`."""
+    """Bytes sent since the window began; it restarts after `length_ms`."""
 
     length_ms: int
     start_ms: int = 0
@@ -30,7 +29,7 @@ class SentWindow:
         self.sent = self.total(now_ms) + count
 
     def total(self, now_ms: int) -> int:
-        """The sum so far, 0 if the window is over."""
+        """Return the sum so far, 0 if the window is over."""
         if now_ms - self.start_ms >= self.length_ms:
             self.start_ms, self.sent = now_ms, 0
         return self.sent
@@ -39,8 +38,8 @@ class SentWindow:
 @dataclass(slots=True)
 class Lease:
     """One registration. `query_priority` <= 0 means "the cluster's"; `warmed`: it has had a
-    successful fetch, so the full byte budget applies; `data_reached`: where in the data log that
-    fetch ended. `allowance` is what the cluster's flow rules leave it."""
+    successful fetch, so the full byte budget applies; `data_reached`: the data offset at which that
+    fetch ended. `allowance` is the rest of its limits under the cluster's flow rules."""
 
     client_id: str
     filters: tuple[str, ...] = ()
@@ -55,7 +54,7 @@ class Lease:
     long_window: SentWindow = field(default_factory=lambda: SentWindow(60_000))
 
     def sent(self, count: int, now_ms: int) -> None:
-        """Note bytes of records handed out."""
+        """Count bytes of delivered records."""
         self.short_window.add(count, now_ms)
         self.long_window.add(count, now_ms)
 
@@ -77,12 +76,12 @@ class Leases:
         return self._leases.get(key)
 
     def occupant(self, key: PositionKey, client_id: str) -> str | None:
-        """The other client that holds `key`, None if `client_id` may register."""
+        """Return the other client that holds `key`, None if `client_id` may register."""
         lease = self._leases.get(key)
         return lease.client_id if lease is not None and lease.client_id != client_id else None
 
     def drop_expired(self, key: PositionKey, now_ms: int) -> bool:
-        """Remove the lease of `key` if its time is over; whether it was."""
+        """Remove the lease of `key` if it has expired; return True if it was removed."""
         lease = self._leases.get(key)
         if lease is None or lease.expires_ms > now_ms:
             return False
@@ -102,7 +101,7 @@ class Leases:
         return self._leases.pop(key, None)
 
     def sweep(self, now_ms: int) -> list[PositionKey]:
-        """Remove and return every lease whose time is over."""
+        """Remove and return every expired lease."""
         expired = [key for key, lease in self._leases.items() if lease.expires_ms <= now_ms]
         for key in expired:
             del self._leases[key]

@@ -1,7 +1,7 @@
-"""One daemon thread with an event loop, and the ways to run work on it from outside.
+"""One daemon thread with an event loop, and the ways to run work on it from other threads.
 
-All state of an embedded server belongs to this thread; other threads reach it through `do`
-or `wait`. It knows nothing of TubeMQ.
+All state of an embedded server belongs to this thread; other threads reach it through `do` or
+`wait`. It knows nothing of TubeMQ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TIMEOUT_S = 30.0
 
 
 class LoopThread:
-    """Runs between `start` and `stop`; may be started again afterwards."""
+    """Event loop that runs between `start` and `stop`; may be started again afterwards."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -40,7 +40,7 @@ class LoopThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the loop and wait for the thread; doing it twice changes nothing."""
+        """Stop the loop and wait for the thread. Idempotent."""
         loop, thread = self._loop, self._thread
         self._loop = self._thread = None
         if loop is not None and thread is not None:
@@ -48,7 +48,7 @@ class LoopThread:
             thread.join(_TIMEOUT_S)
 
     def do(self, work: Callable[[], T]) -> T:
-        """The result of `work`, called on the thread. Raises what it raises, or `ClosedError`."""
+        """Call `work` on the thread, return its result. Raises what it raises, or `ClosedError`."""
 
         async def run() -> T:
             return work()
@@ -56,7 +56,8 @@ class LoopThread:
         return self.wait(run)
 
     def wait(self, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of awaiting `work()` on the thread. Raises what that raises, or `ClosedError`.
+        """Await `work()` on the thread, return its result. Raises what that raises, or
+        `ClosedError`.
 
         Blocks for at most 30 s.
         """

@@ -1,9 +1,9 @@
 """The master's RPCs: producers, client-balanced consumers, topic metadata.
 
 Handlers are plain calls from request message to reply message, with a real master's order of
-checks, codes and string formats. Members and producers live in memory only, as they do there: a
-master that forgets them answers 411 and clients register again. Server-balanced consumers (RPC 4
-and 5) are answered by `balance_rpc` and given their partitions by `balancer`.
+checks, codes and string formats. Members and producers live in memory only, as on a real master:
+one that forgets them answers 411 and clients register again. Server-balanced consumers (RPC 4 and
+5) are answered by `balance_rpc` and given their partitions by `balancer`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Master:
         self.address = "127.0.0.1"
         self._started_ms = clock()
         offers = ClusterOffers(cluster, clock, switches.max_brokers_per_member)
-        chance = Random(switches.balance_seed)  # noqa: S311 - deals partitions, not secrets
-        self.balancer = Balancer(self.groups, offers, chance)
+        random = Random(switches.balance_seed)  # noqa: S311 - deals partitions, not secrets
+        self.balancer = Balancer(self.groups, offers, random)
         self.balance = BalanceRpc(
             cluster,
             self.groups,
@@ -94,7 +94,7 @@ class Master:
         }
 
     def handle(self, method_id: int, request: Any) -> Any | None:
-        """The reply to `request`, None if it is to stay unanswered."""
+        """Return the reply to `request`, None if it must stay unanswered."""
         if method_id in self.silent:
             return None
         handler = self.handlers[method_id]
@@ -176,11 +176,11 @@ class Master:
         own = self.cluster.topics[topic].max_message_mb
         limit = own * 1024 * 1024 if own else None
         text = strings.format_topic_info(strings.TopicRoutes(topic, routes, limit))
-        # Masters keep the separator when the topic has no limit of its own.
+        # Masters keep the separator when the topic has no size limit.
         return text if limit else f"{text}#"
 
     def _client_config(self, known_id: int) -> Any:
-        # The id of a cluster setting that nobody has made yet is "undefined".
+        # Without a cluster setting its id is "undefined".
         setting = self.cluster.controls.setting
         config_id = setting.audit.serial_id if setting else UNDEFINED
         config = _pb.ApprovedClientConfig(configId=config_id)
@@ -201,7 +201,7 @@ class Master:
         source_count, node_id = _sources(request.sourceCount, request.nodeId)
         conditions = read_conditions(request.topicCondition, topics)
         check_allowed(self.cluster, request, topics, conditions)
-        wish = Join(
+        join = Join(
             client_id,
             group_name,
             request.hostName,
@@ -210,7 +210,7 @@ class Master:
             source_count,
             node_id,
         )
-        group = self.groups.join(wish, self.clock())
+        group = self.groups.join(join, self.clock())
         return _pb.RegisterResponseM2CV2(
             errCode=200,
             errMsg="OK!",
@@ -243,7 +243,8 @@ class Master:
         return reply
 
     def _meta_is_stale(self, member: Member, report: Any) -> bool:
-        """Whether the master forces its topic meta on a client that has not asked for long."""
+        """Return True if the client has not fetched topic meta for so long that the master pushes
+        it."""
         return (
             report.HasField("lstAssignedTime")
             and report.lstAssignedTime >= 0
@@ -302,7 +303,7 @@ class Master:
             )
 
     def _broker_list(self, known_id: int | None = None) -> list[str]:
-        """Broker addresses, or nothing if the client knows the current list."""
+        """Return broker addresses; an empty list if the client knows the current one."""
         if known_id == self.cluster.broker_list_id or not self.cluster.loaded:
             return []
         return [
@@ -317,7 +318,7 @@ class Master:
 
 
 def _sources(count: int, node_id: int) -> tuple[int, int]:
-    """The group size and node number asked for; both undefined if the size is not fixed."""
+    """Return the requested group size and node number; both undefined if the size is not fixed."""
     if count <= 0:
         return UNDEFINED, UNDEFINED
     if not 0 <= node_id < count:

@@ -1,8 +1,8 @@
 """The masters of one embedded cluster: one is active, the others stand by until it is killed.
 
-What administrators set up is shared, as over ZooKeeper; members and producers are each master's
-own, so a new active one knows none. It takes over in three steps: it is elected, it loads the
-metadata, the brokers report to it. What clients meet in between is what they met at genuine masters
+Metadata set by administrators is shared, as over ZooKeeper; members and producers are private to a
+master, so a new active one knows none. It takes over in three steps: it is elected, it loads the
+metadata, the brokers report to it. In between, clients see what genuine masters showed
 (`docs/fail-over.md`).
 """
 
@@ -28,7 +28,7 @@ Bind = Callable[[int], Awaitable[socket.socket]]
 
 
 class MasterPorts(NamedTuple):
-    """Where one master listens; 0 for any free port, or for nothing where there is no listener."""
+    """Ports of one master; 0 for any free port, or for a listener that does not exist."""
 
     rpc: int = 0
     web: int = 0
@@ -36,7 +36,7 @@ class MasterPorts(NamedTuple):
 
 
 class ServedMaster:
-    """One master with its listeners. The gates are what its RPCs pass, plain and over TLS."""
+    """One master with its listeners. `gates` wrap its RPCs, plain and over TLS."""
 
     def __init__(
         self, master: Master, gates: tuple[MasterGate, MasterGate], *, number: int, http: bool
@@ -49,9 +49,9 @@ class ServedMaster:
         self._tls_rpc = RpcListener(gates[1], f"master {number} over TLS")
         self._web: Any = None
 
-    async def listen(self, bind: Bind, wanted: MasterPorts, tls: ServerTls | None) -> None:
-        """Open the listeners on sockets that `bind` makes of ports."""
-        sock = await bind(wanted.rpc)
+    async def listen(self, bind: Bind, ports: MasterPorts, tls: ServerTls | None) -> None:
+        """Open the listeners on sockets that `bind` creates for ports."""
+        sock = await bind(ports.rpc)
         host, port = sock.getsockname()[:2]
         web_port = tls_port = 0
         self.master.address = f"{host}:{port}"
@@ -60,12 +60,12 @@ class ServedMaster:
         if self._http:
             from tubemq_client.embedded.web import WebListener, master_app
 
-            web_sock = await bind(wanted.web)
+            web_sock = await bind(ports.web)
             web_port = web_sock.getsockname()[1]
             self._web = WebListener(master_app(self.master))
             await self._web.start(web_sock)
         if tls is not None:
-            tls_sock = await bind(wanted.tls)
+            tls_sock = await bind(ports.tls)
             tls_port = tls_sock.getsockname()[1]
             await self._tls_rpc.start(tls_sock, tls.context())
         self.ports = MasterPorts(port, web_port, tls_port)
@@ -80,8 +80,8 @@ class ServedMaster:
 
 
 class Masters:
-    """Which master is active, and what happens when it is killed. `running` gives the ids of
-    brokers that would report to a new master."""
+    """Choice of the active master and fail-over. `running` returns the ids of brokers that would
+    report to a new master."""
 
     def __init__(
         self,
@@ -100,16 +100,16 @@ class Masters:
 
     @property
     def active(self) -> ServedMaster:
-        """The active one; during a switch the one that is to be."""
+        """Active master; during a switch the next one."""
         return self.served[self._active]
 
     @property
     def switching(self) -> bool:
-        """Whether a switch is under way."""
+        """True while a switch is under way."""
         return self._switch is not None and not self._switch.done()
 
     async def fail_over(self) -> str:
-        """Kill the active master and have the next one take over; gives the killed address. Raises
+        """Kill the active master and let the next one take over; return the killed address. Raises
         `ConfigError` if none stands by."""
         killed = self.active
         standbys = [n for n, one in enumerate(self.served) if one.listening and one is not killed]
@@ -127,7 +127,7 @@ class Masters:
             await asyncio.wait([self._switch])
 
     async def restart(self, bind: Bind, tls: ServerTls | None) -> None:
-        """Start killed masters again, to stand by."""
+        """Start killed masters again, as stand-bys."""
         for served in self.served:
             if not served.listening:
                 served.master.forget_members()
@@ -142,7 +142,7 @@ class Masters:
         self._begin()
 
     def _begin(self) -> None:
-        """The first master is active."""
+        """Make the first master active."""
         self._active = 0
         for number, served in enumerate(self.served):
             served.master.standby = number > 0

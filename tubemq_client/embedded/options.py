@@ -1,4 +1,4 @@
-"""What a user may ask of an embedded TubeMQ: its topics, and where it departs from a real one.
+"""Options of an embedded TubeMQ: its topics, and its differences from a real one.
 
 Plain frozen values. They hold no state and do no I/O, so a test can print the exact server it ran
 against. The defaults are fast and give the results a real cluster gives; `docs/embedded.md` has the
@@ -70,15 +70,15 @@ class ReadLimits:
     half_reads: bool = True
 
     def memory_window(self, partitions: int) -> int:
-        """Entries that one read of a memory buffer may scan."""
+        """Return the entries that one read of a memory buffer may scan."""
         return _clamp(self.index_trans_count * partitions, *self.memory_scan)
 
     def file_window(self, partitions: int) -> int:
-        """Entries that one unfiltered read of the file may consider."""
+        """Return the entries that one unfiltered read of the file may scan."""
         return _clamp(self.index_trans_count * partitions, *self.file_scan)
 
     def byte_budget(self, *, first: bool) -> int:
-        """Bytes after which a file read stops; smaller until a reader's first success."""
+        """Return the bytes after which a file read stops; fewer until a reader's first success."""
         return self.first_fetch_bytes if first else self.transfer_bytes
 
     @property
@@ -89,13 +89,13 @@ class ReadLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """Who is let in; by default everybody. Times are ms.
+    """Authentication of clients; by default none. Times are ms.
 
-    `produce` and `consume` ask masters' clients for a user, a signature and a time at most
-    `timestamp_window_ms` off, and brokers' clients for a signed token. Like a real server this
-    looks at no password, unless `users` (passwords by name) is given. `visit_tokens` makes brokers
-    ask for the master's token, which changes after 4/5 of `visit_token_period_ms`; after a broker
-    has registered, it does not ask for `visit_token_grace_ms`.
+    `produce` and `consume` require of masters' clients a user, a signature and a time at most
+    `timestamp_window_ms` off, and of brokers' clients a signed token. Like a real server this
+    checks no password, unless `users` (passwords by name) is set. `visit_tokens` makes brokers
+    require the master's token, which changes after 4/5 of `visit_token_period_ms`; for
+    `visit_token_grace_ms` after its registration a broker does not require it.
     """
 
     produce: bool = False
@@ -109,9 +109,9 @@ class Security:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTls:
-    """TLS on ports of its own, beside the plain ones. Paths are PEM files.
+    """TLS on separate ports, next to the plain ones. Paths are PEM files.
 
-    With `client_ca_file` clients must show a certificate that one of its authorities signed.
+    With `client_ca_file` clients must present a certificate that one of its authorities signed.
     """
 
     cert_file: str | os.PathLike[str]
@@ -120,7 +120,7 @@ class ServerTls:
     client_ca_file: str | os.PathLike[str] | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Raises `ConfigError` for files that cannot be used."""
+        """Return the context. Raises `ConfigError` for files that cannot be used."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             context.load_cert_chain(self.cert_file, self.key_file, self.key_password or "")
@@ -141,9 +141,9 @@ class Switches:
     device, so that data survives a power cut and not only a killed process. Every
     `retention_scan_ms` brokers remove closed segments that are older than the topic's
     ``deletePolicy``: of data by `segment_bytes`, of the index by `reads.segment_records`. With
-    `history_period_ms` each broker records its groups in ``__offset_history__`` that often. Every
-    `balance_period_ms` the master distributes the partitions of server-balanced groups, and
-    `balance_seed` decides what chance does there. When the active master is killed, the next one is
+    `history_period_ms` each broker records its groups in ``__offset_history__`` at that interval.
+    Every `balance_period_ms` the master distributes the partitions of server-balanced groups;
+    `balance_seed` seeds its random choices. When the active master is killed, the next one is
     active after `fail_over_ms`, knows topics `fail_over_load_ms` later, and brokers that report to
     it `fail_over_report_ms` after that. With `start_offset_reset_check` (a master's
     ``startOffsetResetCheck``) only groups that have a resource record may set their own starts.

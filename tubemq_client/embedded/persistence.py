@@ -34,14 +34,14 @@ _log = logging.getLogger(__name__)
 
 _MAGIC = b"TMQSTORE"
 _HEADER = struct.Struct(">8sqq")  # magic, offset and data offset of the first record
-_APART = b"TMQSTOR2"  # the same, and the least data offset, where data and index begin apart
+_MAGIC_SPLIT = b"TMQSTOR2"  # the same, then the least data offset: data and index start apart
 _DATA_MIN = struct.Struct(">q")
 _RECORD = struct.Struct(">IiiqqiiiI")  # crc of the rest, then the record's fields, payload length
 
 
 class StoredLog(NamedTuple):
-    """What a store's file holds: the offset and the data offset of the first record, and where the
-    data begin that retention has left."""
+    """Content of a store's file: the offset and the data offset of the first record, and the start
+    of the data that retention has left."""
 
     base_offset: int
     base_data_offset: int
@@ -50,7 +50,7 @@ class StoredLog(NamedTuple):
 
 
 class StoreFile:
-    """The file of one store. Create it with `open`, which also gives what the file holds."""
+    """The file of one store. Create it with `open`, which also returns its content."""
 
     def __init__(self, path: Path, *, fsync: bool) -> None:
         self._path = path
@@ -58,7 +58,7 @@ class StoreFile:
         self._file: FileIO | None = None
 
     def open(self) -> StoredLog:
-        """Read the file, cut off a torn tail, and stand ready to append."""
+        """Read the file, cut off a torn tail, and open it for appending."""
         if not self._path.exists():
             self.rewrite(StoredLog(0, 0, 0, []))
         content = self._path.read_bytes()
@@ -70,12 +70,12 @@ class StoreFile:
         return stored
 
     def append(self, records: Sequence[Record]) -> None:
-        """Write records behind the last one; on return they survive a kill of the process.
+        """Append records; on return they survive a kill of the process.
 
-        Raises `OSError` (a full disk, say) and then leaves the file as it was.
+        Raises `OSError` (a full disk, for example) and then leaves the file as it was.
         """
         assert self._file is not None, "append to a store file that is not open"
-        good = os.fstat(self._file.fileno()).st_size  # where it stands is off after a failure
+        good = os.fstat(self._file.fileno()).st_size  # the file position is wrong after a failure
         left = memoryview(b"".join(_encode(record) for record in records))
         try:
             while left:
@@ -89,7 +89,9 @@ class StoreFile:
     def rewrite(self, stored: StoredLog) -> None:
         """Replace the whole file in one step."""
         first, data_min = stored.base_data_offset, stored.min_data_offset
-        head = _HEADER.pack(_MAGIC if first == data_min else _APART, stored.base_offset, first)
+        head = _HEADER.pack(
+            _MAGIC if first == data_min else _MAGIC_SPLIT, stored.base_offset, first
+        )
         if first != data_min:
             head += _DATA_MIN.pack(data_min)
         body = b"".join(_encode(record) for record in stored.records)
@@ -150,7 +152,7 @@ class DataDirectory:
         return StoreFile(path, fsync=self._fsync)
 
     def stores(self, broker_id: int) -> Iterator[tuple[str, int]]:
-        """(topic, store id) of every store kept for a broker."""
+        """Yield (topic, store id) of every store of a broker."""
         for path in sorted(self._broker(broker_id).glob("*-*.log")):
             topic, _, store = path.stem.rpartition("-")
             if store.isdecimal():
@@ -182,19 +184,19 @@ def _encode(record: Record) -> bytes:
 
 
 def _parse(path: Path, content: bytes) -> tuple[StoredLog, int]:
-    """What `content` holds, and how many of its bytes are whole."""
-    apart = content.startswith(_APART)
-    size = _HEADER.size + (_DATA_MIN.size if apart else 0)
-    if len(content) < size or not (apart or content.startswith(_MAGIC)):
+    """Parse `content`; return it and the number of bytes that are whole."""
+    split = content.startswith(_MAGIC_SPLIT)
+    size = _HEADER.size + (_DATA_MIN.size if split else 0)
+    if len(content) < size or not (split or content.startswith(_MAGIC)):
         raise ConfigError(f"{path} is not a store file of an embedded server", subject="data_dir")
     _, base_offset, base_data_offset = _HEADER.unpack_from(content)
     data_min = base_data_offset
-    if apart:
+    if split:
         (data_min,) = _DATA_MIN.unpack_from(content, _HEADER.size)
     records: list[Record] = []
     pos, data_offset = size, base_data_offset
-    while (found := _decode(content, pos, data_offset)) is not None:
-        record, pos = found
+    while (decoded := _decode(content, pos, data_offset)) is not None:
+        record, pos = decoded
         data_offset = record.data_end
         records.append(record)
     return StoredLog(base_offset, base_data_offset, data_min, records), pos
@@ -228,17 +230,17 @@ def _load(path: Path) -> dict[str, Any] | None:
 
 
 def _make_private(path: Path) -> None:
-    """Make a directory for its owner alone; one that is there and empty is taken over."""
+    """Create a directory for its owner only; an existing empty one is made private."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.stat().st_uid == os.geteuid() and not any(path.iterdir()):
         path.chmod(0o700)
 
 
 def _private(name: str, flags: int) -> int:
-    """Opens a file that its owner alone may read, one of an earlier version included."""
-    found = os.open(name, flags, 0o600)
-    os.fchmod(found, 0o600)
-    return found
+    """Open a file that only its owner may read; one of an earlier version is made private."""
+    descriptor = os.open(name, flags, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def _replace(path: Path, content: bytes, *, fsync: bool) -> None:

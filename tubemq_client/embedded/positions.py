@@ -1,8 +1,8 @@
-"""Group positions at one broker: confirmed offset and what was handed out beyond it.
+"""Group positions at one broker: confirmed offset and the distance delivered beyond it.
 
 Pure state. Per (group, topic, partition) a broker keeps a *confirmed* offset and an *in-flight*
-distance (fetched, not confirmed). This module chooses where a registration and a fetch start, and
-books what a fetch handed out; it neither reads records nor checks who may ask (`leases` does).
+distance (fetched, not confirmed). This module chooses the start of a registration and of a fetch,
+and records what a fetch delivered; it neither reads records nor checks leases (`leases` does).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REACHED_CACHE_MAX = "Request offset reached cache maxOffset"
 
 
 class PositionKey(NamedTuple):
-    """Whose position, on which partition."""
+    """Key of a position: group, topic and partition."""
 
     group: str
     topic: str
@@ -50,7 +50,7 @@ class FetchMode(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where a fetch starts; `refusal` is the text of a 404 if there is nothing to read."""
+    """Start of a fetch; `refusal` is the text of a 404 if there is nothing to read."""
 
     offset: int
     refusal: str = ""
@@ -66,7 +66,7 @@ class Positions:
         self._online: dict[str, None] = {}
         self._booked: dict[str, None] = {}
         self.version = 0
-        """Grows with every change of a confirmed offset, so that savers can tell."""
+        """Incremented with every change of a confirmed offset, so that savers can detect it."""
 
     def get(self, key: PositionKey) -> Position | None:
         return self._positions.get(key)
@@ -78,26 +78,27 @@ class Positions:
         return list(self._positions)
 
     def groups(self) -> list[str]:
-        """Names of booked groups, those with removed positions included (until a restart)."""
+        """Return the names of booked groups, those with removed positions included (until a
+        restart)."""
         return list(dict.fromkeys((*self._booked, *(key.group for key in self._positions))))
 
     def online_groups(self) -> list[str]:
-        """Names of groups that have used a position since the broker started."""
+        """Return the names of groups that have used a position since the broker started."""
         return list(self._online)
 
     def open(self, key: PositionKey, ends: Ends, *, read_status: int, requested: int) -> int:
-        """The confirmed offset after a registration; drops what was in flight.
+        """Return the confirmed offset after a registration; drops what was in flight.
 
-        `read_status`: 0 a new group starts at min, 1 at max, 2 everybody at max. `requested` < 0
+        `read_status`: 0 a new group starts at min, 1 at max, 2 every group at max. `requested` < 0
         means none; otherwise it is clamped to `[min, max]` and rounded down, unless `read_status`
         is 2.
         """
-        known = key in self._positions
+        has_position = key in self._positions
         if read_status == 2:
             target: int | None = ends.memory
         elif requested >= 0:
             target = round_down(max(ends.min, min(requested, ends.memory)))
-        elif known:
+        elif has_position:
             target = None
         else:
             target = ends.memory if read_status == 1 else ends.min
@@ -108,7 +109,7 @@ class Positions:
         return position.confirmed
 
     def begin(self, key: PositionKey, mode: FetchMode, ends: Ends) -> Start:
-        """Where the next fetch of `key` starts; confirms the previous batch if `mode` says so."""
+        """Return the start of the next fetch; `mode` may confirm the previous batch first."""
         position = self._at(key)
         if mode.manual:
             start = position.confirmed + round_down(position.in_flight)
@@ -120,7 +121,7 @@ class Positions:
         if start >= ends.memory:
             return self._beyond(position, start, mode, ends)
         if start < ends.min:
-            # Retention: the reader is moved on without an error, only its next start tells.
+            # Retention: the reader is moved forward without an error; only its next start shows it.
             position.confirmed, position.in_flight = ends.min, 0
             self.version += 1
             start = ends.min
@@ -142,7 +143,7 @@ class Positions:
             self._confirm(position)
 
     def commit(self, key: PositionKey, *, consumed: bool) -> int:
-        """Confirm what is in flight, or forget it; the confirmed offset afterwards."""
+        """Confirm what is in flight, or drop it; return the confirmed offset afterwards."""
         position = self._at(key)
         if consumed:
             self._confirm(position)
@@ -157,7 +158,7 @@ class Positions:
             self._confirm(position)
 
     def drop_in_flight(self, key: PositionKey) -> None:
-        """Forget what is in flight, if the group has a position at all."""
+        """Drop what is in flight, if the group has a position at all."""
         position = self._positions.get(key)
         if position is not None:
             position.in_flight = 0
@@ -180,7 +181,7 @@ class Positions:
             self.version += 1
 
     def ensure(self, key: PositionKey) -> Position:
-        """The position, created at 0 if the group has none."""
+        """Return the position, created at 0 if the group has none."""
         return self._at(key)
 
     def commit_all(self) -> None:
@@ -189,18 +190,18 @@ class Positions:
             self._confirm(position)
 
     def drop_all_in_flight(self) -> None:
-        """Forget everything in flight, as a crash does."""
+        """Drop everything in flight, as a crash does."""
         for position in self._positions.values():
             position.in_flight = 0
         self._online.clear()
         self._booked.clear()
 
     def dump(self) -> list[list[Any]]:
-        """Confirmed offsets as plain JSON values."""
+        """Return confirmed offsets as plain JSON values."""
         return [[*key, position.confirmed] for key, position in self._positions.items()]
 
     def load(self, rows: list[list[Any]]) -> None:
-        """Replace everything by what `dump` gave."""
+        """Replace all positions by the result of `dump`."""
         self._positions = {
             PositionKey(str(group), str(topic), int(part)): Position(int(offset))
             for group, topic, part, offset in rows

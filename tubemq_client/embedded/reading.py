@@ -1,9 +1,9 @@
-"""One fetch from a store's log: which records a broker hands out, and how far it got.
+"""One fetch from a store's log: the records that a broker returns, and the distance scanned.
 
 Pure functions over `StoreLog`. They decide between memory and file by query priority level, bound
 the scan, skip other partitions' and unwanted records and those whose data retention has removed,
 and read only half of a file window, as real brokers do. They do not move any position: `positions`
-books what `ReadOutcome.advance` says.
+applies `ReadOutcome.advance`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["ReadOutcome", "ReadRequest", "priority_level", "read"]
 
 _NOWHERE = -2
 _SLOW_WINDOWS = 30
-"""A filtered reader with less than this many windows of file left is told to poll slower."""
+"""Windows of file left below which a filtered reader is asked to poll slower."""
 
 
 class ReadRequest(NamedTuple):
-    """What to read. `level` is 0 to 3 (`priority_level`), `budget` bytes for a file read,
-    `partitions` the number of partitions in the store. `start` must lie within `[min, end)`.
-    Memory keeps records of more than `largest` bytes in the data log to itself; None: none."""
+    """Request of a read. `level` is 0 to 3 (`priority_level`), `budget` bytes for a file read,
+    `partitions` the number of partitions in the store. `start` must lie within `[min, end)`. A read
+    of memory skips records of more than `largest` bytes in the data log; None: no limit."""
 
     start: int
     partition_id: int
@@ -55,7 +55,7 @@ class _Scan(NamedTuple):
 
 
 def priority_level(query_priority: int, *, filtered: bool) -> int:
-    """How deep a reader sees: 0 and 1 the fsynced file, 2 the backup buffer too, 3 all of memory.
+    """Return the depth a reader sees: 0 and 1 the fsynced file, 2 also the backup buffer, 3 all.
 
     The hundreds digit counts for readers without a filter, the rest for readers with one.
     """
@@ -64,7 +64,7 @@ def priority_level(query_priority: int, *, filtered: bool) -> int:
 
 
 def read(log: StoreLog, request: ReadRequest, limits: ReadLimits) -> ReadOutcome:
-    """Read from where `request` says; never raises, never waits."""
+    """Read from `request.start`; never raises, never waits."""
     if request.level >= 2 and request.start >= log.file_end:
         return _read_memory(log, request, limits)
     if request.level <= 1 and request.start >= log.stable_end:
@@ -129,14 +129,14 @@ def _read_file(log: StoreLog, request: ReadRequest, limits: ReadLimits) -> ReadO
 
 
 def _reached(log: StoreLog, scan: _Scan) -> int:
-    """The data offset behind the last entry scanned whose data is there; brokers begin at -2."""
+    """Return the data offset behind the last scanned entry that has data; brokers start at -2."""
     if scan.last is not None:
         return scan.last.data_end
     return _NOWHERE if scan.scanned else log.data_end
 
 
 def _in_one_segment(start: int, end: int, limits: ReadLimits) -> int:
-    """Entries from `start` to `end`, cut at the end of the index segment that holds `start`."""
+    """Return the entries from `start` to `end`, cut at the end of the index segment of `start`."""
     first = start // INDEX_ENTRY_BYTES
     segment_end = (first // limits.segment_records + 1) * limits.segment_records
     return max(0, min(end // INDEX_ENTRY_BYTES, segment_end) - first)
@@ -150,9 +150,9 @@ def _scan(
     data_min: int = 0,
 ) -> _Scan:
     """Collect matches of at most `largest` bytes until their sizes reach `budget`; the record that
-    reaches it is included. Entries whose data lies below `data_min` are passed over."""
+    reaches it is included. Entries whose data lies below `data_min` are skipped."""
     partition_id, key_codes = request.partition_id, request.key_codes
-    found: list[Record] = []
+    matches: list[Record] = []
     total = 0
     for scanned, record in enumerate(entries, 1):
         if record.data_offset < data_min or record.partition_id != partition_id:
@@ -161,9 +161,9 @@ def _scan(
             continue
         if largest is not None and record.size > largest:
             continue
-        found.append(record)
+        matches.append(record)
         total += RECORD_HEADER_BYTES + len(record.payload)
         if total >= budget:
-            return _Scan(found, scanned, record)
+            return _Scan(matches, scanned, record)
     last = entries[-1] if entries and entries[-1].data_offset >= data_min else None
-    return _Scan(found, len(entries), last)
+    return _Scan(matches, len(entries), last)

@@ -1,6 +1,6 @@
 """Small records that several parts of the embedded master keep: audit stamps, topic properties.
 
-Plain data with TubeMQ's defaults; what they are attached to is for `cluster` and `controls`.
+Plain data with TubeMQ's defaults; `cluster` and `controls` attach them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ UNDEFINED = -2
 
 @dataclass(slots=True)
 class Audit:
-    """Who created and last changed a record; times are ms since the epoch."""
+    """Audit stamp: user and time of creation and last change; times are ms since the epoch."""
 
     create_user: str
     created_ms: int
@@ -30,11 +30,11 @@ class Audit:
 
     @classmethod
     def by_itself(cls, now_ms: int) -> Audit:
-        """For a record that the master makes because another one needs it."""
+        """Return the stamp of a record that the master creates because another one needs it."""
         return cls("systemSelf", now_ms, "systemSelf", now_ms, now_ms, data_version_id=0)
 
     def touch(self, user: str, now_ms: int) -> None:
-        # Serial ids are times on real masters; two changes within a millisecond differ as well.
+        # Serial ids are times on real masters; two changes within a millisecond must differ, too.
         self.modify_user, self.modified_ms = user, now_ms
         self.serial_id = max(now_ms, self.serial_id + 1)
 
@@ -59,6 +59,6 @@ class TopicProps:
 
     @property
     def kept_ms(self) -> int:
-        """How long the retention policy, ``delete,<n><unit>``, keeps a closed segment."""
+        """Time in ms for which the policy ``delete,<n><unit>`` keeps a closed segment."""
         text = self.delete_policy.rpartition(",")[2]
         return int(text[:-1]) * {"s": 1_000, "m": 60_000, "h": 3_600_000}[text[-1]]

@@ -1,9 +1,9 @@
 """A TCP listener that speaks TubeMQ's RPC: frames in, one handler call each, frames out.
 
-It knows frames and envelopes, not what the methods mean: a `Service` gets a parsed request and
-gives a reply message. Everything runs on the event loop's thread, so handlers need no locks and
-must not block. It imitates how real servers treat nonsense: a stream that loses framing is neither
-answered nor closed, only forgotten.
+It knows frames and envelopes, not the meaning of methods: a `Service` gets a parsed request and
+returns a reply message. Everything runs on the event loop's thread, so handlers need no locks and
+must not block. Like real servers, it neither answers nor closes a stream that loses framing; it
+only ignores it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNHANDLED = "IPC server handle request error :"
 _JAVA_EXCEPTION = "java.lang.Exception"
 _BAD_MESSAGE = "com.google.protobuf.InvalidProtocolBufferException"
 
-# Small replies to pipelined calls share a system call; a big one goes out at once.
+# Small replies to pipelined calls share a system call; a big one is written at once.
 _WRITE_BYTES = 64 * 1024
 
 _SERVICES = (
@@ -44,7 +44,7 @@ _FORMER_PACKAGES = {1: "com.tencent.tubemq.", 2: "com.apache.tubemq."}
 
 
 class Service(Protocol):
-    """What answers on a listener. `handle` gives None for a call to be left unanswered."""
+    """Handlers behind a listener. `handle` returns None for a call to be left unanswered."""
 
     handlers: dict[int, Any]
 
@@ -52,7 +52,7 @@ class Service(Protocol):
 
 
 def answer(frame: Frame, service: Service) -> bytes | None:
-    """The reply frame to a request frame; None if a real server would stay silent."""
+    """Return the reply frame to a request frame; None if a real server would stay silent."""
     try:
         request = envelope.decode_request(frame.payload)
     except ProtocolViolation as error:
@@ -77,7 +77,7 @@ def answer(frame: Frame, service: Service) -> bytes | None:
 
 
 def _dispatch(request: envelope.Request, service: Service) -> Any | None:
-    """The handler's reply, after the checks of a real server in its order."""
+    """Return the handler's reply, after the checks of a real server in its order."""
     method_id = request.method_id
     method = methods.BY_ID.get(method_id)
     if method is None:
@@ -118,13 +118,14 @@ class RpcListener:
         self._connections: set[_Connection] = set()
 
     async def start(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Accept connections on a bound socket, which the listener now owns; TLS ones if asked."""
+        """Accept connections on a bound socket, which the listener now owns; with `tls` only TLS
+        ones."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connected, sock=sock, ssl=tls)
 
     @property
     def connections(self) -> int:
-        """Clients connected now."""
+        """Number of clients connected now."""
         return len(self._connections)
 
     async def stop(self) -> None:
@@ -142,7 +143,7 @@ class RpcListener:
 
 
 class _Connection(asyncio.Protocol):
-    """One client. Requests are answered in order; a client that does not read is not read from."""
+    """One client. Requests are answered in order; reading pauses while the client does not read."""
 
     def __init__(self, service: Service, name: str, registry: set[_Connection]) -> None:
         self._service = service
@@ -203,7 +204,7 @@ class _Connection(asyncio.Protocol):
 
     def _lose_framing(self, error: ProtocolViolation) -> None:
         # A real server logs and keeps the connection; the client can only time out. The decoder is
-        # dropped with whatever it holds, so a client that goes on talking costs no memory.
+        # dropped with its buffer, so a client that keeps sending costs no memory.
         _log.warning("%s: a client lost framing: %s", self._name, error)
         self._lost_framing = True
         self._decoder = FrameDecoder()

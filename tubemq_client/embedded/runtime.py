@@ -1,4 +1,4 @@
-"""What runs on the embedded server's event loop: listeners, timers and the state behind them.
+"""State and tasks on the embedded server's event loop: listeners, timers, brokers, masters.
 
 `server` owns the thread and calls in here; nothing here is safe to call from elsewhere. Start order
 is data directory, brokers, master, web; a failed start undoes itself.
@@ -91,7 +91,7 @@ class ServedBroker:
         return self._rpc.connections + self._tls_rpc.connections
 
     async def listen(self, *, tries: int = 1) -> None:
-        """Open the listeners. A port left a moment ago may need several tries."""
+        """Open the listeners. A port that was closed a moment ago may need several tries."""
         sock = await _bind(self.host, self.port, tries=tries)
         self.port = sock.getsockname()[1]
         await self._rpc.start(sock)
@@ -140,7 +140,7 @@ class ServedBroker:
 
 
 class Runtime:
-    """The whole server, seen from its event loop."""
+    """The whole server, on its event loop."""
 
     def __init__(
         self,
@@ -171,9 +171,9 @@ class Runtime:
             switches,
             lambda: [n for n, served in self.served.items() if served.broker.running],
         )
-        self._wanted_brokers = brokers
-        self._wanted_topics = topics
-        self._wanted_ports = ports
+        self._requested_brokers = brokers
+        self._requested_topics = topics
+        self._requested_ports = ports
         self._data_dir = data_dir
         self._directory: DataDirectory | None = None
         self._saved_version = -1
@@ -184,7 +184,7 @@ class Runtime:
 
     @property
     def master(self) -> Master:
-        """The active master."""
+        """Active master."""
         return self.masters.active.master
 
     def _serve_master(self, number: int) -> ServedMaster:
@@ -192,20 +192,20 @@ class Runtime:
         gate = partial(MasterGate, master, self.switches.security, self.clock, self.tokens)
         return ServedMaster(master, (gate(None), gate(self.cluster)), number=number, http=self.http)
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ life cycle
 
     async def start(self) -> None:
-        """Open everything; on failure close what was opened and raise. The data directory then
-        holds what it did."""
+        """Open everything; on failure close what was opened and raise, leaving the data directory
+        unchanged."""
         self._check()
         try:
             former = self._load()
             # Brokers that have run on this directory run again, even if fewer are asked for.
-            count = max([self._wanted_brokers, *former.get("served", [])])
+            count = max([self._requested_brokers, *former.get("served", [])])
             for broker_id in range(1, count + 1):
                 await self._start_broker(broker_id)
                 self._deploy_history(broker_id)
-            for spec in self._wanted_topics:
+            for spec in self._requested_topics:
                 self.add_topic(spec, None)
             await self._start_masters(former)
             self._save()
@@ -226,8 +226,8 @@ class Runtime:
             import tubemq_client.embedded.web  # noqa: F401 - says which extra it needs
 
     async def stop(self, *, save: bool = True) -> None:
-        """Close everything, and each thing whatever became of the others. `save` is False after a
-        start that failed, whose brokers are not all there."""
+        """Close everything; a failure to close one thing does not stop the rest. `save` is False
+        after a failed start, which has not all brokers."""
         for timer in self._timers:
             timer.cancel()
         await asyncio.gather(*self._timers, return_exceptions=True)
@@ -252,7 +252,7 @@ class Runtime:
             self._directory = None
 
     def tick(self) -> None:
-        """One round of every timer."""
+        """Run one round of every timer."""
         self._flush_round()
         self._sweep_round()
         self.master.balancer.round()
@@ -260,20 +260,20 @@ class Runtime:
     # ------------------------------------------------------------------ topics
 
     def add_topic(self, spec: TopicSpec, brokers: Iterable[int] | None) -> None:
-        """Deploy `spec`; where it is already, stores and partitions only grow."""
+        """Deploy `spec`; on a broker that has it, stores and partitions only grow."""
         now_ms = self.clock()
-        wanted = list(self.served if brokers is None else brokers)
-        unknown = [broker_id for broker_id in wanted if broker_id not in self.cluster.brokers]
+        targets = list(self.served if brokers is None else brokers)
+        unknown = [broker_id for broker_id in targets if broker_id not in self.cluster.brokers]
         if unknown:
             raise ConfigError([f"there is no broker {n}" for n in unknown], subject="topic")
-        for broker_id in wanted:
-            found = self.cluster.deployment(spec.name, broker_id)
-            if found is None:
+        for broker_id in targets:
+            deployment = self.cluster.deployment(spec.name, broker_id)
+            if deployment is None:
                 props = TopicProps(stores=spec.stores, partitions=spec.partitions)
                 self.cluster.deploy(spec.name, broker_id, props, _OWNER, now_ms)
             else:
-                found.props.stores = max(found.props.stores, spec.stores)
-                found.props.partitions = max(found.props.partitions, spec.partitions)
+                deployment.props.stores = max(deployment.props.stores, spec.stores)
+                deployment.props.partitions = max(deployment.props.partitions, spec.partitions)
         if spec.max_message_mb is not None:
             self.cluster.topics[spec.name].max_message_mb = spec.max_message_mb
         self.cluster.changed()
@@ -281,7 +281,7 @@ class Runtime:
     # ------------------------------------------------------------------ starting
 
     def _load(self) -> dict[str, Any]:
-        """Take over what the data directory knows; the whole document, or nothing."""
+        """Load the data directory; return the whole document, or an empty one."""
         if self._data_dir is None:
             return {}
         self._directory = DataDirectory(self._data_dir, fsync=self.switches.fsync)
@@ -292,14 +292,14 @@ class Runtime:
         return document
 
     async def _start_broker(self, broker_id: int) -> None:
-        known = self.cluster.brokers.get(broker_id)
-        wanted = self._wanted_ports
+        stored = self.cluster.brokers.get(broker_id)
+        requested = self._requested_ports
         ports = [
             await self._choose_port(first and first + broker_id - 1, former)
             for first, former in (
-                (wanted.broker, known.port if known else 0),
-                (wanted.broker_web, known.web_port if known else 0),
-                (wanted.broker_tls, _used(known.tls_port) if known else 0),
+                (requested.broker, stored.port if stored else 0),
+                (requested.broker_web, stored.web_port if stored else 0),
+                (requested.broker_tls, _used(stored.tls_port) if stored else 0),
             )
         ]
         broker = Broker(broker_id, self.cluster, self.switches, self.clock, self._directory)
@@ -307,14 +307,14 @@ class Runtime:
         self.served[broker_id] = served
         await served.listen()
         record = self._record(served)
-        if known is None or _ports_of(known) != _ports_of(record):
+        if stored is None or _ports_of(stored) != _ports_of(record):
             self.cluster.put_broker(record)
         self.cluster.broker_started(broker_id)
 
     def _deploy_history(self, broker_id: int) -> None:
-        """The topic that a broker writes itself, if it is to write one."""
-        wanted = self.switches.history_period_ms is not None
-        if wanted and self.cluster.deployment(OFFSET_HISTORY_TOPIC, broker_id) is None:
+        """Deploy the topic that a broker writes itself, if history is on."""
+        enabled = self.switches.history_period_ms is not None
+        if enabled and self.cluster.deployment(OFFSET_HISTORY_TOPIC, broker_id) is None:
             props = TopicProps(partitions=HISTORY_PARTITIONS)
             self.cluster.deploy(OFFSET_HISTORY_TOPIC, broker_id, props, "systemSelf", self.clock())
 
@@ -330,31 +330,31 @@ class Runtime:
         )
 
     async def _start_masters(self, former: dict[str, Any]) -> None:
-        wanted = self._wanted_ports
-        known = [
+        requested = self._requested_ports
+        stored = [
             tuple(former.get(f"master{kind}_port", 0) for kind in ("", "_web", "_tls")),
             *former.get("standby_ports", []),
         ]
         for index, served in enumerate(self.masters.served):
             pairs = zip(
-                (wanted.master, wanted.master_web, wanted.master_tls),
-                known[index] if index < len(known) else (0, 0, 0),
+                (requested.master, requested.master_web, requested.master_tls),
+                stored[index] if index < len(stored) else (0, 0, 0),
                 strict=True,
             )
             ports = [await self._choose_port(first and first + index, one) for first, one in pairs]
             await served.listen(partial(_bind, self.host), MasterPorts(*ports), self.tls)
         rpc, web, tls = self.masters.served[0].ports
-        self.ports = replace(wanted, master=rpc, master_web=web, master_tls=tls)
+        self.ports = replace(requested, master=rpc, master_web=web, master_tls=tls)
 
     async def restart_masters(self) -> None:
-        """Start killed masters again, to stand by."""
+        """Start killed masters again, as stand-bys."""
         bind = partial(_bind, self.host, tries=_REBIND_TRIES)
         await self.masters.restart(bind, self.tls)
 
-    async def _choose_port(self, wanted: int, former: int) -> int:
-        """The port asked for; else the one used before, if it is still free; else any."""
-        if wanted or not former:
-            return wanted
+    async def _choose_port(self, requested: int, former: int) -> int:
+        """Return the requested port; else the one used before, if it is still free; else 0."""
+        if requested or not former:
+            return requested
         try:
             socket.create_server((self.host, former)).close()
         except OSError:
@@ -410,7 +410,7 @@ class Runtime:
 
 
 def _used(tls_port: int) -> int:
-    """The port a broker listened on, 0 if it only had the default one on record."""
+    """Return the port a broker listened on, 0 if it only had the default one on record."""
     return 0 if tls_port == DEFAULT_BROKER_TLS_PORT else tls_port
 
 
@@ -419,7 +419,7 @@ def _ports_of(record: BrokerRecord) -> tuple[int, int, int]:
 
 
 async def _bind(host: str, port: int, *, tries: int = 1) -> socket.socket:
-    """A bound socket. Raises `ConfigError` if the port is still busy at the last try."""
+    """Return a bound socket. Raises `ConfigError` if the port is still busy at the last try."""
     for _ in range(tries):
         try:
             return socket.create_server((host, port))

@@ -1,7 +1,7 @@
-"""Answers that a test orders in advance: a code, or an exception, instead of what would be said.
+"""Replies that a test scripts in advance: a code, or an exception, instead of the usual reply.
 
-Pure state, one for the master and one for each broker. An order is for one method and a number of
-calls; the call it meets has no effect on the server.
+Pure state, one for the master and one for each broker. A scripted reply is for one method and a
+number of calls; a call that gets one has no effect on the server.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ __all__ = ["ScriptedPages", "ScriptedReplies", "WebAnswer"]
 
 
 class ScriptedReplies:
-    """Orders by method id. The last one given for a method holds."""
+    """Scripted replies by method id. The last one set for a method holds."""
 
     def __init__(self) -> None:
         self._orders: dict[int, tuple[Exception, int]] = {}
 
     def order(self, method_id: int, answer: Refused | RpcFault, times: int) -> None:
-        """Answer the next `times` calls of a method with `answer`; 0 ends it."""
+        """Answer the next `times` calls of a method with `answer`; 0 turns it off."""
         if times > 0:
             self._orders[method_id] = (answer, times)
         else:
             self._orders.pop(method_id, None)
 
     def check(self, method_id: int) -> None:
-        """Raises what was ordered for this call, if anything was."""
+        """Raise the scripted reply to this call, if there is one."""
         if method_id not in self._orders:
             return
         answer, times = self._orders.pop(method_id)
@@ -36,7 +36,7 @@ class ScriptedReplies:
 
 
 class WebAnswer(NamedTuple):
-    """What an HTTP request gets instead of its answer."""
+    """Scripted answer to an HTTP request."""
 
     status: int
     body: str
@@ -44,18 +44,18 @@ class WebAnswer(NamedTuple):
 
 
 class ScriptedPages:
-    """HTTP answers ordered in advance, for whatever is asked next."""
+    """Scripted HTTP answers to the next requests, of any kind."""
 
     def __init__(self) -> None:
         self._answer: WebAnswer | None = None
         self._left = 0
 
     def order(self, answer: WebAnswer, times: int) -> None:
-        """Give the next `times` requests this answer; 0 ends it."""
+        """Give the next `times` requests this answer; 0 turns it off."""
         self._answer, self._left = answer, times
 
     def take(self) -> WebAnswer | None:
-        """The answer ordered for this request, None if it is to be answered as usual."""
+        """Return the scripted answer to this request, None for the usual one."""
         if self._left <= 0:
             return None
         self._left -= 1
@@ -63,7 +63,7 @@ class ScriptedPages:
 
 
 def _same(answer: Exception) -> Refused | RpcFault:
-    """A fresh copy: a raised exception keeps its traceback."""
+    """Return a fresh copy, because a raised exception keeps its traceback."""
     if isinstance(answer, Refused):
         return Refused(answer.code, answer.text)
     assert isinstance(answer, RpcFault), "nothing else can be ordered"

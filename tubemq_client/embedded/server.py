@@ -1,6 +1,6 @@
-"""`EmbeddedTubeMQ`: start, stop and handle a whole TubeMQ in this process.
+"""`EmbeddedTubeMQ`: start, stop and control a whole TubeMQ in this process.
 
-A facade over `runtime`, which lives on a thread of its own (`loop_thread`). Every public method may
+A facade over `runtime`, which lives on a separate thread (`loop_thread`). Every public method may
 be called from any other thread; it runs its work there and waits for it.
 """
 
@@ -97,10 +97,10 @@ class EmbeddedTubeMQ(ScriptableReplies):
     ) -> None:
         self.stop()
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ life cycle
 
     def start(self) -> Self:
-        """Start and wait until every listener accepts; doing it twice changes nothing."""
+        """Start and wait until every listener accepts connections. Idempotent."""
         if self._thread.running:
             return self
         self._thread.start()
@@ -112,7 +112,7 @@ class EmbeddedTubeMQ(ScriptableReplies):
         return self
 
     def stop(self) -> None:
-        """Stop in order: flush, save, close; doing it twice changes nothing."""
+        """Stop in order: flush, save, close. Idempotent."""
         if not self._thread.running:
             return
         try:
@@ -123,19 +123,19 @@ class EmbeddedTubeMQ(ScriptableReplies):
     def run_until_signal(self, ready: Callable[[], None] | None = None) -> None:
         """Start if need be, call `ready`, wait for SIGINT or SIGTERM, stop in order.
 
-        Signals are obeyed from before the start, so a process that `ready` tells may send one at
-        once. Main thread only.
+        Signal handlers are installed before the start, so a process that `ready` notifies may send
+        a signal at once. Main thread only.
         """
-        woken = threading.Event()
+        signalled = threading.Event()
         former = {
-            number: signal.signal(number, lambda *_: woken.set())
+            number: signal.signal(number, lambda *_: signalled.set())
             for number in (signal.SIGINT, signal.SIGTERM)
         }
         try:
             self.start()
             if ready is not None:
                 ready()
-            while not woken.wait(_SIGNAL_POLL_S):
+            while not signalled.wait(_SIGNAL_POLL_S):
                 pass
         finally:
             self.stop()
@@ -146,35 +146,35 @@ class EmbeddedTubeMQ(ScriptableReplies):
 
     @property
     def masters(self) -> str:
-        """What clients connect to, ``host:port``, with commas between several masters."""
+        """Addresses for clients, ``host:port``, comma-separated for several masters."""
         return ",".join(f"{host}:{port}" for host, port in self.master_addresses)
 
     @property
     def master_address(self) -> Address:
-        """The first master's."""
+        """Address of the first master."""
         return self.master_addresses[0]
 
     @property
     def master_addresses(self) -> tuple[Address, ...]:
-        """All masters', as `ClientSettings.masters` takes them."""
+        """Addresses of all masters, in the form of `ClientSettings.masters`."""
         runtime = self._runtime
         return tuple((runtime.host, served.ports.rpc) for served in runtime.masters.served)
 
     @property
     def tls_masters(self) -> str | None:
-        """The same over TLS, None without."""
+        """Like `masters`, over TLS; None without TLS."""
         ports = [served.ports.tls for served in self._runtime.masters.served]
         return ",".join(f"{self._runtime.host}:{port}" for port in ports) if any(ports) else None
 
     @property
     def master_web(self) -> str | None:
-        """``host:port`` of the active master's administration (``/webapi.htm``), None without
-        HTTP."""
+        """``host:port`` of the active master's administration (``/webapi.htm``), None
+        without HTTP."""
         return self._runtime.web_address(self._runtime.masters.active.ports.web)
 
     @property
     def master_webs(self) -> list[str]:
-        """The same of every master."""
+        """Like `master_web`, for every master."""
         webs = (self._runtime.web_address(m.ports.web) for m in self._runtime.masters.served)
         return [web for web in webs if web is not None]
 
@@ -183,22 +183,22 @@ class EmbeddedTubeMQ(ScriptableReplies):
         """Ids of all brokers."""
         return list(self._runtime.served)
 
-    # ------------------------------------------------------------------ handling
+    # ------------------------------------------------------------------ controls
 
     def broker(self, broker_id: int) -> BrokerHandle:
-        """The broker with this id (they count from 1). Raises `KeyError`."""
+        """Return the broker with this id (they count from 1). Raises `KeyError`."""
         return BrokerHandle(self._thread, self._runtime.served[broker_id])
 
     def add_topic(
         self, topic: TopicSpec | str, *, brokers: Iterable[int] | None = None
     ) -> TopicSpec:
-        """Deploy a topic on every broker, or on those named; an existing one grows to the spec."""
+        """Deploy a topic on all or some brokers; an existing one grows to the spec."""
         spec = _spec(topic)
         self._thread.do(lambda: self._runtime.add_topic(spec, brokers))
         return spec
 
     def topics(self) -> list[str]:
-        """Names of all topics."""
+        """Return the names of all topics."""
         return self._thread.do(self._runtime.cluster.topic_names)
 
     def set_standby(self, *, standby: bool = True) -> None:
@@ -206,13 +206,13 @@ class EmbeddedTubeMQ(ScriptableReplies):
         self._thread.do(lambda: setattr(self._runtime.master, "standby", standby))
 
     def fail_over(self) -> Address:
-        """Kill the active master; gives its address. The next one takes over after some time
+        """Kill the active master and return its address. The next one takes over after some time
         (`Switches`) and knows no members. Raises `ConfigError` if none stands by."""
         host, port = self._thread.wait(self._runtime.masters.fail_over).rsplit(":", 1)
         return (host, int(port))
 
     def wait_switched(self) -> None:
-        """Return when the new active master knows topics and brokers."""
+        """Wait until the new active master knows topics and brokers."""
         self._thread.wait(self._runtime.masters.settled)
 
     def restart_masters(self) -> None:
@@ -220,7 +220,7 @@ class EmbeddedTubeMQ(ScriptableReplies):
         self._thread.wait(self._runtime.restart_masters)
 
     def silence_master(self, *method_ids: int) -> None:
-        """Never answer these methods at the master; none means answer all."""
+        """Never answer these methods at the master; without ids, answer all again."""
         self._thread.do(lambda: setattr(self._runtime.master, "silent", set(method_ids)))
 
     def forget_members(self) -> None:
@@ -238,15 +238,15 @@ class EmbeddedTubeMQ(ScriptableReplies):
     ) -> None:
         """Answer the next HTTP requests to the master, or to one broker, with this instead.
 
-        `location` sends them elsewhere, as a stand-by does with status 302. ``times=0`` ends it.
+        `location` redirects them, as a stand-by does with status 302. ``times=0`` turns it off.
         """
         answer = WebAnswer(status, body, {"location": location} if location else {})
         runtime = self._runtime
-        place = runtime.master if broker_id is None else runtime.served[broker_id].broker
-        self._thread.do(lambda: place.web_orders.order(answer, times))
+        server = runtime.master if broker_id is None else runtime.served[broker_id].broker
+        self._thread.do(lambda: server.web_orders.order(answer, times))
 
     def lose_events(self, count: int = 1) -> None:
-        """Lose the next balance events on their way; the master does not send them again."""
+        """Lose the next balance events in transit; the master does not send them again."""
         self._thread.do(lambda: setattr(self._runtime.master.balance.faults, "lose_events", count))
 
     def repeat_events(self, count: int = 1) -> None:
@@ -259,11 +259,11 @@ class EmbeddedTubeMQ(ScriptableReplies):
         self._thread.do(lambda: setattr(self._runtime.master.balancer, "withheld", withhold))
 
     def renew_broker_list(self) -> None:
-        """Give the list of broker addresses another id, so that clients take it anew."""
+        """Change the id of the list of broker addresses, so that clients fetch it again."""
         self._thread.do(self._runtime.cluster.renew_broker_list)
 
     def balance(self) -> int:
-        """Do one balance round of the master now; the id that its events carry."""
+        """Run one balance round of the master now; return the id of its events."""
         return self._thread.do(self._runtime.master.balancer.round)
 
     def rotate_visit_token(self, generations: int = 1) -> None:
@@ -271,7 +271,7 @@ class EmbeddedTubeMQ(ScriptableReplies):
         self._thread.do(lambda: self._runtime.tokens.rotate(generations))
 
     def tick(self) -> None:
-        """Do now what timers do: flush what is due, end silent leases and members, balance."""
+        """Run all timers now: flush what is due, expire leases and members, balance."""
         self._thread.do(self._runtime.tick)
 
 
@@ -280,7 +280,7 @@ def _spec(topic: TopicSpec | str) -> TopicSpec:
 
 
 def _loopback(host: str) -> str:
-    """`host` as an IPv4 loopback address. TubeMQ's address texts cannot carry IPv6."""
+    """Return `host` as an IPv4 loopback address; TubeMQ's address texts cannot carry IPv6."""
     if host == "localhost":
         return "127.0.0.1"
     try:

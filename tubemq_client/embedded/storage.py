@@ -17,7 +17,7 @@ __all__ = ["Storage", "Store", "new_message_id"]
 
 
 def new_message_id() -> int:
-    """A start for message ids: unordered across restarts, practically never given before."""
+    """Return the first id of a range of message ids: random, so practically never used before."""
     return secrets.randbits(40) << 22 | 1
 
 
@@ -44,7 +44,7 @@ class Store:
         key_code: int,
         sent_addr: int,
     ) -> Appended:
-        """Store one record, and flush if the rule says so."""
+        """Store one record, and flush if the rule requires it."""
         log = self.log
         appended = log.append(
             partition_id,
@@ -79,13 +79,13 @@ class Store:
         log.flush()
 
     def expire_to(self, offset: int) -> None:
-        """Forget records below `offset`, data and index, as retention does in the end."""
+        """Remove records below `offset`, data and index, as retention does in the end."""
         self.flush()
         self.log.expire_to(offset)
         self._rewrite()
 
     def expire_data_to(self, offset: int) -> None:
-        """Remove the data of the records below `offset`; the broker goes on listing them."""
+        """Remove the data of the records below `offset`; the broker still lists them."""
         self.flush()
         self.log.expire_data_to(offset)
         self._rewrite()
@@ -104,13 +104,13 @@ class Store:
             self._rewrite()
 
     def truncate_to(self, offset: int) -> int:
-        """Lose records from `offset` on; the number lost."""
+        """Lose records from `offset` on; return the number lost."""
         lost = self.log.truncate_to(offset, first_message_id=new_message_id())
         self._rewrite()
         return lost
 
     def crash(self, *, lose_unflushed: bool) -> int:
-        """What a hard kill does to the store; the number of records lost."""
+        """Crash the store like a hard kill; return the number of records lost."""
         if not lose_unflushed:
             self.flush()
         return self.log.truncate_to(self.log.stable_end, first_message_id=new_message_id())
@@ -151,14 +151,14 @@ class Storage:
         return self._stores.get((topic, store_id))
 
     def open(self, topic: str, store_id: int) -> Store:
-        """The store, created if it does not exist yet."""
+        """Return the store, created if it does not exist yet."""
         store = self._stores.get((topic, store_id))
         if store is None:
             store = self._stores[topic, store_id] = self._load(topic, store_id)
         return store
 
     def drop(self, topic: str) -> None:
-        """Delete every store of a topic for good."""
+        """Delete every store of a topic permanently."""
         for key in [key for key in self._stores if key[0] == topic]:
             self._stores.pop(key).delete()
 
@@ -171,7 +171,7 @@ class Storage:
             store.flush()
 
     def crash(self, *, lose_unflushed: bool) -> int:
-        """Number of records lost by a hard kill of the broker."""
+        """Crash all stores like a hard kill of the broker; return the number of records lost."""
         return sum(store.crash(lose_unflushed=lose_unflushed) for store in self._stores.values())
 
     def close(self) -> None:

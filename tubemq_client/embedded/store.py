@@ -1,4 +1,4 @@
-"""The log of one store: what TubeMQ keeps for (topic, store id) on one broker, as pure state.
+"""The log of one store: the records of (topic, store id) on one broker, as pure state.
 
 Every record of every partition of the store sits in one sequence; the n-th record ever written has
 offset 28*n. Four marks move along it (see `StoreLog`). The module knows neither files nor sockets
@@ -47,7 +47,7 @@ class Record(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Where a record went."""
+    """Offset, message id and time of a stored record."""
 
     offset: int
     message_id: int
@@ -64,7 +64,7 @@ class Ends(NamedTuple):
 
 
 class _Buffer:
-    """Which partitions and key codes a memory buffer holds, each with its last offset."""
+    """Partitions and key codes in a memory buffer, each with its last offset."""
 
     __slots__ = ("last_of_key", "last_of_partition")
 
@@ -77,7 +77,7 @@ class _Buffer:
         self.last_of_key[record.key_code] = offset
 
     def last_match(self, partition_id: int, key_codes: frozenset[int]) -> int:
-        """Last offset that might match, -1 for none.
+        """Return the last offset that might match, -1 for none.
 
         A filtered look-up ignores the partition, as the real broker does: it may therefore find
         only other partitions' records and give an empty success.
@@ -90,14 +90,14 @@ class _Buffer:
 class StoreLog:
     """Index entries `[min_offset, end)` with their marks; all offsets are multiples of 28.
 
-    Index and data expire each by itself, as on a genuine broker: an entry whose record lies below
-    `min_data_offset` of the data log is there and has no record any more.
+    Index and data expire separately, as on a genuine broker: an entry whose record lies below
+    `min_data_offset` of the data log still exists but has no record.
 
     `stable_end`: behind the last record that survives a hard kill. `file_end`: behind the last
     record written to the file. `[file_end, backup_end)` is the memory buffer being written out
     (usually empty), `[backup_end, end)` the one that receives. Message ids count up from
-    `first_message_id`; give another one after a crash so that ids of lost records never return.
-    `data_end` is the byte position in the data log where the next record goes.
+    `first_message_id`; use another one after a crash so that ids of lost records never return.
+    `data_end` is the byte position in the data log of the next record.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class StoreLog:
 
     @property
     def end(self) -> int:
-        """The offset that the next record gets."""
+        """Offset that the next record gets."""
         return self.min_offset + INDEX_ENTRY_BYTES * len(self._records)
 
     @property
@@ -167,24 +167,25 @@ class StoreLog:
         return Appended(offset, record.message_id, time_ms)
 
     def slice(self, start: int, end: int) -> Sequence[Record]:
-        """Records with offsets in `[start, end)`, clipped to what exists."""
+        """Return the records with offsets in `[start, end)`, clipped to what exists."""
         return self._records[self._index(start) : self._index(end)]
 
     def data_offset_at(self, offset: int) -> int:
-        """Position in the data log that corresponds to `offset`, clipped to what exists."""
+        """Return the data offset that corresponds to `offset`, clipped to what exists."""
         index = self._index(offset)
         return self._records[index].data_offset if index < len(self._records) else self.data_end
 
     def last_in_backup(self, partition_id: int, key_codes: frozenset[int]) -> int:
-        """Last offset in the backup buffer that might match, -1 for none."""
+        """Return the last offset in the backup buffer that might match, -1 for none."""
         return self._backup.last_match(partition_id, key_codes)
 
     def last_in_main(self, partition_id: int, key_codes: frozenset[int]) -> int:
-        """Last offset in the receiving buffer that might match, -1 for none."""
+        """Return the last offset in the receiving buffer that might match, -1 for none."""
         return self._main.last_match(partition_id, key_codes)
 
     def swap(self) -> None:
-        """Begin to write out: the receiving buffer becomes the backup one, the old one is file."""
+        """Start to write out: the receiving buffer becomes the backup one, the old one is in the
+        file."""
         self.file_end = self.backup_end
         self._backup, self._main = self._main, _Buffer()
         self.backup_end = self.end
@@ -200,9 +201,9 @@ class StoreLog:
         self.stable_end = self.end
 
     def expire_to(self, offset: int) -> None:
-        """Forget records below `offset` (rounded down, clipped to `[min, end]`), data and index.
+        """Remove records below `offset` (rounded down, clipped to `[min, end]`), data and index.
 
-        Whatever is not flushed yet is flushed first: retention only ever removes closed files.
+        Unflushed records are flushed first: retention only ever removes closed files.
         """
         self.expire_data_to(offset)
         self.expire_index_to(offset)
@@ -214,7 +215,7 @@ class StoreLog:
         self.min_data_offset = max(self.min_data_offset, self.data_offset_at(self._clip(offset)))
 
     def expire_index_to(self, offset: int) -> None:
-        """Remove the index entries below `offset` and leave the data, which nobody can reach."""
+        """Remove the index entries below `offset` and leave the data, which is then unreachable."""
         if self.unflushed:
             self.flush()
         target = self._clip(offset)
@@ -222,11 +223,11 @@ class StoreLog:
         self.min_offset = target
 
     def expire_segments(self, before_ms: int, *, data_bytes: int, index_records: int) -> bool:
-        """Remove the closed segments whose last record was stored before `before_ms`, data and
-        index each by itself; say if there was one.
+        """Remove closed segments whose last record is older than `before_ms`; return True if any.
 
-        A data segment is closed by the record that fills `data_bytes`, an index segment by that
-        which fills `index_records` entries. What is not in the file yet closes none.
+        Data and index expire separately. A data segment is closed by the record that fills
+        `data_bytes`, an index segment by the one that fills `index_records` entries. Records not
+        yet in the file close none.
         """
         marks = self.min_offset, self.min_data_offset
         written = self.slice(self.min_offset, self.stable_end)
@@ -240,7 +241,7 @@ class StoreLog:
         return marks != (self.min_offset, self.min_data_offset)
 
     def _open_data_segment(self, written: Sequence[Record], before_ms: int, data_bytes: int) -> int:
-        """Where the first data segment begins that is not to be removed."""
+        """Return the start of the first data segment that must be kept."""
         start = self.min_data_offset
         for record in written:
             if record.data_end - start >= data_bytes:
@@ -250,7 +251,7 @@ class StoreLog:
         return start
 
     def truncate_to(self, offset: int, *, first_message_id: int) -> int:
-        """Lose all records from `offset` on, so that their offsets are given out again.
+        """Lose all records from `offset` on, so that their offsets are assigned again.
 
         Returns the number of records lost.
         """
@@ -264,7 +265,7 @@ class StoreLog:
         return lost
 
     def corrupt(self, offset: int) -> None:
-        """Spoil the checksum of the record at `offset` for good. Raises `ValueError` if absent."""
+        """Corrupt the record's checksum at `offset` for good. Raises `ValueError` if absent."""
         if not self.min_offset <= offset < self.end or offset % INDEX_ENTRY_BYTES:
             raise ValueError(f"no record at offset {offset}")
         index = self._index(offset)
@@ -280,5 +281,5 @@ class StoreLog:
 
 
 def round_down(offset: int) -> int:
-    """`offset` rounded down to an index entry."""
+    """Return `offset` rounded down to an index entry."""
     return offset - offset % INDEX_ENTRY_BYTES

@@ -1,8 +1,8 @@
 """HTTP for the administration: one route, any path, GET or POST, over starlette and uvicorn.
 
-The only module that imports them, and only `runtime` imports it, when HTTP is wanted. It parses
-parameters and writes bodies; what they mean is `http_admin`'s and `http_broker`'s. A listener runs
-on the embedded server's own event loop and on a socket bound before.
+The only module that imports them, and only `runtime` imports it, when HTTP is on. It parses
+parameters and writes bodies; their meaning belongs to `http_admin` and `http_broker`. A listener
+runs on the embedded server's own event loop and on a socket bound before.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def _app(
             return Response(status_code=302, headers={"location": str(request.url)})
         values = dict(request.query_params)
         if request.method == "POST":
-            # By hand: for this starlette asks for one more package.
+            # Parsed by hand: starlette's form parser needs one more package.
             body_bytes = bytearray()
-            async for piece in request.stream():
-                body_bytes += piece
+            async for chunk in request.stream():
+                body_bytes += chunk
                 if len(body_bytes) > _MOST_BODY_BYTES:
                     return Response("the request is too long\n", 413, media_type="text/plain")
             values |= parse_qsl(body_bytes.decode("utf-8", "replace"), keep_blank_values=True)
@@ -77,9 +77,11 @@ def _app(
 
 
 def _refusal(request: Request) -> str | None:
-    """Why a request is not served: a page of the web may have sent it from the user's browser, by
-    a name of its own that leads to this machine, or across sites. Other clients are told apart by
-    what only browsers send."""
+    """Return why a request is refused, None if it is served.
+
+    A web page may have sent it from the user's browser, through a DNS name that resolves to this
+    machine, or across sites. Browsers are recognised by headers that only they send.
+    """
     host = request.headers.get("host", "")
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
     if not _is_loopback(name):
@@ -110,7 +112,7 @@ class WebListener:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, sock: socket.socket) -> None:
-        """Return when requests are accepted."""
+        """Wait until requests are accepted."""
         self._task = asyncio.create_task(self._server.serve(sockets=[sock]))
         for _ in range(_START_POLLS):
             if self._server.started or self._task.done():

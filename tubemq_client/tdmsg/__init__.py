@@ -1,11 +1,11 @@
 """InLong's packed message bodies ("TDMsg", "InLongMsg"): several records in one TubeMQ body.
 
 The InLong data proxy packs records by attribute string, optionally compressed, into versions 0 to 4
-of one container. Here are a parser that checks the whole message before it hands out a record, an
-iteration in the order of the wire, and builders. Pure functions of bytes and values: no I/O, no
-clock, and nothing of TubeMQ's own protocol; what a record's body means is the caller's business.
+of one container. Here are a parser that checks the whole message before it returns a record, an
+iteration in wire order, and builders. Pure functions of bytes and values: no I/O, no clock, and
+nothing of TubeMQ's own protocol; the meaning of a record's body is the caller's business.
 
-Compressed bodies need pyarrow (extra `arrow`), which is imported when the first one is met.
+Compressed bodies need pyarrow (extra `arrow`), which is imported for the first one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
     "parse_tdmsg",
 ]
 
-# Who reads packs needs no builder; Spark's executors are sent none.
+# Readers need no builder; Spark's executors get none.
 __getattr__ = homes(
     __name__,
     {"._building": ("TDMsgBuilder",), "._packet_building": ("TDMsgPacketBuilder",)},

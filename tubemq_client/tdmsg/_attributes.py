@@ -1,10 +1,10 @@
-"""Attribute strings: their bytes, in Java's modified UTF-8 or the ordinary one, and their pairs.
+"""Attribute strings: their bytes, in Java's modified UTF-8 or plain UTF-8, and their pairs.
 
 An attribute string is ``key=value&key=value`` without any escaping. Versions 0 to 3 write it as
 Java's `DataOutput.writeUTF` does (U+0000 in two bytes, characters above U+FFFF as two surrogates of
-three bytes each); version 4 and the attributes of single records are ordinary UTF-8. Java drops
-every attribute of a message, silently, if it meets the wrong form: writing is exact here, reading
-takes both and never fails.
+three bytes each); version 4 and the attributes of single records are plain UTF-8. Java silently
+drops every attribute of a message in the wrong form: writing is exact here, reading accepts both
+and never fails.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _ESCAPED_NUL: Final = b"\xc0\x80"
 
 
 def decode_text(raw: bytes) -> str:
-    """The text of `raw` in either form of UTF-8; bytes that are neither become U+FFFD."""
+    """Decode `raw` in either form of UTF-8; bytes that are neither become U+FFFD."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        # Neither sequence can occur in ordinary UTF-8, so mixed strings come out right as well.
+        # Neither sequence can occur in plain UTF-8, so mixed strings are decoded correctly, too.
         joined = _SURROGATE_PAIR.sub(_join_surrogates, raw.replace(_ESCAPED_NUL, b"\0"))
         return joined.decode("utf-8", "replace")
 
@@ -43,7 +43,7 @@ def _join_surrogates(match: re.Match[bytes]) -> bytes:
 
 
 def encode_plain(text: str) -> bytes:
-    """`text` in ordinary UTF-8. Raises `ValueError` for a lone surrogate."""
+    """Encode `text` in plain UTF-8. Raises `ValueError` for a lone surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -51,7 +51,7 @@ def encode_plain(text: str) -> bytes:
 
 
 def encode_modified(text: str) -> bytes:
-    """`text` in Java's modified UTF-8. Raises `ValueError` for a lone surrogate."""
+    """Encode `text` in Java's modified UTF-8. Raises `ValueError` for a lone surrogate."""
     raw = encode_plain(text)
     if _HIGH.search(text):
         raw = _HIGH.sub(_split_high, text).encode("utf-8", "surrogatepass")
@@ -64,11 +64,11 @@ def _split_high(match: re.Match[str]) -> str:
 
 
 def parse_attributes(text: str) -> dict[str, str]:
-    """The pairs of an attribute string; never fails.
+    """Parse the pairs of an attribute string; never fails.
 
-    A value begins behind the first ``=`` of its pair, white space around keys and values is
+    A value starts behind the first ``=`` of its pair, white space around keys and values is
     dropped, and of a repeated key the last value counts. Parts without ``=`` or without a key are
-    left out.
+    skipped.
     """
     pairs: dict[str, str] = {}
     for part in text.split("&"):
@@ -79,10 +79,10 @@ def parse_attributes(text: str) -> dict[str, str]:
 
 
 def format_attributes(attributes: Mapping[str, str]) -> str:
-    """The attribute string that `parse_attributes` turns into the same pairs, in their order.
+    """Format pairs as the attribute string that `parse_attributes` parses back, in their order.
 
-    Raises `ValueError` naming every key or value that would not come back: with ``&``, ``=`` or
-    white space at an end, or a blank key.
+    Raises `ValueError` naming every key or value that would not survive: with ``&``, ``=`` or white
+    space at an end, or a blank key.
     """
     problems = [
         problem
@@ -95,10 +95,10 @@ def format_attributes(attributes: Mapping[str, str]) -> str:
     return "&".join(f"{key}={value}" for key, value in attributes.items())
 
 
-def _problem(what: str, text: str) -> str | None:
-    if what == "key" and not text.strip():
+def _problem(label: str, text: str) -> str | None:
+    if label == "key" and not text.strip():
         return "a key is blank"
     if text != text.strip():
-        return f"{what} {text!r} has white space at an end"
+        return f"{label} {text!r} has white space at an end"
     forbidden = [separator for separator in "&=" if separator in text]
-    return f"{what} {text!r} contains {' and '.join(forbidden)}" if forbidden else None
+    return f"{label} {text!r} contains {' and '.join(forbidden)}" if forbidden else None

@@ -1,8 +1,8 @@
-"""Builds messages of versions 0 to 3, and what both builders share.
+"""Builds messages of versions 0 to 3; helpers of both builders.
 
-What is written is what the published Java class reads back: attributes in modified UTF-8, one block
-for each attribute string, no empty record where it loses those. A refused record leaves the builder
-as it was. The size is known exactly before compression, and compression never makes it larger.
+The output is readable by the published Java class: attributes in modified UTF-8, one block per
+attribute string, no empty record where that class loses those. A refused record leaves the builder
+unchanged. The size is known exactly before compression, and compression never makes it larger.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["INT32", "LONGEST_MESSAGE", "TDMsgBuilder", "judge_options", "sized",
 
 INT32: Final = struct.Struct(">i")
 LONGEST_MESSAGE: Final = 0x7FFF_FFFF
-"""Lengths are signed 32 bit."""
+"""Limit of lengths, which are signed 32 bit."""
 
 _INT64 = struct.Struct(">q")
 _UINT16 = struct.Struct(">H")
@@ -32,18 +32,18 @@ _ENVELOPE_BYTES: Final = 2 + INT32.size + 2
 
 
 def sized(data: bytes) -> bytes:
-    """`data` behind its length."""
+    """Return `data` with its length in front."""
     return INT32.pack(len(data)) + data
 
 
 def smaller(plain: bytes, *, compress: bool) -> bytes | None:
-    """`plain` as a snappy block if that is wanted and shorter, else None."""
+    """Return `plain` as a snappy block if `compress` and it is shorter, else None."""
     block = _snappy.compress(plain) if compress else plain
     return block if len(block) < len(plain) else None
 
 
 def judge_options(problems: list[str], *, compress: bool, max_bytes: int, least: int) -> None:
-    """Raises `errors.ConfigError` with all problems, `MissingExtraError` if snappy is missing.
+    """Raise `errors.ConfigError` with all problems, `MissingExtraError` if snappy is missing.
 
     `least` are the bytes of a message without records.
     """
@@ -57,18 +57,18 @@ def judge_options(problems: list[str], *, compress: bool, max_bytes: int, least:
 
 @dataclass(slots=True)
 class _Block:
-    """Records with one attribute string, as they will stand in the payload."""
+    """Records with one attribute string, in their form in the payload."""
 
     payload: bytearray = field(default_factory=bytearray)
     count: int = 0
 
 
 class TDMsgBuilder:
-    """Collects records into one message of `version` 0, 1, 2 or 3 (what proxies write is 1 and 3).
+    """Collects records into one message of `version` 0, 1, 2 or 3 (proxies write 1 and 3).
 
-    Records are grouped by attribute string in order of first use, so that order, not the order of
-    adding, is what a reader gets. `compress` (needs pyarrow) uses snappy for each group that it
-    makes smaller. `max_bytes` bounds the message before compression. Not thread-safe.
+    Records are grouped by attribute string in order of first use; a reader gets that order, not the
+    order of adding. `compress` (needs pyarrow) uses snappy for each group that it makes smaller.
+    `max_bytes` bounds the message before compression. Not thread-safe.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class TDMsgBuilder:
         judge_options(problems, compress=compress, max_bytes=max_bytes, least=self._size)
 
     def reset(self) -> None:
-        """Forget all records; the options stay."""
+        """Drop all records; the options stay."""
         self._blocks: dict[bytes, _Block] = {}
         self._size = _ENVELOPE_BYTES
         self._size += _INT64.size * (self._version >= 1) + INT32.size * (self._version >= 2)
@@ -96,7 +96,7 @@ class TDMsgBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """Exact bytes of the message without compression; with it, the most it can have."""
+        """Exact bytes of the message without compression; with it, an upper bound."""
         return self._size
 
     def fits(
@@ -106,7 +106,8 @@ class TDMsgBuilder:
         *,
         record_attributes: str | Mapping[str, str] | None = None,
     ) -> bool:
-        """Whether `add` stays within `max_bytes`. Raises `ValueError` for what no message takes."""
+        """Return True if `add` stays within `max_bytes`. Raises `ValueError` for invalid
+        records."""
         _, growth, _ = self._prepare(attributes, body, record_attributes)
         return self._size + growth <= self._max_bytes
 
@@ -117,7 +118,7 @@ class TDMsgBuilder:
         *,
         record_attributes: str | Mapping[str, str] | None = None,
     ) -> None:
-        """Add a record with `attributes`, a text taken as it is or pairs to be joined.
+        """Add a record with `attributes`, a text used as it is or pairs to be joined.
 
         Version 3 groups by `attributes` and needs `record_attributes` (those of this record alone)
         and a body, both not empty; the other versions take no `record_attributes`.
@@ -141,7 +142,8 @@ class TDMsgBuilder:
         body: bytes,
         record_attributes: str | Mapping[str, str] | None,
     ) -> tuple[bytes, int, bytes]:
-        """The record's block, the bytes by which the message grows, and the record's own bytes."""
+        """Return the record's block key, the growth of the message in bytes, and the record's
+        bytes."""
         key = encode_modified(_text(attributes))
         if len(key) > _LONGEST_ATTRIBUTES:
             raise ValueError(
@@ -159,12 +161,12 @@ class TDMsgBuilder:
         return key, growth, record
 
     def _block_bytes(self, key: bytes) -> int:
-        """What a block takes beside its records: lengths, attributes, count, flag."""
+        """Return the size of a block without its records: lengths, attributes, count, flag."""
         counted = INT32.size * (self._version in {2, 3})
         return _UINT16.size + len(key) + counted + INT32.size + len(_RAW)
 
     def build(self, create_time_ms: int | None = None) -> bytes:
-        """The message, packed at `create_time_ms` since the epoch (required; version 0 has none).
+        """Return the message, packed at `create_time_ms` since the epoch (not in version 0).
 
         The builder keeps its records; see `reset`.
         """
@@ -186,7 +188,7 @@ class TDMsgBuilder:
     def _packed(self, key: bytes, block: _Block) -> bytes:
         payload = bytes(block.payload)
         if self._version == 3:
-            # One run for all records: the C++ parser takes a second one for a record.
+            # One run for all records: the C++ parser would read a second one as a record.
             payload = sized(payload)
         shorter = smaller(payload, compress=self._compress)
         stored = _RAW + payload if shorter is None else _SNAPPY + shorter

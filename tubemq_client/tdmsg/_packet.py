@@ -1,8 +1,8 @@
-"""Version 4: the binary packet that a sender gave the proxy, kept whole between the magics.
+"""Version 4: the binary packet of a sender, embedded unchanged between the magics.
 
 All its records share the packet's attributes; to these the header adds the data time, the count
-and, unless they are texts, the group's and stream's numbers, under the names the published Java
-class gives them. The count is reported and never believed.
+and, unless they are texts, the group's and stream's numbers, under the names of the published Java
+class. The count is reported but never trusted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LENGTH_BYTES: Final = 4
 
 
 def read_packet(cursor: Cursor, rules: Rules) -> tuple[TDMsgPacket, Block]:
-    """Header and the one block of the packet at the cursor."""
+    """Read the header and the only block of the packet at the cursor."""
     start, size = cursor.position, cursor.remaining
     total, *facts, body_size = cursor.fields(HEADER, "packet header")
     packet = TDMsgPacket(*facts)
@@ -52,13 +52,13 @@ def _check_kind(cursor: Cursor, packet: TDMsgPacket, rules: Rules, start: int) -
     if rules.strict and kind != MULTI_BODY:
         cursor.fail(f"packet of type {kind}, not {MULTI_BODY}", at=start + _LENGTH_BYTES)
     if packet.extension & _INDEX_BITS:
-        cursor.fail("packet with an index, which nobody has described", at=start + 9)
+        cursor.fail("packet with an index, whose format is unknown", at=start + 9)
     if packet.encrypted and not rules.keep_encrypted:
         cursor.fail("the packet is encrypted", at=start + _LENGTH_BYTES)
 
 
 def _read_body(cursor: Cursor, packet: TDMsgPacket, rules: Rules, size: int) -> Span:
-    # What is encrypted was compressed before; it stays as it is.
+    # An encrypted body was compressed before encryption; it is returned as it is.
     compressed = packet.compressed and not packet.encrypted
     return cursor.payload(size, rules, compressed=compressed)
 
@@ -70,7 +70,7 @@ def _layout(packet: TDMsgPacket) -> Layout:
 
 
 def added_attributes(packet: TDMsgPacket) -> Mapping[str, str]:
-    """The pairs that the header contributes to the attributes of every record."""
+    """Return the pairs that the header adds to the attributes of every record."""
     pairs = {"dt": str(packet.data_time_s * 1000), "cnt": str(packet.declared_count)}
     if packet.numeric_ids:
         pairs |= {"groupId": str(packet.group_number), "streamId": str(packet.stream_number)}

@@ -1,8 +1,8 @@
 """Builds version 4: the packet of a sender, between the magics of the message.
 
-Readers split its attributes into pairs and let those of the packet win over a record's, and those
-of the header over both; what would get lost that way is refused when it is added. Numbers stay
-where the published Java class, which reads them as signed, sees the same ones.
+Readers split its attributes into pairs; those of the packet override a record's, and those of the
+header override both. A pair that would be lost that way is refused when it is added. Numbers stay
+in the range in which the published Java class, which reads them as signed, sees the same values.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _TEXT_IDS: Final = 0x04
 class TDMsgPacketBuilder:
     """Collects records into one version 4 message with common `attributes`.
 
-    `data_time_s` are seconds since the epoch, `numeric_ids` the numbers of group and stream (none:
+    `data_time_s` are seconds since the epoch, `numeric_ids` the numbers of group and stream (None:
     `attributes` names them as ``groupId`` and ``streamId``), `unique_id` the sender's number of
-    this packet. Either all records bring attributes of their own or none; the first one decides.
+    this packet. Either all records have their own attributes or none; the first one decides.
     `compress` (needs pyarrow) uses snappy if that is smaller. `max_bytes` bounds the message before
     compression. Not thread-safe.
     """
@@ -57,8 +57,8 @@ class TDMsgPacketBuilder:
         self._max_bytes = max_bytes
         self.reset()
         problems = _header_problems(self._header)
-        taken = self._common.keys() & added_attributes(self._header).keys()
-        problems += [f"attribute {key!r} comes from the header" for key in sorted(taken)]
+        reserved = self._common.keys() & added_attributes(self._header).keys()
+        problems += [f"attribute {key!r} comes from the header" for key in sorted(reserved)]
         try:
             self._attributes = encode_plain(format_attributes(self._common))
         except ValueError as error:
@@ -68,7 +68,7 @@ class TDMsgPacketBuilder:
         judge_options(problems, compress=compress, max_bytes=max_bytes, least=self.size_bytes)
 
     def reset(self) -> None:
-        """Forget all records; the options and the common attributes stay."""
+        """Drop all records; the options and the common attributes stay."""
         self._body = bytearray()
         self._count = 0
         self._own: bool | None = None
@@ -78,16 +78,17 @@ class TDMsgPacketBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """Exact bytes of the message without compression; with it, the most it can have."""
+        """Exact bytes of the message without compression; with it, an upper bound."""
         fixed = 2 * len(_MAGIC) + HEADER.size + _UINT16.size + len(INNER_MAGIC)
         return fixed + len(self._attributes) + len(self._body)
 
     def fits(self, body: bytes, attributes: Mapping[str, str] | None = None) -> bool:
-        """Whether `add` would find room. Raises `ValueError` for what this packet never takes."""
+        """Return True if `add` would find room. Raises `ValueError` for a record it would
+        refuse."""
         return self._no_room(self._record(body, attributes)) is None
 
     def add(self, body: bytes, attributes: Mapping[str, str] | None = None) -> None:
-        """Add a record, with `attributes` of its own if the others have some.
+        """Add a record, with its own `attributes` if the others have some.
 
         Raises `ValueError`, and adds nothing, if the record does not fit or could not be read back.
         """
@@ -101,14 +102,14 @@ class TDMsgPacketBuilder:
 
     def _record(self, body: bytes, attributes: Mapping[str, str] | None) -> bytes:
         if self._own not in {None, attributes is not None}:
-            raise ValueError("either every record of a packet has attributes of its own or none")
+            raise ValueError("either every record of a packet has its own attributes or none")
         if attributes is None:
             return sized(body)
         if not body or not attributes:
             raise ValueError("a record with own attributes must have some, and a body")
-        taken = attributes.keys() & (self._common | dict(added_attributes(self._header))).keys()
-        if taken:
-            raise ValueError(f"the packet's own {', '.join(sorted(taken))} would win")
+        reserved = attributes.keys() & (self._common | dict(added_attributes(self._header))).keys()
+        if reserved:
+            raise ValueError(f"the packet's own {', '.join(sorted(reserved))} would win")
         return sized(body) + sized(encode_plain(format_attributes(attributes)))
 
     def _no_room(self, record: bytes) -> str | None:
@@ -122,7 +123,7 @@ class TDMsgPacketBuilder:
         return None
 
     def build(self) -> bytes:
-        """The message. The builder keeps its records; see `reset`."""
+        """Return the message. The builder keeps its records; see `reset`."""
         plain = bytes(self._body)
         block = smaller(plain, compress=self._compress)
         body = plain if block is None else block

@@ -1,7 +1,7 @@
-"""The way in: recognising a packed body, and reading the blocks of versions 0 to 3.
+"""Parsing: recognition of a packed body, and the blocks of versions 0 to 3.
 
-The whole message is checked before anything of it is handed out; there is no partial result.
-Version 4 wraps one packet of the sender and is read by `_packet`.
+The whole message is checked before any record is returned; there is no partial result. Version 4
+wraps one packet of the sender and is read by `_packet`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BytesLike = bytes | bytearray | memoryview
 
 
 def is_tdmsg(data: BytesLike) -> bool:
-    """Whether `data` begins and ends like a packed body; says nothing about what is between."""
+    """Return True if `data` starts and ends like a packed body; the rest is not checked."""
     view = memoryview(data)
     if view.nbytes < _SHORTEST:
         return False
@@ -42,14 +42,14 @@ def parse_tdmsg(
     max_bytes: int = DEFAULT_MAX_BYTES,
     keep_encrypted: bool = False,
 ) -> TDMsg:
-    """The packed body in `data`, checked to its last byte.
+    """Parse the packed body in `data`, checked to its last byte.
 
-    `max_bytes` bounds the message and, separately, its payloads after decompression, together; the
-    size is judged before anything is allocated for it. With `strict=False` these are tolerated:
+    `max_bytes` bounds the message and, separately, the sum of its payloads after decompression; the
+    size is checked before anything is allocated for it. With `strict=False` these are tolerated:
     bytes before the trailer that belong to no block, a block count above the blocks present, other
-    compression flags (read as snappy), and in version 4 another message type, total length or
-    inner magic. A cut or overlong record never is. `keep_encrypted` gives the body of an encrypted
-    packet as one record, as it is.
+    compression flags (read as snappy), and in version 4 another message type, total length or inner
+    magic. A truncated or overlong record never is. `keep_encrypted` returns the body of an
+    encrypted packet as one record, as it is.
 
     Raises `errors.UnreadableTDMsg` (a `ProtocolViolation`) with the byte offset, and
     `errors.MissingExtraError` for a compressed message without pyarrow.
@@ -80,7 +80,7 @@ def _refuse(what: str, offset: int) -> NoReturn:
 
 
 def _count(blocks: tuple[Block, ...]) -> int:
-    """Records in `blocks`; the walk that counts them is also what checks their lengths."""
+    """Count the records in `blocks`; the walk that counts them also checks their lengths."""
     return sum(1 for block in blocks for _ in block.bounds())
 
 

@@ -1,7 +1,7 @@
-"""What every version is read with: the rules of one call, and a cursor that cannot leave its bytes.
+"""Reading of every version: the rules of one call, and a cursor that cannot leave its bytes.
 
-A length is compared with what is left before anything is sliced or allocated for it. The rules
-carry the caller's choices and what is left of the caller's limit on decompressed bytes.
+A length is compared with the remaining bytes before anything is sliced or allocated for it. The
+rules carry the caller's choices and the rest of the caller's limit on decompressed bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INT64 = struct.Struct(">q")
 
 @dataclass(slots=True)
 class Rules:
-    """How one message is read. `bytes_left` shrinks with every payload."""
+    """Rules for one message. `bytes_left` shrinks with every payload."""
 
     strict: bool
     keep_encrypted: bool
@@ -65,7 +65,7 @@ class Cursor:
         return form.unpack_from(self._span.data, self.advance(form.size, what))
 
     def advance(self, size: int, what: str) -> int:
-        """Passes over `size` bytes and returns where they start."""
+        """Skip `size` bytes and return their start."""
         start = self.position
         if size < 0 or size > self.remaining:
             self.fail(f"{what} of {size} bytes where {self.remaining} are left")
@@ -77,7 +77,7 @@ class Cursor:
         return self._span.data[start : start + size]
 
     def payload(self, size: int, rules: Rules, *, compressed: bool) -> Span:
-        """The next `size` bytes, decompressed if they are `compressed`, within the limit."""
+        """Return the next `size` bytes, decompressed if they are `compressed`, within the limit."""
         start = self.advance(size, "payload")
         if not compressed:
             self._spend(size, start, rules)

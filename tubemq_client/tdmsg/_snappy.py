@@ -1,7 +1,7 @@
-"""Raw snappy blocks, without framing or checksum: the one compression of packed bodies.
+"""Raw snappy blocks, without framing or checksum: the only compression of packed bodies.
 
-pyarrow does the work. It allocates what it is told, so the size that a block claims is read and
-judged here first: against the caller's limit, and against what so few bytes can expand to.
+pyarrow does the work. It allocates the size it is given, so the size that a block claims is checked
+here first: against the caller's limit, and against the largest expansion of its bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _SIZE_BYTES: Final = 5
 
 
 def claimed_size(block: memoryview) -> int:
-    """Decompressed bytes that `block` announces. Raises `ValueError` if it cannot hold them."""
+    """Return the decompressed size that `block` claims. Raises `ValueError` if it cannot
+    hold that."""
     size = shift = 0
     for used, byte in enumerate(block[:_SIZE_BYTES], start=1):
         size |= (byte & 0x7F) << shift
@@ -33,7 +34,7 @@ def claimed_size(block: memoryview) -> int:
 
 
 def decompress(block: memoryview, size: int) -> bytes:
-    """The `size` bytes (as `claimed_size` tells) in `block`. Raises `ValueError` if damaged.
+    """Decompress `block` to `size` bytes (see `claimed_size`). Raises `ValueError` if damaged.
 
     Raises `errors.MissingExtraError` without pyarrow.
     """
@@ -46,7 +47,7 @@ def decompress(block: memoryview, size: int) -> bytes:
 
 
 def compress(data: bytes) -> bytes:
-    """`data` as one block. Raises `errors.MissingExtraError` without pyarrow."""
+    """Compress `data` to one block. Raises `errors.MissingExtraError` without pyarrow."""
     block: bytes = require_codec().compress(data, asbytes=True)
     return block
 

@@ -1,8 +1,8 @@
-"""What parsing gives: a message, its records, and its groups of records with equal attributes.
+"""Results of parsing: a message, its records, and its groups of records with equal attributes.
 
-A message keeps the bytes it was parsed from and what had to be decompressed; records are cut out
-while iterating, so their number costs no memory. The message was checked as a whole before, so
-iterating cannot fail.
+A message keeps the bytes it was parsed from and its decompressed payloads; records are sliced while
+iterating, so their number costs no memory. The whole message was checked before, so iterating
+cannot fail.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ __all__ = [
 ]
 
 DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of a message, and of its payloads when decompressed, that are taken by default."""
+"""Default limit in bytes of a message, and of its payloads when decompressed."""
 
 _CACHED_BYTES: Final = 4 << 20
-"""About what mappings may take up that are kept in case the next record has the same attributes."""
+"""Approximate bytes of cached mappings, kept in case the next record has the same attributes."""
 _ENTRY_BYTES, _PAIR_BYTES = 600, 200
-"""About what a mapping takes up besides its characters, and each of its pairs."""
+"""Approximate bytes of a mapping besides its characters, and of each of its pairs."""
 
 
 class TDMsgRecord(NamedTuple):
-    """One record. `attributes` is shared between records with the same ones and read-only.
+    """One record. `attributes` is read-only and shared between records with equal ones.
 
-    `raw_attributes` are the bytes that the attributes were read from: those of the block and of the
-    record itself, joined by ``&``. The pairs that a version 4 header adds are not among them.
+    `raw_attributes` are the bytes that the attributes were parsed from: those of the block and of
+    the record itself, joined by ``&``. They lack the pairs that a version 4 header adds.
     """
 
     attributes: Mapping[str, str]
@@ -75,7 +75,7 @@ class TDMsgGroup(NamedTuple):
 
     @property
     def attribute_text(self) -> str:
-        """As of `TDMsgRecord`; in version 4 that of the group's first record."""
+        """Text as in `TDMsgRecord`; in version 4 that of the group's first record."""
         return decode_text(self.raw_attributes)
 
 
@@ -96,32 +96,32 @@ class TDMsgPacket(NamedTuple):
 
     @property
     def compressed(self) -> bool:
-        """Whether the body is compressed with snappy."""
+        """True if the body is compressed with snappy."""
         return bool(self.message_type & 0x20)
 
     @property
     def encrypted(self) -> bool:
-        """Whether the body is encrypted; such a body cannot be read here."""
+        """True if the body is encrypted; such a body cannot be read here."""
         return bool(self.message_type & 0x40)
 
     @property
     def own_attributes(self) -> bool:
-        """Whether every record carries attributes of its own."""
+        """True if every record carries its own attributes."""
         return bool(self.extension & 0x01)
 
     @property
     def numeric_ids(self) -> bool:
-        """Whether group and stream are the two numbers, not attributes."""
+        """True if group and stream are the two numbers, not attributes."""
         return not self.extension & 0x04
 
     @property
     def lines_joined(self) -> bool:
-        """Whether the sender put all its records into one body, a line each."""
+        """True if the sender joined all its records into one body, a line each."""
         return bool(self.extension & 0x20)
 
 
 class Layout(Enum):
-    """How a payload holds its records."""
+    """Layout of records in a payload."""
 
     ITEMS = auto()
     RUNS = auto()
@@ -132,7 +132,7 @@ class Layout(Enum):
 class Block(NamedTuple):
     """A payload with the attributes that are common to its records.
 
-    `added` are the pairs that a version 4 header contributes, None in the other versions.
+    `added` are the pairs that a version 4 header adds, None in the other versions.
     """
 
     attributes: bytes
@@ -141,7 +141,7 @@ class Block(NamedTuple):
     added: Mapping[str, str] | None = None
 
     def bounds(self) -> Iterator[Bounds]:
-        """Where the records are. Raises `errors.UnreadableTDMsg` when it meets a wrong length."""
+        """Yield the bounds of the records. Raises `errors.UnreadableTDMsg` for a wrong length."""
         if self.layout is Layout.ITEMS:
             return item_bounds(self.span)
         if self.layout is Layout.SEALED:
@@ -150,11 +150,12 @@ class Block(NamedTuple):
         return record_bounds(self.span, framed=self.layout is Layout.RUNS)
 
     def joined(self, own: bytes) -> bytes:
-        """All attribute bytes of a record, in an order in which the last of equal keys counts."""
+        """Return all attribute bytes of a record, in an order in which the last of equal keys
+        counts."""
         if self.added is not None:
             # The published Java class lets the common attributes of a packet win.
             return b"&".join(part for part in (own, self.attributes) if part)
-        # A separator stands before the record's own even if the block has none, as Java shows them.
+        # A separator precedes the record's attributes even if the block has none, as in Java.
         return b"&".join((self.attributes, own)) if own else self.attributes
 
     def mapping(self, raw: bytes) -> Mapping[str, str]:
@@ -162,21 +163,21 @@ class Block(NamedTuple):
 
     def records(self) -> Iterator[TDMsgRecord]:
         data = self.span.data
-        known: dict[bytes, tuple[Mapping[str, str], bytes]] = {}
-        taken = 0
+        cache: dict[bytes, tuple[Mapping[str, str], bytes]] = {}
+        cached_bytes = 0
         for body_start, body_end, own_start, own_end in self.bounds():
             own = data[own_start:own_end]
-            if own not in known:
+            if own not in cache:
                 raw = self.joined(own)
                 mapping = self.mapping(raw)
-                # Counted in bytes: the common attributes are in each of them.
+                # Counted in bytes, because each of them contains the common attributes.
                 cost = _ENTRY_BYTES + 3 * len(raw) + _PAIR_BYTES * len(mapping)
-                if taken + cost > _CACHED_BYTES:
-                    known.clear()
-                    taken = 0
-                known[own] = (mapping, raw)
-                taken += cost
-            attributes, raw = known[own]
+                if cached_bytes + cost > _CACHED_BYTES:
+                    cache.clear()
+                    cached_bytes = 0
+                cache[own] = (mapping, raw)
+                cached_bytes += cost
+            attributes, raw = cache[own]
             yield TDMsgRecord(attributes, data[body_start:body_end], raw)
 
 
@@ -193,10 +194,10 @@ def _group(
 class TDMsg:
     """A packed body that was found to be well-formed; iterate for its records in wire order.
 
-    `len()` is the number of records that are really there. `declared_count` is what the header
-    claims (None in versions 0 and 1): senders get it wrong, so it decides nothing. `create_time_ms`
-    is when the proxy packed the message, in version 4 the sender's data time in whole seconds, in
-    version 0 None. `packet` is the header of a version 4 message, None for others.
+    `len()` is the number of records actually present. `declared_count` is the header's claim (None
+    in versions 0 and 1), which is not reliable and decides nothing. `create_time_ms` is the time
+    the proxy packed the message, in version 4 the sender's data time in whole seconds, in version 0
+    None. `packet` is the header of a version 4 message, None for others.
     """
 
     version: int
@@ -210,7 +211,7 @@ class TDMsg:
         return self._count
 
     def __bool__(self) -> bool:
-        """True also without records: a message was there."""
+        """Return True also for a message without records."""
         return True
 
     def __iter__(self) -> Iterator[TDMsgRecord]:
@@ -218,10 +219,10 @@ class TDMsg:
             yield from block.records()
 
     def groups(self) -> list[TDMsgGroup]:
-        """The bodies by attributes, in order of first use; takes memory for every record.
+        """Return the bodies by attributes, in order of first use; takes memory for every record.
 
-        Equal means equal bytes; in version 4, whose order of pairs means nothing, equal pairs.
-        Attributes that were announced with no record are there with no bodies.
+        Equal means equal bytes; in version 4, where the order of pairs is irrelevant, equal pairs.
+        Attributes of a block without records have an empty list.
         """
         groups: dict[Hashable, TDMsgGroup] = {}
         for block in self._blocks:

@@ -1,8 +1,8 @@
 """Steps through the items or records of one payload, checking each length before using it.
 
-One walk serves twice: when a message is parsed it runs to the end, so that nothing malformed is
-left, and when records are handed out it runs again, so that a message costs no memory per record.
-Nothing is copied here; positions come out.
+One walk serves twice: parsing runs it to the end, so that nothing malformed is left, and iterating
+runs it again, so that a message costs no memory per record. Nothing is copied here; it yields
+positions.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _UNPACK: Final = _INT32.unpack_from
 class Span(NamedTuple):
     """Bytes `[start, end)` of `data`.
 
-    `origin` is None if `data` is the message itself, else where in the message the compressed
-    block stands from which `data` was made.
+    `origin` is None if `data` is the message itself, else the position in the message of the
+    compressed block that `data` was decompressed from.
     """
 
     data: bytes
@@ -33,7 +33,7 @@ class Span(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Where one record's body and its own attributes (empty if it has none) are in the data."""
+    """Bounds of one record's body and of its attributes (empty if it has none) in the data."""
 
     body_start: int
     body_end: int
@@ -42,7 +42,7 @@ class Bounds(NamedTuple):
 
 
 def fail(span: Span, position: int, what: str) -> NoReturn:
-    """Raises `errors.UnreadableTDMsg` for the byte at `position` of the span's data."""
+    """Raise `errors.UnreadableTDMsg` for the byte at `position` of the span's data."""
     if span.origin is None:
         raise errors.UnreadableTDMsg(what, offset=position)
     raise errors.UnreadableTDMsg(
@@ -51,7 +51,7 @@ def fail(span: Span, position: int, what: str) -> NoReturn:
 
 
 def item_bounds(span: Span) -> Iterator[Bounds]:
-    """Items of ``int32 length, body`` that fill the span exactly."""
+    """Yield items of ``int32 length, body`` that fill the span exactly."""
     position = span.start
     while position < span.end:
         start, position = _field(span, position, span.end, "item")
@@ -59,7 +59,7 @@ def item_bounds(span: Span) -> Iterator[Bounds]:
 
 
 def record_bounds(span: Span, *, framed: bool) -> Iterator[Bounds]:
-    """Records of ``int32 length, body, int32 length, attributes`` that fill the span exactly.
+    """Yield records of ``int32 length, body, int32 length, attributes`` that fill the span exactly.
 
     `framed`: they come in runs, each behind an int32 with the bytes of the run (version 3).
     """
@@ -75,7 +75,7 @@ def record_bounds(span: Span, *, framed: bool) -> Iterator[Bounds]:
 
 
 def _field(span: Span, position: int, end: int, what: str) -> tuple[int, int]:
-    """Start and end of what follows the length at `position`."""
+    """Return start and end of the field behind the length at `position`."""
     start = position + _INT32.size
     if start > end:
         fail(span, position, f"{what}: the length is cut off")

@@ -1,15 +1,16 @@
-"""A public test kit: things that stand in for a TubeMQ cluster.
+"""A public test kit: substitutes for a TubeMQ cluster.
 
 Nothing here is needed to produce or consume. Import the module you need; this package itself
-imports nothing. What starts genuine servers is in the source tree's `devkit`, outside the wheel.
+imports nothing. The launcher of genuine servers is in the source tree's `devkit`, outside the
+wheel.
 
 Without sockets and without waiting:
 
-- `clock`: a clock that stands still until a test moves it; the embedded server takes it too
+- `clock`: a clock that stands still until a test moves it; the embedded server accepts it too
 - `memory`: a master and brokers in memory, whose replies can be lost, delayed or replaced
-- `scripted`: runs conversations on such a clock and keeps a trace of what was asked and when
+- `scripted`: runs conversations on such a clock and traces requests and their times
 
 Over sockets (a whole server in this process is `tubemq_client.embedded`):
 
-- `proxy`: a loopback proxy that cuts, splits, stalls and garbles
+- `proxy`: a loopback proxy that cuts, splits, stalls and corrupts
 """

@@ -1,7 +1,7 @@
 """A clock that stands still until a test moves it: time as data.
 
 The embedded server takes one as its `clock`; drivers of this kit sleep by moving it. It starts at a
-fixed moment, so that what a test prints is the same every time.
+fixed moment, so that the output of a test is the same every time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A TubeMQ in memory: the embedded server's master and brokers without sockets, threads or time.
 
-Requests cross as the bytes they would be on a wire, through the real framing and envelopes, and are
+Requests are encoded to the bytes of a wire, through the real framing and envelopes, and are
 answered by the same code that answers an embedded server's connections. Time is a `ManualClock`:
 leases expire and logs are flushed when a test lets time pass (`elapse`), so what takes a minute on
-a cluster takes none here and is the same every time. Faults are switched on by hand.
+a cluster takes none here and is reproducible. Faults are switched on by hand.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tubemq_client.testing.scripted import Asked, ScriptedDriver
 __all__ = ["MemoryTubeMQ"]
 
 Tamper = Callable[[Asked, Any], Any]
-"""Gets a request and its reply; gives the reply to deliver, None for silence, or raises."""
+"""Function from a request and its reply to the reply to deliver, None for silence; may raise."""
 
 _OWNER = "memory"
 _SERIAL = 1
@@ -38,7 +38,7 @@ _BY_NAME = {method.name: method for method in methods.BY_ID.values()}
 class MemoryTubeMQ:
     """One master and `brokers` brokers with `topics` on each. Drive conversations with `driver()`.
 
-    `tamper`, if set, sees every reply and may change, lose or replace it; the request has taken
+    `tamper`, if set, gets every reply and may change, lose or replace it; the request has taken
     effect by then, as with a reply lost on a network. `unplugged` addresses refuse connections.
     """
 
@@ -69,19 +69,19 @@ class MemoryTubeMQ:
         return f"<MemoryTubeMQ of {len(self._brokers)} brokers at {self.clock()}>"
 
     def driver(self, **options: int) -> ScriptedDriver:
-        """A driver whose requests this cluster answers, on its clock."""
+        """Return a driver whose requests this cluster answers, on its clock."""
         return ScriptedDriver(self.reply, self.clock, **options)
 
     def node(self, broker_id: int = 1) -> BrokerNode:
-        """The broker as clients know it."""
+        """Return the broker as clients know it."""
         return BrokerNode(broker_id, f"broker{broker_id}", 8123)
 
     def broker(self, broker_id: int = 1) -> Broker:
-        """The embedded broker behind the address: its stores, leases and faults."""
+        """Return the embedded broker: its stores, leases and faults."""
         return self._brokers[broker_id]
 
     def stop_broker(self, broker_id: int) -> None:
-        """Stop in order: everything becomes stable, leases end, connections are refused."""
+        """Stop in order: all records become stable, leases end, connections are refused."""
         self._brokers[broker_id].stop()
         self._cluster.broker_stopped(broker_id)
         self.unplugged.add(self.node(broker_id).address)
@@ -93,7 +93,7 @@ class MemoryTubeMQ:
         self.unplugged.discard(self.node(broker_id).address)
 
     def elapse(self, ms: int) -> None:
-        """Let time pass, and do what servers do by timer: end leases, forget members, flush."""
+        """Let time pass, and run the servers' timers: expire leases and members, flush."""
         self.clock.advance(ms)
         self._master.sweep()
         for broker in self._brokers.values():
@@ -101,7 +101,7 @@ class MemoryTubeMQ:
             broker.tick()
 
     def balance(self) -> int:
-        """Do one balance round of the master; the id that its orders carry."""
+        """Run one balance round of the master; return the id of its events."""
         return self._master.balancer.round()
 
     def flush(self) -> None:
@@ -109,28 +109,28 @@ class MemoryTubeMQ:
         for broker in self._brokers.values():
             broker.storage.flush()
 
-    def reply(self, asked: Asked) -> Any:
-        """What the server at the address says; None if it stays silent."""
-        if asked.address in self.unplugged or asked.address not in self._services:
-            host, port = asked.address
+    def reply(self, traced: Asked) -> Any:
+        """Return the reply of the server at the address; None if it stays silent."""
+        if traced.address in self.unplugged or traced.address not in self._services:
+            host, port = traced.address
             raise errors.ConnectError(f"cannot connect to {host}:{port}: Connection refused")
-        reply = self._exchange(asked)
-        return reply if self.tamper is None else self.tamper(asked, reply)
+        reply = self._exchange(traced)
+        return reply if self.tamper is None else self.tamper(traced, reply)
 
-    def _exchange(self, asked: Asked) -> Any:
-        """There and back through the wire's own code."""
-        method = _BY_NAME[asked.method]
+    def _exchange(self, traced: Asked) -> Any:
+        """Send the request and its reply through the wire's own code."""
+        method = _BY_NAME[traced.method]
         decoder = FrameDecoder()
-        decoder.receive_data(envelope.encode_request(_SERIAL, method, asked.request, _TIMEOUT_MS))
+        decoder.receive_data(envelope.encode_request(_SERIAL, method, traced.request, _TIMEOUT_MS))
         frame = decoder.next_frame()
         assert frame is not None, "one request is one frame"
-        data = answer(frame, self._services[asked.address])
+        data = answer(frame, self._services[traced.address])
         if data is None:
             return None
         decoder.receive_data(data)
         frame = decoder.next_frame()
         assert frame is not None, "one reply is one frame"
-        return envelope.decode_response(frame.payload, method, "{}:{}".format(*asked.address))
+        return envelope.decode_response(frame.payload, method, "{}:{}".format(*traced.address))
 
     def _add_broker(self, broker_id: int) -> None:
         node = self.node(broker_id)

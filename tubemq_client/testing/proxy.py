@@ -1,9 +1,9 @@
-"""A loopback TCP proxy that misbehaves on request: cuts, splits, stalls, garbles, swallows.
+"""A loopback TCP proxy with faults on demand: cuts, splits, stalls, corrupts, swallows.
 
-Put it between a client and a broker to show that nothing is lost or doubled when the network is
-bad. It copies bytes, and knows frames only to double them. Faults apply to what the *server* sends,
-because that is where records are; both directions end when one is cut. `cut()` ends what is open,
-wherever it is, and `swallow()` has it lead nowhere, both ways. Threads are daemons and end with
+Put it between a client and a broker to show that no record is lost or duplicated on a bad network.
+It copies bytes, and knows frames only to duplicate them. Faults apply to what the *server* sends,
+because that is where records are; both directions end when one is cut. `cut()` ends all open
+connections, and `swallow()` drops their bytes, both ways. Threads are daemons and end with
 `stop()`.
 """
 
@@ -29,12 +29,12 @@ _POLL_S = 0.2
 
 @dataclass(slots=True)
 class Faults:
-    """What to do to the server's bytes; change it at any time.
+    """Faults in the server's bytes; change them at any time.
 
-    `cut_after`: close the connection after this many bytes of it (counted per connection).
-    `split`: forward in pieces of at most this many bytes. `stall`: forward nothing. `garble_at`:
-    flip every bit of the byte at this position of a connection. `twice`: send every frame twice
-    (set it before a connection is opened).
+    `cut_after`: close the connection after this many bytes (counted per connection). `split`:
+    forward in chunks of at most this many bytes. `stall`: forward nothing. `garble_at`: flip every
+    bit of the byte at this position of a connection. `twice`: send every frame twice (set it before
+    a connection is opened).
     """
 
     cut_after: int | None = None
@@ -45,8 +45,8 @@ class Faults:
 
 
 class FaultProxy:
-    """Listens on a loopback address, by default on a free port, and forwards to `target`; a context
-    manager."""
+    """Proxy that listens on a loopback address, by default on a free port, and forwards to
+    `target`; a context manager."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class FaultProxy:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
-        self._holes: set[socket.socket] = set()
+        self._swallowed: set[socket.socket] = set()
         self._server = socket.create_server(listen)
         self._server.settimeout(_POLL_S)
         self._acceptor = threading.Thread(target=self._accept, daemon=True)
 
     @property
     def address(self) -> Address:
-        """Where clients connect to."""
+        """Address for clients to connect to."""
         host, port = self._server.getsockname()[:2]
         return (host, port)
 
@@ -86,7 +86,7 @@ class FaultProxy:
         self.stop()
 
     def cut(self) -> int:
-        """End every connection now, in both directions; returns how many there were."""
+        """End every connection now, in both directions; return their number."""
         with self._lock:
             ends = list(self._open)
             self.cuts += len(ends) // 2
@@ -95,10 +95,10 @@ class FaultProxy:
         return len(ends) // 2
 
     def swallow(self) -> int:
-        """Drop whatever comes on the connections that are open now, in both directions and without
-        a word, as a firewall does that forgot them; returns how many there are."""
+        """Drop all bytes of the open connections silently, in both directions, as a firewall does
+        that lost its state; return the number of connections."""
         with self._lock:
-            self._holes |= self._open
+            self._swallowed |= self._open
             return len(self._open) // 2
 
     def stop(self) -> None:
@@ -144,11 +144,11 @@ class FaultProxy:
                     pass
                 if not data:
                     break
-                if source in self._holes:
+                if source in self._swallowed:
                     continue
                 if faulty and self.faults.twice:
                     data = _doubled(frames, data)
-                if not self._pass_on(drain, data, position, faulty=faulty):
+                if not self._forward_with_faults(drain, data, position, faulty=faulty):
                     break
                 position += len(data)
         except OSError:
@@ -156,12 +156,14 @@ class FaultProxy:
         finally:
             with self._lock:
                 self._open -= {source, drain}
-                self._holes -= {source, drain}
+                self._swallowed -= {source, drain}
             _close(source)
             _close(drain)
 
-    def _pass_on(self, drain: socket.socket, data: bytes, position: int, *, faulty: bool) -> bool:
-        """Forward `data` with the faults of now; False once the connection is to be cut."""
+    def _forward_with_faults(
+        self, drain: socket.socket, data: bytes, position: int, *, faulty: bool
+    ) -> bool:
+        """Forward `data` with the current faults; return False once the connection must be cut."""
         if not faulty:
             self._send(drain, data)
             return True
@@ -180,7 +182,7 @@ class FaultProxy:
         return not cut
 
     def _send(self, drain: socket.socket, data: bytes) -> None:
-        """All of it, however long the other end takes nothing."""
+        """Send all of it, however long the peer does not read."""
         left = memoryview(data)
         while left:
             try:
@@ -191,10 +193,10 @@ class FaultProxy:
 
 
 def _doubled(frames: FrameDecoder, data: bytes) -> bytes:
-    """The frames that `data` completes, each of them twice."""
+    """Return the frames that `data` completes, each of them twice."""
     frames.receive_data(data)
-    found = iter(frames.next_frame, None)
-    return b"".join(encode_frame(frame.serial, frame.payload) * 2 for frame in found)
+    complete = iter(frames.next_frame, None)
+    return b"".join(encode_frame(frame.serial, frame.payload) * 2 for frame in complete)
 
 
 def _close(sock: socket.socket) -> None:
@@ -206,4 +208,4 @@ def _shut_down(sock: socket.socket) -> None:
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # it is closed already
+        pass  # already closed

@@ -1,8 +1,8 @@
 """Runs conversations without sockets, threads or waiting: every effect is answered by a function.
 
-The third driver, beside the blocking and the asyncio one. Requests go to the function at once, as
+The third driver, next to the blocking and the asyncio one. Requests go to the function at once, as
 plain messages; sleeping moves a `ManualClock`, and so does waiting for a reply that never comes.
-What was asked, when, is kept as a trace. A test can therefore hold the rare branches of a
+Requests and their times are kept as a trace. A test can therefore hold the rare branches of a
 conversation (leases that expire, replies that are lost, deadlines) to their exact course.
 """
 
@@ -51,7 +51,8 @@ class Asked(NamedTuple):
 
 
 Answer = Callable[[Asked], Any]
-"""Gives the reply message, or None for no reply at all, or raises a `TubeMQError`."""
+"""Function that returns the reply message, or None for no reply at all, or raises a
+`TubeMQError`."""
 
 
 @dataclass(slots=True)
@@ -62,11 +63,11 @@ class _Posted:
 
 
 class ScriptedDriver:
-    """Performs effects with `answer`; the same methods as the drivers of the shells.
+    """Driver that performs effects with `answer`; the same methods as the drivers of both APIs.
 
-    `trace` grows by one `Asked` a request and by the number of ms of each sleep. More than
-    `max_effects` effects in all raise `AssertionError`, because nothing else would stop a
-    conversation that goes round in circles: no real time passes here.
+    `trace` grows by one `Asked` per request and by the number of ms of each sleep. More than
+    `max_effects` effects raise `AssertionError`, because nothing else would stop an endless
+    conversation: no real time passes here.
     """
 
     def __init__(
@@ -85,12 +86,12 @@ class ScriptedDriver:
 
     @property
     def asked(self) -> list[str]:
-        """The methods asked for, in order."""
+        """Methods of the requests, in order."""
         return [step.method for step in self.trace if isinstance(step, Asked)]
 
     @property
     def slept(self) -> list[int]:
-        """The sleeps, ms each, in order."""
+        """Sleeps, in ms, in order."""
         return [step for step in self.trace if isinstance(step, int)]
 
     def run(self, conversation: Conversation[T]) -> T:
@@ -133,16 +134,16 @@ class ScriptedDriver:
         if isinstance(effect, Now | WallNow):
             return self.clock()
         if isinstance(effect, LookUp | Reach | Forget):
-            return isinstance(effect, Reach)  # names lead where they always did, nobody is far
+            return isinstance(effect, Reach)  # addresses never change, every server is reachable
         raise TypeError(f"unknown effect {effect!r}")
 
     def _post(self, effect: Post | Call) -> _Posted:
-        """Servers answer at once, but the call that waits for the reply raises what went wrong."""
-        asked = Asked(self.clock(), effect.address, effect.method.name, effect.request)
-        self.trace.append(asked)
+        """Answer a request at once; errors are raised by the call that waits for the reply."""
+        traced = Asked(self.clock(), effect.address, effect.method.name, effect.request)
+        self.trace.append(traced)
         posted = _Posted(deadline=self.clock() + self._rpc_timeout_ms)
         try:
-            posted.reply = self._answer(asked)
+            posted.reply = self._answer(traced)
         except errors.ConnectError:
             raise  # nothing was sent
         except errors.TubeMQError as error:
@@ -182,7 +183,7 @@ class ScriptedDriver:
 
 
 def _as_received(method: Any, reply: Any) -> Any:
-    """The reply in the form in which a connection would hand it over."""
+    """Return the reply in the form in which a connection would return it."""
     if method.response is FetchReply and reply is not None:
         return FetchReply(reply.SerializePartialToString())
     return reply

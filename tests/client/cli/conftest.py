@@ -28,7 +28,7 @@ mq = embedded_tubemq(
 
 @pytest.fixture
 def fresh(mq: EmbeddedTubeMQ, request: pytest.FixtureRequest) -> str:
-    """A topic of this test only."""
+    """Create a topic for this test only."""
     name = f"t_{abs(hash(request.node.name)):x}"
     mq.add_topic(TopicSpec(name, stores=2, partitions=2))
     return name

@@ -12,14 +12,14 @@ CARRIERS = ("AA", "UA", "DL")
 
 
 class Outcome(NamedTuple):
-    """What a command did."""
+    """Result of a command."""
 
     code: int
     out: str
     err: str
 
     def rows(self) -> list[Any]:
-        """Standard output as JSON lines."""
+        """Parse standard output as JSON lines."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 

@@ -1,4 +1,5 @@
-"""Topics, brokers, groups, offsets and lag over HTTP: what is shown, asked, changed and refused."""
+"""Topics, brokers, groups, offsets and lag over HTTP: output, confirmations, changes and
+refusals."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ import pytest
 from tests.client.cli.conftest import Run
 from tests.client.cli.rows import TOPIC
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record, errors
-from tubemq_client.cli.lag import _Look, _looks
+from tubemq_client.cli.lag import _looks, _Sample
 from tubemq_client.cli.options import print_json
 from tubemq_client.embedded import EmbeddedTubeMQ
 
 
 @pytest.fixture
 def filled(fresh: str, settings: ClientSettings) -> str:
-    """A topic with ten records in one store."""
+    """Create a topic with ten records in one store."""
     with Producer(settings) as producer:
         one = Partition(1, fresh, 0)
         list(producer.send_many(fresh, [Record(b"x", partition=one)] * 10))
@@ -40,7 +41,7 @@ def test_a_topic_is_created_changed_and_deleted(run: Run) -> None:
     assert run("topics", "create", "cli_made", "--partitions", 2).code == 0
     again = run("topics", "create", "cli_made")
     assert (again.code, "code 402" in again.err) == (1, True)
-    assert "topic cli_made is there: tubemq topics show cli_made" in again.err
+    assert "topic cli_made exists: tubemq topics show cli_made" in again.err
     asked = run("topics", "modify", "cli_made", "--partitions", 3, text="n\n")
     assert (asked.code, "not confirmed" in asked.err) == (2, True)
     assert run("topics", "modify", "cli_made", "--partitions", 3, text="y\n").code == 0
@@ -196,7 +197,7 @@ def test_controls_that_would_change_nothing_are_refused(
 
 
 def test_an_empty_name_does_not_mean_all(run: Run, filled: str) -> None:
-    """As of a variable of a script that is not set."""
+    """An unset variable of a script gives an empty name."""
     assert run("offsets", "set", "cli_kept", filled, "latest", "--yes").code == 0
     denied = run("groups", "control", "cli_kept", "--deny", "--topic", TOPIC, "--yes").out
     for words in (
@@ -244,7 +245,7 @@ def test_an_offset_of_one_partition_counts_more_than_those_of_all(run: Run, fill
         assert (rows["1:0"]["after"], rows["1:1"]["after"]) == (28, 280)
     for words in (("1:0=28", "1:0=56"), ("latest", "earliest")):
         refused = run(*change, *words, "--yes")
-        assert (refused.code, f"{words[1]!r}: that was said before" in refused.err) == (2, True)
+        assert (refused.code, f"{words[1]!r}: given more than once" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize("every", ["inf", "nan", "1e300", "0"])
@@ -255,9 +256,9 @@ def test_a_watch_without_a_next_look_is_refused(every: str, run: Run, filled: st
 
 def test_a_watch_goes_on_when_a_look_fails(capsys: pytest.CaptureFixture[str]) -> None:
     away = errors.ConnectError("the master is away")
-    answers = iter([_Look(0.0, {}, {}), away, _Look(2.0, {}, {}), errors.ConfigError("wrong")])
+    answers = iter([_Sample(0.0, {}, {}), away, _Sample(2.0, {}, {}), errors.ConfigError("wrong")])
 
-    def look() -> _Look:
+    def look() -> _Sample:
         found = next(answers)
         if isinstance(found, errors.TubeMQError):
             raise found
@@ -265,6 +266,6 @@ def test_a_watch_goes_on_when_a_look_fails(capsys: pytest.CaptureFixture[str]) -
 
     pairs = _looks(look, 0.01, None)
     assert [now.at for _, now in (next(pairs), next(pairs))] == [0.0, 2.0]
-    assert "the master is away; it is tried again" in capsys.readouterr().err
+    assert "the master is away; retrying" in capsys.readouterr().err
     with pytest.raises(errors.ConfigError, match="wrong"):
         next(pairs)

@@ -114,7 +114,7 @@ def test_produce_continues_where_the_file_ends(
         before = path.read_text() if path.exists() else "{}"
         outcome = run("produce", fresh, *options(file, path, "--from", start, "--to", end))
         assert outcome.code == 0, outcome
-        # Whatever was there did not move.
+        # Existing boundaries did not move.
         assert json.loads(before).items() <= json.loads(path.read_text()).items()
     found = load(path, fresh)
     assert [at.isoformat()[:16] for at in found] == [
@@ -260,6 +260,6 @@ def test_sigterm_keeps_the_boundaries_that_were_passed(
 
 
 def entries(metadata: Metadata, topic: str) -> list[int]:
-    """Records of each store."""
+    """Count the records of each store."""
     ends = metadata.ends(topic, "any", stable=False)
     return list({p.store_key: end.max_offset // 28 for p, end in ends.items()}.values())

@@ -32,7 +32,7 @@ def test_masters_of_the_file_are_used_unless_others_are_named(
         CliRunner().invoke(build_app(), asked, env={"TUBEMQ_MASTERS": "127.0.0.1:1"}),
     ):
         assert (others.exit_code, "127.0.0.1:1" in others.output) == (1, True)
-    # Nothing of it is left for the next command.
+    # No state is left for the next command.
     assert CliRunner().invoke(build_app(), asked[2:]).exit_code == 2
 
 

@@ -123,8 +123,8 @@ def test_a_look_that_is_interrupted_is_not_done(
         (("--from", "somewhere"), "none of: earliest, latest, <partition>"),
         (("--from", "stored"), "none of"),
         (("--from", "1:0=5"), "multiple of 28"),
-        (("--from", "earliest", "--from", "latest"), "said before"),
-        (("--to", "1:0=28", "--to", "1:0=56"), "said before"),
+        (("--from", "earliest", "--from", "latest"), "given more than once"),
+        (("--to", "1:0=28", "--to", "1:0=56"), "given more than once"),
         (("--from", "9:9=0"), "partition 9:9"),
         (("--to", "1=0"), "--to"),
         (("--partition", "x"), "--partition"),
@@ -175,7 +175,8 @@ def test_following_obeys_the_options_of_a_file(
 def test_a_batch_that_is_out_too_long_is_delivered_again(
     settings: ClientSettings, filled: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As behind a pipe that stands still; here it is taken again while it is written."""
+    """A blocked pipe delays the confirmation; here the partition is taken again while it is
+    written."""
     partition = Partition(1, filled, 0)
 
     class SlowPipe(io.BytesIO):
@@ -239,7 +240,7 @@ def test_following_goes_on_where_something_passes(
     found = run(*options, "--limit", 20, "--seconds", 20)
     assert found.code == 0, found
     assert set(found.out.split()) == {f"n{n}" for n in range(20)}
-    assert "it is tried again" in found.err
+    assert "retrying" in found.err
     assert "its records will be delivered again" in found.err
 
 
@@ -281,7 +282,7 @@ def test_following_begins_while_a_broker_is_away(
     mq: EmbeddedTubeMQ,
     settings: ClientSettings,
 ) -> None:
-    """What is there is read meanwhile, and the rest from where the command says."""
+    """Reachable brokers are read meanwhile, and the rest from the position of the command."""
     group = f"cli_away_{start}"
 
     def send_to(broker_id: int, body: bytes) -> None:
@@ -303,12 +304,12 @@ def test_following_begins_while_a_broker_is_away(
     found = run(*options, "--from", start, "--limit", len(wanted), "--seconds", 20)
     later.join()
     assert (found.code, found.out.split()) == (0, wanted), found
-    assert "it is tried again" in found.err
+    assert "retrying" in found.err
 
 
 @pytest.mark.parametrize("follow", [(), ("--follow",)])
 def test_a_start_behind_the_end_is_refused(follow: tuple[str, ...], run: Run, filled: str) -> None:
-    """One digit too many read nothing of the partition, as if there was nothing."""
+    """An offset with one digit too many read no record, as if the partition were empty."""
     found = run("consume", filled, *follow, "--from", "1:0=56000", "--seconds", 5)
     assert (found.code, found.out) == (2, "")
     assert "--from 1:0=56000: its log ends at 560" in found.err

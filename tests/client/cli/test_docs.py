@@ -34,7 +34,7 @@ COMMANDS = commands(typer.main.get_command(build_app()))
 
 
 def uses() -> list[str]:
-    """What the page shows behind `tubemq`, inline and in blocks."""
+    """Return the commands of the page, behind `tubemq`, inline and in blocks."""
     return re.findall(r"(?:`|\$ |^|\| )tubemq ([a-z][^`|\n]*)", PAGE, re.MULTILINE)
 
 

@@ -88,7 +88,7 @@ def test_a_broker_that_is_down(run: Run) -> None:
     assert outcome.code == 8
     found = states(outcome.rows())
     assert (found["brokers"], found["register"]) == ("failed", "ok")
-    # It goes on: the other broker is read from.
+    # It continues: the other broker is read from.
     assert [r["state"] for r in outcome.rows() if r["step"] == "read"] == ["ok", "failed"]
 
 

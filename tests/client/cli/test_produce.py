@@ -37,7 +37,7 @@ def rows_of(file: Path) -> list[dict[str, object]]:
 
 
 def refused(outcome: Outcome, *words: str) -> None:
-    """Exit code 2 and one line that says why."""
+    """Exit code 2 and one line with the reason."""
     assert outcome.code == 2, outcome
     assert "Traceback" not in outcome.err
     for word in words:
@@ -242,7 +242,7 @@ def test_standard_input_is_utf_8_whatever_the_locale(monkeypatch: pytest.MonkeyP
 def test_an_empty_option_is_refused(
     option: str, run: Run, file: Path, fresh: str, settings: ClientSettings
 ) -> None:
-    """As one of a variable that is not set: everything was sent."""
+    """An unset variable of a script gives an empty time: all rows were sent."""
     refused(run("produce", fresh, "--file", file, "--time-field", "at", option, ""), "''")
     assert everything(settings, fresh) == []
 

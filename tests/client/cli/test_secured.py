@@ -1,7 +1,7 @@
-"""Every command reaches a cluster with users and TLS, and `doctor` says what keeps it out.
+"""Every command reaches a cluster with users and TLS, and `doctor` names the missing option.
 
-A cluster that asks for a user, over TLS with client certificates, is reached with `--config` and
-the environment alone: what works here works for any option of the connection.
+A cluster that requires a user, over TLS with client certificates, is reached with `--config` and
+the environment alone: so any option of the connection works.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def guarded(certs: Certificates) -> Iterator[EmbeddedTubeMQ]:
 
 @pytest.fixture
 def command(tmp_path: Path, certs: Certificates) -> Command:
-    """`command(masters, "ends", "orders", tls={…})`: with an option file of its own."""
+    """`command(masters, "ends", "orders", tls={…})` runs with a separate option file."""
 
     def run(masters: str | None, *words: object, tls: dict[str, str] | None, **env: str) -> Outcome:
         config = tmp_path / "tubemq.toml"

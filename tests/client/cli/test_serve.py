@@ -1,4 +1,5 @@
-"""`tubemq serve`: as its own process, on loopback only, stopped by a signal, data kept if asked."""
+"""`tubemq serve`: as a separate process, on loopback only, stopped by a signal, with a data
+folder."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ LOOPBACK = "0100007F"
 def served(
     tmp_path: Path, *options: object, isolated: bool = False, wait_s: float = 30.0
 ) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """The process and what its ready file says."""
+    """Yield the process and the content of its ready file."""
     ready = tmp_path / "ready.json"
     ready.unlink(missing_ok=True)
     words = ["-m", "tubemq_client.cli", "serve", "--ready-file", ready, *options]
@@ -196,7 +197,7 @@ def test_genuine_outside_a_checkout_says_where_its_launcher_is(
 @pytest.mark.timeout(200)
 @pytest.mark.skipif(not can_isolate(), reason="no network namespaces here")
 def test_genuine_runs_until_a_signal(tmp_path: Path) -> None:
-    """In a network namespace of its own; without a topic, so that nothing has to be accepted."""
+    """Runs in a network namespace; without a topic, so that nothing has to be accepted."""
     with served(
         tmp_path, "--genuine", "--yes", "--data-dir", tmp_path / "data", isolated=True, wait_s=150
     ) as (process, at):

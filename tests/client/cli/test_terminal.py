@@ -1,4 +1,4 @@
-"""What others chose, names and texts and records, never steers the terminal of who looks at it."""
+"""Names, texts and records of others never send control characters to the user's terminal."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_is_consumed_does_not_steer(run: Run, fresh: str, settings: ClientS
 
 
 def answering(documents: dict[bytes, Any]) -> Any:
-    """The document of the first method that the request speaks of."""
+    """Return the document of the first method that the request names."""
 
     def serve(connection: socket.socket, _: threading.Event) -> None:
         found = next(answer for method, answer in documents.items() if method in heard[-1])

@@ -49,7 +49,7 @@ def test_a_cpp_group_without_a_position_begins_where_cpp_begins_and_is_told(
 
 
 def test_who_says_it_is_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The way out that the options page names."""
+    """This is the remedy on the options page."""
     said = ("consume_position = -1", "max_part_check_period_ms = 1", "rpc_read_timeout_ms = 9000")
     with caplog.at_level(logging.INFO, "tubemq_client.config"):
         config = ini(tmp_path, *said)

@@ -22,7 +22,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-# Flushes, lease scans and time move only when a test says so.
+# Flushes, lease scans and time move only when a test moves them.
 mq = embedded_tubemq(TOPICS, by_clock=True, switches=BY_HAND)
 
 

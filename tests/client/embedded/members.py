@@ -1,4 +1,4 @@
-"""Consumers of server-balanced groups, by hand: register, beat, acknowledge, leave."""
+"""Consumers of server-balanced groups, by hand: register, heartbeat, acknowledge, leave."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tubemq_client.model import BrokerNode, Partition
 
 
 class Player:
-    """One member. It holds what it was told to hold, and acknowledges when told to."""
+    """One member. It holds the partitions of its events, and acknowledges on request."""
 
     def __init__(self, master: Wire, name: str = "c1", group: str = "g", **fields: Any) -> None:
         self.master = master
@@ -37,7 +37,7 @@ class Player:
         return self.master.call(methods.REGISTER_CONSUMER, message)
 
     def beat(self, **fields: Any) -> Any:
-        """A heartbeat as it is given; an event in the reply is kept in `event`."""
+        """Send a heartbeat with `fields`; an event in the reply is kept in `event`."""
         request = {"clientId": self.name, "groupName": self.group, "reportSubscribeInfo": False}
         message = _pb.HeartRequestC2M(**request | fields)
         reply = self.master.call(methods.HEARTBEAT_CONSUMER, message)
@@ -49,11 +49,11 @@ class Player:
         return reply
 
     def beat_known(self) -> Any:
-        """A heartbeat that names the flow rules it was last told of."""
+        """Send a heartbeat with the ids of the flow rules that it last received."""
         return self.beat(**self.known)
 
     def finish(self) -> Any:
-        """Do what the last event says, and acknowledge it with a report."""
+        """Apply the last event, and acknowledge it with a report."""
         event, self.event = self.event, None
         for info in map(strings.parse_subscribe_info, event.subscribeInfo):
             self.nodes[info.broker.broker_id] = info.broker

@@ -87,7 +87,7 @@ class BrokerWire(Wire):
         ]
 
     def send_size(self, topic: str, size: int, partition: int = 0, **fields: Any) -> Any:
-        """One record of so many bytes."""
+        """Send one record of `size` bytes."""
         return self.send(topic, bytes(size), partition, **fields)
 
     def register(self, topic: str, partition: int = 0, **fields: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Who the embedded server lets in, on the wire: codes and texts of a genuine one; tokens."""
+"""Authentication of the embedded server, on the wire: codes and texts of a genuine one; tokens."""
 
 from __future__ import annotations
 

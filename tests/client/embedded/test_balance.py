@@ -1,4 +1,4 @@
-"""Server-balanced groups: who gets which partition, in which event, and when."""
+"""Server-balanced groups: assignments, their events, and their times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARED = {Partition(1, "shared", n) for n in range(3)}
 
 
 def settle(mq: EmbeddedTubeMQ, *players: Player, rounds: int = 4) -> None:
-    """Rounds and heartbeats until nothing moves any more."""
+    """Run rounds and heartbeats until nothing moves any more."""
     for _ in range(rounds):
         mq.balance()
         for _ in range(2):

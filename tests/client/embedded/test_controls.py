@@ -1,4 +1,5 @@
-"""What controls do beyond their answers (`tests/system/conformance`): limits, checks, keeping."""
+"""Effects of controls beyond their answers (`tests/system/conformance`): limits, checks,
+storage."""
 
 from __future__ import annotations
 

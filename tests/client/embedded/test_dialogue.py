@@ -35,6 +35,6 @@ def test_every_answer_is_the_genuine_one() -> None:
 
         answers = Dialogue(mq.masters, broker.address, mq.master_web, broker.web, settle).run()
 
-    # One line at a time: a difference shows as what was asked and the two answers.
+    # One line at a time: a difference shows as the question and the two answers.
     for expected, answer in zip(recorded(GENUINE), answers, strict=True):
         assert answer == expected

@@ -40,7 +40,7 @@ def scan(mq: EmbeddedTubeMQ, clock: ManualClock) -> None:
 
 
 def read(settings: ClientSettings, group: str) -> list[Message]:
-    """Everything that the history says of `group`, in order."""
+    """Return the records of the history about `group`, in order."""
     found = []
     with Metadata(settings) as metadata, RangeReader(settings, group="auditor") as reader:
         for partition, ends in metadata.ends(HISTORY, "auditor").items():

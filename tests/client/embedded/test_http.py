@@ -102,7 +102,7 @@ def test_setting_a_position_moves_the_running_reader(mq: EmbeddedTubeMQ) -> None
             manualOffset=84,
             modifyUser="uu",
         )
-        # The batch in the reader's hands is not added: nothing is in flight any more.
+        # The delivered batch is not added: nothing is in flight any more.
         assert wire.commit("lone", groupName="grp").currOffset == 84
         assert wire.get("lone", groupName="grp").currOffset == 84
 
@@ -165,7 +165,7 @@ def test_ordered_answers_replace_the_next_ones(mq: EmbeddedTubeMQ) -> None:
 
 
 def status_of(place: str | None, **headers: str) -> int:
-    """The answer's status to a change by GET, as a page of the web would cause it."""
+    """Return the status of a change by GET, as a web page would send it."""
     host, _, port = str(place).rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=10)
     query = "method=admin_query_server_version&confModAuthToken=s3cret"

@@ -1,4 +1,4 @@
-"""Who may read: 410, 411, 412, 401, renewal, expiry, the attempt that clears the way."""
+"""Read leases: 410, 411, 412, 401, renewal, expiry, the attempt that removes an expired one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACE = "1:127.0.0.1:8123#lone:0"
 
 
 def codes(wire: BrokerWire) -> dict[str, object]:
-    """What the broker says to each kind of call, unregistering last."""
+    """Return the broker's code for each kind of call, unregistering last."""
     return {
         "get": wire.get("lone").errCode,
         "beat": list(wire.heartbeat(PLACE).failureInfo),

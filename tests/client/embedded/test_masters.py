@@ -1,4 +1,4 @@
-"""Several masters: one is active, the others stand by; what clients meet when it is killed."""
+"""Several masters: one is active, the others stand by; effects of a kill on clients."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def wire(address: Address) -> Wire:
 
 
 def soon(ask: Callable[[], Any], answers: Callable[[Any], bool]) -> Any:
-    """The first answer of that kind. The steps of a switch are longer than a round trip."""
+    """Return the first answer accepted by `answers`. A switch takes longer than a round trip."""
     deadline = time.monotonic() + 20 * PATIENCE
     while True:
         try:
@@ -92,7 +92,7 @@ def test_the_steps_of_a_switch(pair: EmbeddedTubeMQ) -> None:
     with pytest.raises(OSError, match="refused"):
         wire(first)
     with wire(second) as master:
-        # Elected: nothing is loaded, nobody known.
+        # Elected: nothing is loaded, no member known.
         refused = soon(
             lambda: master.call(methods.REGISTER_CONSUMER_V2, register_consumer()),
             lambda reply: True,

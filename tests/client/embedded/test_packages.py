@@ -1,4 +1,4 @@
-"""What the extra `embedded` brings is all that the embedded server needs."""
+"""The extra `embedded` has all packages that the embedded server needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a group stands: registration, fetch flags, commit, retention, a shorter log."""
+"""Positions of a group: registration, fetch flags, commit, retention, a shorter log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one fetch hands out: memory or file, bounds, skipped records, half reads."""
+"""Records of one fetch: memory or file, bounds, skipped records, half reads."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def batches(log: StoreLog, limits: ReadLimits) -> list[int]:
 
 
 def test_entries_whose_data_is_gone_are_passed_over_without_a_word() -> None:
-    """As seen on a genuine broker: batches are empty or short, and the lag is counted from -2."""
+    """On a genuine broker batches are empty or short, and the lag is counted from -2."""
     log = log_of(*[0] * 8)
     log.expire_data_to(28 * 5)
 

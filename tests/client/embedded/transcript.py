@@ -1,7 +1,8 @@
-"""Writes down what a server answers, in a form that does not depend on time, port or hash order.
+"""Writes down a server's answers, in a form that does not depend on time, port or hash order.
 
-`dialogue` asks the questions. What cannot be equal between two servers is replaced by a star, lists
-that real servers keep in hash order are sorted, records of a fetch are counted; the rest stays.
+`dialogue` sends the requests. Values that cannot be equal between two servers are replaced by a
+star, lists that real servers keep in hash order are sorted, records of a fetch are counted; the
+rest stays.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Transcript:
 
 
 def _plain(value: Any) -> Any:
-    """A reply as plain values: records counted, volatile fields blanked, lists kept."""
+    """Return a reply as plain values: records counted, volatile fields blanked, lists kept."""
     if hasattr(value, "ListFields"):
         shown: dict[str, Any] = {}
         for field, content in value.ListFields():
@@ -135,5 +136,5 @@ def _normal(value: Any, name: str = "") -> Any:
 
 
 def recorded(text: str) -> Iterator[str]:
-    """The lines of a recording, without its heading."""
+    """Yield the lines of a recording, without its heading."""
     return (line for line in text.splitlines() if not line.startswith("##"))

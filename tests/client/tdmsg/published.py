@@ -1,7 +1,7 @@
-"""The published Java class for packed bodies: its jars, its vectors and what it reads.
+"""The published Java class for packed bodies: its jars, its vectors and its results.
 
 Run as ``python -m tests.client.tdmsg.published`` it fetches the one jar that is not among those of
-the genuine servers, or notes beside it why that is impossible. Tests touch no network.
+the genuine servers, or saves the reason why that is impossible. Tests touch no network.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIBRARIES = ("guava-", "failureaccess-", "snappy-java-", "slf4j-api-")
 
 
 class Reading(NamedTuple):
-    """A message, and what the Java class says of it. `groups` is None if it refused."""
+    """A message, and the result of the Java class. `groups` is None if it refused."""
 
     name: str
     message: bytes
@@ -51,7 +51,7 @@ def jar() -> Path:
 
 
 def why_not() -> str | None:
-    """The note that the jar cannot be resolved, if there is one."""
+    """Return the note that the jar cannot be resolved, if there is one."""
     note = directory() / "unresolvable"
     return note.read_text() if note.is_file() else None
 
@@ -76,7 +76,7 @@ def committed() -> list[Reading]:
 
 
 def run(java: JavaRuntime, messages: dict[str, bytes] | None = None) -> list[str]:
-    """What the class prints of `messages`, or of those it builds itself."""
+    """Return the output of the class for `messages`, or for those it builds itself."""
     artifacts = cached_artifacts()
     assert artifacts is not None
     libraries = [path for path in artifacts.jars if path.name.startswith(LIBRARIES)]
@@ -99,7 +99,7 @@ def run(java: JavaRuntime, messages: dict[str, bytes] | None = None) -> list[str
 
 
 def fetch() -> str | None:
-    """Fetches the jar; the reason if that fails, which is noted beside it."""
+    """Fetch the jar; return the error if that fails, which is saved next to it."""
     if jar().is_file():
         return None
     directory().mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def _fetch() -> str | None:
 
 
 def comparable(message: TDMsg) -> dict[str, list[bytes]]:
-    """The groups of `message` under the names that `Reading.groups` has."""
+    """Return the groups of `message` under the names of `Reading.groups`."""
     if message.version != 4:
         return {group.attribute_text: group.bodies for group in message.groups()}
     return {

@@ -1,4 +1,4 @@
-"""Packed bodies put together by hand, right or wrong as asked: independent of the builders."""
+"""Packed bodies composed by hand, right or wrong: independent of the builders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def block(
 def message(
     *blocks: bytes, version: int = 1, count: int | None = None, declared: int = 1, tail: bytes = b""
 ) -> bytes:
-    """Versions 0 to 3; `count` lies about the blocks, `tail` stands before the trailer."""
+    """Versions 0 to 3; `count` is a wrong number of blocks, `tail` precedes the trailer."""
     magic = bytes((0x0F, version))
     created = struct.pack(">q", CREATED) if version else b""
     claimed = struct.pack(">i", declared) if version >= 2 else b""

@@ -1,4 +1,5 @@
-"""What is built: comes back equal, is as large as promised, and is refused before it gets lost."""
+"""Built messages: read back equal, have the promised size, and refuse records that would be
+lost."""
 
 from __future__ import annotations
 

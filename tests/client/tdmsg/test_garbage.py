@@ -25,7 +25,7 @@ MARKED = st.builds(
 
 
 def read(data: bytes, *, strict: bool) -> bool:
-    """Whether there is a message; every record of it has been looked at then."""
+    """Return True if there is a message, after reading every record of it."""
     try:
         parsed = parse_tdmsg(data, strict=strict, max_bytes=LIMIT, keep_encrypted=True)
     except UnreadableTDMsg as refusal:

@@ -1,4 +1,4 @@
-"""What a line consists of."""
+"""Columns of a line."""
 
 from __future__ import annotations
 

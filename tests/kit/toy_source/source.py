@@ -22,19 +22,19 @@ __all__ = ["CONFIG", "LineConfig", "LineSource", "open_source"]
 
 @dataclass(frozen=True)
 class LineConfig:
-    """What a user may say: the directory."""
+    """Options of a user: the directory."""
 
     root: str
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
-        """The model of `options`."""
+        """Return the model of `options`."""
         if set(options) != {"root"}:
             raise ConfigError(f"say root, not {sorted(options)}", subject="lines")
         return cls(**options)
 
     def settings(self) -> str:
-        """The directory."""
+        """Return the directory."""
         return self.root
 
 
@@ -110,15 +110,15 @@ class LineSource:
         """Nothing is open."""
 
     def settings(self) -> str:
-        """The directory."""
+        """Return the directory."""
         return str(self.root.parent)
 
     def partitions(self) -> dict[Lines, bool]:
-        """The files."""
+        """Return the files."""
         return {Lines(self.topic, path.name): True for path in sorted(self.root.iterdir())}
 
     def ends(self, which: End = "stable") -> dict[Lines, _Ends]:
-        """How many lines each has."""
+        """Return the number of lines of each."""
         return {
             found: _Ends(found, 0, len((self.root / found.key).read_text().splitlines()), True)
             for found in self.partitions()
@@ -129,7 +129,7 @@ class LineSource:
         return dict.fromkeys(self.partitions(), 0)
 
     def offsets_at(self, instant: datetime) -> dict[str, int]:
-        """The first line that does not begin with an earlier instant."""
+        """Return the first line that does not begin with an earlier instant."""
         return {
             found.key: sum(
                 line.split()[0] < instant.isoformat()
@@ -145,16 +145,16 @@ class LineSource:
         return _LineTime(self)
 
     def life(self) -> None:
-        """Nothing tells one life from the next."""
+        """Return nothing: recreated logs cannot be detected."""
 
     def probe(self) -> Any:
-        """Reads lines."""
+        """Read lines."""
         return lambda range_: iter(next(_Reader(self.root).read(range_)).lines)
 
     def open_reader(
         self, plan: WindowPlan, policies: Policies, *, quarantine: Keep | None = None
     ) -> AbstractContextManager[_Reader]:
-        """Reads the files."""
+        """Read the files."""
         return nullcontext(_Reader(self.root))
 
     def mirror(self, ends: Mapping[str, int]) -> None:
@@ -175,7 +175,7 @@ class _LineTime:
 def open_source(
     settings: str, *, identity: str, topic: str, group: str, filters: tuple[str, ...] = ()
 ) -> LineSource:
-    """The source of one topic."""
+    """Return the source of one topic."""
     if filters:
         raise ConfigError("lines have no filters", subject="filters")
     return LineSource(settings, identity, topic, group)

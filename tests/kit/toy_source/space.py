@@ -1,4 +1,4 @@
-"""Keys such as ``north.0``; each partition is a log of its own, and offsets count records."""
+"""Keys such as ``north.0``; each partition has a separate log, and offsets count records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LineRange(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """How many they are."""
+        """Return the number of records."""
         return self.end - self.start
 
 

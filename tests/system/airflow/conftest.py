@@ -1,7 +1,7 @@
 """A real Airflow and the cluster it reads from, started once a session on loopback.
 
-The first test that asks for them starts them. Such tests give every Dag a group and a directory of
-its own.
+The first test that needs them starts them. Such tests give every Dag a separate group and
+directory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DRILL_DAGS = Path(__file__).parent / "dags"
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """The cluster that the real Airflow reads from: two brokers, HTTP on, flushed by hand."""
+    """Start the cluster of the real Airflow: two brokers, HTTP on, flushed by hand."""
     switches = Switches(flush_interval_ms=None, unflushed_records=None)
     with EmbeddedTubeMQ(brokers=2, switches=switches) as server:
         yield Cluster(server)
@@ -30,12 +30,12 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def lakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the sinks of all real Dags lie, one directory each."""
+    """Return the folder of the sinks of all real Dags, one directory each."""
     return tmp_path_factory.mktemp("lakes")
 
 
 def _environment(lakes: Path) -> dict[str, str]:
-    """What the example Dags and the drills read."""
+    """Return the variables of the example Dags and the drills."""
     return {
         "TUBEMQ_EXAMPLE_CLUSTER": "test",
         "TUBEMQ_EXAMPLE_ENGINE": "inline",
@@ -56,7 +56,7 @@ def _environment(lakes: Path) -> dict[str, str]:
 def airflow(
     cluster: Cluster, lakes: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AirflowStack]:
-    """A real Airflow over the example Dags and the drills, with the inline engine."""
+    """Start a real Airflow over the example Dags and the drills, with the inline engine."""
     dags = tmp_path_factory.mktemp("dags")
     for file in (*(REPOSITORY / "dags").glob("*.py"), *DRILL_DAGS.glob("*.py")):
         shutil.copy(file, dags)

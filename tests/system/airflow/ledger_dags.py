@@ -17,7 +17,7 @@ LAKES = Path(os.environ.get("TUBEMQ_LEDGER_LAKES", "lakes"))
 
 
 class Count(BaseOperator):
-    """Add one to a number in the ledger, ten times, beside others that do."""
+    """Add one to a number in the ledger, ten times, concurrently with others."""
 
     def __init__(self, **kwargs: Any) -> None:
         self.asset = offsets_asset("test", "count", "contended")
@@ -30,7 +30,7 @@ class Count(BaseOperator):
 
 
 class WaitAfterClaim:
-    """An observer that waits behind the claim until the test lets it go on."""
+    """An observer that waits behind the claim until the test releases it."""
 
     def __init__(self, inner: Any, name: str) -> None:
         self.inner = inner
@@ -49,7 +49,7 @@ class WaitAfterClaim:
 
 
 class Ingest(TubeMQSparkIngestOperator):
-    """Waits behind its claim if the run asks for it."""
+    """Operator that waits after its claim if the run's configuration says so."""
 
     def observer(self, context: Context, job: Any) -> Any:
         inner = super().observer(context, job)

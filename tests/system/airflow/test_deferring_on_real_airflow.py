@@ -1,5 +1,7 @@
-"""An ingest that waits in a real triggerer, with a `spark-submit` of the tests' and with Spark's:
-whatever is killed or cleared meanwhile, each record is published once."""
+"""An ingest that waits in a real triggerer, with a `spark-submit` of the tests' and with Spark's.
+
+Each record is published once, whichever process is killed or task cleared meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ class Scene:
         (application.folder / "go").touch()
 
     def published(self, run_id: str) -> int:
-        """How many windows there are when the run has succeeded."""
+        """Return the number of windows when the run has succeeded."""
         self.airflow.expect_success(self.dag_id, run_id)
         return len(self.lake.windows())
 

@@ -146,7 +146,7 @@ def test_events_alone_keep_a_group_going(
 
 
 class TestCommands:
-    """The real command on the real database; each call is a process of its own."""
+    """The real command on the real database; each call is a separate process."""
 
     def test_list_and_windows(self, airflow: AirflowStack, lakes: Path) -> None:
         groups = {row["asset"]: row for row in tubemq(airflow, "offsets", "list")}
@@ -158,7 +158,7 @@ class TestCommands:
             airflow, "windows", "verify", "--sink", str(lakes / "ledger"), "--asset", GROUP
         )
         assert found == {"windows": 3, "accepted": 3, "problems": []}
-        # Without an asset, windows of other groups in other sinks are nobody's problem here.
+        # Without an asset, windows of other groups in other sinks do not matter here.
         assert tubemq(airflow, "windows", "verify", "--sink", str(lakes / "ledger")) == found
 
     def test_lag_and_check(self, airflow: AirflowStack, lakes: Path) -> None:

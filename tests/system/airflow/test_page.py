@@ -187,7 +187,7 @@ def test_a_user_sees_only_groups_whose_asset_may_be_read(boss: Browser, limited:
     secret = boss.id_of("secret")
     for rest in OF_GROUP:
         assert limited.get(f"api/groups/{secret}{rest}").status_code == 403
-        # Whether there is such an asset is not told either.
+        # The existence of such an asset is not revealed either.
         assert boss.get(f"api/groups/987654{rest}").status_code == 404
 
 
@@ -225,7 +225,7 @@ def test_a_hundred_groups_come_in_pages(boss: Browser) -> None:
 
 
 def _lag(server: AirflowStack, user: Browser, cluster: str, state: str) -> dict[str, Any]:
-    """The answer as soon as it has `state`: a busy machine may be too slow for the first try."""
+    """Return the answer as soon as it has `state`: a busy machine may be too slow at first."""
     number = user.id_of("orders", cluster)
 
     def known() -> dict[str, Any] | None:

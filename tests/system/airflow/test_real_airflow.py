@@ -265,7 +265,7 @@ class TestKills:
     @pytest.fixture(scope="class")
     @staticmethod
     def drills(airflow: AirflowStack, cluster: Cluster, lakes: Path) -> dict[str, str]:
-        """Every drill Dag and its run: killed at its point, tried again, and run once more."""
+        """Every drill Dag and its run: killed at its point, retried, and run again."""
         cluster.produce("kills", [f"first window {i}" for i in range(30)])
         dag_ids = sorted(
             dag["dag_id"]
@@ -352,7 +352,7 @@ def test_sensors_wait_in_both_modes(airflow: AirflowStack, cluster: Cluster, mod
     for name, run_id in runs.items():
         airflow.expect_success(name, run_id)
         found = airflow.api.xcom(name, run_id, "sense")
-        # The ready sensor looks at the one partition it was told; the others at both brokers.
+        # The ready sensor checks the one partition of its arguments; the others both brokers.
         assert found["lag"] == (before + 12) // (2 if "ready" in name else 1)
         assert found["ends"]["1:0"] == want["1:0"]
         looks = airflow.logs(name, run_id).count("Pre Execute")

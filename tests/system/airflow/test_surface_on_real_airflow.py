@@ -1,4 +1,4 @@
-"""Operators beside the ingest in a real Airflow: own tasks between plan and commit, links."""
+"""Other operators in a real Airflow: own tasks between plan and commit, links."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_own_tasks_read_a_planned_window_and_the_commit_moves_progress(
 
 @pytest.fixture(scope="module")
 def of_function(airflow: AirflowStack, cluster: Cluster) -> tuple[str, int]:
-    """A Dag whose function was given a window of all that was ever sent: its run, and how many
-    records that were."""
+    """Run a Dag whose function gets a window of all records so far; return the run and their
+    number."""
     cluster.produce(TOPIC, ["of a function"])
     airflow.wait_for_dags([FUNCTION])
     airflow.api.pause(FUNCTION, paused=False)

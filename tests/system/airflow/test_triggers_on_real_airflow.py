@@ -20,7 +20,7 @@ QUIET_SECONDS = 10.0
 
 
 def finished(airflow: AirflowStack, dag_id: str) -> int:
-    """How many runs have succeeded; none may fail."""
+    """Return the number of successful runs; none may fail."""
     states = [run["state"] for run in airflow.api.runs(dag_id)]
     assert "failed" not in states
     return states.count("success")
@@ -84,7 +84,7 @@ def test_the_sink_tells_once_of_each_window_with_records(
     def heard_of(count: int) -> Callable[[], bool]:
         return lambda: len(airflow.api.runs("hear")) == count and _all_done(airflow, "hear")
 
-    # A try that was killed right after it published tells by its retry.
+    # The retry of a try killed right after publishing emits the event.
     first = airflow.api.trigger("tell", {"max_records": 2})
     airflow.api.wait((lakes / "reached" / "tell").exists, 180, "the first try to publish")
     airflow.kill_task("tell", first, "ingest")
@@ -93,7 +93,7 @@ def test_the_sink_tells_once_of_each_window_with_records(
     second = airflow.run_dag("tell")
     airflow.api.wait(heard_of(2), 180, "the second window to be heard of")
 
-    # Neither an empty window nor one that was told of before.
+    # Neither an empty window nor one with an earlier event.
     empty = airflow.run_dag("tell")
     assert airflow.api.xcom("tell", empty, "ingest")["empty"]
     airflow.api.clear("tell", second, "ingest")

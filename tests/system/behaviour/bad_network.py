@@ -1,8 +1,8 @@
 """A network that breaks every few seconds between all clients of this process and their servers.
 
-Every address that a client is told, masters and brokers alike, is reached through a fault proxy.
-Servers announce what they always do: the way is changed where clients open connections, which is
-the same for embedded and genuine servers. Only connections opened meanwhile are concerned.
+Every address that a client gets, masters and brokers alike, is reached through a fault proxy.
+Servers announce their usual addresses: the route is changed where clients open connections, which
+is the same for embedded and genuine servers. Only connections opened meanwhile are affected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BYTES_TO_LIVE = (None, None, (50_000, 1_000_000))
 
 
 def servers_of(settings: ClientSettings, topic: str) -> list[Address]:
-    """The masters, and the brokers that have the topic."""
+    """Return the masters, and the brokers that have the topic."""
     with Metadata(settings) as metadata:
         brokers = metadata.topic(topic).brokers.values()
     return [*settings.masters, *((node.host, node.port) for node in brokers)]
@@ -84,7 +84,7 @@ class BadNetwork:
             proxy.cut()
 
     def swallow(self) -> int:
-        """Have all connections that are open lead nowhere, without a word; how many there are."""
+        """Silently drop the bytes of all open connections; return their number."""
         return sum(proxy.swallow() for proxy in self._proxies.values())
 
     def _keep_cutting(self) -> None:

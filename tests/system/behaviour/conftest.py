@@ -1,6 +1,6 @@
-"""Every scenario runs on both shells and, where it needs no fault to be switched on, both servers.
+"""Every scenario runs on both APIs and, if it needs no fault, on both servers.
 
-Embedded clusters are made for each test; the genuine one is shared by the session.
+Embedded clusters are created for each test; the genuine one is shared by the session.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def embedded(switches: Switches, brokers: int = 1) -> EmbeddedTubeMQ:
 
 @pytest.fixture(params=["embedded", pytest.param("genuine", marks=pytest.mark.real)])
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    """A server of either kind, for scenarios that hold on both."""
+    """Start a server of either kind, for scenarios that hold on both."""
     if request.param == "genuine":
         cluster = request.getfixturevalue("genuine")
         yield Site(settings_for(cluster.masters, **PATIENT), [cluster.broker_id])
@@ -73,7 +73,7 @@ def window_site(request: pytest.FixtureRequest) -> Iterator[Site]:
 
 @pytest.fixture
 def by_hand() -> Iterator[EmbeddedTubeMQ]:
-    """Two embedded brokers that flush only when a test says so, for scenarios with faults."""
+    """Start two embedded brokers that flush only by hand, for scenarios with faults."""
     switches = Switches(reads=SMALL_READS, flush_interval_ms=None, unflushed_records=None)
     with embedded(switches, brokers=2) as server:
         yield server

@@ -1,4 +1,5 @@
-"""One of everything a client does, for tests of who may: send, look up, read a range, consume."""
+"""One of each operation of a client, for tests of permissions: send, look up, read a range,
+consume."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from tubemq_client import ClientSettings, OffsetRange, Partition
 
 
 def exchange(shell: Shell, settings: ClientSettings, partition: Partition, group: str) -> None:
-    """Raises what any of the steps raises; asserts that the record sent is the record read."""
+    """Send and read a record; raise any error, and assert that both are equal."""
     body = group.encode()
     with shell.Producer(settings) as producer:
         receipt = producer.send(partition.topic, body, partition=partition)

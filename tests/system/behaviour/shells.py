@@ -1,9 +1,9 @@
-"""The two shells under one roof: scenarios are written once, as plain blocking code.
+"""The sync and the asyncio API behind one interface: scenarios are written once, as blocking code.
 
-`BLOCKING` is the blocking shell as it is. `LoopShell` drives the asyncio shell from a test's own
-threads: every call is a task on a private loop that runs beside the test, so heartbeats beat while
-a test waits. When it is closed it insists that nothing is left on the loop: no task, no socket, no
-exception that nobody saw.
+`BLOCKING` is the sync API as it is. `LoopShell` drives the asyncio API from a test's own threads:
+every call is a task on a private loop that runs next to the test, so heartbeats continue while a
+test waits. When it is closed it asserts that nothing is left on the loop: no task, no socket, no
+unhandled exception.
 """
 
 from __future__ import annotations

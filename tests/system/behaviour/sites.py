@@ -1,7 +1,7 @@
-"""Where a scenario runs: a server's settings and the topics it may use there.
+"""Environment of a scenario: a server's settings and the topics it may use there.
 
-A genuine server is shared by the whole session and never reset, so a scenario that is to run on
-both works from the end of the log it finds (`Site.end`) and under a group of its own.
+A genuine server is shared by the whole session and never reset, so a scenario for both starts at
+the present end of the log (`Site.end`) and uses a separate group.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Site:
         return Partition(self.brokers[0], topic, number)
 
     def end(self, partition: Partition) -> int:
-        """The end in memory of the partition's store."""
+        """Return the end in memory of the partition's store."""
         with BLOCKING.Metadata(self.settings) as metadata:
             ends = metadata.ends(partition.topic, "behaviour_ends", [partition], stable=False)
         return int(ends[partition].max_offset)
@@ -76,13 +76,14 @@ def bodies(batch: MessageBatch | None) -> list[bytes]:
 
 
 def whole(batch: MessageBatch | None, count: int) -> MessageBatch | None:
-    """The batch if it has that many records. A server that is just writing records to disk delivers
-    those that are there, and a batch that was not confirmed comes again."""
+    """Return the batch if it has that many records. A server that is just writing records to disk
+    delivers a part of them, and a batch that was not confirmed comes again."""
     return batch if len(bodies(batch)) >= count else None
 
 
 def eventually(ask: Callable[[], Any]) -> Any:
-    """The first answer that is not None. Servers let consumers see a record only after a while."""
+    """Return the first answer that is not None. Servers show a record to consumers only after a
+    while."""
     deadline = time.monotonic() + VISIBLE_WITHIN_S * PATIENCE
     while (answer := ask()) is None:
         assert time.monotonic() < deadline, f"nothing to see within {VISIBLE_WITHIN_S} s"

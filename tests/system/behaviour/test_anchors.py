@@ -60,7 +60,7 @@ def test_the_last_record_stands_where_its_receipt_says(
 
 
 def send(settings: ClientSettings, count: int, tag: str) -> Partition:
-    """Records of one partition, one behind the other."""
+    """Send records to one partition, one after the other."""
     partition = Partition(1, SINGLE, 0)
     Site(settings, [1]).send(partition, *(f"{tag} {n}".encode() for n in range(count)))
     return partition

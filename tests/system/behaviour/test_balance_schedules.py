@@ -27,7 +27,7 @@ DRAIN_S = 120.0
 
 
 class Ledger:
-    """What was sent, who owns what, what was confirmed, and what went wrong."""
+    """Records sent, owners of partitions, confirmed batches, and errors."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -98,7 +98,7 @@ class Member:
         self.thread.join(30)
 
     def die(self) -> None:
-        """Sockets close, nobody is told."""
+        """Close the sockets without notifying a server."""
         self.ledger.note(f"{self.name} dies")
         self.consumer._consumer.closing = True
         self.consumer._driver.close()

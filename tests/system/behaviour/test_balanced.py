@@ -1,4 +1,4 @@
-"""Members of a group among whom the master deals out partitions: pull, push, and what moves."""
+"""Members of a group whose partitions the master assigns: pull, push, and rebalances."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def latest(**options: Any) -> ConsumerSettings:
 
 @pytest.fixture
 def join(shell: Shell, site: Site, group: str) -> Callable[..., Any]:
-    """Makes members that begin at the latest record and beat often."""
+    """Return a factory of members that start at the latest record and send heartbeats often."""
     quick = replace(site.settings, heartbeat_period_ms=250)
 
     def join(topics: Any = TOPICS, **options: Any) -> Any:
@@ -71,7 +71,7 @@ def receive(consumer: Consumer) -> Any:
 
 
 def receive_whole(consumer: Consumer, count: int) -> Any:
-    """A batch with that many records. One with fewer is given back: it comes again."""
+    """Receive a batch with that many records. One with fewer is rejected: it comes again."""
 
     def ask() -> Any:
         batch = receive(consumer)
@@ -135,7 +135,7 @@ def test_partitions_move_when_members_come_and_go(join: Callable[..., Any]) -> N
 def test_a_batch_in_hand_can_be_confirmed_when_its_partition_is_revoked(
     join: Callable[..., Any], site: Site
 ) -> None:
-    """And only then does it move: the next owner goes on behind it."""
+    """It moves only then: the next owner continues behind it."""
     hand: list[Any] = []
     confirm_now = threading.Event()
     first = join(on_revoked=lambda _: confirm_now.set(), consumer=latest())
@@ -215,7 +215,8 @@ def test_who_cannot_join_is_told_why(shell: Shell, site: Site, group: str) -> No
 
 @pytest.fixture
 def member(shell: Shell, settings: ClientSettings, group: str) -> Callable[..., Any]:
-    """Makes members that beat every 200 ms, on two brokers that a test can break."""
+    """Return a factory of members with heartbeats every 200 ms, on two brokers that a test can
+    break."""
     quick = replace(settings, heartbeat_period_ms=200, register_pause_ms=100)
 
     def member(topics: Any = TOPICS, **options: Any) -> Any:
@@ -315,7 +316,7 @@ def test_what_a_callback_raises_is_raised_by_the_next_receive(
 def test_a_callback_that_would_end_a_thread_ends_the_consumer_with_a_word(
     shell: Shell, member: Callable[..., Any]
 ) -> None:
-    """Nothing would be taken or given back any more. A loop ends with `sys.exit`."""
+    """Otherwise no partition would be taken or given back any more. A loop ends with `sys.exit`."""
 
     def leave(partitions: list[Partition]) -> None:
         sys.exit("in the callback")
@@ -407,7 +408,7 @@ def test_whoever_receives_is_told_that_a_member_beats_no_more(
 
 
 class Runner:
-    """Runs something that blocks, beside the test."""
+    """Run a blocking function in another thread."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._thread = threading.Thread(target=work, daemon=True)
@@ -429,7 +430,7 @@ def handler_of(seen: list[bytes]) -> Callable[[Any], None]:
 
 
 def site_send(site: Site, server: EmbeddedTubeMQ, *values: bytes) -> None:
-    """A record to each of the first broker's partitions, at once to be seen."""
+    """Send a record to each of the first broker's partitions, visible at once."""
     for number, value in enumerate(values):
         site.send(site.partition(number=number), value)
     server.broker(1).flush()

@@ -1,4 +1,4 @@
-"""Connections that a firewall forgot: what is sent arrives nowhere, and nobody says so.
+"""Connections that a firewall dropped silently: sent data arrives nowhere, without an error.
 
 Both servers are reached through the fault proxy, so the genuine one is silent in the same way.
 """
@@ -18,7 +18,7 @@ from tubemq_client import ClientSettings, errors
 
 RPC_TIMEOUT_MS = 1_000
 GRACE_S = 5.0
-"""A second is enough on an idle machine. That a single request is lost tells more."""
+"""A second is enough on an idle machine. The loss of a single request is the stricter test."""
 
 
 @pytest.fixture

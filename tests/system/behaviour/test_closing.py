@@ -1,4 +1,4 @@
-"""Closing a member of a group: while others close it too, receive, or have just been told to go."""
+"""Closing a member of a group: while others close it too, receive, or are being asked to leave."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def options(server: EmbeddedTubeMQ) -> ClientSettings:
 
 
 def enter(shell: Shell, kind: str, options: ClientSettings, group: str) -> Any:
-    """A member that holds the partition."""
+    """Start a member that holds the partition."""
     consumer = getattr(shell, kind)(options, group, TOPICS).__enter__()
     if kind == "AssignedConsumer":
         consumer.assign(PARTITION)
@@ -50,7 +50,7 @@ def enter(shell: Shell, kind: str, options: ClientSettings, group: str) -> Any:
 
 
 class Side:
-    """Calls something beside the test and keeps what became of it."""
+    """Call a function in another thread and keep its result or error."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self.outcome: Any = None
@@ -113,7 +113,7 @@ def test_a_run_ends_in_peace_wherever_another_closes(
     stop = consumer._stop
 
     def stop_late() -> None:
-        consumer._ready.ring()  # it is closing, and whoever looks now finds a run not stopped yet
+        consumer._ready.ring()  # it is closing, and its run is not stopped yet
         if threading.current_thread() is consumer._closer:
             running._thread.join(2)
         stop()
@@ -137,7 +137,7 @@ def test_closing_does_not_mind_workers_that_have_yet_to_start(
 def test_closing_waits_once_for_all_handlers_that_hang(
     shell: Shell, options: ClientSettings, group: str
 ) -> None:
-    """However many: threads cannot be cancelled, and each would be waited for in its turn."""
+    """Also with many: threads cannot be cancelled, and each would be waited for in turn."""
     held, go_on = [Partition(1, SHARED, number) for number in range(3)], threading.Event()
     for partition in held:
         Site(options, [1]).send(partition, b"a")
@@ -208,7 +208,7 @@ def test_who_pulls_behind_another_is_told_that_the_member_is_closed(
 def test_a_pull_that_hangs_at_many_brokers_does_not_keep_who_closes(
     shell: Shell, group: str
 ) -> None:
-    """Closing waits as long as one request may take, not until every broker has been asked."""
+    """Closing waits as long as one request may take, not until every broker has answered."""
     brokers = range(1, 9)
     held = [Partition(broker, SHARED, 0) for broker in brokers]
     with embedded(Switches(), len(brokers)) as server:
@@ -266,7 +266,7 @@ def test_a_callback_may_close_the_consumer(
 def test_a_member_leaves_although_its_last_order_is_under_way(
     shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings, group: str
 ) -> None:
-    """Whoever is asked to give partitions back and closes at that moment gives each back once."""
+    """A member that is asked to give partitions back while it closes gives each back once."""
     leaving = threading.Event()
     first = shell.Consumer(options, group, TOPICS, on_revoked=lambda _: leaving.set())
     with first:

@@ -1,4 +1,4 @@
-"""What clients tell of their connections: counts by server, also of those that were replaced."""
+"""Counters of clients' connections by server, also of connections that were replaced."""
 
 from __future__ import annotations
 

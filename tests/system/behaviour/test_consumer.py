@@ -201,7 +201,7 @@ def test_what_a_member_gave_up_is_refused_when_it_is_served_late(site: Site, gro
 
 @pytest.fixture(params=["embedded", pytest.param("genuine", marks=pytest.mark.real)])
 def administered(request: pytest.FixtureRequest) -> Iterator[tuple[Site, str, str]]:
-    """A server of either kind, the address of its administration, and the token for changes."""
+    """Start a server of either kind; return its administration's address and token, too."""
     if request.param == "genuine":
         cluster = request.getfixturevalue("genuine")
         settings = settings_for(cluster.masters, heartbeat_period_ms=1_000)

@@ -37,7 +37,7 @@ def options(pair: EmbeddedTubeMQ) -> ClientSettings:
 
 
 def lasting(seconds: float) -> Iterator[None]:
-    """Turns of a loop that goes on for so long, and a little at a time."""
+    """Yield turns of a loop for that many seconds, and a little at a time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         yield

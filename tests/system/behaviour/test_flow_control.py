@@ -1,7 +1,7 @@
-"""Flow control on both servers: what a broker refuses, what a consumer learns and keeps to.
+"""Flow control on both servers: refusals of a broker, rules that a consumer learns and obeys.
 
-The same rules code decides what an embedded broker refuses and what these tests expect of a genuine
-one, so a test that passes on both says that the rules are read as they are meant.
+The same rules code decides the refusals of an embedded broker and the expectations for a genuine
+one, so a test that passes on both shows that the rules are interpreted correctly.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def rules(limit_mib: int) -> list[dict[str, Any]]:
 
 @pytest.fixture(params=["embedded", pytest.param("genuine", marks=pytest.mark.real)])
 def limited(request: pytest.FixtureRequest) -> Iterator[tuple[Site, SetRules]]:
-    """A server whose brokers can be given flow rules; none are left behind."""
+    """Start a server whose brokers accept flow rules; none are left behind."""
     with contextlib.ExitStack() as stack:
         if request.param == "genuine":
             server = request.getfixturevalue("genuine")
@@ -79,7 +79,7 @@ def wait_until_limited(site: Site, wanted: bool) -> None:
 
 
 def learned(site: Site) -> FlowControl:
-    """What the master tells a consumer that registers now."""
+    """Return the master's rules for a consumer that registers now."""
     control, session = FlowControl(), MasterSession(site.settings.masters)
     group = new_group()
     client_id = Reader.ids.consumer(group, "Balance")
@@ -125,7 +125,7 @@ class Reader:
 
 
 def predicted(found: list[tuple[int, Any]], flow: FlowRules) -> list[int]:
-    """The codes that the rules ask for, given when the fetches came and what they brought."""
+    """Return the codes that the rules demand for fetches at these times with these results."""
     allowance, codes, lag = Allowance(), [], -1
     for at_ms, reply in found:
         wait = allowance.refused_ms(flow, lag, at_ms, at_ms) if codes else 0

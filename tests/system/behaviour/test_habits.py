@@ -1,4 +1,4 @@
-"""What users of other clients expect of any client: started once, told why, looked at in a log."""
+"""Expectations of users of other clients: started once, errors with reasons, visible in a log."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_record_that_cannot_be_read_ends_a_run_that_retries(
         pytest.raises(errors.CorruptRecord),
     ):
         consumer.run(handle, on_error="retry")
-    # The way out that the docstring of `run` names.
+    # The workaround in the docstring of `run`.
     with shell.Consumer(settings, "habitual", {TOPIC: ()}, corrupt_records="drop") as consumer:
         batch = consumer.receive(SOON_MS)
         assert list(batch.messages()) == []
@@ -237,7 +237,7 @@ def test_a_record_that_cannot_be_read_ends_a_run_that_retries(
 def test_a_record_that_cannot_be_read_ends_a_loop_over_batches(
     shell: Shell, settings: ClientSettings, mq: EmbeddedTubeMQ
 ) -> None:
-    """The error leaves the loop, and comes out of the next one too; "drop" goes on."""
+    """The error leaves the loop, and is raised by the next one too; "drop" continues."""
     send(settings, b"a", b"b")
     mq.broker(1).corrupt_next(1_000)
     with shell.AssignedConsumer(settings, "habitual", {TOPIC: ()}) as consumer:
@@ -382,7 +382,7 @@ def test_bodies_in_the_place_of_records_are_refused(shell: Shell, settings: Clie
 def test_an_offset_that_is_none_is_refused(
     offset: Any, shell: Shell, settings: ClientSettings
 ) -> None:
-    """Brokers go on where the group stands when they are told a negative one."""
+    """Brokers continue at the group's position when they get a negative one."""
     with shell.AssignedConsumer(settings, "habitual", {TOPIC: ()}) as consumer:
         with pytest.raises(errors.ConfigError, match="not a multiple of 28"):
             consumer.assign(P0, offset)

@@ -1,8 +1,8 @@
 """Records beyond the cluster's size limit: refused by producers, hidden in memory, read by windows.
 
-On a topic whose own limit is wider than the cluster's. Both servers acknowledge such a record and
-pass over it for everybody whom they serve from memory; a window ends at a stable end, which is on
-disk. The exact border stands in `tests/system/conformance`, row W12.
+On a topic with a wider limit than the cluster's. Both servers acknowledge such a record and skip it
+for every reader that they serve from memory; a window ends at a stable end, which is on disk. The
+exact limit is in `tests/system/conformance`, row W12.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Nothing outlives a client, however often one is made and however it ends: socket or thread."""
+"""No socket or thread outlives a client, however often one is created and ended."""
 
 from __future__ import annotations
 

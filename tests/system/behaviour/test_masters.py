@@ -1,4 +1,4 @@
-"""What clients need of a master: its address now and then, and nothing while records flow."""
+"""Clients need a master's address now and then, and nothing else while records flow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL_METHODS = range(1, 40)
 def test_records_flow_while_no_master_answers(
     shell: Shell, by_hand: EmbeddedTubeMQ, settings: ClientSettings, group: str
 ) -> None:
-    """Partitions held stay held and routes stay known: brokers are asked directly."""
+    """Held partitions and known routes stay: brokers are queried directly."""
     quick = replace(settings, rpc_timeout_ms=1_500, heartbeat_period_ms=100)
     found: list[bytes] = []
     with (
@@ -64,7 +64,7 @@ def test_a_master_that_moved_is_found_under_its_name(
 
 
 def leading_to(monkeypatch: pytest.MonkeyPatch, *first: str) -> list[str]:
-    """The IP addresses that the name master.test leads to; the last one counts."""
+    """Return the IP addresses that master.test resolves to; the last one counts."""
     resolve, ips = socket.getaddrinfo, list(first)
 
     def look_up(host: Any, *rest: Any, **options: Any) -> Any:
@@ -78,8 +78,8 @@ def leading_to(monkeypatch: pytest.MonkeyPatch, *first: str) -> list[str]:
 def moving(
     by_hand: EmbeddedTubeMQ, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Address, EmbeddedTubeMQ, list[str]]]:
-    """A name that leads to the master of one cluster, another cluster on the same port of another
-    host, and where the name leads."""
+    """Yield a name that resolves to the master of one cluster, another cluster on the same port of
+    another host, and the addresses it resolves to."""
     ips = leading_to(monkeypatch, "127.0.0.1")
     with (
         embedded(Switches(), brokers=3) as other,

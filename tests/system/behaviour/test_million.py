@@ -38,7 +38,7 @@ Outcome = SendReceipt | errors.TubeMQError
 
 @dataclass
 class Tally:
-    """What became of every number: copies with a receipt, copies consumed, sendings."""
+    """Fate of every number: copies with a receipt, copies consumed, sendings."""
 
     count: int
     acknowledged: bytearray = field(init=False)
@@ -61,7 +61,7 @@ class Tally:
     # -- of the producer --------------------------------------------------------------------------
 
     def sent(self, number: int, outcome: Outcome | None) -> None:
-        """None: a failure before it left the outcome of this one open."""
+        """Count an outcome; None: an earlier failure left it unknown."""
         with self._lock:
             if isinstance(outcome, SendReceipt):
                 self.missing += not self.acknowledged[number] and not self.consumed[number]
@@ -78,7 +78,7 @@ class Tally:
                 self.wrong.append(f"{batch} comes after a confirmation beyond it")
             start, numbers = self._unsure.pop(batch.partition, (0, []))
             if numbers and batch.start <= start:
-                self.came_again += 1  # nobody had heard the confirmation
+                self.came_again += 1  # no server had received the confirmation
             else:
                 self._count(numbers)
         return [int(message.body[:16]) for message in batch.messages()]
@@ -128,7 +128,7 @@ class Tally:
 
 
 class Members:
-    """A group, each member received from in a thread of its own."""
+    """A group, each member received from in a separate thread."""
 
     def __init__(self, shell: Shell, site: Site, group: str, tally: Tally) -> None:
         latest = ConsumerSettings(consume_position="latest", not_found_wait_ms=5)
@@ -197,7 +197,7 @@ class Members:
 
 
 def send(shell: Shell, producer: Any, way: str, records: list[Record]) -> list[Outcome]:
-    """What became of the first of the records; of those missing at the end nothing is known."""
+    """Return the outcomes of the first records; for those missing at the end they are unknown."""
     if isinstance(shell, LoopShell):
         task = _gather if way == "async" else _stream
         return shell.wait(task(producer._client, records))  # type: ignore[no-any-return]
@@ -236,7 +236,7 @@ async def _stream(producer: Any, records: list[Record]) -> list[Any]:
 def produce(
     shell: Shell, producer: Any, tally: Tally, chunk: int, *, resend: bool, deadline: float
 ) -> None:
-    """Send every number once, in turn with both ways, and again what became unknown if asked to."""
+    """Send every number once, alternating both ways, and unknown ones again if requested."""
 
     def go(way: str, numbers: Iterable[int]) -> list[int]:
         numbers = list(numbers)

@@ -1,4 +1,4 @@
-"""What both consumers have: scenarios that hold whoever deals the partitions out."""
+"""Common behaviour of both consumers, whichever side distributes the partitions."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_loop_over_batches_confirms_each_and_rejects_the_one_it_is_left_in(
 def test_a_batch_that_nobody_confirms_comes_again_in_its_time(
     shell: Shell, server: EmbeddedTubeMQ, group: str, kind: str
 ) -> None:
-    """Whatever the period of heartbeats."""
+    """For any period of heartbeats."""
     send(server, 3)
     quick = ConsumerSettings(confirm_timeout_ms=2_000)
     with member(shell, kind, server, group, 10_000, consumer=quick) as consumer:
@@ -175,7 +175,7 @@ def test_whoever_listens_hears_of_what_comes_and_is_lost(
         shell, "assigned", server, group, on_assigned=assigned.extend, on_lost=lost.extend
     ) as consumer:
         ready(consumer)
-        # Listeners are told after what they are told of has happened.
+        # Listeners are called after the event.
         eventually(lambda: sorted(assigned) == PARTITIONS or None)
         server.broker(1).revoke_lease(group, SHARED, 0)
         eventually(lambda: lost == PARTITIONS[:1] or None)

@@ -75,7 +75,7 @@ def test_a_topic_without_routes_is_named(shell: Shell, site: Site) -> None:
 
 
 def test_what_cannot_be_a_topic_is_told_at_once(shell: Shell, site: Site) -> None:
-    """And costs the producer nothing at its other topics, which its heartbeats tell of at once."""
+    """It costs the producer nothing at its other topics, which its heartbeats name at once."""
     with shell.Producer(site.settings) as producer, shell.Metadata(site.settings) as metadata:
         for ask in (producer.publish, metadata.topic, lambda name: producer.send(name, b"x")):
             with pytest.raises(errors.ConfigError, match="'1st-topic' is not a topic name"):
@@ -145,7 +145,7 @@ def test_heartbeats_go_on_after_one_that_failed_for_an_unknown_reason(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Nothing of the protocol is known to fail so; hence the patch."""
+    """No known protocol reply fails in this way; hence the patch."""
     beats: list[int] = []
     heartbeat = ProducerSession.heartbeat
 

@@ -121,7 +121,7 @@ def test_visit_tokens_are_shown_and_renewed(shell: Shell) -> None:
             brokers = metadata.topic(SINGLE).brokers
         range_ = OffsetRange(PARTITION, 0, 28)
         with shell.RangeReader(settings, group="visits", brokers=brokers) as reader:
-            # It never asked a master and has no token; later the one it got is too old.
+            # It never contacted a master and has no token; later its token is too old.
             for _ in range(2):
                 assert sum(len(batch) for batch in reader.read(range_)) == 1
                 mq.rotate_visit_token(7)

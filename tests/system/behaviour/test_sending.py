@@ -37,7 +37,7 @@ WAIT_S = 30
 
 
 def outcome(shell: Shell, future: Any) -> SendReceipt | BaseException:
-    """What a future of either shell ends with."""
+    """Return the result or error of a future of either API."""
     if shell.name == "sync":
         return future.exception(WAIT_S) or future.result()
 
@@ -53,7 +53,7 @@ def outcome(shell: Shell, future: Any) -> SendReceipt | BaseException:
 def read_back(
     shell: Shell, site: Site, partition: Partition, start: int, count: int
 ) -> list[bytes]:
-    """The next `count` records of a partition."""
+    """Read the next `count` records of a partition."""
     found: list[bytes] = []
     with shell.AssignedConsumer(site.settings, new_group(), {partition.topic: ()}) as consumer:
         consumer.assign(partition, start)
@@ -185,7 +185,7 @@ def proxy(server: EmbeddedTubeMQ) -> Iterator[FaultProxy]:
 
 
 def through(proxy: FaultProxy, producer: Any, topic: str = SHARED) -> None:
-    """Have the producer reach broker 1 through the proxy, as if the master had said so."""
+    """Route the producer to broker 1 through the proxy, as if the master had announced it."""
     producer.publish(topic)
     producer._producer.brokers[1] = BrokerNode(1, *proxy.address)
 
@@ -293,7 +293,7 @@ def test_closing_waits_for_what_is_under_way(shell: Shell, options: ClientSettin
 def test_a_record_of_a_slow_generator_does_not_wait_for_the_next(
     shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings
 ) -> None:
-    """However many came at once before."""
+    """For any number of simultaneous sends before."""
     waited_for: list[int] = []
 
     def slow() -> Iterator[Record]:
@@ -369,7 +369,7 @@ def test_a_router_that_fails_on_the_way_costs_its_record_only(
 def test_an_error_nobody_expects_costs_its_records_only(
     server: EmbeddedTubeMQ, options: ClientSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The blocking shell only: its thread would end, and whoever waits for it wait for ever."""
+    """The sync API only: its thread would end, and a caller would wait forever."""
     with Producer(options) as producer:
         producer.publish(SHARED)
         with monkeypatch.context() as patch:

@@ -29,7 +29,7 @@ async def _closed(session: aio.Session) -> None:
 
 
 def open_session(shell: Shell, settings: ClientSettings, stack: ExitStack) -> Any:
-    """The session itself, which clients want, closed with the stack."""
+    """Open the session that clients share, closed with the stack."""
     if not isinstance(shell, LoopShell):
         return stack.enter_context(sync.Session(settings))
     session = shell.wait(_made(settings))
@@ -84,7 +84,7 @@ def test_brokers_are_connected_to_as_soon_as_they_are_known_if_asked_to(
 ) -> None:
     with EmbeddedTubeMQ(2, EMBEDDED_TOPICS, http=False) as mq:
         gone = mq.broker(2)
-        gone.stop()  # who cannot be reached holds up nobody
+        gone.stop()  # an unreachable server delays no other
         settings = replace(settings_for(mq.masters), preconnect=preconnect)
         with shell.Metadata(settings) as metadata:
             metadata.topic(SINGLE)

@@ -48,7 +48,7 @@ def own_methods(kind: type) -> dict[str, Any]:
 
 
 def methods(kind: type) -> dict[str, Any]:
-    """The same with those of its bases, which come first."""
+    """Return the methods with those of the bases, which come first."""
     found: dict[str, Any] = {}
     for owner in reversed(kind.__mro__[:-1]):
         found |= own_methods(owner)
@@ -64,7 +64,7 @@ def parameters(value: Any) -> list[str]:
 
 
 def answer(value: Any) -> str:
-    """The return annotation, an iterator being an iterator in either shell."""
+    """Return the return annotation; iterators of both APIs are equal."""
     text = str(inspect.signature(value).return_annotation)
     return re.sub(r"AsyncGenerator\[(.*), None\]", r"Iterator[\1]", text)
 
@@ -106,7 +106,7 @@ def test_options_and_results_are_the_same(name: str) -> None:
 
 @CLASSES
 def test_what_waits_in_one_shell_is_awaited_in_the_other(name: str) -> None:
-    """Nothing of the asyncio shell blocks; what answers from memory is a plain property."""
+    """Nothing of the asyncio API blocks; values in memory are plain properties."""
     kind = getattr(aio, name)
     for method, value in methods(kind).items():
         if method != "__init__" and not isinstance(

@@ -20,7 +20,7 @@ from tubemq_client.embedded import EmbeddedTubeMQ
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the records of these tests were many."""
+    """Shrink the sub-ranges, so that the few records of these tests fill several."""
     monkeypatch.setattr(side_by_side, "_FIRST", 50)
     monkeypatch.setattr(side_by_side, "_MOST", 300)
     monkeypatch.setattr(side_by_side, "_BATCHES", 3)

@@ -40,7 +40,7 @@ BOTH = pytest.mark.parametrize("kind", ["balanced", "assigned"])
 
 
 def member(shell: Shell, kind: str, settings: ClientSettings, topic: str, **options: Any) -> Any:
-    """A consumer that holds its partitions by itself."""
+    """Start a consumer that holds its partitions alone."""
     make = shell.Consumer if kind == "balanced" else shell.AssignedConsumer
     return make(settings, new_group(), {topic: ()}, **options)
 
@@ -52,7 +52,7 @@ def ready(consumer: Any, partitions: int) -> None:
 
 
 def consume(consumer: Any, seconds: float) -> Counter[int]:
-    """Batches by broker in so many seconds, each confirmed."""
+    """Receive and confirm for `seconds`; count batches by broker."""
     counts: Counter[int] = Counter()
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
@@ -91,7 +91,7 @@ def fill(settings: ClientSettings, partition: Partition, count: int) -> None:
 def test_the_other_brokers_records_flow_at_their_usual_rate(
     shell: Shell, three: EmbeddedTubeMQ, kind: str, trouble: str, seconds: float
 ) -> None:
-    """With the default time for a request, 10 s: nobody who receives may wait for that."""
+    """With the default time for a request, 10 s: no receiver may wait for that."""
     settings = settings_for(three.masters, heartbeat_period_ms=1_000)
     shares: list[float] = []
     while len(shares) < MEASUREMENTS and max(shares, default=0) < 0.9:
@@ -102,7 +102,8 @@ def test_the_other_brokers_records_flow_at_their_usual_rate(
 
 
 def share_in_trouble(consumer: Any, three: EmbeddedTubeMQ, trouble: str, seconds: float) -> float:
-    """The rate of brokers 1 and 2 while broker 3 is in trouble, as a part of their rate before."""
+    """Return the rate of brokers 1 and 2 while broker 3 is in trouble, as a share of their rate
+    before."""
     broker = three.broker(3)
     ready(consumer, 9)
     before = consume(consumer, CONTROL_S)
@@ -155,7 +156,7 @@ def test_asking_a_silent_master_keeps_nobody_from_consuming(
 
 
 def share_while_asking(consumer: Any, three: EmbeddedTubeMQ) -> float:
-    """What is consumed while a thread asks a silent master, in shares of what was before."""
+    """Return the consumption while a thread queries a silent master, as a share of that before."""
     before = consume(consumer, CONTROL_S).total()
     three.silence_master(*ALL_METHODS)
     failures: list[Exception] = []
@@ -209,8 +210,8 @@ def test_empty_partitions_cost_the_busy_one_nothing(shell: Shell, many: Embedded
 
 
 def share_of_busy(consumer: Any, empty: list[int]) -> float:
-    """What is read of the busy partition beside the others, in shares of what is read of it alone;
-    adds the fetches that brought nothing."""
+    """Return the rate of the busy partition next to the others, as a share of its rate alone, and
+    the number of empty fetches."""
     consumer.freeze([p for p in consumer.assignment if p.partition_id != 7])
     alone = consume(consumer, 1.0).total()
     consumer.unfreeze()
@@ -230,8 +231,8 @@ def limit(mib: int) -> list[dict[str, Any]]:
 
 @BOTH
 def test_a_group_with_a_rule_of_its_own_is_exempt_from_the_default(shell: Shell, kind: str) -> None:
-    """A broker enforces the default rule; the group's own, which is wider, is kept by its members,
-    who say so with every fetch."""
+    """A broker enforces the default rule; the group's wider rule is kept by its members, which send
+    it with every fetch."""
     reads = ReadLimits(first_fetch_bytes=300_000, fetch_bytes=300_000)
     switches = Switches(reads=reads, unflushed_records=1)
     group = new_group()
@@ -268,7 +269,7 @@ def quick() -> Iterator[EmbeddedTubeMQ]:
 
 
 def beating_often(server: EmbeddedTubeMQ, **options: int) -> ClientSettings:
-    """Settings with which a busy machine keeps no member from renewing such a lease in time."""
+    """Return settings with which even a busy machine renews such a lease in time."""
     return replace(settings_for(server.masters, **options), heartbeat_period_ms=200)
 
 
@@ -283,7 +284,7 @@ def test_a_share_is_taken_over_from_a_member_that_died(
     with shell.AssignedConsumer(
         options, group, {SHARED: ()}, on_assigned=assigned.extend
     ) as consumer:
-        died._driver.close()  # it beats no more and tells nobody
+        died._driver.close()  # it sends no more heartbeats and no goodbye
         consumer.keep_share()
         assert consumer.partitions_ready(10_000)
         eventually(lambda: len(consumer.assignment) == 3 or None)

@@ -73,7 +73,7 @@ than that is none of theirs."""
 
 
 def persist(work: Callable[[], T]) -> T:
-    """The network may have broken under it: up to five times over."""
+    """Retry up to five times, because the network may have broken."""
     for _ in range(4):
         try:
             return work()
@@ -170,14 +170,14 @@ C_LIBRARY = ctypes.CDLL(None)
 
 
 def _give_back() -> None:
-    """Free pages that the C library keeps for each thread there was are nobody's growth."""
+    """Return free pages that the C library keeps for ended threads: they are no growth."""
     trim = getattr(C_LIBRARY, "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def _heap_kib() -> int:
-    """In use, of all threads' arenas; 0 where the C library cannot tell."""
+    """Return the bytes in use, of all threads' arenas; 0 if the C library cannot report them."""
     info = getattr(C_LIBRARY, "mallinfo2", None)
     if info is None:
         return 0
@@ -191,7 +191,8 @@ def _descriptors() -> int:
 
 
 def count(loop: LoopShell, number: int, began: float) -> Sample:
-    """What two looks agree on: closed connections end a moment later in the proxies."""
+    """Return counts that two samples agree on: closed connections end a moment later in the
+    proxies."""
     gc.collect()
     _give_back()
     last = None
@@ -215,7 +216,7 @@ def slope(samples: list[Sample], name: str) -> float:
 
 
 def table(samples: list[Sample]) -> str:
-    """A dozen of the samples, and growth a round in the first half and the second."""
+    """Format a dozen of the samples, and growth per round in the first and the second half."""
     head = f"{'round':>8} {'minute':>7}" + "".join(f" {name:>11}" for name in Sample._fields[2:])
     step = max(1, len(samples) // 12)
     lines = [head] + [
@@ -230,8 +231,8 @@ def table(samples: list[Sample]) -> str:
 
 
 def judge(samples: list[Sample], *memory: str) -> None:
-    """The first third warms up; the last third must look like the second. `memory` has the first
-    half to warm up in."""
+    """Assert that the last third looks like the second; the first third warms up. `memory` warms up
+    during the first half."""
     third = len(samples) // 3
     warm = samples[third:]
     shown = table(samples)
@@ -275,7 +276,7 @@ def work_for(seconds: float, settings: ClientSettings, network: BadNetwork) -> l
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[ClientSettings]:
-    """Settings for an embedded server in a process of its own."""
+    """Start an embedded server in a separate process; yield its settings."""
     topics = ("--topic", f"{SHARED}:1:3", "--topic", f"{WIDE}:2:3")
     with served(tmp_path, "--no-http", *topics) as (_, at):
         yield settings_for(at["masters"], **PATIENT)

@@ -1,4 +1,4 @@
-"""What can go wrong while a range is read: each gives the right records, or one clear error."""
+"""Errors while a range is read: each gives the right records, or one clear error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTITION = Partition(1, SHARED, 1)
 
 @pytest.fixture
 def filled(by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger) -> OffsetRange:
-    """A range over everything of one partition, all of it stable."""
+    """Return a range over everything of one partition, all of it stable."""
     Feeder(settings, SHARED, ledger, 1).produce(1_200)
     by_hand.broker(1).flush()
     return OffsetRange(PARTITION, 0, ledger.settled_end(PARTITION))
@@ -251,7 +251,7 @@ def test_what_a_quarantine_raises_ends_the_read(
     failure: Exception,
     parallel: int,
 ) -> None:
-    """Whoever sends corrupt records elsewhere raises what a broken read raises, too."""
+    """A callback for corrupt records raises the errors of a broken read, too."""
 
     def keep(entry: CorruptEntry) -> None:
         raise failure
@@ -404,7 +404,7 @@ def test_a_silent_master_is_an_error_that_names_the_option(
 
 @contextmanager
 def impostor(reply: bytes) -> Iterator[str]:
-    """A server that answers anything with `reply`."""
+    """Start a server that answers anything with `reply`."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

@@ -102,8 +102,8 @@ def test_readers_share_a_bounded_number_of_groups(
 def test_fetches_of_one_connection_are_served_in_turn(
     window_site: Site, ledger: Ledger, group: str
 ) -> None:
-    """What two fetches of a reader on their way at a time rely on: each moves the position past
-    the batch of the one before, however many the broker has not yet begun."""
+    """A reader with two fetches in flight relies on this: each moves the position past the batch of
+    the one before, however many the broker has not started yet."""
     Feeder(window_site.settings, SINGLE, ledger, 7).produce(6_000)
     partition = window_site.partition(SINGLE)
     with BLOCKING.Metadata(window_site.settings) as metadata:

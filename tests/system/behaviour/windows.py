@@ -1,9 +1,9 @@
-"""Windows against send receipts, the same on every server and with every shell.
+"""Windows against send receipts, the same on every server and with both APIs.
 
-A producer's receipts say at which index offset every record was stored. That ledger is the truth:
-a window `[start, end)` of a partition must deliver exactly the records whose receipts lie in it, in
-offset order. Nothing here knows which server it talks to. Feeding is always done by the blocking
-producer; the shell is the one that reads.
+A producer's receipts give the index offset of every record. That ledger is the truth: a window
+`[start, end)` of a partition must deliver exactly the records whose receipts lie in it, in offset
+order. Nothing here depends on the server. Feeding always uses the sync producer; reading uses the
+API under test.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Ledger:
             return self._settled.get((partition.topic, *partition.store_key), 0)
 
     def first(self, partition: Partition) -> int:
-        """The lowest offset booked for the partition's store; the topic may have been used before
-        and its records below are not known here."""
+        """Return the lowest offset known for the partition's store; the topic may have been used
+        before and its records below are not known here."""
         with self._lock:
             store = (partition.topic, partition.store_key)
             same = [n for p, n in self._first.items() if (p.topic, p.store_key) == store]
@@ -130,7 +130,7 @@ class Feeder:
 def random_window(
     rng: random.Random, partition: Partition, end: int, first: int = 0
 ) -> OffsetRange:
-    """A range somewhere in `[first, end]`: mostly short, sometimes everything; multiples of 28."""
+    """Return a range in `[first, end]`: mostly short, sometimes everything; multiples of 28."""
     slots = (end - first) // 28
     length = min(slots, rng.choice((0, 1, 3, 20, 200, 2_000, slots)))
     start = first + 28 * rng.randint(0, slots - length)

@@ -29,7 +29,7 @@ from tubemq_provider.windows.run.result import WindowResult
 TOPIC, GROUP = "orders", "lake"
 
 
-# Equal partition ids; flushes only when told to.
+# Equal partition ids; flushed only by hand.
 mq = embedded_tubemq(
     [TopicSpec(TOPIC, stores=2, partitions=2)],
     brokers=2,

@@ -1,1 +1,1 @@
-"""Tables of what servers answer, played against the embedded one and a genuine one."""
+"""Tables of servers' answers, checked against the embedded one and a genuine one."""

@@ -1,8 +1,8 @@
-"""Play every table against the embedded server and a genuine one, and show where they differ.
+"""Run every table against the embedded server and a genuine one, and show the differences.
 
     python -m tools.devkit.isolation -- python -m tests.system.conformance
 
-Answers are those of a genuine 2.4.0; with ``--record`` they are written anew from the one started
+Answers are those of a genuine 2.4.0; with ``--record`` they are recorded again from the one started
 here. The exit code is 1 if anything differs without an explanation, or agrees in spite of one.
 """
 

@@ -1,4 +1,4 @@
-"""Table 4.10: who may read a topic, with which filters, and what groups learn of their limits."""
+"""Table 4.10: permissions for topics, allowed filters, and limits that groups learn."""
 
 from __future__ import annotations
 

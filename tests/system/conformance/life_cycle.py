@@ -1,4 +1,4 @@
-"""Table 4.11: topics and brokers come, change and go, and who sees it."""
+"""Table 4.11: topics and brokers are added, changed and removed, and clients see it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _broker(method: str, **words: Any) -> Question:
 
 
 def _system_topic_closed() -> Question:
-    """What a master wants to have closed before it forgets a broker with its topics."""
+    """Return the change that a master requires before it deletes a broker with its topics."""
     return quiet(
         "change",
         method="admin_update_topic_deploy_info",

@@ -1,8 +1,8 @@
-"""Plays rows against a server and compares with what a genuine one has answered.
+"""Runs rows against a server and compares its answers with those of a genuine one.
 
 Players speak the raw protocol: ``a`` and ``b`` are readers at the broker, ``m1``, ``m2`` members of
 a server-balanced group, ``n1`` of a client-balanced one, ``p1`` a producer at the master. Answers
-become one line of text each, without what no two servers share.
+become one line of text each, without values that differ between any two servers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAUSE_MS = 250
 
 @dataclass(frozen=True)
 class Server:
-    """Where to play. `wait` lets so many ms pass there."""
+    """A server to run against. `wait` lets ms pass there."""
 
     masters: str
     broker: str
@@ -47,7 +47,7 @@ class Difference(NamedTuple):
 
 
 def play(row: Row, server: Server) -> list[tuple[Question, str]]:
-    """The row's questions with their answers."""
+    """Return the row's questions with their answers."""
     stage = _Stage(row, server)
     try:
         return [(question, stage.answer(question)) for question in row.questions]
@@ -58,7 +58,7 @@ def play(row: Row, server: Server) -> list[tuple[Question, str]]:
 def compare(
     row: Row, played: Iterable[tuple[Question, str]], recorded: list[str]
 ) -> list[Difference]:
-    """Where the answers differ from the recorded ones."""
+    """Return the answers that differ from the recorded ones."""
     heard = [(question, answer) for question, answer in played if not question.quiet]
     missing = "(not recorded)"
     recorded = recorded + [missing] * (len(heard) - len(recorded))
@@ -70,7 +70,7 @@ def compare(
 
 
 class _Stage(Transcript):
-    """One row being played."""
+    """State of one running row."""
 
     def __init__(self, row: Row, server: Server) -> None:
         super().__init__(
@@ -187,7 +187,7 @@ class ClientBalanced(Player):
 
 
 class Producing:
-    """A producer that asks the master for routes."""
+    """A producer that requests routes from the master."""
 
     def __init__(self, master: Wire, name: str, _group: str, *, topicList: list[str]) -> None:  # noqa: N803
         self._master = master

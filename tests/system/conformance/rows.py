@@ -1,8 +1,9 @@
-"""A table is a list of rows, a row a list of questions: data, without knowing any server.
+"""A table is a list of rows, a row a list of questions: data, independent of any server.
 
-What a genuine server answered stands in ``answers/<table>.txt``, one line a question, below the
-row's name. Write a row, record it (``python -m tests.system.conformance --record``), read what came
-out."""
+Answers of a genuine server are in ``answers/<table>.txt``, one line per question, below the row's
+name. Write a row, record it (``python -m tests.system.conformance --record``), and review the
+result.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ OWN = "own"
 
 
 class Question(NamedTuple):
-    """`verb` is ``player.call``, ``master`` or ``change`` or ``broker`` for HTTP, or a hand on the
-    server (`playing`). With `goal` it is asked until these fields of the answer are so. Answers
-    to `quiet` ones depend on what was before and are not compared."""
+    """`verb` is ``player.call``, ``master`` or ``change`` or ``broker`` for HTTP, or a control of
+    the server (`playing`). With `goal` it is repeated until the answer has these fields. Answers to
+    `quiet` ones depend on earlier state and are not compared."""
 
     verb: str
     words: Mapping[str, Any]
@@ -61,12 +62,12 @@ def quiet(verb: str, **words: Any) -> Question:
 
 
 def until(goal: Mapping[str, Any], verb: str, **words: Any) -> Question:
-    """Ask until the answer has these fields (None: lacks it); the last answer counts."""
+    """Repeat until the answer has these fields (None: lacks it); the last answer counts."""
     return Question(verb, words, goal)
 
 
 def answers(table: str) -> dict[str, list[str]]:
-    """The recorded answers of a table, by row."""
+    """Return the recorded answers of a table, by row."""
     path = Path(__file__).with_name("answers") / f"{table}.txt"
     found: dict[str, list[str]] = {}
     for line in path.read_text().splitlines() if path.exists() else ():

@@ -1,4 +1,4 @@
-"""The two servers that the tables are played against."""
+"""The two servers that the tables are run against."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READ_FROM_FILES = ("conf_w4", "conf_w11")
 """Of the worked sequences; in the others what is read must not move to a file meanwhile."""
 
 _PLAIN = ("conf_http", "conf_http7", "conf_life", "conf_grow")
-"""Topics whose properties are asked for: those without any option."""
+"""Topics whose properties are queried: those without any option."""
 
 
 def _options(topic: str) -> dict[str, int]:
@@ -49,7 +49,7 @@ _SWITCHES = Switches(
 
 @contextmanager
 def embedded_server() -> Iterator[Server]:
-    """An embedded server whose time passes only while somebody waits."""
+    """Start an embedded server whose time passes only during waits."""
     clock = ManualClock()
     topics = [TopicSpec(name, 1, count) for name, count in TOPIC_SHAPES.items()]
     with EmbeddedTubeMQ(1, topics, switches=_SWITCHES, clock=clock) as mq:
@@ -68,7 +68,7 @@ def embedded_server() -> Iterator[Server]:
 
 
 def genuine_server(cluster: Any) -> Server:
-    """A genuine cluster that has the topics."""
+    """Return a genuine cluster that has the topics."""
     host, port = cluster.broker_address
     return Server(
         cluster.masters,

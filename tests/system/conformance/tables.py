@@ -49,11 +49,11 @@ EXPLAINED: dict[tuple[str, str], str] = {
         "change(method='admin_bath_add_topic_deploy_info'",
     ): ("an item for an unknown broker is refused by itself; a genuine one writes a broken body"),
 }
-"""Why the embedded server answers a question (row, beginning of its text) differently."""
+"""Reasons for different answers of the embedded server, by row and beginning of the question."""
 
 
 def explained(row: str, question: str) -> str | None:
-    """The reason for a difference, None if there is none to be."""
+    """Return the reason for a difference, None if there is none."""
     for (name, beginning), reason in EXPLAINED.items():
         if name == row and question.startswith(beginning):
             return reason

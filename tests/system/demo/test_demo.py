@@ -88,7 +88,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def judged(report: ModuleType, lake: Lake, source: Path) -> list[tuple[int, int, int, int, bool]]:
-    """produced, in Parquet, missing, extra, offsets stored"""
+    """Return produced, in Parquet, missing, extra, offsets stored."""
     found = report.compared(lake.root, source, AT, lake.events)
     for window in found:
         assert window.right == (not window.missing and not window.extra and window.offsets_stored)

@@ -1,7 +1,7 @@
-"""The drill's judgement: it finds what it is there to find, and its seed says who is hit.
+"""The drill's audit: it finds each kind of damage, and its seed determines the victims.
 
-A drill that calls everything clean would be worse than none, so each kind of damage is done to a
-small lake and must be counted.
+A drill that reports everything as clean would be worse than none, so each kind of damage is done to
+a small lake and must be counted.
 """
 
 from __future__ import annotations

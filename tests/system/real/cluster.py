@@ -1,4 +1,4 @@
-"""One genuine TubeMQ for the whole test session, or one line that says why there is none.
+"""One genuine TubeMQ for the whole test session, or one line with the reason why there is none.
 
 `tests/conftest.py` imports the fixtures, so that every folder gets the same clusters.
 """
@@ -26,7 +26,8 @@ def _unavailable(reason: str) -> NoReturn:
 
 
 def require_genuine() -> tuple[Artifacts, JavaRuntime]:
-    """What a genuine cluster needs; skips the test, or fails where it must not be skipped."""
+    """Return the needs of a genuine cluster; skip the test, or fail where it must not be
+    skipped."""
     artifacts = cached_artifacts()
     if artifacts is None:
         _unavailable("no TubeMQ jars; run: python -m tools.devkit.tubemq.artifacts")
@@ -46,7 +47,7 @@ def require_genuine() -> tuple[Artifacts, JavaRuntime]:
 def genuine(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[GenuineTubeMQ]:
-    """A running cluster on which every topic of `tests.system.real.topics` is accepted."""
+    """Start a cluster on which every topic of `tests.system.real.topics` is accepted."""
     artifacts, java = require_genuine()
     directory = tmp_path_factory.mktemp("genuine")
     with GenuineTubeMQ(
@@ -67,7 +68,7 @@ def genuine(
 
 @pytest.fixture(scope="session")
 def pair_of_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBrokers]:
-    """A cluster beside `genuine`, perhaps not ready yet; ask for `two_brokers` instead."""
+    """Start a cluster next to `genuine`, perhaps not ready yet; use `two_brokers` instead."""
     artifacts, java = require_genuine()
     directory = tmp_path_factory.mktemp("two-brokers")
     with TwoBrokers(
@@ -78,7 +79,7 @@ def pair_of_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBro
 
 @pytest.fixture
 def two_brokers(pair_of_brokers: TwoBrokers) -> TwoBrokers:
-    """Two genuine brokers that accept `topics.ON_TWO_BROKERS`, whatever the test before did.
+    """Return two genuine brokers that accept `topics.ON_TWO_BROKERS`, from any earlier state.
 
     A test may stop, kill or retire them; the next one waits some 35 s until they serve again.
     """

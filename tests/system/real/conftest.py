@@ -1,4 +1,4 @@
-"""What every test against the genuine server needs."""
+"""Fixtures of every test against the genuine server."""
 
 from __future__ import annotations
 

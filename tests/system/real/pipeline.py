@@ -45,8 +45,10 @@ class Pipeline:
         self.journal, self.runs = MemoryJournal(), 0
 
     def produce(self, count: int, *, over: int = 1) -> None:
-        """Send so many records in turn to all partitions, once the master names `over` of them;
-        returns when all are on disk, some ten seconds later."""
+        """Send `count` records in turn to all partitions, once the master announces `over` of them.
+
+        Returns when all are on disk, some ten seconds later.
+        """
         with Producer(self.settings) as producer:
             wait_for(lambda: len(producer.partitions(self.topic)) >= over)
             partitions = producer.partitions(self.topic)
@@ -116,6 +118,6 @@ class Pipeline:
         return Counter(rows["value"].to_pylist()) == Counter(self.sent)
 
     def rows(self, name: str) -> Mapping[str, int]:
-        """How many records a directory has of each partition."""
+        """Count the records of each partition in a directory."""
         rows = read_windows(self.root / name).to_table(columns=["partition"])
         return Counter(rows["partition"].to_pylist())

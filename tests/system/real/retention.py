@@ -1,13 +1,13 @@
 """Random windows over topics of a genuine broker whose retention overtakes the readers.
 
-By hand, for as many windows as wanted (about 30 a minute)::
+By hand, for any number of windows (about 30 a minute)::
 
     python -m tools.devkit.isolation -- python -m tests.system.real.retention --windows 200 --seed 1
 
-The broker rolls small segments and deletes them after 30 s, data and index each by itself, while
-producers go on. A reader comes later than that on purpose. Of each window every receipt is a row or
-lies in a recorded gap (`gap_policy="skip"`), or the read fails and names retention ("fail");
-anything else is *silent*. Prints a tally; exit code 1 if anything was silent.
+The broker rolls small segments and deletes them after 30 s, data and index separately, while
+producers continue. A reader comes later than that on purpose. Of each window every receipt is a row
+or lies in a recorded gap (`gap_policy="skip"`), or the read fails and names retention ("fail");
+anything else is *silent*. Prints counts; exit code 1 if anything was silent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PAUSES_S = (0, 0, 1, 2, 5)
 
 
 def topic(name: str, partitions: int = 1) -> TopicSpec:
-    """A topic of one store whose closed segments are kept for 30 s."""
+    """Return a topic of one store whose closed segments are kept for 30 s."""
     options: dict[str, str | int] = {
         "deletePolicy": "delete,30s",
         "memCacheFlushIntvl": 4000,
@@ -57,12 +57,12 @@ def topic(name: str, partitions: int = 1) -> TopicSpec:
 
 @dataclass
 class Receipts:
-    """What was sent: offset, first bytes of the body and stream id, by partition."""
+    """Records sent: offset, first bytes of the body and stream id, by partition."""
 
     rows: dict[Partition, list[tuple[int, bytes, str | None]]] = field(default_factory=dict)
 
     def of(self, range_: OffsetRange, filters: tuple[str, ...]) -> list[tuple[int, bytes]]:
-        """Those of a range that pass the filters, in offset order."""
+        """Return those of a range that pass the filters, in offset order."""
         return sorted(
             (at, mark)
             for at, mark, stream in self.rows.get(range_.partition, [])
@@ -123,7 +123,8 @@ def read_window(
 
 
 def replies(settings: ClientSettings, partition: Partition, start: int, fetches: int) -> list[Any]:
-    """What a broker says to a register at `start`, to fetches and a commit, but for the records."""
+    """Return the broker's replies to a register at `start`, to fetches and a commit, without
+    records."""
 
     def ask() -> Iterator[Any]:
         with Metadata(settings) as metadata:
@@ -151,7 +152,7 @@ def replies(settings: ClientSettings, partition: Partition, start: int, fetches:
 def play(
     settings: ClientSettings, names: list[str], windows: int, seed: int, shells: Sequence[Shell]
 ) -> Counter[str]:
-    """Read random windows while producers go on and retention removes what they sent."""
+    """Read random windows while producers continue and retention removes their records."""
     chance, receipts, tally = random.Random(seed), Receipts(), Counter[str]()
     filled = 0.0
     while tally.total() < windows:
@@ -192,7 +193,7 @@ def play(
 
 
 def main() -> int:
-    """Play and print the tally."""
+    """Run and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--windows", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)

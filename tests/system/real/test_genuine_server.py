@@ -57,7 +57,7 @@ def test_waiting_for_a_topic_nobody_made_ends_with_the_brokers_log(genuine: Genu
 def test_an_orderly_restart_keeps_acknowledged_records(
     genuine: GenuineTubeMQ, settings: ClientSettings
 ) -> None:
-    """Records that were only in memory when the broker was asked to stop are there afterwards."""
+    """Records in memory only are still there after an orderly stop of the broker."""
     bodies = [b"%d-" % number + os.urandom(200) for number in range(100)]
     partition = Partition(genuine.broker_id, topics.RESTART.name, 0)
     with Producer(settings) as producer:

@@ -1,9 +1,9 @@
-"""Records of every shape cross to and from the published Java client: attributes, filters,
+"""Records of every shape pass to and from the published Java client: attributes, filters,
 checksums, and sizes up to the last byte of a topic's limit.
 
 Both clients send the same shapes to two topics, and both must receive everything that both sent,
-but for the stream that both filter out. The larger topic gets a limit of its own at run time, and
-is read from files: in memory a genuine broker passes over records beyond 1 MiB and 10 KiB.
+but for the stream that both filter out. The larger topic gets a separate limit at run time, and is
+read from files: in memory a genuine broker skips records beyond 1 MiB and 10 KiB.
 """
 
 from __future__ import annotations
@@ -58,13 +58,15 @@ def shaped(number: int, size: int, who: str) -> Record:
 
 
 def full(number: int, who: str) -> Record:
-    """A record that fills the limit: attributes take their bytes, and four for their length."""
+    """Return a record that fills the limit: attributes take their bytes, and four for their
+    length."""
     attributes = f"who={who},k=é漢 {number},$msgType$=s{number % 3},$msgTime$=202601020304"
     return shaped(number, MIB - 4 - len(attributes.encode()), who)
 
 
 def shapes(who: str) -> tuple[list[Record], Record]:
-    """What either client sends: to the topic of 1 MiB, and to the one of 2 MiB."""
+    """Return the records of a client: for the topic of 1 MiB, and the one for the topic of
+    2 MiB."""
     small = [shaped(number, size, who) for number, size in enumerate(SIZES)]
     return [*small, full(len(SIZES), who)], Record(body(len(SIZES) + 1, 2 * MIB))
 
@@ -100,7 +102,7 @@ def send_ours(settings: ClientSettings) -> None:
 
 
 def accepted(producer: Producer, large: Record) -> bool | None:
-    """A changed limit reaches producers and brokers with heartbeats of theirs."""
+    """Try a large record: a changed limit reaches producers and brokers with heartbeats."""
     try:
         producer.send(LARGE, large.body)
     except (errors.ConfigError, errors.ServerError):
@@ -109,7 +111,7 @@ def accepted(producer: Producer, large: Record) -> bool | None:
 
 
 def receive_here(settings: ClientSettings, count: int) -> list[Facts]:
-    """As a group, with checksums verified."""
+    """Receive as a group, with checksums verified."""
     found: list[Facts] = []
     deadline = time.monotonic() + WAIT_S * PATIENCE
     with Consumer(settings, "shapes_ours", {TOPIC: WANTED, LARGE: ()}) as consumer:

@@ -1,4 +1,4 @@
-"""Windows on the genuine server after its disk was emptied, and after a topic was made anew."""
+"""Windows on the genuine server after its disk was emptied, and after a topic was recreated."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_log_that_began_anew_is_noticed_and_an_epoch_follows_it(
             pipeline.cursor_window()
         assert pipeline.cursor_window(epoch="second").total == 60
 
-        # The topic is deleted and made again, and grows past the position once more.
+        # The topic is deleted and recreated, and grows past the position again.
         with AdminClient(genuine.master_web, token=genuine.admin_token) as admin:
             admin.delete_topic(SPEC.name, remove_data=True)
             wait_for(lambda: not admin.topics([SPEC.name]))
@@ -56,7 +56,8 @@ def test_a_log_that_began_anew_is_noticed_and_an_epoch_follows_it(
 
 
 def _accepted(pipeline: Pipeline) -> bool:
-    """Whether a record was taken: the master announces a topic before its broker knows it."""
+    """Return True if a record was accepted: the master announces a topic before its broker knows
+    it."""
     try:
         pipeline.produce(1)
     except Forbidden:

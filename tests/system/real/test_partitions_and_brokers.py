@@ -29,8 +29,8 @@ def test_a_partition_is_added_and_the_broker_dies_and_comes_back(
         assert pipeline.cursor_window().total == 20
         boundaries.append(pipeline.ends(metadata, stable=True))
 
-        # Readers are told of the partition some ten seconds later, producers half a minute later:
-        # after the restart both are told at once.
+        # Readers learn of the partition some ten seconds later, producers half a minute later:
+        # after the restart both learn of it at once.
         with AdminClient(genuine.master_web, token=genuine.admin_token) as admin:
             admin.modify_topic(TOPIC, TopicProperties(partitions=3))
         wait_for(lambda: len(metadata.topic(TOPIC, GROUP).subscribable) == 3)

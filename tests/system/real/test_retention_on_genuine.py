@@ -1,8 +1,8 @@
 """A genuine broker whose retention removes data before its index, and readers that come too late.
 
-The broker has segments of 2 MiB and deletes them after half a minute; it goes on listing records
-that it no longer has, and passes over them without a word. Takes about three minutes.
-`retention.py` plays random windows of this kind by hand.
+The broker has segments of 2 MiB and deletes them after half a minute; it still lists records that
+it no longer has, and silently skips them. Takes about three minutes. `retention.py` runs random
+windows of this kind by hand.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CURSOR, ALONE, SHARED = "r_cursor", "r_alone", "r_shared"
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GenuineTubeMQ]:
-    """A cluster of its own: the sizes of segments are the broker's."""
+    """Start a separate cluster: the sizes of segments are the broker's."""
     artifacts, java = require_genuine()
     with GenuineTubeMQ(
         tmp_path_factory.mktemp("short"),
@@ -75,7 +75,7 @@ def test_records_that_retention_removed_before_their_index_are_never_left_out_in
 
 
 def look_at_replies(short: GenuineTubeMQ, settings: ClientSettings, receipts: Receipts) -> None:
-    """The embedded server says the same of records whose data is gone and whose entries are not."""
+    """Compare with the embedded server: records without data whose entries remain."""
     partition = Partition(1, ALONE, 0)
     rows = sorted(receipts.rows[partition])
     end = 28 * len(rows)
@@ -110,7 +110,7 @@ def look_at_ranges(settings: ClientSettings, receipts: Receipts) -> None:
 
 
 def look_at_the_cursor(pipeline: Pipeline, receipts: Receipts) -> None:
-    """It meets no other log, and reads what is left with the gap recorded."""
+    """Run the cursor: it detects no other log, and reads the rest with the gap recorded."""
     with pytest.raises(DataLoss, match=r"retention has removed data of topic 'r_cursor'") as caught:
         pipeline.cursor_window()
     assert "epoch" not in str(caught.value)

@@ -66,7 +66,7 @@ def it_is_retired(
     second: SecondBroker,
     boundaries: list[Mapping[str, int]],
 ) -> None:
-    """It is taken out of the cluster for good; windows of time go on once that is said."""
+    """Remove the broker for good: windows of time continue after the command."""
     second.decommission()
     wait_for(lambda: partitions(metadata) == 2)
     second.kill()

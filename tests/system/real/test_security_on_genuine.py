@@ -1,7 +1,7 @@
-"""Users, visit tokens and mutual TLS against a genuine master and broker, with both shells.
+"""Users, visit tokens and mutual TLS against a genuine master and broker, with both APIs.
 
-One cluster of its own asks for everything at once. What a genuine server cannot do (one-way TLS,
-looking at passwords) is tried on the embedded one, in `tests/system/behaviour/test_security.py`.
+One separate cluster requires everything at once. Features that a genuine server lacks (one-way TLS,
+checking passwords) are tested on the embedded one, in `tests/system/behaviour/test_security.py`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def look_up(shell: Shell, settings: ClientSettings) -> Any:
         return metadata.topic(TOPIC)
 
 
-# -- who is let in --------------------------------------------------------------------------------
+# -- authentication --------------------------------------------------------------------------------
 
 
 def test_a_user_with_a_certificate_does_everything(

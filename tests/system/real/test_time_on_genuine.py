@@ -100,7 +100,7 @@ class Flow:
 
 @pytest.fixture(scope="module")
 def flow(genuine: object) -> Iterator[Flow]:
-    """The flow after two scans of the broker: one before `probe`, one after it."""
+    """Return the flow after two scans of the broker: one before `probe`, one after it."""
     settings = ClientSettings(masters=(genuine.master_address,))  # type: ignore[attr-defined]
     reader = RangeReader(settings, group=HISTORY_GROUP, pool_size=1)
     with Metadata(settings) as metadata, Producer(settings) as producer, reader:

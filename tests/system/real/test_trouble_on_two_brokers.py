@@ -38,12 +38,13 @@ REST_S = 0.1
 CONTROL_S = 2.5
 TROUBLE_S = 5.0
 MEASUREMENTS = 3
-"""At most so many: a machine may be busy with other things now and then, and never helps."""
+"""Upper bound of repetitions: other work on the machine only ever slows it down."""
 
 
 @pytest.fixture(scope="module")
 def filled(pair_of_brokers: TwoBrokers) -> ClientSettings:
-    """Settings of clients, with the default time for a request, 10 s: nobody may wait for that."""
+    """Return client settings with the default time for a request, 10 s: no receiver may wait for
+    that."""
     pair_of_brokers.mend()
     settings = ClientSettings(masters=pair_of_brokers.masters, heartbeat_period_ms=1_000)
     with BLOCKING.Producer(settings) as producer:
@@ -59,7 +60,7 @@ def filled(pair_of_brokers: TwoBrokers) -> ClientSettings:
 def test_the_other_brokers_records_flow_at_their_usual_rate(
     two_brokers: TwoBrokers, filled: ClientSettings, trouble: str
 ) -> None:
-    """Both consumers of both shells at once, each in a group of its own."""
+    """Both consumers of both APIs at once, each in a separate group."""
     shares: dict[str, list[float]] = {}
     while any(max(found) < 0.9 for found in shares.values()) or not shares:
         assert all(len(found) < MEASUREMENTS for found in shares.values()), shares
@@ -96,7 +97,7 @@ def ready(member: Any) -> None:
 
 
 def consume(member: Any, seconds: float) -> Counter[int]:
-    """Batches by broker in so many seconds, each confirmed."""
+    """Receive and confirm for `seconds`; count batches by broker."""
     counts: Counter[int] = Counter()
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
@@ -122,14 +123,15 @@ def silent(pair: TwoBrokers) -> Iterator[None]:
 
 @contextmanager
 def stopped(pair: TwoBrokers) -> Iterator[None]:
-    """It writes all to disk, and tells the master that it goes."""
+    """Stop the broker: it writes everything to disk, and signs off at the master."""
     pair.second.stop()
     yield
 
 
 @contextmanager
 def killed(pair: TwoBrokers) -> Iterator[None]:
-    """The master names it until its heartbeats have been missed for a while."""
+    """Kill the broker: the master announces it until its heartbeats have been missed for a
+    while."""
     pair.second.kill()
     yield
 

@@ -1,6 +1,6 @@
 """Two genuine masters, and SIGKILL for the active one: nothing acknowledged is lost.
 
-Starts a cluster of its own, because the shared one has a single master.
+Starts a separate cluster, because the shared one has a single master.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def test_what_is_on_stand_by_is_passed_over(pair: TwoMasters) -> None:
 
 @dataclass
 class Tally:
-    """What happened around the kill. `moved` is what the group's member heard of its partitions."""
+    """Events around the kill. `moved` are the callbacks of the group's member about its
+    partitions."""
 
     receipts: dict[bytes, SendReceipt] = field(default_factory=dict)
     refused: int = 0
@@ -120,7 +121,7 @@ def test_nothing_acknowledged_is_lost_when_the_active_master_is_killed(
 
 
 def is_known(pair: TwoMasters) -> bool:
-    """Whether a master routes the topic again, asked without patience."""
+    """Return True if a master routes the topic again; does not wait."""
     try:
         with Metadata(replace(settings_of(pair), fail_over_wait_ms=0)) as metadata:
             return bool(metadata.topic(TOPIC).subscribable)

@@ -1,4 +1,4 @@
-"""What the genuine server answers, frame by frame, through nothing but `_wire` and a socket."""
+"""Answers of the genuine server, frame by frame, through nothing but `_wire` and a socket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TestGenuine(WireSuite):
     """Everything in the suite, and what only a genuine server does."""
 
     def test_what_follows_a_wrong_token_later_is_read_again(self, servers: Servers) -> None:
-        """The server throws away what it had received and goes on; a client should not."""
+        """The server discards its input and continues; a client should not."""
         with Wire(servers.broker) as wire:
             wire.sock.sendall(b"\x00\x00\x00\x01" + a_question(1, timeout=5_000)[4:])
             assert not answered(wire, 1)

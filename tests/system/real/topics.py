@@ -1,8 +1,8 @@
 """The topics of the genuine cluster that the whole test session shares.
 
-A topic costs the same half minute whether it is made alone or with others, so every suite takes its
-topics from here. A test that needs to know *all* records of a topic takes a spare one for itself
-and says so beside the constant.
+A topic costs the same half minute alone or with others, so every suite takes its topics from here.
+A test that needs to know *all* records of a topic takes a spare one, documented next to the
+constant.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHAPES = TopicSpec("t_shapes", partitions=2, options=_SOON_ON_DISK)  # test_java
 SHAPES_LARGE = TopicSpec("t_shapes_large", options=_SOON_ON_DISK)  # test_java_shapes.py
 EMPTY = TopicSpec("t_empty", partitions=2)  # never written
 
-# tests/system/behaviour, which never asks what was there before
+# tests/system/behaviour, which never depends on earlier records
 BEHAVIOUR = (
     TopicSpec("b_shared", stores=1, partitions=3, options=_SOON_ON_DISK),
     TopicSpec("b_wide", stores=2, partitions=3, options=_SOON_ON_DISK),
@@ -64,6 +64,6 @@ ALL = (
 
 
 def booked_groups(cluster: GenuineTubeMQ) -> list[str]:
-    """Groups whose positions the broker keeps, however long ago they registered."""
+    """Return the groups with positions on the broker, however long ago they registered."""
     answer = cluster.query_broker("admin_get_booked_groupname")
     return sorted(name for item in answer["dataSet"] for name in item["groupName"])

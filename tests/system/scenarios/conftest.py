@@ -1,7 +1,7 @@
-"""One real Airflow for all failure scenarios, with what they ask of it in a few words.
+"""One real Airflow for all failure scenarios, with helpers for their requests.
 
-Each scenario has a topic, a group, a Dag and a lake of its own name, so they do not meet. Those
-about windows play over RocketMQ too, on Dags that begin with ``r``: a few always, all of them with
+Each scenario has a topic, a group, a Dag and a lake by its name, so they do not interfere. Those
+about windows also run over RocketMQ, on Dags that begin with ``r``: a few always, all of them with
 ``SCENARIOS_OVER=all``.
 """
 
@@ -40,7 +40,7 @@ Clusters = dict[str, Cluster | RocketMQCluster]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The sources over which a scenario plays."""
+    """Parametrize a scenario by the sources it runs over."""
     if "scene" not in metafunc.fixturenames:
         return
     number = metafunc.function.__name__.removeprefix("test_scenario_")
@@ -74,7 +74,7 @@ class Scene:
         return scene
 
     def beside(self, suffix: str) -> str:
-        """The name of the scenario's other Dag."""
+        """Return the name of the scenario's other Dag."""
         return self.name + suffix
 
     # -- what happens
@@ -87,7 +87,7 @@ class Scene:
             self.api.pause(dag_id, paused=False)
 
     def produce(self, count: int) -> dict[str, int]:
-        """Records on both brokers, on disk; the ends by partition."""
+        """Send records to both brokers, on disk; return the ends by partition."""
         first = self.cluster.sent[self.name].total()
         return self.cluster.produce(self.name, [f"{self.name} {first + i}" for i in range(count)])
 
@@ -106,7 +106,7 @@ class Scene:
         )
 
     def run(self, dag_id: str | None = None) -> dict[str, Any]:
-        """A whole run that must succeed; its result."""
+        """Run a whole run that must succeed; return its result."""
         return self.result(self.trigger(dag_id), dag_id)
 
     def result(self, run_id: str, dag_id: str | None = None) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Scene:
         return self.airflow.logs(dag_id, run_id)
 
     def stand_at(self, point: str, dag_id: str | None = None) -> str:
-        """Start a run whose task stands still at a point, and wait until it does."""
+        """Start a run whose task blocks at a point, and wait until it does."""
         dag_id = dag_id or self.name
         (self.root / "stop" / dag_id).write_text(point)
         run_id = self.trigger(dag_id)
@@ -132,7 +132,7 @@ class Scene:
         return run_id
 
     def go_on(self, dag_id: str | None = None) -> None:
-        """Let the task that stands go on."""
+        """Release the blocked task."""
         (self.root / "go" / (dag_id or self.name)).touch()
 
     def kill(self, run_id: str) -> None:
@@ -145,7 +145,8 @@ class Scene:
         return self.result(run_id)
 
     def cut_hours(self, *counts: int) -> list[Counter[tuple[str, bytes]]]:
-        """Produce so many records in each hour and write where it ends; the records of each."""
+        """Send these numbers of records per hour and record its boundary; return the records of
+        each."""
         last = dict.fromkeys(self.cluster.keys, 0)
         cuts = {rfc(0): {self.name: last}}
         hours = []
@@ -177,7 +178,7 @@ class Scene:
         return self.cluster.sent[self.name]
 
     def cursor(self) -> dict[str, Any] | None:
-        """The cursor in asset state, None without one."""
+        """Return the cursor in asset state, None without one."""
         return self.api.asset_state(self.asset).get("cursor")
 
     def keep_state(self, asset: str, key: str) -> None:
@@ -186,7 +187,7 @@ class Scene:
         self.api.call("PUT", path, json={"value": "kept"})
 
     def kept_state(self, asset: str) -> int:
-        """How many values the metadata database holds for an asset, whether active or not."""
+        """Return the number of values in the metadata database for an asset, active or not."""
         engine = sa.create_engine(self.airflow.home.database_url)
         wanted = (
             "SELECT count(*) FROM asset_state_store JOIN asset ON asset.id = asset_id "
@@ -199,7 +200,7 @@ class Scene:
             engine.dispose()
 
     def events(self) -> list[dict[str, Any]]:
-        """What the commit events say, oldest first."""
+        """Return the commit events, oldest first."""
         return [event["extra"]["tubemq"] for event in self.api.asset_events(self.asset)]
 
     def files(self) -> list[tuple[str, int]]:
@@ -211,7 +212,8 @@ class Scene:
         return found
 
     def expect_whole(self, windows: int) -> None:
-        """Every record is in the lake once, in so many windows, and no try has left anything."""
+        """Assert that every record is in the lake once, in `windows` windows, and no try left
+        files."""
         assert self.lake.records() == self.sent
         assert len(self.lake.windows()) == windows
         assert list(self.lake.staging.iterdir()) == []
@@ -223,7 +225,7 @@ def rfc(hour: int) -> str:
 
 @pytest.fixture(scope="session")
 def dags_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the Dags that tests may change."""
+    """Copy the Dags, so that tests may change them."""
     folder = tmp_path_factory.mktemp("scenario-dags")
     for file in DAGS.glob("*.py"):
         shutil.copy(file, folder)
@@ -234,7 +236,7 @@ def dags_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stage(
     dags_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[AirflowStack, Clusters, Path]]:
-    """A real Airflow, the clusters that it reads from, and where the lakes are."""
+    """Start a real Airflow and the clusters that it reads from; return the lakes' folder, too."""
     lakes = tmp_path_factory.mktemp("scenario-lakes")
     for name in ("stop", "reached", "go"):
         (lakes / name).mkdir()
@@ -273,7 +275,7 @@ def stage(
 def scene(
     stage: tuple[AirflowStack, Clusters, Path], request: pytest.FixtureRequest, source: str
 ) -> Scene:
-    """The scene of the test's own number: ``test_scenario_04_…`` plays on ``s04``, or ``r04``."""
+    """Return the scene of the test's number: ``test_scenario_04_…`` runs on ``s04``, or ``r04``."""
     airflow, clusters, lakes = stage
     name = source[0].replace("t", "s") + request.node.originalname.split("_")[2]
     return Scene(name, airflow, clusters, lakes).other(name)

@@ -1,6 +1,6 @@
 """Scenarios 7 to 15 and 24: the same window again, two at once, backfills, catch-up, renaming.
 
-Whatever Airflow runs again or side by side, a window is written once, and nothing moves the cursor
+Whatever Airflow runs again or concurrently, a window is written once, and the cursor never moves
 back.
 """
 

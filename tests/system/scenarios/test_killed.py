@@ -1,7 +1,7 @@
 """Scenarios 1 to 6 and 23: a task dies or is superseded at every stage of its window.
 
-What is asserted is what the docs call the protocol's answer: which offsets the retry takes, what it
-writes, and what the cursor and the commit events say then.
+The assertions are those of the docs: the offsets of the retry, its writes, and the contents of the
+cursor and the commit events afterwards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def killed_at(scene: Scene, point: str, between: int = 0) -> dict[str, Any]:
-    """A run whose first try is killed at a point; `between` records arrive meanwhile. The result
+    """Kill the first try of a run at a point; `between` records arrive meanwhile. Return the result
     of the retry."""
     scene.begin()
     scene.produce(20)
@@ -87,7 +87,7 @@ def test_scenario_05_killed_after_the_cursor_before_success(scene: Scene) -> Non
 
 @pytest.fixture
 def stopped() -> Iterator[list[int]]:
-    """Processes that a test has stopped: they go on at its end."""
+    """Yield a list of processes that a test stops; they are resumed at its end."""
     pids: list[int] = []
     yield pids
     for pid in pids:
@@ -100,7 +100,7 @@ def test_scenario_06_a_superseded_try_goes_on(scene: Scene, stopped: list[int]) 
     scene.produce(20)
     run_id = scene.stand_at("ingest:end")
     zombie = psutil.Process(int(scene.api.task(scene.name, run_id, "ingest")["pid"]))
-    # Without heartbeats of its supervisor the try is given up; its process knows nothing of it.
+    # Without heartbeats of its supervisor the try is given up; its process does not know that.
     supervisor = zombie.ppid()
     os.kill(supervisor, signal.SIGSTOP)
     stopped.append(supervisor)

@@ -1,7 +1,6 @@
 """Scenarios 16 to 22: progress is wiped, edited or restored, the log changes, a window fails.
 
-Either the run finds the right place again by itself, or it fails and says what to do; it never
-guesses.
+Either the run finds the right position itself, or it fails with advice; it never guesses.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_scenario_16_asset_state_is_wiped(scene: Scene) -> None:
-    """Somebody deletes it under a living Dag, also while a window is under way."""
+    """A user deletes it under a running Dag, also while a window is in progress."""
     scene.begin()
     for _ in range(2):
         scene.produce(20)
@@ -44,7 +43,7 @@ def test_scenario_16_the_dag_file_goes_missing_and_airflow_wipes_asset_state(
     scene: Scene, dags_folder: Path
 ) -> None:
     """Airflow's own clean-up does it: without its file the Dag goes stale, and with the Dag deleted
-    nobody refers to the offsets asset any more."""
+    nothing refers to the offsets asset any more."""
     scene = scene.other("s16_gone")
     scene.begin()
     scene.produce(20)
@@ -60,7 +59,7 @@ def test_scenario_16_the_dag_file_goes_missing_and_airflow_wipes_asset_state(
     # What is no more than an outlet loses its state; the inlet keeps the offsets asset's.
     scene.api.wait(lambda: scene.kept_state(sink) == 0, 180, "the sink's asset to be wiped")
     assert scene.cursor() == cursor
-    # Who tidies up the stale Dag takes the inlet away.
+    # Removing the stale Dag removes the inlet.
     scene.api.call("DELETE", f"/dags/{scene.name}")
     scene.api.wait(lambda: scene.kept_state(scene.asset) == 0, 180, "the offsets to be wiped")
     file.write_text(text)
@@ -70,7 +69,7 @@ def test_scenario_16_the_dag_file_goes_missing_and_airflow_wipes_asset_state(
     found = scene.run()
     assert (found["total"], found["window_id"].split("-")[1]) == (5, "2")
     assert {key: start for key, (start, _) in found["ranges"].items()} == cursor["next"]
-    # Not the marker led here: windows that it alone tells of are listed as recovered.
+    # Not found by the marker: windows known by a marker alone are listed as recovered.
     assert found["recovered"] == []
     assert scene.events()[:1] == events
     assert set(written) <= set(scene.files())

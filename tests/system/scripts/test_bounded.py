@@ -15,7 +15,7 @@ from tools.devkit.patience import PATIENCE, VARIABLE
 
 ROOT = Path(__file__).parents[3]
 
-# Says who its worker is, and what became of both.
+# Prints its worker's pid, and how both ended.
 COMMAND = """
 import signal, subprocess, sys, time
 worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -38,7 +38,7 @@ def bounded(limit_s: float, *command: str) -> subprocess.Popen[str]:
 
 
 def ended(pid: int) -> bool:
-    """Whether the process is gone, or only waits for its parent to look."""
+    """Return True if the process has ended, or is a zombie."""
     end = time.monotonic() + 10 * PATIENCE
     while time.monotonic() < end:
         try:

@@ -42,7 +42,7 @@ def test_releases_stand_in_front_of_what_is_for_pytest(
 ) -> None:
     played: list[tuple[str, list[str]]] = []
     monkeypatch.setattr(spark_matrix, "_environment", lambda release: tmp_path)
-    monkeypatch.setattr(spark_matrix, "_play", lambda *args: played.append(args[::2]) or True)
+    monkeypatch.setattr(spark_matrix, "_run_tests", lambda *args: played.append(args[::2]) or True)
     monkeypatch.setattr(sys, "argv", ["spark_matrix", *given])
     assert spark_matrix.main() == 0
     assert played == [(release, more) for release in releases]
@@ -61,16 +61,16 @@ def test_a_release_whose_tests_ran_to_their_end_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(environments, "ROOT", tmp_path)
-    assert spark_matrix._play("4.2", program(tmp_path / "python", "exit 0"), [])
+    assert spark_matrix._run_tests("4.2", program(tmp_path / "python", "exit 0"), [])
     assert capsys.readouterr().out == "PySpark 4.2: 2 passed, 0 failed, 1 skipped\n"
 
 
 @pytest.mark.parametrize(
     ("then", "report", "said"),
     [
-        ("exit 3", True, "2 passed, 0 failed, 1 skipped; broke off with exit code 3"),
-        ("kill -SEGV $$", False, "0 passed, 0 failed, 0 skipped; broke off with exit code 139"),
-        ("exec sleep 60", True, "2 passed, 0 failed, 1 skipped; broke off with exit code 124"),
+        ("exit 3", True, "2 passed, 0 failed, 1 skipped; aborted with exit code 3"),
+        ("kill -SEGV $$", False, "0 passed, 0 failed, 0 skipped; aborted with exit code 139"),
+        ("exec sleep 60", True, "2 passed, 0 failed, 1 skipped; aborted with exit code 124"),
     ],
 )
 def test_a_release_whose_tests_broke_off_has_not(
@@ -83,7 +83,7 @@ def test_a_release_whose_tests_broke_off_has_not(
 ) -> None:
     monkeypatch.setattr(environments, "ROOT", tmp_path)
     monkeypatch.setattr(spark_matrix, "LIMIT_S", 2)
-    assert not spark_matrix._play("4.2", program(tmp_path / "python", then, report=report), [])
+    assert not spark_matrix._run_tests("4.2", program(tmp_path / "python", then, report=report), [])
     assert capsys.readouterr().out.splitlines()[-1] == f"PySpark 4.2: {said}"
 
 
@@ -98,5 +98,5 @@ def test_an_airflow_that_does_not_end_lets_the_next_one_play(
     monkeypatch.setattr(airflow_matrix, "LIMIT_S", 2)
     monkeypatch.setattr(sys, "argv", ["airflow_matrix"])
     assert airflow_matrix.main() == 1
-    assert "3.1: broke off with exit code 124" in capsys.readouterr().out
+    assert "3.1: aborted with exit code 124" in capsys.readouterr().out
     assert (tmp_path / "played").exists()

@@ -1,8 +1,8 @@
-"""What a TubeMQ server answers, frame by frame: one suite for the genuine and the embedded one.
+"""Answers of a TubeMQ server, frame by frame: one suite for the genuine and the embedded one.
 
-Inherit from `WireSuite` and give a fixture `servers`. The topics are shared and never reset, so
-every test works from the end of the log it finds and under a group of its own. What is asserted
-here has been seen on the genuine server; where a text and this suite differ, this suite is right.
+Inherit from `WireSuite` and provide a fixture `servers`. The topics are shared and never reset, so
+every test works from the present end of the log and with a separate group. Everything asserted here
+has been observed on the genuine server; if a text and this suite differ, this suite is right.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHARED = "t_wire_shared"
 """Topic of three partitions in one store."""
 
 EMPTY = "t_empty"
-"""Topic of two partitions that nobody writes to."""
+"""Topic of two partitions without records."""
 
 SILENCE_S = 1.0
 MEMORY = 303
@@ -39,7 +39,7 @@ class Servers(NamedTuple):
 
 
 class Group(BrokerWire):
-    """A consumer and producer under a group of its own."""
+    """A consumer and producer of a separate group."""
 
     def __init__(self, servers: Servers, group: str) -> None:
         super().__init__(servers.broker)
@@ -70,7 +70,7 @@ class Group(BrokerWire):
 
 
 def request_frame(serial: int, method: int, service: int, body: bytes, **fields: int) -> bytes:
-    """A call whose numbers need not fit together."""
+    """Build a call whose numbers need not fit together."""
     parts = (
         _pb.RpcConnHeader(flag=0),
         _pb.RequestHeader(serviceType=service, protocolVer=envelope.PROTOCOL_VERSION),
@@ -82,7 +82,7 @@ def request_frame(serial: int, method: int, service: int, body: bytes, **fields:
 
 
 def a_question(serial: int, **fields: int) -> bytes:
-    """A call that any broker answers: to give back what is not held (411)."""
+    """Build a call that any broker answers: unregistering without a lease (411)."""
     body = _pb.RegisterRequestC2B(
         opType=methods.OP_UNREGISTER,
         clientId="nobody",
@@ -95,7 +95,7 @@ def a_question(serial: int, **fields: int) -> bytes:
 
 
 def answered(wire: Wire, serial: int) -> bool:
-    """Whether the reply `serial` comes before silence does. A closed connection raises."""
+    """Return True if the reply `serial` arrives before silence. Raises for a closed connection."""
     wire.sock.settimeout(SILENCE_S)
     try:
         wire.receive(serial)
@@ -105,7 +105,7 @@ def answered(wire: Wire, serial: int) -> bool:
 
 
 def failure(wire: Wire, frame: bytes) -> errors.RemoteException:
-    """The RPC-level exception with which `frame` is answered."""
+    """Return the RPC-level exception that answers `frame`."""
     wire.sock.sendall(frame)
     with pytest.raises(errors.RemoteException) as caught:
         envelope.decode_response(wire.receive(), methods.REGISTER_PARTITION)
@@ -336,7 +336,7 @@ class WireSuite:
             assert (reply.errCode, reply.errMsg) == (404, "Request offset reached cache maxOffset")
 
     def test_the_stable_end_is_behind_what_is_only_in_memory(self, servers: Servers) -> None:
-        """Priority 1 asks for the fsynced end; 101 does not."""
+        """Priority 1 selects the fsynced end; 101 does not."""
         with Group(servers, "w_stable") as group:
             offset = group.send(LONE, b"fresh").appendOffset
             ends = {

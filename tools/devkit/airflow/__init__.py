@@ -1,5 +1,5 @@
-"""A disposable Airflow for tests, the demo and the drill: real components, a folder of its own.
+"""A disposable Airflow for tests, the demo and the drill: real components, a separate folder.
 
-`stack` starts and stops them, `home` writes their configuration, `database` gives them a metadata
-database, `api` asks them over REST. Everything binds to loopback and ends with its starter.
+`stack` starts and stops them, `home` writes their configuration, `database` provides a metadata
+database, `api` is a REST client. Everything binds to loopback and ends with its starter.
 """

@@ -1,6 +1,6 @@
 """The few REST calls that a test or a demo makes against a disposable Airflow.
 
-Every wait is bounded and names what it waited for when it gives up. Knows Airflow's public API
+Every wait is bounded and its error names the awaited condition. Knows Airflow's public API
 (`/api/v2`) only; it neither reads the metadata database nor starts processes.
 """
 
@@ -18,19 +18,19 @@ __all__ = ["FINISHED", "AirflowApi", "AirflowApiError"]
 
 T = TypeVar("T")
 FINISHED = frozenset({"success", "failed"})
-"""States of a Dag run that is over."""
+"""Final states of a Dag run."""
 PAGE = 100
-"""Entries to a page: what Airflow caps a list at (`api.maximum_page_limit`)."""
+"""Entries per page: Airflow's maximum for a list (`api.maximum_page_limit`)."""
 
 
 class AirflowApiError(RuntimeError):
-    """The API answered with an error, or what was waited for did not happen in time."""
+    """Error answer of the API, or an expired wait."""
 
 
 class AirflowApi:
     """Client of one Airflow whose login is open (`simple_auth_manager_all_admins`).
 
-    Blocking; each call has a timeout of 90 s, as machines of tests are busy.
+    Blocking; each call has a timeout of 90 s, because test machines are busy.
     """
 
     def __init__(self, base_url: str) -> None:
@@ -46,7 +46,7 @@ class AirflowApi:
         self._http.close()
 
     def alive(self) -> bool:
-        """Whether the server answers at all."""
+        """Return True if the server answers at all."""
         import httpx
 
         try:
@@ -55,7 +55,8 @@ class AirflowApi:
             return False
 
     def call(self, method: str, path: str, **kwargs: Any) -> Any:
-        """One request below `/api/v2`; the decoded JSON. Raises `AirflowApiError` on refusal."""
+        """Send one request below `/api/v2`; return the JSON. Raises `AirflowApiError` on
+        refusal."""
         headers = {"Authorization": f"Bearer {self.token}"}
         reply = self._http.request(method, f"/api/v2{path}", headers=headers, **kwargs)
         if reply.status_code >= 400:
@@ -63,18 +64,18 @@ class AirflowApi:
         return reply.json() if reply.content else None
 
     def listed(self, path: str, key: str, **params: Any) -> list[dict[str, Any]]:
-        """All entries of a list, page by page: Airflow gives 100 of them at most in one answer."""
-        found: list[dict[str, Any]] = []
+        """Return all entries of a list, page by page: Airflow returns at most 100 per answer."""
+        entries: list[dict[str, Any]] = []
         while True:
-            page = {**params, "limit": PAGE, "offset": len(found)}
+            page = {**params, "limit": PAGE, "offset": len(entries)}
             reply = self.call("GET", path, params=page)
-            found += reply[key]
-            if not reply[key] or len(found) >= reply["total_entries"]:
-                return found
+            entries += reply[key]
+            if not reply[key] or len(entries) >= reply["total_entries"]:
+                return entries
 
     @property
     def token(self) -> str:
-        """What a browser would have as its session's cookie."""
+        """Token that a browser would have in its session cookie."""
         if self._token is None:
             self._token = str(self._http.get("/auth/token").json()["access_token"])
         return self._token
@@ -82,11 +83,11 @@ class AirflowApi:
     # Dags and runs
 
     def dag_known(self, dag_id: str) -> bool:
-        """Whether the Dag has been parsed and serialised."""
-        return self._found(f"/dags/{dag_id}") is not None
+        """Return True if the Dag has been parsed and serialised."""
+        return self._get_or_none(f"/dags/{dag_id}") is not None
 
     def import_errors(self) -> list[dict[str, Any]]:
-        """Dag files that could not be imported."""
+        """List Dag files that could not be imported."""
         return self.listed("/importErrors", "import_errors")
 
     def pause(self, dag_id: str, *, paused: bool) -> None:
@@ -94,21 +95,21 @@ class AirflowApi:
         self.call("PATCH", f"/dags/{dag_id}", json={"is_paused": paused})
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None, **body: Any) -> str:
-        """Start a run and give its id. `body` may hold `logical_date`, `data_interval_start` …"""
+        """Start a run and return its id. `body` may hold `logical_date`, `data_interval_start` …"""
         payload = {"conf": dict(conf or {}), "logical_date": None, **body}
         return str(self.call("POST", f"/dags/{dag_id}/dagRuns", json=payload)["dag_run_id"])
 
     def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
-        """One Dag run."""
+        """Return one Dag run."""
         return dict(self.call("GET", f"/dags/{dag_id}/dagRuns/{quote(run_id)}"))
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
-        """All runs of a Dag, oldest first."""
+        """List all runs of a Dag, oldest first."""
         runs = self.listed(f"/dags/{dag_id}/dagRuns", "dag_runs")
         return sorted(runs, key=lambda run: (run["run_after"], run["dag_run_id"]))
 
     def wait_for_run(self, dag_id: str, run_id: str, timeout: float) -> str:
-        """Block until the run is over; its state, `success` or `failed`."""
+        """Block until the run is over; return its state, `success` or `failed`."""
 
         def finished() -> str | None:
             state = str(self.run(dag_id, run_id)["state"])
@@ -119,11 +120,11 @@ class AirflowApi:
     # Task instances
 
     def task(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
-        """A task instance: state, try_number, pid …"""
+        """Return a task instance: state, try_number, pid …"""
         return dict(self.call("GET", self._task_path(dag_id, run_id, task_id)))
 
     def tries(self, dag_id: str, run_id: str, task_id: str) -> list[dict[str, Any]]:
-        """All tries of a task instance, oldest first."""
+        """List all tries of a task instance, oldest first."""
         path = f"{self._task_path(dag_id, run_id, task_id)}/tries"
         return list(self.call("GET", path)["task_instances"])
 
@@ -139,20 +140,20 @@ class AirflowApi:
         self.call("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
-        """An XCom value, or None where there is none."""
+        """Return an XCom value, or None if there is none."""
         path = f"{self._task_path(dag_id, run_id, task_id)}/xcomEntries/{key}"
-        entry = self._found(path, params={"deserialize": "true"})
+        entry = self._get_or_none(path, params={"deserialize": "true"})
         return entry["value"] if entry else None
 
     # Assets
 
     def asset_id(self, name: str) -> int | None:
-        """Id of the asset of exactly this name."""
+        """Return the id of the asset of exactly this name."""
         assets = self.listed("/assets", "assets")
         return next((int(a["id"]) for a in assets if a["name"] == name), None)
 
     def asset_events(self, name: str) -> list[dict[str, Any]]:
-        """Events of an asset, oldest first."""
+        """List the events of an asset, oldest first."""
         asset_id = self.asset_id(name)
         if asset_id is None:
             return []
@@ -160,7 +161,7 @@ class AirflowApi:
         return self.listed("/assets/events", "asset_events", **params)
 
     def asset_state(self, name: str) -> dict[str, Any]:
-        """Everything kept in the state store of an asset."""
+        """Return everything in the state store of an asset."""
         asset_id = self.asset_id(name)
         if asset_id is None:
             return {}
@@ -174,14 +175,14 @@ class AirflowApi:
     # Backfills
 
     def backfills(self, dag_id: str) -> list[dict[str, Any]]:
-        """All backfills of a Dag; `completed_at` is set on those that Airflow has closed."""
+        """List all backfills of a Dag; `completed_at` is set on those that Airflow has closed."""
         return self.listed("/backfills", "backfills", dag_id=dag_id)
 
     # Helpers
 
     @staticmethod
     def wait(probe: Callable[[], T | None], timeout: float, what: str, period: float = 0.5) -> T:
-        """Call `probe` until it gives something; `AirflowApiError` after `timeout` seconds."""
+        """Call `probe` until it returns something; `AirflowApiError` after `timeout` seconds."""
         deadline = time.monotonic() + timeout * PATIENCE
         while True:
             value = probe()
@@ -195,7 +196,7 @@ class AirflowApi:
     def _task_path(dag_id: str, run_id: str, task_id: str) -> str:
         return f"/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task_id}"
 
-    def _found(self, path: str, **kwargs: Any) -> dict[str, Any] | None:
+    def _get_or_none(self, path: str, **kwargs: Any) -> dict[str, Any] | None:
         try:
             return dict(self.call("GET", path, **kwargs))
         except AirflowApiError as exc:

@@ -1,7 +1,7 @@
-"""Windows on Airflow's Celery executor: two workers in processes of their own, on PostgreSQL.
+"""Windows on Airflow's Celery executor: two workers in separate processes, on PostgreSQL.
 
 `python -m tools.devkit.airflow.celery_play`, in an environment with Airflow's Celery provider
-(`make test-celery` makes it). Celery's broker is the same PostgreSQL, over kombu's SQLAlchemy
+(`make test-celery` creates it). Celery's broker is the same PostgreSQL, over kombu's SQLAlchemy
 transport: no other server is needed. Prints a line for each promise and exits with 1 if one is not
 kept.
 """
@@ -32,7 +32,7 @@ WORKERS: Final = 2
 
 
 def main() -> int:
-    """Play; 0 if all is kept."""
+    """Run all checks; return 0 if all promises are kept."""
     switches = Switches(flush_interval_ms=None, unflushed_records=None)
     with (
         tempfile.TemporaryDirectory(prefix="tubemq-celery-") as name,
@@ -89,19 +89,19 @@ def _airflow(root: Path, server: EmbeddedTubeMQ) -> Iterator[AirflowStack]:
 
 
 def _make_queue(broker: str) -> None:
-    """Airflow's queue, and the tables of all queues: a process that finds them missing makes them,
-    and of two that do so at once, as workers may, one fails."""
+    """Create Airflow's queue, and the tables of all queues. A process that finds them missing
+    creates them, and of two workers that do so at once, one fails."""
     from kombu import Connection  # type: ignore[import-not-found]
 
     with Connection(broker) as connection:
         channel = connection.channel()
         channel.queue_declare("default")
-        # Kombu leaves its transaction open, which the database would end in the middle of the play.
+        # Kombu leaves its transaction open, which the database would abort during the run.
         channel.session.close()
 
 
 def _side_by_side(stage: Scene) -> Iterator[str]:
-    """Four groups at once, three windows each: each record is there once."""
+    """Run four groups at once, three windows each: each record is there once."""
     scenes = [stage.other(name) for name in SIDE_BY_SIDE]
     for scene in scenes:
         scene.begin()
@@ -119,7 +119,7 @@ def _side_by_side(stage: Scene) -> Iterator[str]:
 
 
 def _killed(stage: Scene) -> Iterator[str]:
-    """A worker is killed with all its tasks while one of them writes; the other goes on with it."""
+    """Kill a worker with all its tasks while one of them writes; the other worker continues it."""
     scene = stage.other(KILLED)
     scene.begin()
     scene.produce(30)
@@ -141,8 +141,8 @@ def _killed(stage: Scene) -> Iterator[str]:
 
 
 def _worker_of(airflow: AirflowStack, pid: int) -> str:
-    above = {process.pid for process in psutil.Process(pid).parents()}
-    return next(name for name in _workers() if airflow.process_ids()[name] in above)
+    ancestors = {process.pid for process in psutil.Process(pid).parents()}
+    return next(name for name in _workers() if airflow.process_ids()[name] in ancestors)
 
 
 def _workers() -> list[str]:

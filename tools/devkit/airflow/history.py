@@ -1,8 +1,8 @@
-"""Groups as a life of some weeks leaves them in Airflow's tables, without that life.
+"""Groups with a history of some weeks in Airflow's tables, without running those weeks.
 
-Assets, events, state, tasks under way: what the page and commands read, written straight into a
-metadata database. For tests, and for pictures of the page; no Airflow process is needed, and none
-is told.
+Assets, events, state, running tasks: the rows that the page and commands read, written straight
+into a metadata database. For tests, and for pictures of the page; no Airflow process is needed or
+notified.
 """
 
 from __future__ import annotations
@@ -56,15 +56,17 @@ _MODELS: tuple[Any, ...] = (
 
 
 def _load_models() -> None:
-    """Tables refer to others, whose models must be there."""
+    """Import all models: tables refer to others."""
     load: Any = import_all_models
     load()
 
 
 @contextmanager
 def metadata_of(url: str) -> Iterator[Session]:
-    """A session on the metadata database of an Airflow, committed at the end. Rows that others
-    would refer to need not be there."""
+    """Yield a session on the metadata database of an Airflow, committed at the end.
+
+    Referenced rows need not exist.
+    """
     _load_models()
     engine = sa.create_engine(url)
     try:
@@ -77,7 +79,7 @@ def metadata_of(url: str) -> Iterator[Session]:
 
 @contextmanager
 def empty_tables() -> Iterator[Session]:
-    """A session on empty tables of a database in memory."""
+    """Yield a session on empty tables of a database in memory."""
     _load_models()
     engine = sa.create_engine("sqlite://")
     AssetModel.metadata.create_all(engine, tables=[model.__table__ for model in _MODELS])
@@ -89,7 +91,7 @@ def empty_tables() -> Iterator[Session]:
 
 
 def add_asset(session: Session, name: str) -> int:
-    """An offsets asset; its id."""
+    """Add an offsets asset; return its id."""
     asset = AssetModel(name=name, uri=name.replace(":", "://", 1), group="tubemq", extra={})
     session.add(asset)
     session.flush()
@@ -103,7 +105,7 @@ def add_event(
     document: dict[str, Any] | None,
     dag_id: str | None = "loads",
 ) -> None:
-    """An event `minute` minutes after the beginning; without a document it has no commit event."""
+    """Add an event `minute` minutes after the beginning; without a document, no commit event."""
     extra = {} if document is None else {EVENT_KEY: document}
     at = BEGAN + timedelta(minutes=minute)
     event = AssetEvent(asset_id=asset_id, extra=extra, timestamp=at, source_dag_id=dag_id)
@@ -113,7 +115,7 @@ def add_event(
 
 
 def add_state(session: Session, asset_id: int, key: str, value: Any) -> None:
-    """What is kept under `key` of an asset's state."""
+    """Add a value under `key` of an asset's state."""
     session.add(AssetStateStoreModel(asset_id=asset_id, key=key, value=json.dumps(value)))
     session.flush()
 
@@ -127,24 +129,24 @@ def add_task(
     state: str = "running",
     progress: Mapping[str, Any] | None = None,
 ) -> None:
-    """A task instance that has the asset as outlet, in the run ``now``."""
-    where = {"dag_id": dag_id, "task_id": task_id}
-    session.execute(sa.insert(TaskOutletAssetReference).values(asset_id=asset_id, **where))
-    ti = {**where, "run_id": "now", "state": state, "pool": "default_pool", "start_date": BEGAN}
+    """Add a task instance that has the asset as outlet, in the run ``now``."""
+    task = {"dag_id": dag_id, "task_id": task_id}
+    session.execute(sa.insert(TaskOutletAssetReference).values(asset_id=asset_id, **task))
+    ti = {**task, "run_id": "now", "state": state, "pool": "default_pool", "start_date": BEGAN}
     session.execute(sa.insert(TaskInstance).values(ti))
     if progress is not None:
         value = json.dumps(progress)
-        number = crc32(dag_id.encode()) >> 1  # of a Dag run that is not there
+        number = crc32(dag_id.encode()) >> 1  # of a Dag run that does not exist
         session.add(
             TaskStateStoreModel(
-                **where, run_id="now", dag_run_id=number, key="progress", value=value
+                **task, run_id="now", dag_run_id=number, key="progress", value=value
             )
         )
     session.flush()
 
 
 def add_dag(session: Session, dag_id: str) -> None:
-    """A Dag, as far as rights on it are asked for."""
+    """Add a Dag, with the columns that permission checks read."""
     values = {"dag_id": dag_id, "bundle_name": "dags-folder", "is_paused": False}
     values |= {"max_active_tasks": 1, "max_consecutive_failed_dag_runs": 0, "is_stale": False}
     values |= {"has_task_concurrency_limits": False}
@@ -155,9 +157,9 @@ def add_dag(session: Session, dag_id: str) -> None:
 
 
 def window(window_id: str, ranges: dict[str, list[int]], **more: Any) -> dict[str, Any]:
-    """A commit event of a window with one record for each entry."""
+    """Return a commit event of a window with one record for each entry."""
     records = {key: (end - start) // 28 for key, (start, end) in ranges.items()}
     kind = "time" if window_id.startswith("t-") else "cursor"
-    told = {"v": 1, "kind": kind, "window_id": window_id, "hash": "f" * 64, "bytes": 7}
+    header = {"v": 1, "kind": kind, "window_id": window_id, "hash": "f" * 64, "bytes": 7}
     sink = {"kind": "parquet", "ref": "/lake"}
-    return {**told, "ranges": ranges, "records": records, "sink": sink, "replayed": 0, **more}
+    return {**header, "ranges": ranges, "records": records, "sink": sink, "replayed": 0, **more}

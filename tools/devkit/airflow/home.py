@@ -1,7 +1,7 @@
 """Directories and environment of one disposable Airflow.
 
-All configuration goes through `AIRFLOW__SECTION__KEY` variables, so that no `airflow.cfg` has to
-be written or kept in step with Airflow's defaults. Starts nothing; `stack` does.
+All configuration goes through `AIRFLOW__SECTION__KEY` variables, so that no `airflow.cfg` has to be
+written or kept in sync with Airflow's defaults. Starts nothing; `stack` does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 __all__ = ["AirflowHome", "free_port"]
 
-_PACE: dict[str, dict[str, str]] = {
+_SHORT_PERIODS: dict[str, dict[str, str]] = {
     "scheduler": {
         "scheduler_idle_sleep_time": "0.3",
         "task_instance_heartbeat_timeout": "30",
@@ -27,7 +27,7 @@ _PACE: dict[str, dict[str, str]] = {
     },
     "dag_processor": {
         "refresh_interval": "3",
-        # Files that change are parsed at once all the same; the others cost a third of a core.
+        # Changed files are parsed at once anyway; the others cost a third of a core.
         "min_file_process_interval": "600",
         "parsing_processes": "1",
         "print_stats_interval": "0",
@@ -35,14 +35,14 @@ _PACE: dict[str, dict[str, str]] = {
     "triggerer": {"job_heartbeat_sec": "2", "triggerer_health_check_threshold": "12"},
     "usage_data_collection": {"enabled": "False"},
 }
-"""Everything that Airflow does once in a while, done sooner: nobody wants to wait for a demo."""
+"""Shorter periods for Airflow's periodic work, so that a demo does not wait for it."""
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that was free a moment ago.
+    """Return a TCP port of 127.0.0.1 that was free a moment ago.
 
-    It lies below the range that the system gives to connections: the API server comes to it seconds
-    later, and again whenever it has been killed.
+    It lies below the ephemeral range: the API server binds it seconds later, and again whenever it
+    was killed.
     """
     for candidate in random.sample(range(20_000, 32_000), 200):
         with socket.socket() as probe:
@@ -56,10 +56,10 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class AirflowHome:
-    """Where one Airflow keeps its files, and the environment its processes run in.
+    """Files of one Airflow, and the environment of its processes.
 
-    `connections` maps connection ids to a URI or a mapping (stored as JSON); `environment` is
-    added last and may override any setting. The signing secret is made anew for each home.
+    `connections` maps connection ids to a URI or a mapping (stored as JSON); `environment` is added
+    last and may override any setting. Each home has its own random signing secret.
     """
 
     root: Path
@@ -79,11 +79,12 @@ class AirflowHome:
 
     @property
     def log_folder(self) -> Path:
-        """Where task logs are written, one directory per Dag, run and task."""
+        """Folder of task logs, one directory per Dag, run and task."""
         return self.root / "logs"
 
     def env(self) -> dict[str, str]:
-        """Environment of every Airflow process: the caller's, without foreign Airflow settings."""
+        """Return the environment of every Airflow process: the caller's, without other Airflow
+        settings."""
         env = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW_", "AIRFLOW__"))}
         env["AIRFLOW_HOME"] = str(self.root)
         env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", "")])
@@ -111,7 +112,7 @@ class AirflowHome:
             "database": {
                 "sql_alchemy_conn": self.database_url,
                 # Only multi-team mode and the endpoint that streams a run's end use the async
-                # engine; empty switches it off, which spares the asyncpg dependency.
+                # engine; empty switches it off, which avoids the asyncpg dependency.
                 "sql_alchemy_conn_async": "",
                 "load_default_connections": "False",
             },
@@ -123,5 +124,5 @@ class AirflowHome:
             },
             "api_auth": {"jwt_secret": self.jwt_secret},
             "logging": {"base_log_folder": str(self.log_folder)},
-            **_PACE,
+            **_SHORT_PERIODS,
         }

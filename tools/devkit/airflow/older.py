@@ -1,10 +1,10 @@
-"""What is promised for Airflow before 3.3, played on the Airflow that runs this.
+"""Promises for Airflow before 3.3, checked on the Airflow that runs this.
 
-Every module can be imported, windows go exactly once with ``offset_store="events"``, and the rest
-says what it needs.
+Every module can be imported, windows are exactly once with ``offset_store="events"``, and the rest
+names its requirement.
 
 `python -m tools.devkit.airflow.older`, in an environment with that Airflow (`make
-test-airflow-matrix` makes them). Prints a line for each promise and exits with 1 if one is not
+test-airflow-matrix` creates them). Prints a line for each promise and exits with 1 if one is not
 kept.
 """
 
@@ -25,7 +25,7 @@ from tools.devkit.airflow.stack import AirflowStack, running_airflow
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches
 
 _ELSEWHERE: Final = ("dagster", "spark", "engines", "migrations")
-"""Rooms that need Dagster, PySpark or Alembic, and nothing of Airflow."""
+"""Packages that need Dagster, PySpark or Alembic, and nothing of Airflow."""
 
 _DAG: Final = """
 from datetime import datetime, UTC
@@ -58,20 +58,20 @@ with DAG("refused", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), 
 
 
 def main() -> int:
-    """Play all promises; 0 if they are kept."""
+    """Check all promises; return 0 if they are kept."""
     from airflow import __version__
 
     print(f"Airflow {__version__}", flush=True)
-    problems = [*imported(), *listed()]
+    problems = [*import_problems(), *listing_problems()]
     if not problems:
-        problems = [*played()]
+        problems = [*window_problems()]
     for problem in problems:
         print(f"  not kept: {problem}")
     return int(bool(problems))
 
 
-def imported() -> Iterator[str]:
-    """Modules that cannot be imported."""
+def import_problems() -> Iterator[str]:
+    """Yield modules that cannot be imported."""
     count = 0
     for module in pkgutil.walk_packages(tubemq_provider.__path__, "tubemq_provider."):
         if {*_ELSEWHERE} & {*module.name.split(".")}:
@@ -79,25 +79,25 @@ def imported() -> Iterator[str]:
         count += 1
         try:
             importlib.import_module(module.name)
-        except Exception as exc:  # noqa: BLE001 - it is told
+        except Exception as exc:  # noqa: BLE001 - it is reported
             yield f"{module.name}: {type(exc).__name__}: {exc}"
     print(f"  imported {count} modules", flush=True)
 
 
-def listed() -> Iterator[str]:
-    """What `airflow providers` has to say about the provider."""
+def listing_problems() -> Iterator[str]:
+    """Yield problems that `airflow providers` reports about the provider."""
     command = [sys.executable, "-m", "airflow", "providers", "get", "airflow-provider-tubemq"]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    if found.returncode or "airflow-provider-tubemq" not in found.stdout:
-        yield f"airflow providers get: {found.stdout[-500:]} {found.stderr[-500:]}"
-    ours = [line for line in found.stderr.splitlines() if "tubemq" in line.lower()]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if answer.returncode or "airflow-provider-tubemq" not in answer.stdout:
+        yield f"airflow providers get: {answer.stdout[-500:]} {answer.stderr[-500:]}"
+    ours = [line for line in answer.stderr.splitlines() if "tubemq" in line.lower()]
     yield from (f"airflow providers get: {line}" for line in ours)
     print("  listed by airflow providers", flush=True)
 
 
-def played() -> Iterator[str]:
-    """Three windows on a real Airflow, the second waited for by a deferred sensor, and the refusal
-    of a store that it does not have."""
+def window_problems() -> Iterator[str]:
+    """Run three windows on a real Airflow, the second after a deferred sensor, and check that an
+    unavailable store is refused."""
     with tempfile.TemporaryDirectory(prefix="tubemq-older-") as name:
         folder = Path(name)
         (dags := folder / "dags").mkdir()
@@ -118,7 +118,7 @@ def played() -> Iterator[str]:
                 root=folder / "airflow",
                 triggerer=True,
                 connections={"tubemq_default": connection},
-                # 3.1 does not start with the empty one that spares 3.3 a driver.
+                # 3.1 does not start with the empty value that 3.3 accepts to need no driver.
                 environment={
                     "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": (
                         f"sqlite+aiosqlite:///{folder / 'airflow' / 'airflow.db'}"
@@ -137,9 +137,9 @@ def _windows(airflow: AirflowStack, cluster: Cluster, lake: Lake) -> Iterator[st
         cluster.produce("orders", [f"{number} {i}" for i in range(count)])
         run = airflow.api.trigger("older")
         airflow.expect_success("older", run)
-        found = airflow.api.xcom("older", run, "ingest")
-        if found["total"] != count:
-            yield f"window {number} has {found['total']} records of {count}"
+        result = airflow.api.xcom("older", run, "ingest")
+        if result["total"] != count:
+            yield f"window {number} has {result['total']} records of {count}"
     if lake.records() != cluster.sent["orders"]:
         yield "the lake has other records than were sent"
     print("  three windows, each waited for by a deferred sensor, exactly once", flush=True)
@@ -147,9 +147,9 @@ def _windows(airflow: AirflowStack, cluster: Cluster, lake: Lake) -> Iterator[st
 
 def _refused(airflow: AirflowStack) -> Iterator[str]:
     refused = airflow.api.wait(airflow.api.import_errors, 180, "the refusal of asset_state")
-    said = " ".join(error["stack_trace"] for error in refused)
-    if "say offset_store='events'" not in said:
-        yield f"offset_store='asset_state' was not refused with the way out: {said[-500:]}"
+    messages = " ".join(error["stack_trace"] for error in refused)
+    if "say offset_store='events'" not in messages:
+        yield f"offset_store='asset_state' was not refused with the way out: {messages[-500:]}"
     print("  offset_store='asset_state' is refused with the way out", flush=True)
 
 

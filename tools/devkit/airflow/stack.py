@@ -1,9 +1,9 @@
 """Airflow's own components as child processes on loopback: start, use, stop.
 
-`running_airflow` gives an `AirflowStack`: API server, scheduler (LocalExecutor), dag processor
-and, when asked, a triggerer. Log servers are never started, since they listen on every interface.
-Each component leads a process group, and groups are what is signalled: a supervisor and its task
-go down with the scheduler that forked them.
+`running_airflow` yields an `AirflowStack`: API server, scheduler (LocalExecutor), dag processor
+and, on request, a triggerer. Log servers are never started, since they listen on every interface.
+Each component leads a process group, and signals go to groups: a supervisor and its task end with
+the scheduler that forked them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _STOP_SECONDS = 15.0
 def _command(name: str) -> tuple[str, ...]:
     if not name.startswith(_WORKER):
         return _COMMANDS[name]
-    # Its events go through the broker, and nobody listens.
+    # Its events would go through the broker, which has no listener for them.
     options = ("--celery-hostname", f"{name}@%h", "--concurrency", "2", "--skip-serve-logs")
     return ("celery", "worker", *options, "--without-mingle", "--without-gossip")
 
 
 class AirflowStack:
-    """A running Airflow. `api` speaks to it, `home` says where its files are."""
+    """A running Airflow. `api` is its client, `home` has its files."""
 
     def __init__(self, home: AirflowHome, reaper: Reaper) -> None:
         self.home = home
@@ -89,7 +89,7 @@ class AirflowStack:
             process.wait(30)
             self._reaper.forget(process.pid)
         for process in self._killed:
-            # Its leader is dead; what that had forked may not be.
+            # Its leader is dead; the children may not be.
             _signal_group(process, signal.SIGKILL)
             self._reaper.forget(process.pid)
         self._processes.clear()
@@ -100,7 +100,7 @@ class AirflowStack:
         self.api.close()
 
     def cli(self, *arguments: str, timeout: float = 240.0) -> str:
-        """Run `airflow <arguments>` to its end; what it printed. Raises with its last lines."""
+        """Run `airflow <arguments>` to its end; return its output. Raises with its last lines."""
         done = subprocess.run(
             ["airflow", *arguments],
             env=self.home.env(),
@@ -118,25 +118,25 @@ class AirflowStack:
         return done.stdout
 
     def wait_for_dags(self, dag_ids: Sequence[str], timeout: float = 180.0) -> None:
-        """Block until all Dags are known; import errors are raised as soon as they show."""
+        """Block until all Dags are parsed; import errors are raised as soon as they appear."""
 
-        def known() -> bool:
+        def parsed() -> bool:
             errors = self.api.import_errors()
             if errors:
                 raise AirflowApiError("\n".join(str(e.get("stack_trace")) for e in errors))
             return all(self.api.dag_known(dag_id) for dag_id in dag_ids)
 
-        self.api.wait(known, timeout, f"the Dags {', '.join(dag_ids)}", period=1.0)
+        self.api.wait(parsed, timeout, f"the Dags {', '.join(dag_ids)}", period=1.0)
 
     def watch(self, dag_id: str) -> None:
-        """Unpause a Dag with watchers: they begin when its file is parsed, which is brought on."""
+        """Unpause a Dag with watchers, and touch its file: watchers start when it is parsed."""
         self.api.pause(dag_id, paused=False)
         os.utime(self.home.dags_folder / f"{dag_id}.py")
 
     def run_dag(
         self, dag_id: str, conf: Mapping[str, Any] | None = None, *, timeout: float = 240.0
     ) -> str:
-        """Trigger a run, wait for it, and give its id. Raises with the task logs if it failed."""
+        """Trigger a run, wait for it, and return its id. Raises with the task logs if it failed."""
         run_id = self.api.trigger(dag_id, conf)
         self.expect_success(dag_id, run_id, timeout=timeout)
         return run_id
@@ -159,12 +159,12 @@ class AirflowStack:
         reprocess: str = "none",
         timeout: float = 240.0,
     ) -> list[dict[str, Any]]:
-        """`airflow backfill create`, then wait for its runs; all backfill runs of the Dag by then.
+        """Run `airflow backfill create` and wait; return all backfill runs of the Dag.
 
-        `reprocess` says what happens to intervals that have a run: ``none``, ``failed`` or
-        ``completed``. The Dag must not be paused, or its backfill runs wait. Airflow closes a
-        backfill up to half a minute after its last run, and refuses another one until then: so an
-        earlier one is waited for, this one is not.
+        `reprocess` decides about intervals that have a run: ``none``, ``failed`` or ``completed``.
+        The Dag must not be paused, or its backfill runs wait. Airflow closes a backfill up to half
+        a minute after its last run, and refuses another one until then; therefore this waits for an
+        earlier one to be closed, but not for its own.
         """
         self.api.wait(
             lambda: all(item["completed_at"] for item in self.api.backfills(dag_id)),
@@ -185,31 +185,31 @@ class AirflowStack:
         return self.api.wait(finished, timeout, f"the backfill of {dag_id}", period=1.0)
 
     def logs(self, dag_id: str, run_id: str, task_id: str = "*") -> str:
-        """Log text of all tries of the matching tasks of a run, read from the log folder."""
+        """Return the log text of all tries of the matching tasks of a run, from the log folder."""
         pattern = f"dag_id={dag_id}/run_id={run_id}/task_id={task_id}/*.log"
         files = sorted(self.home.log_folder.glob(pattern))
         return "\n".join(f"--- {f.parent.name} {f.name}\n{f.read_text()}" for f in files)
 
     def component_log(self, name: str) -> str:
-        """What a component has printed so far."""
+        """Return the output of a component so far."""
         return self._log_file(name).read_text(errors="replace")
 
     def process_ids(self) -> dict[str, int]:
-        """Process (and process group) id of each component."""
+        """Return the process (and process group) id of each component."""
         return {name: process.pid for name, process in self._processes.items()}
 
     def kill_task(self, dag_id: str, run_id: str, task_id: str) -> int:
-        """SIGKILL the process that runs the task right now; its pid."""
+        """SIGKILL the process that runs the task right now; return its pid."""
         pid = int(self.api.task(dag_id, run_id, task_id)["pid"])
         os.kill(pid, signal.SIGKILL)
         return pid
 
     def ended(self) -> list[str]:
-        """Components whose process has ended, whatever the reason."""
+        """List components whose process has ended, for any reason."""
         return [name for name, process in self._processes.items() if process.poll() is not None]
 
     def kill(self, name: str, *, whole_group: bool = True) -> int:
-        """SIGKILL a component; its pid. `restart` starts it again.
+        """SIGKILL a component; return its pid. `restart` starts it again.
 
         Without `whole_group` only the process itself dies: the workers of a scheduler stay behind
         without it, as after the out-of-memory killer, until the stack is stopped.
@@ -223,7 +223,7 @@ class AirflowStack:
         return process.pid
 
     def restart(self, name: str) -> None:
-        """Start a component that has been killed. Returns at once."""
+        """Start a component that was killed. Returns at once."""
         self._killed.append(self._processes[name])
         self._spawn(name)
 
@@ -270,9 +270,9 @@ def running_airflow(
     seed: Callable[[str], None] | None = None,
     **home_options: Any,
 ) -> Iterator[AirflowStack]:
-    """A fresh Airflow over `dags_folder` that is gone when the context ends.
+    """Start a fresh Airflow over `dags_folder`; it is removed when the context ends.
 
-    `seed` is given the URL of the metadata database before any component starts.
+    `seed` gets the URL of the metadata database before any component starts.
 
     `root` keeps its files (logs, configuration) after the end; without it they are deleted.
     `home_options` are the fields of `AirflowHome`: connections, variables, environment …

@@ -1,9 +1,9 @@
 """The genuine servers kube-apiserver and etcd, built by the ordinary `go` client, once per machine.
 
-Kubernetes publishes them as Go modules; `go.mod` here pins which, `go.sum` what they contain. Where
-Go finds modules is Go's configuration. Run as ``python -m tools.devkit.kubernetes.binaries`` it
-builds them into the cache and says where: that takes a quarter of an hour and two GiB of disk the
-first time, which is why no test does it. Nothing here starts a server.
+Kubernetes publishes them as Go modules; `go.mod` here pins versions, `go.sum` contents. The module
+source is Go's configuration. Run as ``python -m tools.devkit.kubernetes.binaries`` it builds them
+into the cache and prints the folder: that takes a quarter of an hour and two GiB of disk the first
+time, which is why no test does it. Nothing here starts a server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tubemq_provider.engines.cache import cache_root
 __all__ = ["KUBERNETES", "Binaries", "KubernetesUnavailable", "binaries"]
 
 KUBERNETES: Final = "1.34.1"
-"""The version that `go.mod` names."""
+"""Version in `go.mod`."""
 
 _HERE: Final = Path(__file__).parent
 _COMMAND: Final = "python -m tools.devkit.kubernetes.binaries"
@@ -35,38 +35,40 @@ _BUILD_S: Final = 3600.0
 
 
 class KubernetesUnavailable(LocalError):
-    """There is no Kubernetes here; the message is one line that says what is missing."""
+    """No Kubernetes here; the message is one line that names the missing part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """The servers' programs."""
+    """Paths of the servers' programs."""
 
     folder: Path
 
     @property
     def etcd(self) -> Path:
-        """Keeps what the API server is told."""
+        """Program that stores the API server's objects."""
         return self.folder / "etcd"
 
     @property
     def api_server(self) -> Path:
-        """Speaks the API."""
+        """Program that serves the API."""
         return self.folder / "kube-apiserver"
 
 
 def binaries() -> Binaries:
-    """Those that were built before. Raises `KubernetesUnavailable`, with the command that does."""
-    found = Binaries(cache_root() / f"kubernetes-{KUBERNETES}")
-    if not (found.etcd.is_file() and found.api_server.is_file()):
+    """Return programs built earlier. Raises `KubernetesUnavailable` with the command that builds
+    them."""
+    programs = Binaries(cache_root() / f"kubernetes-{KUBERNETES}")
+    if not (programs.etcd.is_file() and programs.api_server.is_file()):
         raise KubernetesUnavailable(
             f"no Kubernetes is built here: {_COMMAND} does, with Go (a quarter of an hour)"
         )
-    return found
+    return programs
 
 
 def build() -> Binaries:
-    """Build what is missing, politely. Blocks for minutes. Raises `KubernetesUnavailable`."""
+    """Build missing programs at low priority. Blocks for minutes. Raises
+    `KubernetesUnavailable`."""
     go = shutil.which("go")
     if go is None:
         raise KubernetesUnavailable("go is not on PATH; Go 1.24 or newer builds the servers")
@@ -77,7 +79,7 @@ def build() -> Binaries:
         target = folder / name
         if target.is_file():
             continue
-        # In the place of the finished program only when it is one.
+        # Moved to its final name only when it is finished.
         draft = target.with_suffix(".part")
         _run([go, "build", "-p", "2", "-trimpath", *_linked(), "-o", str(draft), package])
         draft.replace(target)

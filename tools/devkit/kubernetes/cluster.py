@@ -1,8 +1,9 @@
-"""A genuine Kubernetes API server on loopback, with an etcd of its own, and a namespace for Spark.
+"""A genuine Kubernetes API server on loopback, with its own etcd, and a namespace for Spark.
 
 Tokens are in a file (the administrator's), or issued by the server (a service account's); rights
-are Kubernetes' own (RBAC). What controllers would make (the account `default` of a namespace) is
-made here. No pod runs by itself: `node` has one that does. Knows nothing of Spark or windows.
+are Kubernetes' own (RBAC). Objects that controllers would create (the account `default` of a
+namespace) are created here. No pod runs by itself: `node` does that. Knows nothing of Spark or
+windows.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 
 
 class Api:
-    """The API as one of its users, who has `token`."""
+    """Client of the API as the user of `token`."""
 
     def __init__(self, url: str, authority: Path, token: str) -> None:
         verify = ssl.create_default_context(cafile=str(authority))
@@ -46,15 +47,15 @@ class Api:
         self._client = httpx.Client(base_url=url, verify=verify, headers=headers, timeout=10)
 
     def get(self, path: str) -> Any:
-        """An object, or a list of them. Raises `httpx.HTTPError`, as all of these do."""
+        """Return an object, or a list of them. Raises `httpx.HTTPError`, as all methods here do."""
         return self._checked(self._client.get(path))
 
     def create(self, path: str, kind: str, name: str, **content: Any) -> Any:
-        """Make an object among those at `path`, in the version of the API that it is below."""
+        """Create an object among those at `path`, in the API version of the path."""
         parts = path.strip("/").split("/")
         version = parts[1] if parts[0] == "api" else "/".join(parts[1:3])
-        made = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **content}
-        return self._checked(self._client.post(path, json=made))
+        document = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **content}
+        return self._checked(self._client.post(path, json=document))
 
     def change(self, path: str, content: Mapping[str, Any]) -> None:
         """Merge `content` into the object at `path`."""
@@ -77,7 +78,8 @@ class Api:
 
 
 class KubernetesCluster:
-    """The servers under `folder`, for as long as the `with`, with the namespace `namespace`."""
+    """The servers under `folder` and the namespace `namespace`, for the length of the
+    `with` block."""
 
     def __init__(self, folder: Path, programs: Binaries, namespace: str = "lake") -> None:
         self.folder = folder
@@ -109,11 +111,11 @@ class KubernetesCluster:
         self._stack.close()
 
     def path(self, kind: str, name: str = "") -> str:
-        """Where objects of a kind of the namespace are (``pods``), or one of them."""
+        """Return the path of a kind of objects in the namespace (``pods``), or of one of them."""
         return f"/api/v1/namespaces/{self.namespace}/{kind}" + (f"/{name}" if name else "")
 
     def account(self, name: str, rules: Sequence[Mapping[str, Sequence[str]]]) -> str:
-        """Make a service account that may do in the namespace what `rules` say; its token."""
+        """Create a service account with the rights `rules` in the namespace; return its token."""
         self.admin.create(self.path("serviceaccounts"), "ServiceAccount", name)
         rights = f"{_RBAC}/namespaces/{self.namespace}"
         self.admin.create(f"{rights}/roles", "Role", name, rules=list(rules))
@@ -125,23 +127,26 @@ class KubernetesCluster:
         return self.token(name)
 
     def token(self, account: str) -> str:
-        """A token of a service account for an hour, as kubelets ask for."""
-        made = self.admin.create(
+        """Return a token of a service account for an hour, as kubelets request them."""
+        token_request = self.admin.create(
             self.path("serviceaccounts", f"{account}/token"),
             "TokenRequest",
             account,
             apiVersion="authentication.k8s.io/v1",
             spec={"expirationSeconds": _TOKEN_S},
         )
-        return str(made["status"]["token"])
+        return str(token_request["status"]["token"])
 
     def names(self, kind: str) -> list[str]:
-        """The objects of a kind in the namespace."""
+        """List the names of a kind of objects in the namespace."""
         return sorted(o["metadata"]["name"] for o in self.admin.get(self.path(kind))["items"])
 
     def stored(self) -> bytes:
-        """All that the server was ever told and kept, what is deleted by now included: its log of
-        changes holds objects as they are. Etcd keeps the beginning; tests are short."""
+        """Return everything that the server has ever stored, deleted objects included.
+
+        Etcd's write-ahead log holds objects as they are. It keeps the beginning, because tests are
+        short.
+        """
         files = sorted((self.folder / "etcd" / "data").rglob("*.wal"))
         return b"".join(file.read_bytes() for file in files)
 
@@ -158,9 +163,9 @@ class KubernetesCluster:
     def _start(
         self, stack: ExitStack, reaper: Reaper, name: str, command: list[str]
     ) -> ServerProcess:
-        place = self.folder / name
-        place.mkdir(exist_ok=True)
-        server = ServerProcess(name, command, cwd=place, log=place / "log", reaper=reaper)
+        directory = self.folder / name
+        directory.mkdir(exist_ok=True)
+        server = ServerProcess(name, command, cwd=directory, log=directory / "log", reaper=reaper)
         server.start()
         stack.callback(server.stop, _STOP_S)
         return server
@@ -168,7 +173,7 @@ class KubernetesCluster:
     def _write_keys(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         encryption = serialization.NoEncryption()
-        # The form of which the server reads the public half, too.
+        # In this form the server can read the public key, too.
         pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
         (self.folder / "accounts.pem").write_bytes(key.private_bytes(pem, form, encryption))
         line = f'{self._token},admin,admin,"system:masters"\n'
@@ -206,7 +211,7 @@ class KubernetesCluster:
                 "service-account-key-file": key,
                 "service-account-signing-key-file": key,
                 "service-cluster-ip-range": "10.0.0.0/24",
-                # There is no service in front of it, and loopback is no endpoint of one.
+                # The server has no service, and loopback cannot be an endpoint of one.
                 "endpoint-reconciler-type": "none",
             },
         )

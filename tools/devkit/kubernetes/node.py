@@ -1,10 +1,10 @@
-"""A node for tests: it binds the pods of a namespace to itself, and runs each one's container as a
-process with a directory, an address and an environment of its own.
+"""A node for tests: binds the pods of a namespace, and runs their containers as processes.
 
-As a kubelet does, it reports what becomes of them, ends those that are being deleted within their
-grace, and ends with a container's first process all that this has started. There is no image, only
-a function that says what one would run; a pod's mounts are directories, and the environment names
-those instead. Polls the API. Knows nothing of Spark but what that function does.
+Each process has a separate directory, address and environment. As a kubelet does, the node reports
+the state of containers, ends those that are being deleted within their grace, and ends all
+descendants with a container's first process. There is no image, only a function that returns its
+command; a pod's mounts are directories, and the environment names those instead. Polls the API.
+Knows Spark only through that function.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from tools.devkit.reaper import Reaper
 __all__ = ["Image", "Node"]
 
 Image = Callable[[Sequence[str], Mapping[str, str]], tuple[list[str], dict[str, str]]]
-"""What an image runs: of a container's arguments and environment, a command and the environment
-that the image has besides."""
+"""Function of a container's arguments and environment that returns the image's command and its
+additional environment."""
 
 _NAME: Final = "node"
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 _LATE: Final = (404, 409)
-"""What the server answers when an object has gone, or has changed, in between."""
+"""Answers of the server if an object was deleted or changed in between."""
 
 
 @dataclass(slots=True)
 class _Pod:
-    """A pod that was started: its process, and when that has to be gone."""
+    """A pod that was started: its process, and its deadline."""
 
     name: str
     uid: str
@@ -53,7 +53,8 @@ class _Pod:
 
 
 class Node:
-    """Runs the pods of the cluster's namespace under `folder`, for as long as the `with`."""
+    """Runs the pods of the cluster's namespace under `folder`, for the length of the `with`
+    block."""
 
     def __init__(self, cluster: KubernetesCluster, folder: Path, image: Image) -> None:
         self.folder = folder
@@ -87,38 +88,39 @@ class Node:
             return [pod.name for pod in self._pods.values() if pod.process.poll() is None]
 
     def kill(self, name: str) -> None:
-        """SIGKILL to the first process of a pod's container, as the kernel's when memory is out."""
+        """SIGKILL the first process of a pod's container, as the kernel's out-of-memory killer
+        does."""
         with self._lock:
             (pod,) = (pod for pod in self._pods.values() if pod.name == name)
             pod.process.kill()
 
     def logs(self) -> list[Path]:
-        """What processes have written, and what they have left."""
+        """List the files that processes have written."""
         return [path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".jar"]
 
     # -- the kubelet's round ----------------------------------------------------------------------
 
     def _work(self) -> None:
-        while not self._ended.wait(_LOOK_S):
+        while not self._ended.wait(_POLL_S):
             try:
-                self._look()
-            except BaseException as error:  # noqa: BLE001 - told when the `with` ends
+                self._poll()
+            except BaseException as error:  # noqa: BLE001 - raised when the `with` ends
                 self.problem = error
                 return
 
-    def _look(self) -> None:
-        found = self._cluster.admin.get(self._cluster.path("pods"))["items"]
-        known = {pod["metadata"]["uid"]: pod for pod in found}
-        for document in found:
+    def _poll(self) -> None:
+        documents = self._cluster.admin.get(self._cluster.path("pods"))["items"]
+        by_uid = {pod["metadata"]["uid"]: pod for pod in documents}
+        for document in documents:
             try:
-                self._attend(document)
+                self._update(document)
             except httpx.HTTPStatusError as error:
                 if error.response.status_code not in _LATE:
                     raise
-        for pod in [pod for uid, pod in self._pods.items() if uid not in known]:
+        for pod in [pod for uid, pod in self._pods.items() if uid not in by_uid]:
             self._forget(pod)
 
-    def _attend(self, document: dict[str, Any]) -> None:
+    def _update(self, document: dict[str, Any]) -> None:
         meta, pod = document["metadata"], self._pods.get(document["metadata"]["uid"])
         if pod is None and "deletionTimestamp" in meta:
             self._cluster.admin.delete(self._path(meta["name"]), meta["uid"])
@@ -134,7 +136,7 @@ class Node:
         return self._cluster.path("pods", name) + part
 
     def _bind(self, name: str, bound: str | None) -> None:
-        """What a scheduler does."""
+        """Bind a pod to this node, as a scheduler does."""
         if bound is None:
             target = {"apiVersion": "v1", "kind": "Node", "name": _NAME}
             path = self._path(name, "/binding")
@@ -143,18 +145,18 @@ class Node:
     def _start(self, document: dict[str, Any]) -> None:
         self._count += 1
         meta, (container,) = document["metadata"], document["spec"]["containers"]
-        # Each has its own: Spark runs no second try of a task on a host that has the first.
+        # A separate address for each: Spark runs no second try of a task on the host of the first.
         address = f"127.0.1.{self._count % 250 + 1}"
         folder = self.folder / f"{self._count:03}-{meta['name']}"
         (folder / "work").mkdir(parents=True)
         mounts = self._mounted(document, folder)
-        given = _environment(container, meta["name"], address, mounts)
-        command, own = self._image(container.get("args", ()), given)
+        environment = _environment(container, meta["name"], address, mounts)
+        command, own = self._image(container.get("args", ()), environment)
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 command,
                 cwd=folder / "work",
-                env={"HOME": str(folder), "TMPDIR": str(folder / "work"), **own, **given},
+                env={"HOME": str(folder), "TMPDIR": str(folder / "work"), **own, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -168,21 +170,21 @@ class Node:
         self._report(pod, document, "Running", state)
 
     def _mounted(self, document: dict[str, Any], folder: Path) -> dict[str, str]:
-        """Directories of the pod's volumes, by the paths at which containers expect them."""
-        places = {}
+        """Create directories for the pod's volumes; return them by mount path."""
+        directories = {}
         for volume in document["spec"].get("volumes", ()):
-            place = places[volume["name"]] = folder / "volumes" / volume["name"]
-            place.mkdir(parents=True)
+            directory = directories[volume["name"]] = folder / "volumes" / volume["name"]
+            directory.mkdir(parents=True)
             if "configMap" in volume:
                 path = self._cluster.path("configmaps", volume["configMap"]["name"])
                 for name, text in (self._cluster.admin.get(path).get("data") or {}).items():
-                    (place / name).write_text(text)
+                    (directory / name).write_text(text)
         (container,) = document["spec"]["containers"]
         mounts = container.get("volumeMounts", ())
-        return {mount["mountPath"]: str(places[mount["name"]]) for mount in mounts}
+        return {mount["mountPath"]: str(directories[mount["name"]]) for mount in mounts}
 
     def _report_end(self, pod: _Pod, document: dict[str, Any]) -> None:
-        """The container is over, and so is everything in it."""
+        """Report the end of the container, after ending everything in it."""
         self._stop(pod)
         code = pod.process.returncode
         code = 128 - code if code < 0 else code
@@ -215,7 +217,7 @@ class Node:
         self._cluster.admin.change(self._path(pod.name, "/status"), {"status": status})
 
     def _end(self, pod: _Pod, grace_s: float) -> None:
-        """SIGTERM, SIGKILL when the grace is over, and then the object goes."""
+        """Send SIGTERM, SIGKILL after the grace, and then delete the object."""
         if pod.process.poll() is None:
             if pod.killed_at is None:
                 pod.killed_at = time.monotonic() + grace_s
@@ -242,21 +244,21 @@ class Node:
 def _environment(
     container: Mapping[str, Any], name: str, address: str, mounts: Mapping[str, str]
 ) -> dict[str, str]:
-    """What the pod says, with directories of this machine for mounted ones."""
+    """Return the pod's environment, with directories of this machine for mounted ones."""
     fields = {"metadata.name": name, "status.podIP": address, "spec.nodeName": _NAME}
-    found = {}
+    environment = {}
     for entry in container.get("env", ()):
         value = entry.get("value", "")
         if "valueFrom" in entry:
             value = fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
-        for path, place in mounts.items():
-            value = value.replace(path, place)
-        found[entry["name"]] = value
-    return found
+        for path, directory in mounts.items():
+            value = value.replace(path, directory)
+        environment[entry["name"]] = value
+    return environment
 
 
 def _kill_session(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it has started, whatever group they have made for themselves."""
+    """End a process and all its descendants, whatever process group they have created."""
     leader = process.pid
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError):

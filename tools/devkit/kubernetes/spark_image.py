@@ -1,7 +1,7 @@
-"""What an image of Spark runs when a pod's argument is `executor`: the installed pyspark's classes.
+"""A simulated Spark image: the command for a pod's argument `executor`, with the installed pyspark.
 
-As the entry point that Spark publishes does, it takes all from the pod's environment. Its Python is
-this interpreter without this project, and on its PATH under the name ``python3``. Starts nothing.
+Like the entry point that Spark publishes, it takes everything from the pod's environment. Its
+Python is this interpreter without this project, and on its PATH as ``python3``. Starts nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ARGUMENTS: Final = {
 
 
 def spark_image(folder: Path, java_home: Path) -> Image:
-    """An image whose Python is made in `folder`."""
+    """Return an image whose Python is created in `folder`."""
     python = Path(bare_python(folder))
     own = {
         "JAVA_HOME": str(java_home),
@@ -40,19 +40,21 @@ def spark_image(folder: Path, java_home: Path) -> Image:
         "LANG": "C.UTF-8",
     }
 
-    def run(arguments: Sequence[str], given: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    def run(
+        arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
         if list(arguments) != ["executor"]:
             raise ValueError(f"this image runs executors only, not {arguments}")
-        numbered = [(found, name) for name in given if (found := _OPTION.fullmatch(name))]
-        options = [given[name] for found, name in sorted(numbered, key=lambda at: int(at[0][1]))]
-        memory = given["SPARK_EXECUTOR_MEMORY"]
-        places = os.pathsep.join(
-            filter(None, [given.get("SPARK_CONF_DIR"), f"{spark_home()}/jars/*"])
+        numbered = [(match, name) for name in environment if (match := _OPTION.fullmatch(name))]
+        options = [environment[name] for _, name in sorted(numbered, key=lambda at: int(at[0][1]))]
+        memory = environment["SPARK_EXECUTOR_MEMORY"]
+        classpath = os.pathsep.join(
+            filter(None, [environment.get("SPARK_CONF_DIR"), f"{spark_home()}/jars/*"])
         )
         command = [f"{java_home}/bin/java", *options, f"-Xms{memory}", f"-Xmx{memory}"]
-        command += ["-cp", places, _BACKEND]
+        command += ["-cp", classpath, _BACKEND]
         for option, name in _ARGUMENTS.items():
-            command += [f"--{option}", given[name]]
+            command += [f"--{option}", environment[name]]
         return command, own
 
     return run

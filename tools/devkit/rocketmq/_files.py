@@ -1,8 +1,8 @@
 """The configuration files of genuine RocketMQ servers, as text. No process, no decision.
 
-The smallest settings that behave on a small host: without them a broker maps files of 1 GiB, makes
-topics that were misspelt, and refuses sends when the host is busy. Options are written last and may
-replace any of these.
+The smallest settings that work on a small host: without them a broker maps files of 1 GiB, creates
+misspelt topics, and refuses sends when the host is busy. Options are written last and may replace
+any of these.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BROKER = {
 
 
 def write_name_server(home: Path, port: int) -> Path:
-    """Writes ``namesrv.properties`` and logging below `home`; returns its path."""
+    """Write ``namesrv.properties`` and logging below `home`; return its path."""
     _write_logging(home)
     path = home / "conf" / "namesrv.properties"
     options = {
@@ -59,7 +59,7 @@ def write_name_server(home: Path, port: int) -> Path:
 def write_broker(
     home: Path, name: str, port: int, name_server: str, options: Mapping[str, str]
 ) -> Path:
-    """Writes ``broker.properties`` and logging below `home`; returns its path."""
+    """Write ``broker.properties`` and logging below `home`; return its path."""
     _write_logging(home)
     own = {
         "brokerName": name,

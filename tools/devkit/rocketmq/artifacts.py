@@ -1,10 +1,11 @@
-"""Resolves the published jars of a genuine RocketMQ with the ordinary `mvn` client, once a line.
+"""Resolves the published jars of a genuine RocketMQ with the ordinary `mvn` client, once per line.
 
-Versions are fixed: these two lines are completely published and have been seen running. A stamp
-file written last marks a complete directory; everything else is thrown away and fetched again.
+Versions are fixed: these two lines are completely published and tested. A stamp file written last
+marks a complete directory; everything else is deleted and fetched again.
 
-Run as ``python -m tools.devkit.rocketmq.artifacts`` it fills the cache for both lines and says
-where. Nothing here starts a server or knows a repository address: that is Maven's configuration.
+Run as ``python -m tools.devkit.rocketmq.artifacts`` it fills the cache for both lines and prints
+the folders. Nothing here starts a server or knows a repository address: that is Maven's
+configuration.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _PARTS = ("rocketmq-namesrv", "rocketmq-broker", "rocketmq-tools", "rocketmq-cli
 
 
 class RocketMQUnavailable(LocalError):
-    """A genuine RocketMQ cannot be had here; the message is one line that says what is missing."""
+    """No genuine RocketMQ here; the message is one line that names the missing part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,12 @@ class RocketMQArtifacts:
 
     @property
     def classpath(self) -> str:
-        """What `java -cp` takes."""
+        """Argument of `java -cp`."""
         return os.pathsep.join(str(jar) for jar in sorted(self.directory.glob("*.jar")))
 
 
 def cached_artifacts(line: Line, cache_dir: Path | None = None) -> RocketMQArtifacts | None:
-    """The jars if a complete set is in the cache, else None. Touches no network."""
+    """Return the jars if a complete set is in the cache, else None. Touches no network."""
     directory = _directory(line, cache_dir)
     try:
         expected = (directory / _STAMP).read_text().split()
@@ -76,14 +77,14 @@ def resolve_artifacts(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 600.0,
 ) -> RocketMQArtifacts:
-    """The jars, fetched with `mvn` if the cache lacks them. Safe from several processes at once.
+    """Return the jars, fetched with `mvn` if need be. Safe from several processes at once.
 
     Raises `RocketMQUnavailable` if Maven or Java is missing, or Maven fails.
     """
     env = os.environ if env is None else env
-    found = cached_artifacts(line, cache_dir)
-    if found is not None:
-        return found
+    cached = cached_artifacts(line, cache_dir)
+    if cached is not None:
+        return cached
     maven = shutil.which("mvn", path=env.get("PATH", os.defpath))
     if maven is None:
         raise RocketMQUnavailable("mvn is not on PATH; Apache Maven fetches the RocketMQ jars")

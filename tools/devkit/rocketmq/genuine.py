@@ -1,9 +1,9 @@
 """A genuine RocketMQ on loopback: one name server and any number of brokers, killed and restarted.
 
-Starts processes in order and knows when each is up: its port listens and the name server lists the
-broker under its address. Everything lives below one directory and is stopped by process id; a
-reaper ends what is left when this process dies. 4.9.7 binds every interface whatever it is told, so
-use it where there is only loopback (`tools.devkit.isolation`).
+Starts processes in order and detects when each is up: its port listens and the name server lists
+the broker under its address. Everything lives below one directory and is stopped by process id; a
+reaper ends the rest when this process dies. 4.9.7 ignores its bind option and binds every
+interface, so use it in a network namespace with loopback only (`tools.devkit.isolation`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _POLL_S = 0.1
 _GRACE_S = 40.0
 _PORTS_APART = 20
 
-# The broker frees mapped files by itself, with classes that Java 17 keeps closed: without these
+# The broker frees mapped files itself, with classes that Java 17 keeps closed: without these
 # 4.9.7 starts once, and fails at the first start after a kill.
 _OPENED = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -52,8 +52,8 @@ class GenuineFailed(errors.LocalError):
 class GenuineRocketMQ(Running):
     """A cluster of one name server and brokers `broker-a`, `broker-b`, … Use as a context manager.
 
-    `broker_options` are written into every broker's file; `credentials` are an administrator's,
-    where they turn access control on. Without `directory` a temporary one is used and removed.
+    `broker_options` are written into every broker's file; `credentials` are an administrator's, if
+    the options turn access control on. Without `directory` a temporary one is used and removed.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class GenuineRocketMQ(Running):
 
     @property
     def settings(self) -> ClientSettings:
-        """Settings that reach the name server."""
+        """Client settings with the name server's address."""
         return ClientSettings((self.name_server,))
 
     @property
     def home(self) -> Path:
-        """Where files, stores and logs are."""
+        """Directory of files, stores and logs."""
         assert self._directory is not None, "started"
         return self._directory
 
@@ -118,7 +118,7 @@ class GenuineRocketMQ(Running):
     def stop(self) -> None:
         """Stop everything; safe to call twice."""
         for name in reversed(list(self._processes)):
-            # Nothing of it is wanted any more, and an orderly stop of 5.x takes up to 20 s.
+            # No state is needed any more, and an orderly stop of 5.x takes up to 20 s.
             self._processes[name].kill()
         self._processes.clear()
         if self._reaper is not None:
@@ -129,21 +129,21 @@ class GenuineRocketMQ(Running):
             self._directory = None
 
     def kill_broker(self, name: str = "broker-a") -> None:
-        """SIGKILL, as a crash does it: the page cache outlives the process."""
+        """Send SIGKILL, as a crash: the page cache outlives the process."""
         self._processes[name].kill()
 
     def stop_broker(self, name: str = "broker-a") -> None:
-        """SIGTERM and wait: 5.x takes up to 20 s."""
+        """Send SIGTERM and wait: 5.x takes up to 20 s."""
         self._processes[name].stop(_GRACE_S)
 
     def start_broker(self, name: str = "broker-a") -> None:
-        """Start it again on what it has stored, and wait until it is registered."""
+        """Start the broker again on its stored data, and wait until it is registered."""
         self._processes[name].start()
         self.wait_registered(name)
 
     @contextmanager
     def broker_down(self, name: str = "broker-a") -> Iterator[None]:
-        """The broker is killed, and started again afterwards."""
+        """Kill the broker, and start it again after the block."""
         self.kill_broker(name)
         try:
             yield
@@ -151,7 +151,7 @@ class GenuineRocketMQ(Running):
             self.start_broker(name)
 
     def wait_registered(self, name: str) -> None:
-        """Until the port listens and the name server lists the broker under its address."""
+        """Wait until the port listens and the name server lists the broker under its address."""
         address = self.addresses[name]
         self._wait(name, lambda: listens(address))
         with Admin(replace(self.settings, auth=self._credentials)) as admin:
@@ -207,16 +207,16 @@ class GenuineRocketMQ(Running):
 
 def _is_listed(admin: Admin, name: str, address: Address) -> bool:
     with contextlib.suppress(errors.RocketMQError):
-        found = admin.brokers().brokers.get(name)
+        entry = admin.brokers().brokers.get(name)
         return (
-            found is not None and found.master == address and bool(admin.runtime_info(name).table)
+            entry is not None and entry.master == address and bool(admin.runtime_info(name).table)
         )
     return False
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports with free neighbours (a broker takes `port - 2`, `port` and `port + 1`), below the
-    range that the system gives to outgoing connections."""
+    """Return ports with free neighbours (a broker takes `port - 2`, `port` and `port + 1`), below
+    the ephemeral range of outgoing connections."""
     chosen: list[int] = []
     for candidate in random.sample(range(20_000, 32_000, _PORTS_APART), 200):
         if all(_is_free(candidate + step) for step in (-2, 0, 1)):

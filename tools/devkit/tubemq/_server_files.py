@@ -1,8 +1,8 @@
 """The configuration files of the genuine servers, as text. No process, no socket, no decision.
 
-Keys and values are the ones seen running; each server's file is one function of plain arguments, so
-that a test of another set-up passes `options` instead of editing text. Options are written last and
-may replace any key of the main section; `sections` adds whole sections.
+Keys and values are tested ones; each server's file is one function of plain arguments, so that a
+test of another set-up passes `options` instead of editing text. Options are written last and may
+replace any key of the main section; `sections` adds whole sections.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Ports:
 
 
 def write_zookeeper(directory: Path, ports: Ports) -> Path:
-    """Writes ``zoo.cfg`` and its surroundings into `directory`; returns its path."""
+    """Write ``zoo.cfg`` and related files into `directory`; return its path."""
     data = directory / "data"
     data.mkdir(parents=True, exist_ok=True)
     _write_logging(directory)
@@ -65,7 +65,7 @@ def write_master(
     options: Mapping[str, str],
     sections: Sections,
 ) -> Path:
-    """Writes ``master.ini``, logging and the web templates into `directory`."""
+    """Write ``master.ini``, logging and the web templates into `directory`; return its path."""
     web = directory / "web"
     # The jar has no templates and the HTTP API answers 500 without these two.
     _write(web / "templates" / "screen" / "webapi.vm", "$sb\n")
@@ -100,7 +100,7 @@ def write_broker(
     options: Mapping[str, str],
     sections: Sections,
 ) -> Path:
-    """Writes ``broker.ini`` and logging into `directory`; messages live below ``data``."""
+    """Write ``broker.ini`` and logging into `directory`; messages live below ``data``."""
     _write_logging(directory)
     broker = {
         "brokerId": str(broker_id),

@@ -1,7 +1,7 @@
 """The three server processes of a genuine cluster, built from a set-up but not started.
 
-Knows main classes, JVM flags and where each server's directory and log are. What order they start
-in, and how to tell that they are up, is `genuine`'s business.
+Knows main classes, JVM flags, and the directory and log of each server. The start order, and how to
+detect that a server is up, is `genuine`'s business.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 REGISTRATION_FAILED = "Register to master failed"
-"""What a broker logs that the master refused; its process stays alive."""
+"""Log line of a broker that the master refused; its process stays alive."""
 
 _TOOLS = "org.apache.inlong.tubemq.server.tools"
 
-# The servers free direct buffers by themselves, with classes that Java 17 keeps closed.
+# The servers free direct buffers themselves, with classes that Java 17 keeps closed.
 _OPENED = tuple(
     f"--add-{verb}=java.base/{package}=ALL-UNNAMED"
     for verb in ("opens", "exports")
@@ -62,7 +62,7 @@ class HeapSizes:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What the servers' files and command lines are made of."""
+    """Inputs of the servers' files and command lines."""
 
     broker_id: int = 1
     token: str = "abc"  # noqa: S105 - as shipped; it guards nothing on loopback
@@ -83,22 +83,22 @@ class Servers:
 
     @property
     def in_order(self) -> tuple[ServerProcess, ServerProcess, ServerProcess]:
-        """In starting order; stop them in reverse."""
+        """Servers in starting order; stop them in reverse."""
         return (self.zookeeper, self.master, self.broker)
 
 
 def free_ports() -> Ports:
-    """Ports nobody listens on now, on any interface.
+    """Return ports that are free now on every interface.
 
-    They lie below the range that the system gives to outgoing connections: a port from that range
-    could be taken by a client while the broker is being restarted.
+    They lie below the ephemeral range of outgoing connections: a client could take a port of that
+    range while the broker is being restarted.
     """
     chosen: list[int] = []
-    held: list[socket.socket] = []
+    probes: list[socket.socket] = []
     try:
         for candidate in random.sample(range(20_000, 32_000), 200):
             probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            held.append(probe)
+            probes.append(probe)
             try:
                 probe.bind(("", candidate))
             except OSError:
@@ -107,15 +107,16 @@ def free_ports() -> Ports:
             if len(chosen) == 5:
                 return Ports(*chosen)
     finally:
-        for probe in held:
+        for probe in probes:
             probe.close()
     raise OSError("no five free ports between 20000 and 32000")
 
 
 def remembered_ports(directory: Path, wanted: Ports | None) -> Ports:
-    """The ports of an earlier cluster in `directory`, else `wanted` or free ones, remembered.
+    """Return the ports of an earlier cluster in `directory`, else `wanted` or free ones.
 
-    The master keeps the broker's ports in its metadata, so a cluster cannot move.
+    They are saved there, because the master keeps the broker's ports in its metadata, so a cluster
+    cannot move.
     """
     note = directory / "ports.json"
     if note.is_file():
@@ -128,7 +129,7 @@ def remembered_ports(directory: Path, wanted: Ports | None) -> Ports:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where servers run: below which directory, on which ports, with which runtime and jars."""
+    """Location of servers: directory, ports, Java runtime and jars."""
 
     directory: Path
     ports: Ports
@@ -137,7 +138,7 @@ class Place:
     reaper: Reaper
 
     def process(self, name: str, flags: list[str], main: str, *arguments: str) -> ServerProcess:
-        """A JVM in its own directory, not started; `main` is the class to run."""
+        """Return a JVM in its own directory, not started; `main` is the class to run."""
         java = [str(self.java.executable), "-Dlog4j.configurationFile=log4j2.xml"]
         command = [*java, *flags, "-cp", self.artifacts.classpath, main, *arguments]
         log = self.directory / "logs" / f"{name}.log"
@@ -145,7 +146,7 @@ class Place:
 
 
 def build_servers(place: Place, setup: Setup) -> Servers:
-    """Writes all configuration below the place; returns the processes, none of them running."""
+    """Write all configuration below the place; return the processes, none of them running."""
     return Servers(
         _zookeeper(place, setup), master_process(place, setup), broker_process(place, setup)
     )
@@ -160,7 +161,7 @@ def _zookeeper(place: Place, setup: Setup) -> ServerProcess:
 def master_process(
     place: Place, setup: Setup, name: str = "master", ports: Ports | None = None
 ) -> ServerProcess:
-    """A master in a directory of its own; another than the first listens on other `ports`."""
+    """Return a master in a separate directory; a second one needs other `ports`."""
     config = write_master(
         place.directory / name,
         ports or place.ports,
@@ -175,7 +176,7 @@ def master_process(
 def broker_process(
     place: Place, setup: Setup, name: str = "broker", ports: Ports | None = None
 ) -> ServerProcess:
-    """A broker in a directory of its own; `ports` differ for a second one."""
+    """Return a broker in a separate directory; `ports` differ for a second one."""
     config = write_broker(
         place.directory / name,
         ports or place.ports,

@@ -1,7 +1,7 @@
 """The few HTTP administration calls that the launcher needs, through the standard library.
 
 The real administration client is `tubemq_client.admin`; it needs httpx, and starting a server for a
-test must not. Requests go straight to a loopback address, whatever proxy the environment names.
+test must not. Requests go straight to a loopback address, ignoring proxies of the environment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ITEM_OK = frozenset({0, 200, 201, 402})
 
 
 class WebUnreachable(OSError):
-    """No JSON answer: nobody listens yet, or the server is still starting."""
+    """No JSON answer: no server listens yet, or it is still starting."""
 
 
 class WebApi:
@@ -35,11 +35,11 @@ class WebApi:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def query(self, method: str, **parameters: object) -> dict[str, Any]:
-        """The decoded answer of a read. Raises `WebUnreachable`, or `ServerError` if refused."""
+        """Return the answer of a read. Raises `WebUnreachable`, or `ServerError` if refused."""
         return self._get(method, parameters, timeout_s=5.0)
 
     def modify(self, method: str, **parameters: object) -> None:
-        """Sends a change. An item that exists already counts as done; others raise."""
+        """Send a change. An item that exists already counts as done; others raise."""
         words = {"confModAuthToken": self._token, **parameters}
         answer = self._get(method, words, timeout_s=30.0)
         for item in answer.get("data") or []:

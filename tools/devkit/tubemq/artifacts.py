@@ -2,11 +2,11 @@
 
 The server jar's parent pom was never published, so the server cannot be a Maven dependency: its jar
 and the two jars it runs on are copied alone, and their third-party libraries come from a pom that
-is generated here. Versions are fixed: this is the set that has been seen running. A stamp file
-written last marks a complete directory; everything else is thrown away and fetched again.
+is generated here. Versions are fixed to a tested set. A stamp file written last marks a complete
+directory; everything else is deleted and fetched again.
 
-Run as ``python -m tools.devkit.tubemq.artifacts`` it fills the cache and says where. Nothing here
-starts a server or knows a repository address: that is Maven's configuration.
+Run as ``python -m tools.devkit.tubemq.artifacts`` it fills the cache and prints the folder. Nothing
+here starts a server or knows a repository address: that is Maven's configuration.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ __all__ = [
 
 SERVER_VERSION = "2.4.0"
 CLIENT_VERSION = "1.13.0"
-"""The newest published core and client; the 2.4.0 server runs on them."""
+"""Newest published core and client; the 2.4.0 server runs on them."""
 
 Progress = Callable[[str], None]
 
 _STAMP = "complete"
-# Every 3.x release insists on the parent pom of a jar it copies; the server's was not published.
+# Every 3.x release requires the parent pom of a copied jar; the server's was not published.
 _DEPENDENCY_PLUGIN = "2.8"
 _ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class GenuineUnavailable(LocalError):
-    """A genuine TubeMQ cannot be had here; the message is one line that says what is missing."""
+    """No genuine TubeMQ here; the message is one line that names the missing part."""
 
 
 class Coordinates(NamedTuple):
@@ -75,7 +75,7 @@ class Artifacts:
 
     @property
     def classpath(self) -> str:
-        """What `java -cp` takes."""
+        """Argument of `java -cp`."""
         return os.pathsep.join(str(jar) for jar in self.jars)
 
 
@@ -87,7 +87,7 @@ _OWN = (
 
 
 def _native_epoll() -> Coordinates:
-    """The library is optional to the servers, its Java classes are not."""
+    """Return the library with its Java classes, which the servers need even without the library."""
     group, version = "io.netty", "4.1.94.Final"
     classifier = {"x86_64": "linux-x86_64", "aarch64": "linux-aarch_64"}.get(platform.machine())
     if sys.platform == "linux" and classifier:
@@ -127,12 +127,12 @@ _THIRD_PARTY = (
     Coordinates("io.prometheus", "simpleclient_httpserver", "0.16.0"),
 )
 
-# ZooKeeper brings a second logging backend, which would answer before log4j.
+# ZooKeeper brings a second logging backend, which would take precedence over log4j.
 _EXCLUDED = {"zookeeper": "ch.qos.logback"}
 
 
 def cached_artifacts(cache_dir: Path | None = None) -> Artifacts | None:
-    """The jars if a complete set is in the cache, else None. Touches no network."""
+    """Return the jars if a complete set is in the cache, else None. Touches no network."""
     directory = _directory(cache_dir)
     try:
         expected = (directory / _STAMP).read_text().split()
@@ -150,15 +150,15 @@ def resolve_artifacts(
     progress: Progress = lambda _line: None,
     timeout_s: float = 900.0,
 ) -> Artifacts:
-    """The jars, fetched with `mvn` if the cache lacks them. Safe from several processes at once.
+    """Return the jars, fetched with `mvn` if need be. Safe from several processes at once.
 
-    `env` stands for the process environment. Raises `GenuineUnavailable` if Maven or Java is
-    missing, or if a jar cannot be resolved within `timeout_s`.
+    `env` replaces the process environment. Raises `GenuineUnavailable` if Maven or Java is missing,
+    or if a jar cannot be resolved within `timeout_s`.
     """
     env = os.environ if env is None else env
-    found = cached_artifacts(cache_dir)
-    if found is not None:
-        return found
+    cached = cached_artifacts(cache_dir)
+    if cached is not None:
+        return cached
     maven = shutil.which("mvn", path=env.get("PATH", os.defpath))
     if maven is None:
         raise GenuineUnavailable("mvn is not on PATH; Apache Maven fetches the TubeMQ jars")
@@ -168,9 +168,9 @@ def resolve_artifacts(
         raise GenuineUnavailable(str(exc)) from exc
     directory = _directory(cache_dir)
     with _locked(directory):
-        found = cached_artifacts(cache_dir)
-        if found is not None:
-            return found
+        cached = cached_artifacts(cache_dir)
+        if cached is not None:
+            return cached
         progress(f"resolving TubeMQ {SERVER_VERSION} and its libraries with mvn")
         _fetch(maven, java.environment(env), directory, timeout_s)
     jars = Artifacts(directory).jars
@@ -179,7 +179,7 @@ def resolve_artifacts(
 
 
 def _directory(cache_dir: Path | None) -> Path:
-    # The name follows the content asked for: another list of versions is another directory.
+    # The name depends on the pom: another list of versions is another directory.
     digest = hashlib.sha256(_pom().encode()).hexdigest()[:12]
     return (cache_dir or cache_root()) / f"genuine-{SERVER_VERSION}-{digest}"
 
@@ -233,11 +233,11 @@ def _fetch(maven: str, env: dict[str, str], directory: Path, timeout_s: float) -
 
 
 def _first_error(output: str) -> str:
-    """Maven's own reason: its first error line that says something, without the pointer to help."""
+    """Return Maven's own reason: its first non-empty error line, without the pointer to help."""
     lines = [line.strip() for line in _ESCAPE_SEQUENCE.sub("", output).splitlines()]
     errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")]
-    said = [line.partition(" -> [Help")[0] for line in errors or lines if line]
-    return said[0] if said else "no output"
+    messages = [line.partition(" -> [Help")[0] for line in errors or lines if line]
+    return messages[0] if messages else "no output"
 
 
 def _pom() -> str:

@@ -1,7 +1,7 @@
 """Starts and stops a genuine Apache InLong TubeMQ: ZooKeeper, one master, one broker.
 
 For tests, benchmarks and ``tubemq serve --genuine``. The jars come from `artifacts`; the files and
-flags are the ones seen running. Topics named at the start are known to the master before the broker
+flags are tested ones. Topics passed at the start are known to the master before the broker
 registers, which halves the wait: the master routes a topic about 30 s after it told the broker, and
 does so for one set of changes at a time. So name every topic at once and wait once::
 
@@ -61,9 +61,9 @@ __all__ = [
     "free_ports",
 ]
 
-_OPERATOR = "docker"  # The servers want at least two characters, the first a letter.
+_OPERATOR = "docker"  # The servers require at least two characters, the first a letter.
 _POLL_S = 0.25
-# The master takes a broker through its states one heartbeat at a time; shipped are eight seconds.
+# The master advances a broker's state per heartbeat; the shipped period is eight seconds.
 _FAST_HEARTBEAT = {"heartbeatPeriodMs": "1000"}
 
 
@@ -75,7 +75,7 @@ class GenuineFailed(TubeMQError):
 class TopicSpec:
     """A topic to create: `stores` times `partitions` partitions on the broker.
 
-    `options` are TubeMQ's own topic properties, for instance ``{"unflushThreshold": 1,
+    `options` are TubeMQ's own topic properties, for example ``{"unflushThreshold": 1,
     "memCacheFlushIntvl": 4000, "deletePolicy": "delete,168h"}``.
     """
 
@@ -86,7 +86,7 @@ class TopicSpec:
 
     @property
     def partition_ids(self) -> list[int]:
-        """The ids of the partitions on the broker."""
+        """Ids of the partitions on the broker."""
         return [
             store * PARTITIONS_PER_STORE + number
             for store in range(self.stores)
@@ -100,8 +100,8 @@ class GenuineTubeMQ(Running):
     Without `workdir` a temporary directory is used and removed by `stop`. A given one is kept, and
     a later cluster on it continues with its ports, topics and messages. `broker_options` and
     `master_options` are keys of the main section of broker.ini and master.ini, the `…_sections`
-    whole further sections, `broker_defaults` topic properties for topics that do not say otherwise.
-    The broker beats every second unless `broker_options` says otherwise. A server that ignores
+    whole further sections, `broker_defaults` properties for topics without their own. The broker
+    sends a heartbeat every second unless `broker_options` changes that. A server that ignores
     SIGTERM for `stop_grace_s` is killed. Not thread-safe.
     """
 
@@ -147,7 +147,7 @@ class GenuineTubeMQ(Running):
 
     @property
     def masters(self) -> str:
-        """The master's RPC address as users write it, ``host:port``."""
+        """RPC address of the master in the user's format, ``host:port``."""
         return f"{HOST}:{self._running.place.ports.master}"
 
     @property
@@ -172,7 +172,7 @@ class GenuineTubeMQ(Running):
 
     @property
     def broker_id(self) -> int:
-        """The id under which the broker is known."""
+        """Id of the broker."""
         return self._setup.broker_id
 
     @property
@@ -182,17 +182,17 @@ class GenuineTubeMQ(Running):
 
     @property
     def artifacts(self) -> Artifacts:
-        """The jars the servers run from."""
+        """Jars of the servers."""
         return self._running.place.artifacts
 
     @property
     def java(self) -> JavaRuntime:
-        """The runtime the servers run on."""
+        """Java runtime of the servers."""
         return self._running.place.java
 
     @property
     def directory(self) -> Path:
-        """Everything the servers write; message files are below ``broker/data``."""
+        """Directory of everything the servers write; message files are below ``broker/data``."""
         return self._running.place.directory
 
     @property
@@ -202,16 +202,16 @@ class GenuineTubeMQ(Running):
 
     @property
     def place(self) -> Place:
-        """Where the servers run, for set-ups that add one more."""
+        """Location of the servers, for set-ups that add one more."""
         return self._running.place
 
     @property
     def servers(self) -> Servers:
-        """The processes themselves, for tests that end one in their own way."""
+        """The server processes, for tests that end one in a special way."""
         return self._running.servers
 
     def start(self, *, timeout_s: float = 120.0) -> None:
-        """Starts the servers and creates the topics; they do not accept yet, see `wait_accepting`.
+        """Start the servers and create the topics; they do not accept yet, see `wait_accepting`.
 
         Raises `GenuineUnavailable` if jars or Java are missing, `GenuineFailed` if a server does
         not come up within `timeout_s`; nothing is left running then.
@@ -229,10 +229,10 @@ class GenuineTubeMQ(Running):
     def wait_accepting(
         self, topics: Iterable[str] | None = None, *, timeout_s: float = 150.0
     ) -> None:
-        """Returns once the master says that `topics` (default: all) can be written and read.
+        """Wait until the master reports that `topics` (default: all) can be written and read.
 
-        Raises `GenuineFailed` after `timeout_s`. Clients that speak to the broker directly need
-        not wait: the broker knows a topic after its next heartbeat.
+        Raises `GenuineFailed` after `timeout_s`. Clients that speak to the broker directly need not
+        wait: the broker knows a topic after its next heartbeat.
         """
         cluster = self._running
         waiting = set(self.topics if topics is None else topics)
@@ -251,7 +251,7 @@ class GenuineTubeMQ(Running):
         self._progress("all topics accept")
 
     def add_topics(self, *specs: TopicSpec) -> None:
-        """Creates more topics; they accept 30 to 75 s later, see `wait_accepting`."""
+        """Create more topics; they accept 30 to 75 s later, see `wait_accepting`."""
         for spec in specs:
             self._running.master_api.modify(
                 "admin_add_topic_deploy_info",
@@ -265,23 +265,24 @@ class GenuineTubeMQ(Running):
             self.topics[spec.name] = spec
 
     def query_master(self, method: str, **parameters: object) -> dict[str, Any]:
-        """The JSON answer of one of the master's `admin_query_…` methods."""
+        """Return the JSON answer of one of the master's `admin_query_…` methods."""
         return self._running.master_api.query(method, **parameters)
 
     def query_broker(self, method: str, **parameters: object) -> dict[str, Any]:
-        """The JSON answer of one of the broker's `admin_query_…` methods."""
+        """Return the JSON answer of one of the broker's `admin_query_…` methods."""
         return self._running.broker_api.query(method, **parameters)
 
     def stop_broker(self) -> None:
-        """SIGTERM: the broker writes everything to disk (about 5 s), or is killed at last."""
+        """Send SIGTERM: the broker writes everything to disk (about 5 s), or is killed after the
+        grace."""
         self._running.servers.broker.stop(self._stop_grace_s)
 
     def kill_broker(self) -> None:
-        """SIGKILL: acknowledged messages that are not on disk are lost, their offsets reused."""
+        """Send SIGKILL: acknowledged messages not on disk are lost, their offsets reused."""
         self._running.servers.broker.kill()
 
     def start_broker(self, *, timeout_s: float = 60.0) -> None:
-        """Starts a stopped or killed broker; on return it is registered and its stores readable.
+        """Start a stopped or killed broker; on return it is registered and its stores readable.
 
         The master routes its topics again about 30 s later, see `wait_accepting`.
         """
@@ -290,7 +291,7 @@ class GenuineTubeMQ(Running):
         broker.start()
 
         def serving() -> bool:
-            # The RPC port opens after the registration; one that failed leaves the process alive.
+            # The RPC port opens after the registration; a failed one leaves the process alive.
             if broker.said(REGISTRATION_FAILED):
                 raise GenuineFailed(f"the broker could not register\n{tail(broker.log)}")
             return listens(self.broker_address)
@@ -298,12 +299,12 @@ class GenuineTubeMQ(Running):
         cluster.wait(broker, lambda: "serve", serving, _Deadline(timeout_s))
 
     def restart_broker(self, *, timeout_s: float = 60.0) -> None:
-        """`stop_broker` (if it runs), then `start_broker`."""
+        """Stop the broker if it runs, then start it."""
         self.stop_broker()
         self.start_broker(timeout_s=timeout_s)
 
     def stop(self) -> None:
-        """Stops broker, master and ZooKeeper in this order. Safe to repeat."""
+        """Stop broker, master and ZooKeeper in this order. Safe to repeat."""
         cluster, self._cluster = self._cluster, None
         if cluster is None:
             return
@@ -358,10 +359,10 @@ class GenuineTubeMQ(Running):
         self.start_broker(timeout_s=deadline.left_s)
 
     def _add_broker(self, cluster: _Cluster) -> None:
-        # A broker that starts before it is known and put online is refused, and stays so.
+        # A broker that starts before it is configured and online is refused, and stays refused.
         api = cluster.master_api
-        known = api.query("admin_query_broker_configure", brokerId=self.broker_id)["data"]
-        if not known:
+        configured = api.query("admin_query_broker_configure", brokerId=self.broker_id)["data"]
+        if not configured:
             api.modify(
                 "admin_add_broker_configure",
                 brokerId=self.broker_id,
@@ -371,14 +372,14 @@ class GenuineTubeMQ(Running):
                 createUser=_OPERATOR,
                 **self._broker_defaults,
             )
-        if not any(broker["manageStatus"] == "online" for broker in known):
+        if not any(broker["manageStatus"] == "online" for broker in configured):
             api.modify(
                 "admin_online_broker_configure", brokerId=self.broker_id, modifyUser=_OPERATOR
             )
 
 
 class _Deadline:
-    """A point in monotonic time, at least a moment in the future."""
+    """A deadline in monotonic time, in the future."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = round(timeout_s, 1)
@@ -391,7 +392,7 @@ class _Deadline:
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """What exists between `start` and `stop`."""
+    """State between `start` and `stop`."""
 
     place: Place
     servers: Servers
@@ -412,9 +413,9 @@ class _Cluster:
         probe: Callable[[], bool],
         deadline: _Deadline,
     ) -> None:
-        """Polls `probe` until it is true; a dead server or the deadline raises `GenuineFailed`.
+        """Poll `probe` until it is true; a dead server or the deadline raises `GenuineFailed`.
 
-        `goal` says what `server` has not done yet.
+        `goal` names what `server` has not done yet.
         """
         while not probe():
             for started in self.servers.in_order:

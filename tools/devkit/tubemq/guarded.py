@@ -1,8 +1,8 @@
-"""A genuine TubeMQ that asks for users, visit tokens and client certificates.
+"""A genuine TubeMQ that requires users, visit tokens and client certificates.
 
 Upstream's server can do mutual TLS only (one-way TLS ends its process at the first connection), on
-ports of its own beside the plain ones; a client that asks over TLS is sent to the TLS ports. It
-checks that a signature is there and recent, not whose it is. Brokers take the switches from the
+separate ports next to the plain ones; a client that asks over TLS is sent to the TLS ports. It
+checks that a signature is present and recent, not whose it is. Brokers take the switches from the
 master::
 
     stores = KeyStores("server.p12", "trust.p12", "changeit")
@@ -10,7 +10,7 @@ master::
         cluster.wait_accepting()
         settings = ClientSettings((cluster.tls_address,), auth=…, tls=…)
 
-The DANGER told of in `genuine` holds here too: run inside `isolation`.
+The DANGER described in `genuine` applies here too: run inside `isolation`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ __all__ = ["GuardedTubeMQ", "KeyStores", "guarded_cluster"]
 
 @dataclass(frozen=True, slots=True)
 class KeyStores:
-    """PKCS12 or JKS files: the server's own pair, and whom it trusts. One password opens both.
+    """PKCS12 or JKS files: the server's own pair, and trusted certificates.
 
-    A wrong one shows only when the first TLS connection ends the server."""
+    One password opens both; a wrong one only shows when the first TLS connection ends the server.
+    """
 
     key_store: str | os.PathLike[str]
     trust_store: str | os.PathLike[str]
@@ -38,7 +39,7 @@ class KeyStores:
 
 
 class GuardedTubeMQ(GenuineTubeMQ):
-    """A genuine cluster with TLS ports. Plain ports stay open and ask for users just the same."""
+    """A genuine cluster with TLS ports. Plain ports stay open and require users as well."""
 
     def __init__(self, *, tls_ports: tuple[int, int], **options: Any) -> None:
         super().__init__(**options)
@@ -46,7 +47,7 @@ class GuardedTubeMQ(GenuineTubeMQ):
 
     @property
     def tls_address(self) -> Address:
-        """The master over TLS."""
+        """Address of the master over TLS."""
         return (HOST, self._tls_ports[0])
 
     @property
@@ -58,15 +59,15 @@ class GuardedTubeMQ(GenuineTubeMQ):
 def guarded_cluster(
     stores: KeyStores, *, users: bool = True, visit_tokens: bool = True, **options: Any
 ) -> GuardedTubeMQ:
-    """A cluster to start, with `options` of `GenuineTubeMQ`.
+    """Return a cluster to start, with `options` of `GenuineTubeMQ`.
 
-    `users` asks producers and consumers for a signature. `visit_tokens` makes brokers ask for the
-    master's token, from 60 s after they have registered (the least that a master accepts).
+    `users` requires a signature of producers and consumers. `visit_tokens` makes brokers require
+    the master's token, from 60 s after their registration (the least that a master accepts).
     """
     ports, spare = free_ports(), free_ports()
-    taken = {ports.zookeeper, ports.master, ports.master_web, ports.broker, ports.broker_web}
+    in_use = {ports.zookeeper, ports.master, ports.master_web, ports.broker, ports.broker_web}
     free = (spare.master, spare.broker, spare.zookeeper, spare.master_web, spare.broker_web)
-    master, broker = [port for port in free if port not in taken][:2]
+    master, broker = [port for port in free if port not in in_use][:2]
     switches = {
         "startProduceAuthenticate": str(users).lower(),
         "startConsumeAuthenticate": str(users).lower(),

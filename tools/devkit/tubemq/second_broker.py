@@ -1,8 +1,8 @@
 """A second genuine broker behind the master of a running genuine TubeMQ: to join, lose and remove.
 
-The broker has the id 2, ports, a directory and an address of its own: the master takes one broker
-per address, whatever the port, and every address of 127/8 is loopback. It needs to carry a topic to
-be of use; other topics of the cluster see nothing of it.
+The broker has the id 2, and separate ports, directory and address: the master accepts one broker
+per address, whatever the port, and every address of 127/8 is loopback. It must carry a topic to be
+useful; other topics of the cluster are not affected.
 
     with SecondBroker(cluster) as second:
         second.join(TopicSpec("orders", partitions=2))   # routed about 35 s later
@@ -11,7 +11,7 @@ be of use; other topics of the cluster see nothing of it.
         second.decommission()
         second.kill()
 
-The DANGER told of in `genuine` holds here too: run inside `isolation`.
+The DANGER described in `genuine` applies here too: run inside `isolation`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _POLL_S = 0.25
 class SecondBroker:
     """One more broker of `cluster`, which must run and outlive it; nothing runs before `join`.
 
-    A context manager that ends the process on exit; the cluster keeps knowing the broker unless it
-    was decommissioned. Not thread-safe.
+    A context manager that ends the process on exit; the cluster keeps the broker's configuration
+    unless it was decommissioned. Not thread-safe.
     """
 
     id = _ID
@@ -75,9 +75,9 @@ class SecondBroker:
         return (_HOST, self._ports.broker)
 
     def join(self, *topics: TopicSpec, timeout_s: float = 60.0) -> None:
-        """Make the broker known to the master with `topics`, and start it. Raises `GenuineFailed`.
+        """Configure the broker at the master with `topics`, and start it. Raises `GenuineFailed`.
 
-        The master names its partitions to readers some ten seconds later, to producers half a
+        The master announces its partitions to readers some ten seconds later, to producers half a
         minute after that.
         """
         self._change(
@@ -99,7 +99,7 @@ class SecondBroker:
         self.start(timeout_s=timeout_s)
 
     def start(self, *, timeout_s: float = 60.0) -> None:
-        """Start it, again after a kill; on return it is registered. Raises `GenuineFailed`."""
+        """Start it, also after a kill; on return it is registered. Raises `GenuineFailed`."""
         self._process.start()
         deadline = time.monotonic() + timeout_s * PATIENCE
         while not listens(self.address):
@@ -109,31 +109,33 @@ class SecondBroker:
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """SIGTERM: the broker writes everything to disk and ends. Safe to repeat."""
+        """Send SIGTERM: the broker writes everything to disk and ends. Safe to repeat."""
         self._process.stop(30.0)
 
     def kill(self) -> None:
-        """SIGKILL: acknowledged messages that are not on disk are lost. Safe to repeat."""
+        """Send SIGKILL: acknowledged messages that are not on disk are lost. Safe to repeat."""
         self._process.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: it holds its connections, accepts more, and answers nothing until `resume`."""
+        """Send SIGSTOP: it keeps connections, accepts more, and answers nothing until `resume`."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._signal(signal.SIGCONT)
 
     def decommission(self) -> None:
-        """Have the master take the broker off line: topics on it are no longer named, at once.
-        The system's own topic goes on being named, even of a dead one. Its configuration stays.
+        """Take the broker off line at the master: topics on it are no longer announced, at once.
+
+        The system's own topic is still announced, even of a dead one. Its configuration stays.
         """
         self._change("admin_offline_broker_configure")
         self._online = False
 
     def restore(self) -> None:
-        """Put it on line and start it, whatever was done to it. Its topics are routed some 35 s
-        later; does nothing to a broker that serves. Raises `GenuineFailed`.
+        """Put it on line and start it, from any state; no effect on a broker that serves.
+
+        Its topics are routed some 35 s later. Raises `GenuineFailed`.
         """
         if not self._online:
             self._change("admin_online_broker_configure")
@@ -148,5 +150,5 @@ class SecondBroker:
         os.kill(pid, number)
 
     def _change(self, method: str, **parameters: object) -> None:
-        people = {"createUser": _OPERATOR, "modifyUser": _OPERATOR}
-        self._api.modify(method, brokerId=_ID, **people, **parameters)
+        users = {"createUser": _OPERATOR, "modifyUser": _OPERATOR}
+        self._api.modify(method, brokerId=_ID, **users, **parameters)

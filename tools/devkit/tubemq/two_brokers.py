@@ -1,12 +1,12 @@
 """A genuine TubeMQ with two brokers that share its topics, to stop, kill or retire the second.
 
     with TwoBrokers(topics=[TopicSpec("orders", partitions=2)]) as pair:
-        pair.wait_accepting()    # 1:0, 1:1, 2:0 and 2:1
+        pair.wait_accepting()      # 1:0, 1:1, 2:0 and 2:1
         pair.second.kill()
-        pair.mend()              # both serve again, all topics accept
+        pair.mend()                # both serve again, all topics accept
 
-The first broker is `cluster`'s, with its own ways to end and start it. The DANGER told of in
-`genuine` holds here too: run inside `isolation`.
+The first broker is `cluster`'s, with its own ways to end and start it. The DANGER described in
+`genuine` applies here too: run inside `isolation`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TwoBrokers(Running):
     """One ZooKeeper, one master, two brokers in `workdir`; `options` are `GenuineTubeMQ`'s.
 
     A context manager; not thread-safe. `cluster` is the master with broker 1, `second` broker 2.
-    Every topic lies on both, with as many partitions on each as its specification says.
+    Every topic is on both, with the specified number of partitions on each.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class TwoBrokers(Running):
 
     @property
     def masters(self) -> tuple[Address]:
-        """As `ClientSettings.masters` takes it."""
+        """Addresses in the form of `ClientSettings.masters`."""
         return (self.cluster.master_address,)
 
     def start(self) -> None:
@@ -62,13 +62,12 @@ class TwoBrokers(Running):
             raise
 
     def wait_accepting(self, *, timeout_s: float = 150.0) -> None:
-        """Return once the master routes every topic on both brokers. Raises `GenuineFailed`."""
+        """Wait until the master routes every topic on both brokers. Raises `GenuineFailed`."""
         self.cluster.wait_accepting(timeout_s=timeout_s)
 
     def mend(self) -> None:
-        """Return once both brokers serve and accept, whatever was done to them: at once if nothing
-        was, else after some 35 s. Raises `GenuineFailed`.
-        """
+        """Restore both brokers from any state and wait until they accept: at once if they serve,
+        else after some 35 s. Raises `GenuineFailed`."""
         if not self.cluster.servers.broker.running:
             self.cluster.start_broker()
         self.second.restore()

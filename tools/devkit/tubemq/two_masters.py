@@ -1,8 +1,8 @@
 """A genuine TubeMQ with two masters, one active and one on stand-by, to kill the active one.
 
 Both masters elect each other over ZooKeeper and share their metadata there. The settings are the
-fastest ones seen running: about five seconds from the kill until the other is active, one or two
-more until it routes topics again. Shipped settings take half a minute.
+fastest tested ones: about five seconds from the kill until the other is active, one or two more
+until it routes topics again. Shipped settings take half a minute.
 
     with TwoMasters(topics=[TopicSpec("orders")]) as pair:
         pair.wait_accepting()
@@ -10,7 +10,7 @@ more until it routes topics again. Shipped settings take half a minute.
         pair.kill_active()
         pair.wait_switched()
 
-The DANGER told of in `genuine` holds here too: run inside `isolation`.
+The DANGER described in `genuine` applies here too: run inside `isolation`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class _Master:
     process: ServerProcess
 
     def is_active(self) -> bool:
-        """A master on stand-by answers every page with a redirection, which is no JSON."""
+        """Return True if active; a stand-by answers every page with a redirect, which is no
+        JSON."""
         try:
             return bool(self.web.query("admin_query_master_group_info")["data"])
         except (WebUnreachable, ServerError, ValueError, KeyError):
@@ -84,7 +85,7 @@ class TwoMasters(Running):
 
     @property
     def addresses(self) -> tuple[Address, Address]:
-        """RPC addresses of both masters, as `ClientSettings.masters` takes them."""
+        """RPC addresses of both masters, in the form of `ClientSettings.masters`."""
         first, second = self._masters
         return (first.address, second.address)
 
@@ -111,11 +112,11 @@ class TwoMasters(Running):
             raise
 
     def wait_accepting(self, *, timeout_s: float = 150.0) -> None:
-        """Return once the active master routes every topic. Raises `GenuineFailed`."""
+        """Wait until the active master routes every topic. Raises `GenuineFailed`."""
         self.cluster.wait_accepting(timeout_s=timeout_s)
 
     def kill_active(self) -> Address:
-        """SIGKILL the active master; returns its address. Raises `GenuineFailed` without one."""
+        """SIGKILL the active master; return its address. Raises `GenuineFailed` without one."""
         for master in self._masters:
             if master.is_active():
                 master.process.kill()
@@ -123,7 +124,7 @@ class TwoMasters(Running):
         raise GenuineFailed("no master is active")
 
     def wait_switched(self, *, timeout_s: float = 60.0) -> float:
-        """Return once a running master is active, with the seconds it took."""
+        """Wait until a running master is active; return the seconds it took."""
         started = time.monotonic()
         process = self._masters[-1].process
         self._wait(

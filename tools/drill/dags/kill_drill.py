@@ -1,9 +1,8 @@
-"""The Dags of the kill drill: windows of every kind, each into a lake of its own.
+"""The Dags of the kill drill: windows of every kind, each into a separate lake.
 
 Intervals of a schedule (for backfills and single runs), mapped tasks with explicit offsets, cursor
-windows one at a time, cursor windows whose author lets them race, and the same through Spark. The
-operator is the real one; a subclass only adds who may die at which point, and notes which window
-came out.
+windows one at a time, cursor windows that may race, and the same through Spark. The operator is the
+real one; a subclass only adds the killer, and records the resulting window.
 """
 
 from __future__ import annotations
@@ -87,8 +86,8 @@ def where(dag_id: str, engine: str = "inline") -> dict[str, Any]:
     }
 
 
-# What the drill changes when the logs begin anew: the schedule, and the life that authors of
-# explicit windows name.
+# The drill changes these when the logs are recreated: the schedule, and the epoch that explicit
+# windows name.
 LIFE = json.loads((ROOT / "life.json").read_text()) if (ROOT / "life.json").exists() else {}
 EVERY = LIFE.get("minutes", 1)
 MINUTES = CronDataIntervalTimetable(f"*/{EVERY} * * * *", timezone="UTC")
@@ -110,7 +109,7 @@ with dag("mapped"):
 
     @task
     def cut(dag_run: Any = None) -> list[dict[str, Any]]:
-        """The windows that the run was asked for."""
+        """Return the windows in the run's configuration."""
         return list(dag_run.conf["windows"])
 
     asset = offsets_asset("drill", TOPIC, "mapped")

@@ -42,7 +42,7 @@ KILL_POINTS = [
 
 
 class StopAt:
-    """An observer that stands still at one point until it is killed, once."""
+    """An observer that blocks at one point until it is killed, once."""
 
     def __init__(self, inner: Any, point: str, reached: Path) -> None:
         self.inner = inner
@@ -233,7 +233,7 @@ with dag("deferred_sense") as deferred:
 
 
 class Hear(BaseOperator):
-    """Writes down what the sink's asset has told this run."""
+    """Write down the events of the sink's asset that this run received."""
 
     def execute(self, context: Context) -> list[Any]:
         return [

@@ -1,4 +1,4 @@
-"""What a driver of Spark goes through before it reads: it waits for a word of the tests."""
+"""A gate in front of a Spark driver's read: it waits for a signal of the tests."""
 
 from __future__ import annotations
 

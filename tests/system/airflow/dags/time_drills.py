@@ -35,7 +35,7 @@ with DAG("window_by_arrival", schedule=None, start_date=FIRST, catchup=False):
 
 HOURLY = CronDataIntervalTimetable("@hourly", timezone="UTC")
 for mode in ("cursor", "time"):
-    # Their last interval is long gone, so that only what a test asks for runs.
+    # Their last interval is long past, so that only runs of a test start.
     with DAG(
         f"resolve_{mode}",
         schedule=HOURLY,

@@ -1,7 +1,7 @@
-"""The Dags of the failure scenarios: each with a group, a topic, a lake and a point to stand at.
+"""The Dags of the failure scenarios: each with a group, a topic, a lake and a point to block at.
 
-A task stands at the point that the file `stop/<dag id>` names, once, until it is killed or until
-`go/<dag id>` appears. The operator is otherwise the one that users have.
+A task blocks at the point that the file `stop/<dag id>` names, once, until it is killed or until
+`go/<dag id>` appears. Otherwise the operator is the users' one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOURS = CronDataIntervalTimetable("@hourly", timezone="UTC")
 
 
 class Standing:
-    """An observer that stands still at one point, once."""
+    """An observer that blocks at one point, once."""
 
     def __init__(self, inner: Any, dag_id: str) -> None:
         self.inner = inner
@@ -41,14 +41,14 @@ class Standing:
 
 
 class Ingest(TubeMQSparkIngestOperator):
-    """The operator, with a point to stand at."""
+    """The operator, with a point to block at."""
 
     def observer(self, context: Context, job: Any) -> Any:
         return Standing(super().observer(context, job), self.dag_id)
 
 
 class RocketIngest(RocketMQIngestOperator):
-    """The other source's, with a point to stand at."""
+    """The other source's operator, with a point to block at."""
 
     def observer(self, context: Context, job: Any) -> Any:
         return Standing(super().observer(context, job), self.dag_id)
