@@ -218,7 +218,7 @@ def test_what_a_killed_task_left_on_the_server_is_interrupted_by_its_next_try(
     found = sink.publish(again, plan, counts, lambda _: None)
     sink.tidy(plan.window_id)
 
-    assert f"what an earlier try left on {lab.remote} is interrupted" in caplog.text
+    assert f"interrupted operations of an earlier try on {lab.remote}" in caplog.text
     assert counts.total == 600
     assert set(sink.storage.names("data")) == set(found.marker.files)
     values = read_windows(sink).to_table()["value"].to_pylist()
