@@ -1,7 +1,7 @@
-"""From Python values to Arrow rows, where a parser makes objects anyway.
+"""Python values to Arrow rows, for parsers that create objects anyway.
 
-Dicts stand for structs and maps; what Arrow does not take as it is (dicts of maps, UUIDs) is turned
-first, and only in columns that can have it. This module must not know a format.
+Dicts represent structs and maps; values that Arrow does not accept (dicts of maps, UUIDs) are
+converted first, and only in columns that can have them. This module does not depend on a format.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ __all__ = ["decoded_rows"]
 def decoded_rows(
     values: Sequence[Mapping[str, Any]], places: list[int], bad: list[Bad], schema: pa.Schema
 ) -> Decoded:
-    """A row for each mapping, which came from the record at its place; one with a value that its
-    column cannot hold is bad, as are those in `bad`."""
-    found = by_halves(places, lambda start, end: _rows(values[start:end], schema), schema)
-    return Decoded(found.rows, found.origin, sorted(bad + found.bad, key=lambda one: one.index))
+    """Return a row for each mapping, made from the record at its index in `places`; a mapping with
+    a value that its column cannot hold is bad, as are those in `bad`."""
+    decoded = by_halves(places, lambda start, end: _rows(values[start:end], schema), schema)
+    return Decoded(
+        decoded.rows, decoded.origin, sorted(bad + decoded.bad, key=lambda one: one.index)
+    )
 
 
 def _rows(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """A row for each mapping; missing keys are null, others than the columns' are refused."""
+    """Return a row for each mapping; missing keys are null, unknown keys are refused."""
     import pyarrow as pa
 
     names = frozenset(schema.names)
@@ -65,7 +67,7 @@ def _turned(value: Any, type_: pa.DataType) -> Any:
 
 
 def _check_keys(value: Mapping[str, Any], names: frozenset[str]) -> None:
-    """A value without a column would be lost without a word."""
+    """Refuse a value without a column, which would be lost silently."""
     import pyarrow as pa
 
     if not value.keys() <= names:
