@@ -1,7 +1,7 @@
-"""What Spark's own failures mean for this source, and the way out of each.
+"""Explanations of Spark's own failures for this source, with the fix for each.
 
-Where the worker's interpreter is the wrong one, or lacks a package, Spark says no more than that a
-worker has crashed. `mend_of` turns what it says into a sentence with the setting to change. Pure
+If the workers' interpreter is the wrong one, or lacks a package, Spark reports no more than that a
+worker has crashed. `mend_of` turns its message into a sentence with the setting to change. Pure
 text work: this module starts nothing and imports no pyspark.
 """
 
@@ -32,16 +32,16 @@ _NOT_FOUND: Final = "DATA_SOURCE_NOT_FOUND"
 
 
 def mend_of(text: str, environment: Mapping[str, str]) -> ConfigError | None:
-    """What to change so that the failure `text` goes away; None for a failure of another kind.
+    """Return an error that tells how to fix the failure `text`; None for failures of other kinds.
 
-    `environment` is that of the driver, or what an engine has made of it: PYSPARK_PYTHON there is
-    the workers' interpreter.
+    `environment` is that of the driver, or the one an engine has built: PYSPARK_PYTHON in it is the
+    workers' interpreter.
     """
     return _mend(_sentence(text, environment.get("PYSPARK_PYTHON")))
 
 
 def mend_on_server(text: str) -> ConfigError | None:
-    """As `mend_of`, where the driver is a server of Spark Connect."""
+    """Do the same as `mend_of` if the driver is a Spark Connect server."""
     return _mend(_of_server(text))
 
 
@@ -82,7 +82,7 @@ def _sentence(text: str, chosen: str | None) -> str | None:
 
 
 def _choice(chosen: str | None) -> str:
-    """How to choose the workers' interpreter. Engines obey their setting alone."""
+    """Explain how to select the workers' interpreter. Engines use only their own setting."""
     other = "another" if chosen == sys.executable else sys.executable
     return (
         f"let PYSPARK_PYTHON, or for a session that an engine starts the setting "

@@ -100,7 +100,7 @@ def test_a_partition_that_vanished_or_shrank_is_loss_unless_it_may_be() -> None:
     start = {kept: 280, gone: 280}
     with pytest.raises(DataLoss, match="failOnDataLoss=false"):
         advance(start, ends({kept: 280}))
-    with pytest.raises(LogTruncated, match="ends at 28, and the stream stands at 280"):
+    with pytest.raises(LogTruncated, match="ends at 28, and the stream is at 280"):
         advance(start, ends({kept: 280, gone: 28}))
     found = advance(start, ends({kept: 308}), fail_on_data_loss=False)
     assert found.offsets == {kept: 308, gone: 280}
