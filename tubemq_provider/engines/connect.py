@@ -98,7 +98,7 @@ class ConnectRuntime:
         self, remote: str, token: str | None, conf: Mapping[str, str], shipped: str | None
     ) -> None:
         self._remote = remote
-        self._shown = _hidden(remote)
+        self._masked_remote = _masked(remote)
         self._token = token
         self._conf = dict(conf)
         self._shipped = shipped
@@ -137,7 +137,7 @@ class ConnectRuntime:
             log.warning(
                 "%s is not encrypted: credentials of source and sink are sent over the network in "
                 "clear text; use_ssl=true asks for TLS",
-                self._shown,
+                self._masked_remote,
             )
 
     def _prepare(self, spark: SparkSession) -> None:
@@ -148,7 +148,7 @@ class ConnectRuntime:
             try:
                 spark.conf.set(key, value)
             except Exception as error:  # noqa: BLE001 - all problems are reported together
-                problems.append(f"{key}: {_said(error)}")
+                problems.append(f"{key}: {_error_line(error)}")
         if problems:
             raise self._problem(*problems)
         if self._shipped is not None:
@@ -162,17 +162,17 @@ class ConnectRuntime:
         """Interrupt and close the session of an earlier try; return the number of this try."""
         for number in range(_TRIES):
             earlier = session_class(connection=self._channel(plan_hash, number))
-            _ask_briefly(earlier)
+            _limit_retries(earlier)
             try:
                 interrupted = earlier.interruptAll()
             except Exception as error:
                 earlier.client.close()
                 if _CLOSED not in str(error):
-                    raise self._problem(_said(error)) from error
+                    raise self._problem(_error_line(error)) from error
                 continue
             earlier.stop()
             if interrupted:
-                log.info("interrupted operations of an earlier try on %s", self._shown)
+                log.info("interrupted operations of an earlier try on %s", self._masked_remote)
             return number + 1
         return uuid4().int
 
@@ -182,7 +182,7 @@ class ConnectRuntime:
         try:
             builder = DefaultChannelBuilder(self._remote)
         except ValueError as error:
-            raise self._problem(_said(error)) from None
+            raise self._problem(_error_line(error)) from None
         digest = hashlib.sha256(f"{plan_hash}/{self.owner}/{number}".encode()).digest()
         builder.set("session_id", str(UUID(bytes=digest[:16], version=4)))
         if self._token is not None:
@@ -190,7 +190,9 @@ class ConnectRuntime:
         return builder
 
     def _problem(self, *problems: str) -> ConfigError:
-        return ConfigError(list(map(_hidden, problems)), subject=f"Spark Connect at {self._shown}")
+        return ConfigError(
+            list(map(_masked, problems)), subject=f"Spark Connect at {self._masked_remote}"
+        )
 
     def ui_url(self, spark: SparkSession) -> str | None:  # noqa: ARG002 - clients cannot ask for it
         """Return None: clients of Spark Connect cannot ask a server for its UI."""
@@ -256,13 +258,13 @@ class ConnectRuntime:
         self._stack.close()
 
 
-def _hidden(text: str) -> str:
+def _masked(text: str) -> str:
     """Mask the values of parameters of an address that are not connection options: Spark sends the
     others as headers, which may hold credentials."""
     return re.sub(rf"(?<=[;/])(?!{_OPTIONS})([\w.-]+)=[^;'\s]*", r"\1=***", text)
 
 
-def _said(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """Return the first line of an error, without gRPC's frame around it."""
     details = re.search(r'details = "([^"]*)"', str(error))
     return details[1] if details is not None else (str(error).splitlines() or [repr(error)])[0]
@@ -270,11 +272,11 @@ def _said(error: Exception) -> str:
 
 def close_session(spark: SparkSession) -> None:
     """Close a session, within a minute if its server is gone."""
-    _ask_briefly(spark)
+    _limit_retries(spark)
     spark.stop()
 
 
-def _ask_briefly(spark: Any) -> None:
+def _limit_retries(spark: Any) -> None:
     """Limit retries: the default policy would try an unreachable address for ten minutes."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
@@ -286,13 +288,13 @@ class _Progress:
 
     def __init__(self, tell: TaskObserver | None) -> None:
         self._tell = tell
-        self._told = (0, 0)
+        self._reported = (0, 0)
 
     def __call__(self, stages: Any, **_: Any) -> None:
         finished = stages or ()
         now = sum(s.num_completed_tasks for s in finished), sum(s.num_tasks for s in finished)
-        if self._tell is not None and now[1] and now != self._told:
-            self._told = now
+        if self._tell is not None and now[1] and now != self._reported:
+            self._reported = now
             self._tell(*now)
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["accept", "direct_write_frame", "manifest_of", "place_of", "secrets_of", "settle"]
 
 _DIRECTORY = "_direct_write"
-_TAKEN = "_taken"
+_ACCEPTED = "_taken"
 
 
 def direct_write_frame(
@@ -111,7 +111,7 @@ def settle(staging: Staging, names: Sequence[str]) -> None:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).rename(root / name)
     # Rename first: a duplicate task that still runs could write into it while it is emptied.
-    shutil.rmtree(directory.rename(root / _TAKEN))
+    shutil.rmtree(directory.rename(root / _ACCEPTED))
 
 
 def _counts(plan: WindowPlan, manifest: Sequence[TaskCommit]) -> IngestCounts:

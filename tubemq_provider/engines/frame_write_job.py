@@ -56,8 +56,8 @@ __all__ = [
 ]
 
 _REPORTS = "_reads"
-_TOLD_S: Final = 120.0
-_NOT_WHOLE = (
+_OBSERVATION_S: Final = 120.0
+_PARTIAL_READ_HINT = (
     "A query that ends before it has read all records does this (LIMIT, tail, sample of a few): "
     "a window is read whole, so say which rows it keeps by a condition"
 )
@@ -110,13 +110,13 @@ def write_rows(
     directory = place_of(staging)
     order = RowsOrder(directory, reports.directory, storage_file, target_bytes, by, ids)
     runtime.register(frame.sparkSession, RowsWriteSource, secrets_of({}, storage_file))
-    counted, handed = _counted(frame, staging.attempt)
+    counted, handed = _with_row_count(frame, staging.attempt)
     counted.write.format(RowsWriteSource.name()).mode("append").options(**order.option()).save()
     files = [
         replace(fact_from_json(fact), partitions=partitions)
         for fact, partitions in reports.get(COMMITS)
     ]
-    return files, _handed(handed)
+    return files, _observed_rows(handed)
 
 
 def accept_rows(staging: Staging, counts: IngestCounts) -> None:
@@ -127,12 +127,12 @@ def accept_rows(staging: Staging, counts: IngestCounts) -> None:
 def write_by_spark(frame: DataFrame, directory: str) -> int:
     """Write the frame with Spark's own writer into a directory that all executors share; return the
     number of rows that the writer received."""
-    counted, handed = _counted(frame, Path(directory).name)
+    counted, handed = _with_row_count(frame, Path(directory).name)
     counted.write.mode("append").parquet(_on_local_files(directory))
-    return _handed(handed)
+    return _observed_rows(handed)
 
 
-def _counted(frame: DataFrame, name: str) -> tuple[DataFrame, Observation]:
+def _with_row_count(frame: DataFrame, name: str) -> tuple[DataFrame, Observation]:
     """Return the frame and an observation that counts its rows while it is written."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
@@ -141,7 +141,7 @@ def _counted(frame: DataFrame, name: str) -> tuple[DataFrame, Observation]:
     return frame.observe(handed, sf.count(sf.lit(1)).alias("rows")), handed
 
 
-def _handed(observed: Observation) -> int:
+def _observed_rows(observed: Observation) -> int:
     """Return the rows that Spark has counted. Spark reports them in a listener event, and an
     overloaded driver drops events: wait for a limited time only."""
     answer: Future[int] = Future()
@@ -154,11 +154,11 @@ def _handed(observed: Observation) -> int:
 
     threading.Thread(target=ask, name="tubemq-rows", daemon=True).start()
     try:
-        return answer.result(_TOLD_S)
+        return answer.result(_OBSERVATION_S)
     except TimeoutError:
         raise CountMismatch(
-            f"Spark has not said within {_TOLD_S:.0f} s how many rows it has handed over; nothing "
-            f"is published, a retry writes the window again"
+            f"Spark has not reported within {_OBSERVATION_S:.0f} s how many rows it has written; "
+            f"nothing is published, a retry writes the window again"
         ) from None
 
 
@@ -218,7 +218,7 @@ def _check_whole(plan: WindowPlan, counts: IngestCounts) -> None:
     try:
         check_counts(plan, counts)
     except CountMismatch as error:
-        raise CountMismatch(f"{error}\n{_NOT_WHOLE}") from None
+        raise CountMismatch(f"{error}\n{_PARTIAL_READ_HINT}") from None
 
 
 def rows_in(directory: str) -> Counter[str]:

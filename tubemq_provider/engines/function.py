@@ -54,13 +54,13 @@ class PlannedWindow:
         self.end: str | None = plan.time[1] if plan.time else None
         self._reader = reader
         self._check = check
-        self._told = told
+        self._on_read = told
         self.counted: dict[str, int] = dict.fromkeys(plan.ranges, 0)
         self.bytes = 0
         self._done: dict[str, list[list[int]]] = {}
         self._gaps: dict[str, list[list[int]]] = {}
         self._corrupt = 0
-        self._again = False
+        self._read_twice = False
 
     def __repr__(self) -> str:
         return f"PlannedWindow({self.window_id!r})"
@@ -89,7 +89,7 @@ class PlannedWindow:
         return pyarrow.Table.from_batches(list(self.batches()), schema=schema).to_pandas()
 
     def _batches(self) -> Iterator[Any]:
-        self._again = self._again or bool(self._done) or any(self.counted.values())
+        self._read_twice = self._read_twice or bool(self._done) or any(self.counted.values())
         corrupt = self._reader.stats.corrupt
         for range_ in self.plan.reads():
             key, noted = range_.partition.key, len(self._reader.stats.gaps)
@@ -97,8 +97,8 @@ class PlannedWindow:
                 self._check()
                 self.counted[key] += len(batch)
                 self.bytes += batch.nbytes
-                if self._told is not None:
-                    self._told(key, self.counted[key], sum(self.counted.values()))
+                if self._on_read is not None:
+                    self._on_read(key, self.counted[key], sum(self.counted.values()))
                 self._note(key, corrupt, noted)
                 yield batch
             self._note(key, corrupt, noted)
@@ -132,7 +132,7 @@ class PlannedWindow:
                 f"window {self.window_id}: the function has not read {', '.join(missing)} to the "
                 f"end; read all of it, or return records by partition, as {{'1:0': 100}}"
             )
-        if self._again:
+        if self._read_twice:
             raise CountMismatch(f"window {self.window_id}: the function has read it twice")
         return IngestCounts(
             self.counted,

@@ -41,7 +41,7 @@ ReadObserver = Callable[[str, int, int], None]
 OpenReader = Callable[[WindowPlan], AbstractContextManager[RecordReader]]
 
 
-_QUARANTINE = f"{CORRUPT}/records{CORRUPT_SUFFIX}"
+_QUARANTINE_FILE = f"{CORRUPT}/records{CORRUPT_SUFFIX}"
 
 
 class InlineEngine:
@@ -131,7 +131,7 @@ class InlineEngine:
             spec = settle(self._decode, lambda: self._sample(plan))
             self._decoder = _decoder(spec, self._available)
         with (
-            self._corrupt.into(location, _QUARANTINE),
+            self._corrupt.into(location, _QUARANTINE_FILE),
             self._open_reader(plan) as reader,
             self._writer(location, staging) as writer,
         ):
@@ -153,7 +153,7 @@ class InlineEngine:
             pieces=counted.pieces,
             last=last,
             files=with_pieces(writer.files, writer.pieces),
-            quarantined=(_QUARANTINE,) if len(self._corrupt) else (),
+            quarantined=(_QUARANTINE_FILE,) if len(self._corrupt) else (),
             read=None if self._decoder is None else counted.read,
         )
 

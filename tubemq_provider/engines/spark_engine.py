@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 __all__ = ["EngineShape", "SparkEngine"]
 
 _CANCEL_AGAIN_S = 0.5
-_OURS = (
+_RESERVED = (
     *("masters", "tubemq.masters", "nameServers", "window"),
     *("reportDir", "failOnDataLoss", "corruptRecords"),
 )
@@ -179,7 +179,7 @@ class SparkEngine:
         progress("session started")
         try:
             counts = self._runtime.apart(
-                spark, lambda: self._written(spark, plan, staging, progress), self.cancel
+                spark, lambda: self._run_write(spark, plan, staging, progress), self.cancel
             )
         except Exception as error:
             self._stop_if_cancelled(plan, error)
@@ -215,7 +215,7 @@ class SparkEngine:
         """Stop what this engine has started; a session that was active before keeps running."""
         self._runtime.stop()
 
-    def _written(
+    def _run_write(
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
         if not self._direct:
@@ -337,7 +337,7 @@ class SparkEngine:
             frame = loaded(
                 spark, self._kind, options, place, storage_file, aside=aside, runtime=self._runtime
             )
-            if not _is_unknown(options):
+            if not _lacks_columns(options):
                 frame = self._transformed(frame)
             progress("frame loaded")
             self._stop_if_cancelled(plan)
@@ -370,7 +370,7 @@ class _Running:
 
 
 def _checked(options: Mapping[str, str]) -> dict[str, str]:
-    reserved = {name.lower() for name in _OURS}
+    reserved = {name.lower() for name in _RESERVED}
     problems = [
         f"{name}: is set by the engine (see its parameters)"
         for name in options
@@ -381,7 +381,7 @@ def _checked(options: Mapping[str, str]) -> dict[str, str]:
     return dict(options)
 
 
-def _is_unknown(options: Mapping[str, str]) -> bool:
+def _lacks_columns(options: Mapping[str, str]) -> bool:
     """Return True if the columns are not inferred yet, for lack of records: a transform would refer
     to columns that do not exist."""
     decode = options.get("decode")

@@ -59,7 +59,7 @@ _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 ELSEWHERE = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_API_MODE")
 """Variables that direct a new session to a Spark Connect server, whatever its master."""
 _PROPERTIES = "--properties-file"
-_SIGN = re.compile(r"[ \t\f:=#!\\]")
+_SPECIAL = re.compile(r"[ \t\f:=#!\\]")
 """Characters that end a key of Java properties, or turn it into a comment."""
 
 
@@ -114,7 +114,7 @@ class ClassicRuntime:
         self._conf = dict(conf)
         self._shipped = shipped
         self._own: SparkSession | None = None
-        self._found = False
+        self._is_foreign = False
 
     @property
     def name(self) -> str:
@@ -125,7 +125,7 @@ class ClassicRuntime:
         """See `open_session`."""
         spark, own = open_session(self._master, self._conf)
         # A session that an earlier ingest of ours started is not a foreign one.
-        self._found = not own and self._own is None
+        self._is_foreign = not own and self._own is None
         if own:
             self._own = spark
         if self._shipped is not None:
@@ -175,7 +175,7 @@ class ClassicRuntime:
 
     def mend(self, text: str) -> ConfigError | None:
         """Return the hint for the interpreter that the session was started with."""
-        if self._found:
+        if self._is_foreign:
             return mend_of(text, os.environ)
         return mend_of(text, {"PYSPARK_PYTHON": _python(self._conf)})
 
@@ -252,7 +252,7 @@ def properties_text(conf: Mapping[str, str]) -> str:
     """Format `conf` as Java properties; values are preserved, whatever they begin with."""
     lines = []
     for key, value in conf.items():
-        name = _SIGN.sub(lambda sign: f"\\{sign[0]}", key)
+        name = _SPECIAL.sub(lambda sign: f"\\{sign[0]}", key)
         text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
         # After the blank, a first ':' or '=' would be read as the separator of key and value.
         text = f"\\{text}" if text.startswith((":", "=")) else text

@@ -69,7 +69,7 @@ sys.path.insert(0, {root!r})  # before what nodes are sent, which is not the who
 from tubemq_provider.engines.submit_main import main
 main({folder!r})
 """
-_ABOVE: Final = (
+_NOT_INHERITED: Final = (
     *("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_PIN_THREAD"),
     *("SPARK_CONNECT_MODE_ENABLED", *ELSEWHERE),
 )
@@ -110,7 +110,7 @@ class SubmitEngine:
         _refuse(master, self._conf, self._shape, ship_package=ship_package)
         session_engine(settings, self._shape)  # validates its arguments
         self._work_dir = work_dir or cache_root() / "applications"
-        self._found: Application | None = None
+        self._resumable: Application | None = None
         self._application: Application | None = None
         self._was_done = False
         self._staging: Staging | None = None
@@ -146,8 +146,8 @@ class SubmitEngine:
                 continue
             usable = (application.order or {}).get("fingerprint") == current
             expected = application.folder.name == self._expected
-            if resumed is None and usable and (expected or _worth(application, earlier)):
-                self._found, resumed = application, earlier
+            if resumed is None and usable and (expected or _is_usable(application, earlier)):
+                self._resumable, resumed = application, earlier
                 self._was_done = application.result is not None and not expected
             else:
                 _end(application, staging)
@@ -202,14 +202,14 @@ class SubmitEngine:
         if next(plan.reads(), None) is None:
             return IngestCounts(records=dict.fromkeys(plan.ranges, 0), pieces={})
         with ExitStack() as stack, self._claiming():
-            application = self._found
+            application = self._resumable
             if application is None:
                 application = self._start(plan, staging, stack)
                 progress("application submitted")
             else:
                 log.info("resuming %s, which an earlier try has started", application)
                 self._application = application
-                if _is_alone(application):
+                if _lacks_supervisor(application):
                     self._supervise(application, staging, stack)
             self._application = application
             result = self._await(application, plan, progress, stack)
@@ -242,7 +242,7 @@ class SubmitEngine:
             raise
 
     def _release(self) -> None:
-        for application in (self._application, self._found):
+        for application in (self._application, self._resumable):
             if application is not None:
                 application.release()
 
@@ -255,7 +255,7 @@ class SubmitEngine:
         cluster = cluster_order(staging, settings) if is_cluster(settings) else None
         if cluster is not None:
             Yarn.of(settings, os.environ)  # fail here, not in spark-submit some seconds later
-        secrets_file = self._hidden(staging, stack)
+        secrets_file = self._secrets_file(staging, stack)
         application = applications.make(
             plan.window_id,
             {
@@ -267,7 +267,7 @@ class SubmitEngine:
                     "attempt": staging.attempt,
                     "path": staging.path,
                     "final": staging.final,
-                    "partition_by": _apart(staging),
+                    "partition_by": _partition_json(staging),
                     "field_ids": None if staging.field_ids is None else staging.field_ids.to_json(),
                 },
                 "path": [entry for entry in sys.path if Path(entry).is_absolute()],
@@ -287,14 +287,14 @@ class SubmitEngine:
         self._spawn(application, command, settings)
         return application
 
-    def _hidden(self, staging: Staging, stack: ExitStack) -> str:
+    def _secrets_file(self, staging: Staging, stack: ExitStack) -> str:
         secrets = secrets_text(self._settings, staging.options)
         return stack.enter_context(secret_file("secrets", secrets))
 
     def _supervise(self, application: Application, staging: Staging, stack: ExitStack) -> None:
         """Start a new supervisor for a driver in the cluster whose local process is gone."""
         application.forget_told()  # so that secrets last until the next progress report
-        command = supervising(application.folder, self._hidden(staging, stack), [])
+        command = supervising(application.folder, self._secrets_file(staging, stack), [])
         self._spawn(application, command, {"spark.master": self._master, **self._conf})
 
     def _command(self, application: Application, properties: str, *, in_cluster: bool) -> list[str]:
@@ -326,7 +326,7 @@ class SubmitEngine:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env={k: v for k, v in environment.items() if k not in _ABOVE},
+                    env={k: v for k, v in environment.items() if k not in _NOT_INHERITED},
                     cwd=application.folder,
                     pass_fds=(lock,),
                     start_new_session=True,
@@ -378,7 +378,7 @@ class SubmitEngine:
             if result is not None:
                 return result
             if not running:
-                raise WindowError(_lost(application, plan))
+                raise WindowError(_lost_message(application, plan))
             if progress_document and self._suspends and self._placed and self._expected is None:
                 raise Suspended(application.suspend())
             # Not `_cancelled.wait`: a signal handler in this thread could deadlock on its lock.
@@ -438,28 +438,28 @@ def _staging_of(application: Application, fresh: Staging) -> Staging | None:
         return None
     stored = order["staging"]
     beside = PurePosixPath(stored["path"]).parent == PurePosixPath(fresh.path).parent
-    same = stored["final"] == fresh.final and stored.get("partition_by") == _apart(fresh)
+    same = stored["final"] == fresh.final and stored.get("partition_by") == _partition_json(fresh)
     if not beside or not same:
         return None
     return replace(fresh, path=stored["path"], attempt=stored["attempt"])
 
 
-def _apart(staging: Staging) -> str | None:
+def _partition_json(staging: Staging) -> str | None:
     return None if staging.partition_by is None else staging.partition_by.to_json()
 
 
-def _worth(application: Application, staging: Staging) -> bool:
+def _is_usable(application: Application, staging: Staging) -> bool:
     """Return True if the application's output can be, or will be, used."""
     if application.asked_to_stop or not (is_remote(staging.path) or Path(staging.path).is_dir()):
         return False
     running, result, progress_document = application.running, application.result, application.told
     # Without progress it has not read its secrets, which were removed with the task.
     if result is not None:
-        return "counts" in result and _is_there(counts_from(result["counts"]), staging)
-    return bool(progress_document) and (running or _is_alone(application))
+        return "counts" in result and _files_exist(counts_from(result["counts"]), staging)
+    return bool(progress_document) and (running or _lacks_supervisor(application))
 
 
-def _is_there(counts: IngestCounts, staging: Staging) -> bool:
+def _files_exist(counts: IngestCounts, staging: Staging) -> bool:
     """Return True if all written files are still in the staging place: a task that died while it
     published has moved some of them."""
     if counts.files is None:
@@ -468,7 +468,7 @@ def _is_there(counts: IngestCounts, staging: Staging) -> bool:
     return names <= location_of(staging).stored().keys()
 
 
-def _is_alone(application: Application) -> bool:
+def _lacks_supervisor(application: Application) -> bool:
     """Return True if the driver runs in a cluster without a supervisor on this machine."""
     return application.in_cluster and not application.running and application.result is None
 
@@ -489,7 +489,7 @@ def _end(application: Application, staging: Staging | None = None) -> None:
     end_driver(exchange, yarn, cluster["tag"])
 
 
-def _lost(application: Application, plan: WindowPlan) -> str:
+def _lost_message(application: Application, plan: WindowPlan) -> str:
     what, then = "spark-submit ended", "a retry reads the window again"
     if application.in_cluster:
         what = "the local supervisor of the driver in the cluster ended"

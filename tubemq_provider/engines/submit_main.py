@@ -35,7 +35,7 @@ __all__ = ["Employer", "cluster_main", "main", "ordered_engine", "secrets_text",
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 class Employer(Protocol):
@@ -62,7 +62,7 @@ def main(folder: str) -> None:
     order = application.order
     if order is None:
         raise SystemExit(f"{folder} has no order")
-    _work(application, order, secrets_from(order["secrets"]))
+    _execute(application, order, secrets_from(order["secrets"]))
 
 
 def cluster_main() -> None:
@@ -70,13 +70,13 @@ def cluster_main() -> None:
     here = Path.cwd()
     secrets = secrets_from(str(here / SECRETS_NAME))
     order = ClusterOrder(here, secrets["storage"])
-    _work(order, order.order, secrets)
+    _execute(order, order.order, secrets)
 
 
-def _work(employer: Employer, order: Document, secrets: Mapping[str, Any]) -> None:
+def _execute(employer: Employer, order: Document, secrets: Mapping[str, Any]) -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     # The first report: the submitting task may remove the secrets now.
-    teller = _Teller(employer)
+    teller = _ProgressReporter(employer)
     outcome: dict[str, Any] = {"v": 1, "hash": order["plan"]["hash"]}
     try:
         counts = _counts(employer, order, secrets, teller)
@@ -88,7 +88,7 @@ def _work(employer: Employer, order: Document, secrets: Mapping[str, Any]) -> No
 
 
 def _counts(
-    employer: Employer, order: Document, secrets: Mapping[str, Any], teller: _Teller
+    employer: Employer, order: Document, secrets: Mapping[str, Any], teller: _ProgressReporter
 ) -> IngestCounts:
     """Run the order's window; remove its files if it fails."""
     plan = WindowPlan.from_document(order["plan"])
@@ -99,7 +99,7 @@ def _counts(
     staging = Staging(**fields, options=secrets["storage"], partition_by=by, field_ids=ids)
     try:
         engine = ordered_engine(order, secrets["settings"])
-        with _obeying(employer, engine):
+        with _stopping_on_request(employer, engine):
             return _ingest(engine, plan, staging, teller)
     except Exception:
         _clear(staging)
@@ -138,29 +138,29 @@ def session_engine(settings: Any, shape: Mapping[str, Any]) -> SessionEngine:
     return SessionEngine(settings, **arguments)
 
 
-class _Teller:
+class _ProgressReporter:
     """Progress reporter: accumulates the progress, so that every document is complete."""
 
     def __init__(self, employer: Employer) -> None:
         self._employer = employer
         self._lock = threading.Lock()
-        self._told: dict[str, Any] = {"points": []}
-        employer.tell(self._told)
+        self._progress: dict[str, Any] = {"points": []}
+        employer.tell(self._progress)
 
     def point(self, name: str, **more: Any) -> None:
         with self._lock:
-            self._told["points"].append(name)
-            self._told.update(more)
-            self._employer.tell(self._told)
+            self._progress["points"].append(name)
+            self._progress.update(more)
+            self._employer.tell(self._progress)
 
     def tasks(self, done: int, total: int) -> None:
         with self._lock:
-            self._told["tasks"] = [done, total]
-            self._employer.tell(self._told)
+            self._progress["tasks"] = [done, total]
+            self._employer.tell(self._progress)
 
 
 def _ingest(
-    engine: SessionEngine, plan: WindowPlan, staging: Staging, teller: _Teller
+    engine: SessionEngine, plan: WindowPlan, staging: Staging, teller: _ProgressReporter
 ) -> IngestCounts:
     from pyspark.sql import SparkSession
 
@@ -179,12 +179,12 @@ def _ingest(
 
 
 @contextmanager
-def _obeying(employer: Employer, engine: SessionEngine) -> Iterator[None]:
+def _stopping_on_request(employer: Employer, engine: SessionEngine) -> Iterator[None]:
     """Cancel the engine when the application is asked to stop; keep its log bounded."""
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(_LOOK_S):
+        while not ended.wait(_POLL_S):
             employer.bound_log()
             if employer.asked_to_stop:
                 engine.cancel()

@@ -31,7 +31,7 @@ __all__ = ["Supervisor", "end_driver", "main"]
 
 log = logging.getLogger(__name__)
 
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 _ASK_EVERY: Final = 5
 """Polls between two requests to the manager, while no `spark-submit` waits for the application."""
 
@@ -51,7 +51,7 @@ class Supervisor:
         yarn: Yarn,
         tag: str,
         command: list[str] | None,
-        look_s: float = _LOOK_S,
+        look_s: float = _POLL_S,
     ) -> None:
         self._application = application
         self._exchange = exchange
@@ -62,7 +62,7 @@ class Supervisor:
         self._child: subprocess.Popen[bytes] | None = None
         self._unknown = 0
         self._unread = 0
-        self._looks = 0
+        self._polls = 0
         self.terminated = False
 
     def run(self) -> None:
@@ -121,8 +121,8 @@ class Supervisor:
         a while, unless `spark-submit` has already reported the end."""
         if self._child is not None and self._child.poll() is None:
             return False
-        self._looks += 1
-        if self._looks % _ASK_EVERY != 1:
+        self._polls += 1
+        if self._polls % _ASK_EVERY != 1:
             return False
         application = self._yarn.find(self._tag)
         self._unknown = 0 if application else self._unknown + 1

@@ -25,7 +25,7 @@ Transform = Callable[["DataFrame"], "DataFrame"]
 VIEW: Final = "records"
 """Name of the window's table in SQL."""
 
-_PART: Final = re.compile(
+_QUERY_TOKEN: Final = re.compile(
     r"""
       (?P<nothing> [\s;]+ | --(?:\\\n|[^\r\n])* )
     | (?P<comment> /\*(?!\+) )
@@ -77,13 +77,13 @@ def check_result(result: Any) -> DataFrame:
             f"its result has the columns {', '.join(columns)}; keep "
             "'partition', by which windows are counted"
         )
-    problems += _names_alike(frame, columns)
+    problems += _name_problems(frame, columns)
     if problems:
         raise ConfigError(problems, subject="transform")
     return frame
 
 
-def _names_alike(frame: DataFrame, columns: list[str]) -> list[str]:
+def _name_problems(frame: DataFrame, columns: list[str]) -> list[str]:
     exact = (frame.sparkSession.conf.get("spark.sql.caseSensitive") or "").lower() == "true"
     seen: dict[str, str] = {}
     problems = []
@@ -123,15 +123,15 @@ def sql_transform(query: str) -> Transform:
 
 def _bound(query: str, view: str) -> str:
     """Return `query`, of any kind of statement, with `records` bound to `view`."""
-    return f"WITH {VIEW} AS (TABLE {view}) (\n{_to_its_end(query)}\n)"
+    return f"WITH {VIEW} AS (TABLE {view}) (\n{_without_trailer(query)}\n)"
 
 
-def _to_its_end(query: str) -> str:
+def _without_trailer(query: str) -> str:
     """Return `query` without trailing semicolons, blanks and comments, in any order; Spark takes no
     semicolon in parentheses. A query with an unterminated literal or comment is returned unchanged:
     Spark reports it."""
     at = end = 0
-    while part := _PART.match(query, at):
+    while part := _QUERY_TOKEN.match(query, at):
         closed = _comment_end(query, at) if part["comment"] else part.end()
         if closed is None or part[0] in _QUOTES:
             return query.strip()

@@ -38,7 +38,7 @@ _HADOOP: Final = "spark.hadoop."
 _REFERENCE: Final = re.compile(r"\$\{([^}]+)\}")
 _FINAL: Final = ("FINISHED", "FAILED", "KILLED")
 _ANSWER_S: Final = 5.0
-_MOST_BYTES: Final = 4 << 20
+_MAX_ANSWER_BYTES: Final = 4 << 20
 """Maximal size of an answer: the applications of one tag are few."""
 
 
@@ -114,9 +114,9 @@ class Yarn:
 
 
 def _answer(address: str, method: str, path: str, data: bytes | None) -> bytes:
-    """Return the body of a manager's answer: at most `_MOST_BYTES`, within `_ANSWER_S` altogether.
-    Redirects of a stand-by manager are not followed: the other addresses are asked anyway. Raises
-    `OSError`, `ValueError` and `HTTPException`."""
+    """Return the body of a manager's answer: at most `_MAX_ANSWER_BYTES`, within `_ANSWER_S`
+    altogether. Redirects of a stand-by manager are not followed: the other addresses are asked
+    anyway. Raises `OSError`, `ValueError` and `HTTPException`."""
     parts = urlsplit(address)
     secure = parts.scheme == "https"
     kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
@@ -138,15 +138,15 @@ def _answer(address: str, method: str, path: str, data: bytes | None) -> bytes:
             headers = {"Content-Type": "application/json", "Accept": "application/json"}
             connection.request(method, path, data, headers)
             reply = connection.getresponse()
-            body = reply.read(_MOST_BYTES + 1)
+            body = reply.read(_MAX_ANSWER_BYTES + 1)
         finally:
             timer.cancel()
     if over.is_set():
         raise TimeoutError(f"no whole answer within {_ANSWER_S:g} s")
     if reply.status not in (200, 202):
         raise ValueError(f"HTTP status {reply.status}")
-    if len(body) > _MOST_BYTES:
-        raise ValueError(f"an answer of more than {_MOST_BYTES} bytes")
+    if len(body) > _MAX_ANSWER_BYTES:
+        raise ValueError(f"an answer of more than {_MAX_ANSWER_BYTES} bytes")
     return body
 
 

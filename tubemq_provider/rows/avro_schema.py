@@ -27,9 +27,9 @@ _LOGICAL: Final = "__logical__"
 """Key that hides a schema's logical type while fastavro resolves names: it refuses some logical
 types that the specification requires to ignore."""
 
-_MOST_DIGITS: Final = 38
+_MAX_PRECISION: Final = 38
 """Maximal precision of a decimal, in Spark as in Parquet."""
-_MOST_COLUMNS: Final = 10_000
+_MAX_COLUMNS: Final = 10_000
 
 _BASES: Final = {
     "decimal": ("bytes", "fixed"),
@@ -70,7 +70,7 @@ def record_column(
     document = _parsed(schema)
     if not isinstance(document, Mapping) or document.get("type") != "record":
         raise ConfigError("schema: the Avro schema is not a record's", subject=SUBJECT)
-    maker = _Maker(unsupported_fields, nanoseconds, time_of_day)
+    maker = _ColumnBuilder(unsupported_fields, nanoseconds, time_of_day)
     try:
         column = maker.record(document, "")
     except _NoColumnError as error:
@@ -83,7 +83,7 @@ def record_column(
 class ReaderFields:
     """Aliases and defaults of the fields of a reader's record, for schema resolution."""
 
-    def __init__(self, fields: list[Mapping[str, Any]], maker: _Maker) -> None:
+    def __init__(self, fields: list[Mapping[str, Any]], maker: _ColumnBuilder) -> None:
         self._fields = {field["name"]: field for field in fields}
         self._maker = maker
 
@@ -110,7 +110,7 @@ def _parsed(schema: str) -> Any:
     except ImportError as error:
         raise require_extra("avro", error) from error
     try:
-        return fastavro.parse_schema(_set_logical_aside(json.loads(schema)))
+        return fastavro.parse_schema(_hide_logical_types(json.loads(schema)))
     except fastavro.schema.UnknownType as error:
         raise ConfigError(f"schema: unknown type {error}", subject=SUBJECT) from error
     except (
@@ -125,13 +125,13 @@ def fingerprint_of(schema: str) -> bytes:
     encoding."""
     from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-    form = to_parsing_canonical_form(_set_logical_aside(json.loads(schema)))
+    form = to_parsing_canonical_form(_hide_logical_types(json.loads(schema)))
     return bytes.fromhex(fingerprint(form, "CRC-64-AVRO"))
 
 
-def _set_logical_aside(document: Any) -> Any:
+def _hide_logical_types(document: Any) -> Any:
     if isinstance(document, list):
-        return [_set_logical_aside(item) for item in document]
+        return [_hide_logical_types(item) for item in document]
     if not isinstance(document, dict):
         return document
     changed = dict(document)
@@ -139,13 +139,13 @@ def _set_logical_aside(document: Any) -> Any:
         changed[_LOGICAL] = changed.pop("logicalType")
     for name in ("type", "items", "values"):
         if name in changed:
-            changed[name] = _set_logical_aside(changed[name])
+            changed[name] = _hide_logical_types(changed[name])
     if isinstance(fields := changed.get("fields"), list):
-        changed["fields"] = [_set_logical_aside(item) for item in fields]
+        changed["fields"] = [_hide_logical_types(item) for item in fields]
     return changed
 
 
-class _Maker:
+class _ColumnBuilder:
     """Builder of columns and readers for the types of one schema, in which every name is a full
     one."""
 
@@ -217,9 +217,9 @@ class _Maker:
         """Create a column of the type, and the reader that appends to it, which also handles
         null."""
         self._count += 1
-        if self._count > _MOST_COLUMNS:
+        if self._count > _MAX_COLUMNS:
             raise ConfigError(
-                f"schema: it makes more than {_MOST_COLUMNS} columns, members of records counted",
+                f"schema: it makes more than {_MAX_COLUMNS} columns, members of records counted",
                 subject=SUBJECT,
             )
         schema = self._resolved(schema)
@@ -284,9 +284,10 @@ class _Maker:
         read = self._reader(schema)
         if logical == "decimal":
             precision = schema["precision"]
-            if precision > _MOST_DIGITS:
+            if precision > _MAX_PRECISION:
                 raise _NoColumnError(
-                    f"a decimal with precision {precision} has no column; 1 to {_MOST_DIGITS} have"
+                    f"a decimal with precision {precision} has no column; 1 to "
+                    f"{_MAX_PRECISION} have"
                 )
             return avro.DecimalColumn(pa.decimal128(precision, schema.get("scale", 0)), read)
         if logical == "uuid":

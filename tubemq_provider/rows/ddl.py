@@ -140,8 +140,8 @@ class _Parser:
         if self._skip_word("struct"):
             if self._skip("<"):
                 fields = self.fields(closing=">")
-                if not self._is_over():
-                    raise self._wrong("the end")
+                if not self._is_at_end():
+                    raise self._error("the end")
                 return fields
             self._at = 0
         return self.fields(closing=None)
@@ -155,18 +155,18 @@ class _Parser:
             name = self._name()
             self._skip(":")
             fields.append(pa.field(name, self._type()))
-            self._pass_constraints()
+            self._skip_constraints()
             if self._skip(","):
                 continue
-            if (closing is None and self._is_over()) or (closing and self._skip(closing)):
+            if (closing is None and self._is_at_end()) or (closing and self._skip(closing)):
                 return fields
-            raise self._wrong("a comma or the end")
+            raise self._error("a comma or the end")
 
-    def _pass_constraints(self) -> None:
+    def _skip_constraints(self) -> None:
         """Skip ``NOT NULL COMMENT 'text'``, as Spark prints them. Columns are nullable anyway, as
         in Spark when it reads data."""
         if self._skip_word("not") and not self._skip_word("null"):
-            raise self._wrong("NULL")
+            raise self._error("NULL")
         for word in ("default", "generated"):
             if self._skip_word(word):
                 raise ConfigError(
@@ -177,7 +177,7 @@ class _Parser:
         if self._skip_word("comment"):
             token = self._next()
             if token is None or token[2] is None:
-                raise self._wrong("a text in quotes")
+                raise self._error("a text in quotes")
             while token is not None and token[2] is not None:
                 self._at = token.end()
                 token = self._next()
@@ -188,7 +188,7 @@ class _Parser:
         if word == "timestamp" and self._skip_word("without"):
             for expected in ("time", "zone"):
                 if not self._skip_word(expected):
-                    raise self._wrong(expected.upper())
+                    raise self._error(expected.upper())
             word = "timestamp_ntz"
         if word == "time":
             self._precision()
@@ -203,7 +203,7 @@ class _Parser:
             return self._simple[word]
         self._depth += 1
         if self._depth > DEEPEST:
-            raise self._wrong(f"at most {DEEPEST} types in each other")
+            raise self._error(f"at most {DEEPEST} types in each other")
         nested = self._nested(word)
         self._depth -= 1
         return nested
@@ -212,7 +212,7 @@ class _Parser:
         """Parse the precision of a time, which keeps microseconds in any case."""
         if self._skip("("):
             if self._number() > 6:
-                raise self._wrong("time(0) to time(6)")
+                raise self._error("time(0) to time(6)")
             self._need(")")
 
     def _nested(self, word: str) -> pa.DataType:
@@ -253,7 +253,7 @@ class _Parser:
                 scale = self._number()
             self._need(")")
         if not (0 < precision <= 38 and 0 <= scale <= precision):
-            raise self._wrong("decimal(p,s) with p from 1 to 38 and s from 0 to p")
+            raise self._error("decimal(p,s) with p from 1 to 38 and s from 0 to p")
         return pa.decimal128(precision, scale)
 
     def _next(self) -> re.Match[str] | None:
@@ -262,16 +262,16 @@ class _Parser:
     def _name(self) -> str:
         token = self._next()
         if token is None or (token[1] is None and token[3] is None):
-            raise self._wrong("a name")
+            raise self._error("a name")
         if token[3] is not None and token[3].isdigit():
-            raise self._wrong("a name, in `…` if it is a number,")
+            raise self._error("a name, in `…` if it is a number,")
         self._at = token.end()
         return token[1].replace("``", "`") if token[1] is not None else token[3]
 
     def _number(self) -> int:
         token = self._next()
         if token is None or token[3] is None or not token[3].isdigit():
-            raise self._wrong("a number")
+            raise self._error("a number")
         self._at = token.end()
         return int(token[3])
 
@@ -291,12 +291,12 @@ class _Parser:
 
     def _need(self, mark: str) -> None:
         if not self._skip(mark):
-            raise self._wrong(repr(mark))
+            raise self._error(repr(mark))
 
-    def _is_over(self) -> bool:
+    def _is_at_end(self) -> bool:
         return _REST.match(self._text, self._at) is not None
 
-    def _wrong(self, expected: str) -> ConfigError:
+    def _error(self, expected: str) -> ConfigError:
         rest = self._text[self._at :].strip()[:40] or "the end"
         return ConfigError(
             f"{self._text!r}: expected {expected} before {rest!r}; write 'id bigint, tags "

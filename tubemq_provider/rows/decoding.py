@@ -25,7 +25,7 @@ __all__ = ["BadRecord", "Rejects", "RowDecoder"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _PartitionKey:
     key: str
 
 
@@ -34,7 +34,7 @@ class BadRecord:
     """Record, or record of a pack, that does not decode; `position` is its index in the batch as it
     was read."""
 
-    partition: _Place
+    partition: _PartitionKey
     batch_offset: int
     position: int
     message_id: int
@@ -75,12 +75,12 @@ class RowDecoder:
         import pyarrow as pa
 
         self._body = _body_decoder(spec)
-        self._kept = _kept(spec, records)
+        self._record_columns = _record_columns(spec, records)
         decoded = [item.with_name(spec.prefix + item.name) for item in self._body.schema]
-        _check_names(self._kept, [item.name for item in decoded])
-        self.schema = pa.schema([*records.arrow_schema(self._kept), *decoded])
+        _check_names(self._record_columns, [item.name for item in decoded])
+        self.schema = pa.schema([*records.arrow_schema(self._record_columns), *decoded])
         self._place = records.place
-        needed = {*self._kept, "partition", *self._place, "value"}
+        needed = {*self._record_columns, "partition", *self._place, "value"}
         self.read_schema = records.arrow_schema(n for n in records.names if n in needed)
 
     @property
@@ -96,10 +96,10 @@ class RowDecoder:
         import pyarrow as pa
 
         decoded = self._body.decode(records)
-        _account(records.num_rows, decoded)
+        _check_accounted(records.num_rows, decoded)
         for bad in decoded.bad:
-            rejects(_named(records, self._place, bad))
-        record_columns = records.select(list(self._kept))
+            rejects(_bad_record(records, self._place, bad))
+        record_columns = records.select(list(self._record_columns))
         if len(decoded.origin) != records.num_rows or decoded.bad or decoded.empty:
             record_columns = record_columns.take(pa.array(decoded.origin, pa.int64()))
         return pa.RecordBatch.from_arrays(
@@ -107,7 +107,7 @@ class RowDecoder:
         )
 
 
-def _kept(spec: DecodeSpec, records: ColumnSet) -> tuple[str, ...]:
+def _record_columns(spec: DecodeSpec, records: ColumnSet) -> tuple[str, ...]:
     if spec.columns is None:
         return tuple(name for name in records.names if name != "value")
     unknown = [name for name in spec.columns if name not in records.names]
@@ -144,7 +144,7 @@ def _check_names(record_columns: Sequence[str], decoded: Sequence[str]) -> None:
         raise ConfigError(problems, subject=SUBJECT)
 
 
-def _account(count: int, decoded: Decoded) -> None:
+def _check_accounted(count: int, decoded: Decoded) -> None:
     """Check that every record is a row, or several, or bad, or reported as empty."""
     if decoded.rows.num_rows != len(decoded.origin):
         raise CountMismatch(
@@ -159,14 +159,14 @@ def _account(count: int, decoded: Decoded) -> None:
         )
 
 
-def _named(records: pa.RecordBatch, place: tuple[str, str], bad: Bad) -> BadRecord:
+def _bad_record(records: pa.RecordBatch, place: tuple[str, str], bad: Bad) -> BadRecord:
     def cell(name: str) -> object:
         return records.column(name)[bad.index].as_py()
 
     offset, number = place
     body = cell("value") if bad.data is None else bad.data
     return BadRecord(
-        _Place(str(cell("partition"))),
+        _PartitionKey(str(cell("partition"))),
         int(str(cell(offset))),
         0 if offset == number else bad.index,
         int(str(cell(number))),

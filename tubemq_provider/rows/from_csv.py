@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CsvBodies"]
 
-_MARK: Final = b"\xef\xbb\xbf"
-_MARKS: Final = rb"^(?:\xef\xbb\xbf)+"
+_BOM: Final = b"\xef\xbb\xbf"
+_LEADING_BOMS: Final = rb"^(?:\xef\xbb\xbf)+"
 """Byte order marks at the start of a body: Arrow drops one only at the start of its input, which is
 many bodies."""
 
@@ -45,7 +45,7 @@ class CsvBodies:
                 f"schema: column {nested[0]!r} is nested, which delimited text cannot fill",
                 subject=SUBJECT,
             )
-        self._readings = _readings(schema)
+        self._column_types = _column_types(schema)
         self._quote = spec.quote.encode()
         self._delimiter = spec.delimiter.encode()
         self._sound, self._open = _quote_patterns(spec)
@@ -66,8 +66,8 @@ class CsvBodies:
 
         bodies = records.column("value")
         raw = _raw(bodies)
-        if _MARK in raw:
-            bodies = pc.replace_substring_regex(bodies, _MARKS, b"")
+        if _BOM in raw:
+            bodies = pc.replace_substring_regex(bodies, _LEADING_BOMS, b"")
         broken = []
         if b"\n" in raw or b"\r" in raw:
             bodies = pc.replace_substring_regex(bodies, rb"\r?\n$|\A[\r\n]+\z", b"")
@@ -98,10 +98,10 @@ class CsvBodies:
             sound = pc.match_substring_regex(bodies, self._sound)
             if not pc.all(sound).as_py():
                 broken = (place for place, is_it in enumerate(sound.to_pylist()) if not is_it)
-                reasons |= {place: self._of_quotes(bodies[place].as_py()) for place in broken}
+                reasons |= {place: self._quote_problem(bodies[place].as_py()) for place in broken}
         return reasons
 
-    def _of_quotes(self, body: bytes) -> str:
+    def _quote_problem(self, body: bytes) -> str:
         if self._open.match(body):
             return "the quote of the last value is not closed"
         return "text follows the closing quote of a value"
@@ -144,7 +144,7 @@ class CsvBodies:
     def _read_rows(self, data: pa.Buffer, *, nulls: bool) -> pa.RecordBatch:
         import pyarrow as pa
 
-        *others, last = self._readings
+        *others, last = self._column_types
         for types in others:
             with suppress(pa.ArrowInvalid):
                 return self._rows(self._read(data, types, nulls=nulls))
@@ -256,7 +256,7 @@ def _quote_patterns(spec: DecodeSpec) -> tuple[bytes, re.Pattern[bytes]]:
     return before + rb"%b[\r\n]*\z" % value, re.compile(before + inside + rb"\Z")
 
 
-def _readings(schema: pa.Schema) -> list[dict[str, pa.DataType]]:
+def _column_types(schema: pa.Schema) -> list[dict[str, pa.DataType]]:
     """Return types to read columns with, to be tried in turn. Decimals are read as texts, since
     Arrow's reader changes numbers that do not fit. It requires a zone in all times of a column or
     in none, and at most six digits of a second. So times are read as texts in the last attempt."""

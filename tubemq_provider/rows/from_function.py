@@ -34,7 +34,7 @@ class FunctionBodies:
         self.schema = schema
         self._name = spec.function or ""
         self._arguments = dict(spec.arguments)
-        self._function = _found(self._name)
+        self._function = _imported(self._name)
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
@@ -74,7 +74,7 @@ class FunctionBodies:
         return result
 
 
-def _found(path: str) -> Any:
+def _imported(path: str) -> Any:
     module, _, name = path.rpartition(".")
     try:
         function = getattr(import_module(module), name)

@@ -28,7 +28,7 @@ __all__ = ["JsonBodies", "infer_schema"]
 
 _OBJECT: Final = rb"^[ \t]*\{"
 _SPACES: Final = {ord("\n"): " ", ord("\r"): " "}
-_MORE: Final = rb"\}[ \t\r]*[^ \t\r,\]}]"
+_TRAILING: Final = rb"\}[ \t\r]*[^ \t\r,\]}]"
 """Anything but a comma, another bracket or the end after a closing brace, unless it is in a
 string."""
 _NESTING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
@@ -68,7 +68,7 @@ class JsonBodies:
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
-        bodies, places, bad = _sorted_out(records.column("value"))
+        bodies, places, bad = _readable(records.column("value"))
         decoded = parse_halving(bodies, places, self._parse, self.schema)
         return Decoded(decoded.rows, decoded.origin, sorted(bad + decoded.bad, key=_place))
 
@@ -80,7 +80,7 @@ class JsonBodies:
         if not rows:
             return pa.RecordBatch.from_pylist([], self.schema)
         columns = [
-            _as_said(rows[0].column(item.name), item.type, self._nanoseconds)
+            _as_type(rows[0].column(item.name), item.type, self._nanoseconds)
             for item in self.schema
         ]
         for column in columns:
@@ -105,7 +105,7 @@ def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
     nest deeper than schemas can express."""
     import pyarrow as pa
 
-    sound, _, _ = _sorted_out(bodies)
+    sound, _, _ = _readable(bodies)
     depths = [_depth(body) for body in sound.to_pylist()]
     if any(depth is not None and depth > _DEEPEST for depth in depths):
         raise ConfigError(
@@ -152,14 +152,14 @@ def _read(bodies: pa.BinaryArray, schema: pa.Schema | None, unknown: str) -> pa.
     )
 
 
-def _sorted_out(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, list[int], list[Bad]]:
+def _readable(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, list[int], list[Bad]]:
     """Return the bodies that Arrow may read, their indexes in the batch, and the bodies that are no
     objects."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     odd = pc.match_substring(bodies, b"\n")
-    for pattern in (_MORE, *_NO_NUMBERS):
+    for pattern in (_TRAILING, *_NO_NUMBERS):
         odd = pc.or_(odd, pc.match_substring_regex(bodies, pattern))
     plain = pc.and_not(pc.match_substring_regex(bodies, _OBJECT), odd)
     if pc.all(plain).as_py():
@@ -216,7 +216,7 @@ def _read_as(type_: pa.DataType, *, texts: bool) -> pa.DataType:
     return type_
 
 
-def _as_said(column: pa.Array, type_: pa.DataType, nanoseconds: str) -> pa.Array:
+def _as_type(column: pa.Array, type_: pa.DataType, nanoseconds: str) -> pa.Array:
     """Cast the column to the type of the schema. Arrow's own cast also parses the values under
     nulls, which are no dates."""
     import pyarrow as pa
@@ -227,11 +227,11 @@ def _as_said(column: pa.Array, type_: pa.DataType, nanoseconds: str) -> pa.Array
     if pa.types.is_list(type_):
         lengths = pc.fill_null(pc.list_value_length(column), 0)
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
-        cells = _as_said(column.flatten(), type_.value_type, nanoseconds)
+        cells = _as_type(column.flatten(), type_.value_type, nanoseconds)
         return pa.ListArray.from_arrays(offsets, cells, type_, mask=column.is_null())
     if pa.types.is_struct(type_):
         children = zip(column.flatten(), type_, strict=True)
-        cells = [_as_said(child, item.type, nanoseconds) for child, item in children]
+        cells = [_as_type(child, item.type, nanoseconds) for child, item in children]
         return pa.StructArray.from_arrays(cells, fields=list(type_), mask=column.is_null())
     if pa.types.is_timestamp(type_) or pa.types.is_time(type_):
         return times_of_texts(column, type_, nanoseconds)

@@ -39,11 +39,11 @@ def settle(spec: DecodeSpec, sample: Callable[[], pa.BinaryArray]) -> DecodeSpec
         bodies = sample()
         if not len(bodies):
             return spec.with_schema(NOTHING)
-        _keep(path, _found(path, bodies))
+        _keep(path, _inferred(path, bodies))
     return spec.with_schema(schema_of(path, path.read_text(encoding="utf-8").strip()))
 
 
-def _found(path: Path, bodies: pa.BinaryArray) -> str:
+def _inferred(path: Path, bodies: pa.BinaryArray) -> str:
     """Infer a schema that `parse_ddl` accepts: no later try can repair a bad file."""
     from tubemq_provider.rows.from_json import infer_schema
 

@@ -30,7 +30,7 @@ def sayable(inferred: pa.Schema, bodies: pa.BinaryArray) -> pa.Schema:
     field without a column."""
     import pyarrow as pa
 
-    maker = _Maker()
+    maker = _TypeBuilder()
     objects = _objects(bodies) if any("double" in str(item.type) for item in inferred) else []
     fields = maker.fields(
         [item for item in inferred if not pa.types.is_null(item.type)], objects, ""
@@ -50,7 +50,7 @@ def _objects(bodies: pa.BinaryArray) -> list[Any]:
     return objects
 
 
-class _Maker:
+class _TypeBuilder:
     """Builder of field types; collects problems."""
 
     def __init__(self) -> None:

@@ -39,30 +39,30 @@ def _rows(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBa
     columns = []
     for item in schema:
         cells = [value.get(item.name) for value in values]
-        if _needs_turning(item.type):
-            cells = [_turned(cell, item.type) for cell in cells]
+        if _needs_conversion(item.type):
+            cells = [_converted(cell, item.type) for cell in cells]
         columns.append(pa.array(cells, item.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _needs_turning(type_: pa.DataType) -> bool:
+def _needs_conversion(type_: pa.DataType) -> bool:
     import pyarrow.types as pt
 
     return bool(pt.is_nested(type_) or pt.is_string(type_))
 
 
-def _turned(value: Any, type_: pa.DataType) -> Any:
+def _converted(value: Any, type_: pa.DataType) -> Any:
     import pyarrow.types as pt
 
     if value is None:
         return None
     if pt.is_map(type_):
-        return [(key, _turned(item, type_.item_type)) for key, item in value.items()]
+        return [(key, _converted(item, type_.item_type)) for key, item in value.items()]
     if pt.is_list(type_):
-        return [_turned(item, type_.value_type) for item in value]
+        return [_converted(item, type_.value_type) for item in value]
     if pt.is_struct(type_):
         _check_keys(value, frozenset(item.name for item in type_))
-        return {item.name: _turned(value.get(item.name), item.type) for item in type_}
+        return {item.name: _converted(value.get(item.name), item.type) for item in type_}
     return str(value) if isinstance(value, UUID) else value
 
 

@@ -34,22 +34,22 @@ def carrying(source: type[DataSource], texts: Mapping[str, str]) -> type[DataSou
     class Carrying(DataSource):
         def __init__(self, options: MutableMapping[str, str]) -> None:
             super().__init__(options)
-            self._given = dict(options)
+            self._source_options = dict(options)
 
         @classmethod
         def name(cls) -> str:
             return source.name()
 
         def schema(self) -> Any:
-            with unpacked(texts, self._given) as options:
+            with unpacked(texts, self._source_options) as options:
                 return source(options).schema()
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            with unpacked(texts, self._given) as options:
+            with unpacked(texts, self._source_options) as options:
                 return source(options).reader(schema)
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
-            with unpacked(texts, self._given) as options:
+            with unpacked(texts, self._source_options) as options:
                 return source(options).writer(schema, overwrite)
 
     return Carrying

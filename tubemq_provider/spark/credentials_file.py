@@ -129,7 +129,7 @@ def secret_file(name: str, text: str) -> Iterator[str]:
 def _in_memory(path: Path) -> IO[str] | None:
     """Create a file in this process's memory, with a link at `path`; None if that is not
     possible."""
-    if not hasattr(os, "memfd_create") or not _is_open_to_us():
+    if not hasattr(os, "memfd_create") or not _may_link_memory():
         return None
     try:
         descriptor = os.memfd_create("tubemq-access")
@@ -144,7 +144,7 @@ def _in_memory(path: Path) -> IO[str] | None:
     return os.fdopen(descriptor, "w", encoding="utf-8")
 
 
-def _is_open_to_us() -> bool:
+def _may_link_memory() -> bool:
     """Return True if other processes of this user may access this one's /proc: not after the
     process has changed its user, as Celery workers do (``--uid``)."""
     try:

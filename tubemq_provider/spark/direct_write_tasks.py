@@ -110,7 +110,7 @@ class DirectWriteSource(DataSource):
         super().__init__(options)
         source_options = dict(options)
         self._order = WriteTask(**json.loads(source_options.pop(OPTION)))
-        self._given = source_options
+        self._source_options = source_options
 
     @classmethod
     def name(cls) -> str:
@@ -126,7 +126,7 @@ class DirectWriteSource(DataSource):
         order = self._order
         opens = storage_from(order.storage_file)
         return DirectWriteReader(
-            format_of(order.kind).batch_reader(self._given, schema), order, opens
+            format_of(order.kind).batch_reader(self._source_options, schema), order, opens
         )
 
 
@@ -159,9 +159,9 @@ class DirectWriteReader(DataSourceReader):
         """Write the files of one task; yield its manifest when all of them are closed."""
         if not isinstance(partition, DirectWritePartition):
             return iter(())
-        return self._land(partition.splits)
+        return self._write_files(partition.splits)
 
-    def _land(self, splits: Sequence[SplitPartition]) -> Iterator[pa.RecordBatch]:
+    def _write_files(self, splits: Sequence[SplitPartition]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         location, attempt = location_at(self._order.directory, self._storage), attempt_name()
@@ -180,8 +180,8 @@ class DirectWriteReader(DataSourceReader):
             columns=columns,
         ) as writer:
             for item in splits:
-                quarantine_name = aside_name(attempt, item.split)
-                rows += self._write(item, writer, decoder, location, quarantine_name)
+                quarantine_file = aside_name(attempt, item.split)
+                rows += self._write(item, writer, decoder, location, quarantine_file)
         if rows:
             manifest = [asdict(row) for row in _with_files(rows, writer.files)]
             yield pa.RecordBatch.from_pylist(manifest, _arrow_manifest())
@@ -192,7 +192,7 @@ class DirectWriteReader(DataSourceReader):
         writer: StagedWriter | PartitionedWriter,
         decoder: RowDecoder | None,
         location: Location,
-        quarantine_name: str,
+        quarantine_file: str,
     ) -> list[TaskCommit]:
         """Write the records of one split into files; return its rows of the manifest."""
         corrupt, parts_before, range_ = QuarantineFile(), len(writer.pieces), item.split.range
@@ -200,7 +200,7 @@ class DirectWriteReader(DataSourceReader):
         rejects = Rejects(policy, corrupt.add)
         converter = RowsOfRange(decoder, rejects, self._reader.COLUMNS, self._options.columns)
         with ExitStack() as stack:
-            stack.enter_context(corrupt.into(location, quarantine_name))
+            stack.enter_context(corrupt.into(location, quarantine_file))
             reader = stack.enter_context(self._quarantining(item, corrupt))
             writer.begin_range(range_)
             # Read about one row group ahead while another is written.
@@ -210,7 +210,9 @@ class DirectWriteReader(DataSourceReader):
                 writer.add(rows, body_bytes, start)
             writer.end_range()
         report_read(item.split, reader.stats, None, bad=rejects.count)
-        decoding = _Told(converter.read, rejects.count, quarantine_name if len(corrupt) else "")
+        decoding = _DecodeResult(
+            converter.read, rejects.count, quarantine_file if len(corrupt) else ""
+        )
         return _rows(writer.pieces[parts_before:], item.split, reader, decoding)
 
     def _quarantining(
@@ -222,7 +224,7 @@ class DirectWriteReader(DataSourceReader):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _DecodeResult:
     """Result of decoding a split: records read, bad records, and their quarantine file."""
 
     read: int
@@ -264,7 +266,7 @@ def _sized(
 
 
 def _rows(
-    pieces: Sequence[FilePiece], split: Split, reader: Any, decoding: _Told
+    pieces: Sequence[FilePiece], split: Split, reader: Any, decoding: _DecodeResult
 ) -> list[TaskCommit]:
     gaps = json.dumps([[gap.start, gap.end] for gap in reader.stats.gaps])
     commits = [TaskCommit(**asdict(piece)) for piece in pieces]

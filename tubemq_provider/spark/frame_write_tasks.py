@@ -67,7 +67,7 @@ class ReportedReadSource(DataSource):
         super().__init__(options)
         source_options = dict(options)
         self._order = ReportedRead(**json.loads(source_options.pop(OPTION)))
-        self._given = source_options
+        self._source_options = source_options
 
     @classmethod
     def name(cls) -> str:
@@ -76,14 +76,14 @@ class ReportedReadSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of records, or of the rows that are decoded from them."""
-        reader = format_of(self._order.kind).batch_reader(self._given, None)
+        reader = format_of(self._order.kind).batch_reader(self._source_options, None)
         return schema_of(reader.options, reader.COLUMNS)
 
     def reader(self, schema: StructType) -> BatchReader[Any]:
         """Return the kind's reader, configured with the places of reports and quarantine files."""
         order = self._order
         opens = storage_from(order.storage_file)
-        reader = format_of(order.kind).batch_reader(self._given, schema)
+        reader = format_of(order.kind).batch_reader(self._source_options, schema)
         reader.reports = ReportPlace(order.directory, opens)
         reader.aside = None if order.aside is None else AsidePlace(order.aside, opens)
         return reader

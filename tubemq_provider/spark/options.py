@@ -79,7 +79,7 @@ OPTIONS = (
 )
 
 _KAFKA = "kafka."
-_KAFKAS = (
+_KAFKA_HINT = (
     "belongs to Kafka's clients; TubeMQ's are configured with 'masters', 'group' and 'configFile', "
     "and no option lets a client move offsets by itself"
 )
@@ -92,7 +92,7 @@ _REFUSED = {
     "kafka.bootstrap.servers": "is Kafka's word; name the masters with 'masters'",
     "kafka.group.id": "is Kafka's word; name the group with 'group'",
 }
-_OF_BATCHES = ("window", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_BATCH_ONLY = ("window", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _FIXED_BY_WINDOW = (
     *("subscribe", "subscribePattern", "assign", "admin", "partitions"),
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
@@ -162,10 +162,12 @@ class ReadOptions:
 def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
     """Validate all options. Raises `ConfigError` with all problems, one line each. A stream has no
     end and, as with Kafka, begins at the current end by default."""
-    values = OptionParser(OPTIONS, given, refused=_REFUSED, refused_prefix=(_KAFKA, _KAFKAS))
+    values = OptionParser(OPTIONS, given, refused=_REFUSED, refused_prefix=(_KAFKA, _KAFKA_HINT))
     plan = _window(values)
     topics, group, filters = _subject(values, plan)
-    start, end = (_from if streaming else _bounds)(values, topics.known, windowed=plan is not None)
+    start, end = (_stream_start if streaming else _bounds)(
+        values, topics.known, windowed=plan is not None
+    )
     columns = _columns(values)
     parsed = ReadOptions(
         masters=masters_of(values),
@@ -268,14 +270,14 @@ def _columns(values: OptionParser) -> tuple[str, ...]:
     return named or tuple(name for name in RECORDS.names if name != "attributes")
 
 
-def _from(
+def _stream_start(
     values: OptionParser,
     topics: Collection[str] | None,
     *,
     windowed: bool,  # noqa: ARG001 - windows are refused
 ) -> tuple[Bounds, Bounds]:
     """Return the start of a stream; it has no end."""
-    values.problems += [f"{n}: a stream has no end" for n in _OF_BATCHES if values.text(n)]
+    values.problems += [f"{n}: a stream has no end" for n in _BATCH_ONLY if values.text(n)]
     if values.value("unreachablePartitions") == "skip":
         values.problems.append(
             "unreachablePartitions: a stream would begin elsewhere in what it skips; leave 'fail'"

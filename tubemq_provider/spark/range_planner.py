@@ -188,7 +188,7 @@ def _plan(options: ReadOptions, settings: ClientSettings) -> PlannedRead:
             return PlannedRead(tuple(topics), seed, ranges, brokers, settings)
         partitions = wanted_partitions(options, all_partitions)
         ends = _look_up(metadata, options, partitions, topics)
-        partitions = _reached(options, partitions, ends)
+        partitions = _reachable_partitions(options, partitions, ends)
     ranges = resolve_ranges(options, partitions, ends)
     return PlannedRead(tuple(topics), _seed(ranges), ranges, brokers, settings)
 
@@ -274,10 +274,10 @@ def _look_up(
     here = tuple(partition for partition in partitions if partition not in away)
     # A read up to `latest` also looks for times in the broker's memory.
     reach = {p: latest[p] if bound_of(options.end, p) == LATEST else stable[p] for p in here}
-    return Ends(stable, latest, _places(options, here, reach, topics), away)
+    return Ends(stable, latest, _positions(options, here, reach, topics), away)
 
 
-def _reached(
+def _reachable_partitions(
     options: ReadOptions, partitions: tuple[Partition, ...], ends: Ends
 ) -> tuple[Partition, ...]:
     """Return the partitions whose brokers answer. Raises `errors.ConnectError` that names all
@@ -304,7 +304,7 @@ def _listed(away: Mapping[Partition, str]) -> str:
     )
 
 
-def _places(
+def _positions(
     options: ReadOptions,
     partitions: tuple[Partition, ...],
     ends: Mapping[Partition, KnownEnds],

@@ -36,7 +36,7 @@ class ReadAhead(Generic[T]):
         self._changed = threading.Condition()
         self._waiting: deque[tuple[T, int]] = deque()
         self._bytes = 0
-        self._over = self._stopped = False
+        self._finished = self._stopped = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="tubemq-ahead", daemon=True)
 
@@ -59,7 +59,7 @@ class ReadAhead(Generic[T]):
     def _take(self) -> tuple[T, int] | None:
         """Return the next item; None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._over)
+            self._changed.wait_for(lambda: self._waiting or self._finished)
             if not self._waiting:
                 return None
             item = self._waiting.popleft()
@@ -80,7 +80,7 @@ class ReadAhead(Generic[T]):
         except BaseException as error:  # noqa: BLE001 - raised in the consumer
             self._error = error
         with self._changed:
-            self._over = True
+            self._finished = True
             self._changed.notify_all()
 
     def _put(self, item: tuple[T, int]) -> bool:

@@ -196,6 +196,6 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
                 rows += batch.num_rows
                 yield batch
         # Only now is the quarantine file complete.
-        quarantine_name = name if len(corrupt) else ""
+        quarantine_file = name if len(corrupt) else ""
         place = self.reports or options.report_dir
-        report_read(split, reader.stats, place, rows=rows, bad=rejects.count, aside=quarantine_name)
+        report_read(split, reader.stats, place, rows=rows, bad=rejects.count, aside=quarantine_file)

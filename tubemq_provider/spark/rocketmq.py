@@ -302,14 +302,14 @@ def _settings(
     else:
         options = dict(from_file(config_file))
         refuse_unknown(options, config_file, ClientConfig, ProducerConfig)
-    client_options = {key: options[key] for key in _OF_FILE if key in options}
+    client_options = {key: options[key] for key in _FILE_OPTIONS if key in options}
     client_options["name_servers"] = ";".join(map(address_text, servers))
     if said:
         client_options["rpc_timeout_ms"] = timeout_ms
     return ClientConfig.parse(client_options).settings()
 
 
-_OF_FILE = ("auth", "tls", "connect_timeout_ms", "rpc_timeout_ms")
+_FILE_OPTIONS = ("auth", "tls", "connect_timeout_ms", "rpc_timeout_ms")
 """Options of the file that a reader uses."""
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["freeze", "register", "spark_artifacts", "spark_options"]
 
-_ROOMS = {
+_SUBPACKAGES = {
     "tubemq_client": ("_core", "_io", "_pb", "_wire", "admin", "config", "sync", "tdmsg"),
     "tubemq_provider": ("files", "rows", "sources", "spark", "windows"),
     "pyspark_tubemq": (),
@@ -119,12 +119,12 @@ def spark_artifacts(directory: str | Path | None = None, *, kind: str = FIRST_SO
     refuse_open_to_others(folder, subject="directory of artifacts")
     target = folder / f"tubemq-spark-{digest.hexdigest()[:12]}.zip"
     content = _zip(files)
-    if not _is_mine(target, content):
+    if not _is_trusted(target, content):
         _put(target, content)
     return target
 
 
-def _is_mine(target: Path, content: bytes) -> bool:
+def _is_trusted(target: Path, content: bytes) -> bool:
     """Return True if `target` has just this content, and no other user can change it afterwards. A
     predictable name proves nothing about code that executors will run."""
     try:
@@ -155,8 +155,8 @@ def _put(target: Path, content: bytes) -> None:
 
 
 def _sources(kind: str) -> Iterator[tuple[str, bytes]]:
-    left_out, of_kind = (*_LEFT_OUT, *_of_others(kind)), not_on_executors(kind)
-    for package, rooms in {**_ROOMS, **executor_rooms(kind)}.items():
+    left_out, of_kind = (*_LEFT_OUT, *_not_for_kind(kind)), not_on_executors(kind)
+    for package, rooms in {**_SUBPACKAGES, **executor_rooms(kind)}.items():
         spec = find_spec(package)
         places = spec.submodule_search_locations if spec is not None else None
         if not places:
@@ -172,7 +172,7 @@ def _sources(kind: str) -> Iterator[tuple[str, bytes]]:
                 yield str(name), path.read_bytes()
 
 
-def _of_others(kind: str) -> Iterator[str]:
+def _not_for_kind(kind: str) -> Iterator[str]:
     """Yield modules that only planning of the kind needs, and those that only other kinds need."""
     if kind == FIRST_SOURCE:
         yield from ("sources/base.py", "windows/policies.py")

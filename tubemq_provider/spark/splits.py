@@ -35,18 +35,18 @@ def split_ranges(
     """
     non_empty = [range_ for range_ in ranges if range_.entries]
     counts = [-(-range_.entries // max_records) for range_ in non_empty]
-    _raise_to(non_empty, counts, min_partitions or 0)
+    _cut_further(non_empty, counts, min_partitions or 0)
     numbered = [
-        (part, number)
+        (subrange, number)
         for range_, count in zip(non_empty, counts, strict=True)
-        for number, part in enumerate(_cut(range_, count))
+        for number, subrange in enumerate(_cut(range_, count))
     ]
     numbered.sort(key=lambda item: (-item[0].entries, item[1], item[0].partition))
-    return [Split(index, part) for index, (part, _) in enumerate(numbered)]
+    return [Split(index, subrange) for index, (subrange, _) in enumerate(numbered)]
 
 
-def _raise_to(ranges: list[Any], counts: list[int], total: int) -> None:
-    """Cut the range with the largest parts once more until there are `total` parts."""
+def _cut_further(ranges: list[Any], counts: list[int], total: int) -> None:
+    """Cut the range with the largest sub-ranges once more until there are `total` of them."""
     heap = [(-range_.entries / counts[i], i) for i, range_ in enumerate(ranges)]
     heapq.heapify(heap)
     missing = total - sum(counts)
@@ -59,7 +59,7 @@ def _raise_to(ranges: list[Any], counts: list[int], total: int) -> None:
 
 
 def _cut(range_: Any, count: int) -> list[Any]:
-    """Cut a range into `count` parts whose entries differ by at most one."""
+    """Cut a range into `count` sub-ranges whose entries differ by at most one."""
     step = (range_.end - range_.start) // range_.entries
     bounds = [range_.start + step * (range_.entries * i // count) for i in range(count + 1)]
     return [type(range_)(range_.partition, start, end) for start, end in pairwise(bounds)]

@@ -62,7 +62,7 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._begin: dict[str, Any] | None = None
         self._cap: Mapping[Partition, int] | None = None
-        self._seen: dict[Partition, int] = {}
+        self._known_ends: dict[Partition, int] = {}
         self._brokers: dict[int, BrokerNode] = {}
 
     def initialOffset(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = read_document(start)
         next_end = advance(
             begun,
-            self._look(begun),
+            self._current_ends(begun),
             limit=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             cap=self._cap,
             fail_on_data_loss=self._options.fail_on_data_loss,
@@ -96,25 +96,27 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the latest known stable ends, from which Spark's progress computes the lag."""
-        return offsets_document(self._seen) if self._seen else None
+        return offsets_document(self._known_ends) if self._known_ends else None
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Limit the query to the ends of this moment."""
-        self._cap = {partition: ends.max_offset for partition, ends in self._look(None).items()}
+        self._cap = {
+            partition: ends.max_offset for partition, ends in self._current_ends(None).items()
+        }
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the splits of one micro-batch."""
         ranges = ranges_between(begin_of(end, start), read_document(end))
         if not all(
-            range_.partition in self._seen for range_ in ranges
+            range_.partition in self._known_ends for range_ in ranges
         ):  # planned by an earlier process
-            ranges = self._still_there(ranges)
+            ranges = self._existing(ranges)
         return self._batch(ranges, self._brokers).partitions() if ranges else []
 
-    def _still_there(self, ranges: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
+    def _existing(self, ranges: tuple[OffsetRange, ...]) -> tuple[OffsetRange, ...]:
         """Return the ranges whose partitions the topics still have. Raises `DataLoss` for others,
         unless data loss is tolerated."""
-        ends = self._look([range_.partition for range_ in ranges])
+        ends = self._current_ends([range_.partition for range_ in ranges])
         gone = [vanished(r.partition, r.start) for r in ranges if r.partition not in ends]
         if gone and self._options.fail_on_data_loss:
             raise gone[0]
@@ -141,14 +143,14 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options = replace(options, report_dir=f"{options.report_dir}/{seed}")
         return TubeMQBatchReader(options, planned, self._schema)
 
-    def _look(self, needed: Collection[Partition] | None) -> Mapping[Partition, Ends]:
+    def _current_ends(self, needed: Collection[Partition] | None) -> Mapping[Partition, Ends]:
         """Ask for the current ends. Brokers of `needed` partitions (None: all) must answer; others
         are left to a later batch."""
         reach = stream_reach(self._options, self._settings, needed)
-        self._seen = {partition: ends.max_offset for partition, ends in reach.ends.items()}
+        self._known_ends = {partition: ends.max_offset for partition, ends in reach.ends.items()}
         self._brokers = dict(reach.brokers)
         return reach.ends
 
     def __getstate__(self) -> dict[str, Any]:
         """Drop state that tasks do not need."""
-        return {**vars(self), "_begin": None, "_cap": None, "_seen": {}, "_brokers": {}}
+        return {**vars(self), "_begin": None, "_cap": None, "_known_ends": {}, "_brokers": {}}

@@ -118,7 +118,7 @@ def advance(
         else:
             warnings.append(left_out(problem))
             reach[partition] = at
-    offsets = reach if limit is None else _shared(start, reach, limit)
+    offsets = reach if limit is None else _distributed(start, reach, limit)
     for partition, there in ends.items():
         if partition not in start:
             offsets[partition] = there.min_offset
@@ -155,7 +155,7 @@ def _problem(
     return None
 
 
-def _shared(start: Offsets, reach: Offsets, limit: int) -> dict[Partition, int]:
+def _distributed(start: Offsets, reach: Offsets, limit: int) -> dict[Partition, int]:
     """Distribute a limit as Spark's Kafka source does: in proportion to lag, at least one entry
     each."""
     lag = {p: (reach[p] - start[p]) // SPACE.step for p in reach}

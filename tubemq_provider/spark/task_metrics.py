@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 _PREFIX = "split-"
 _SUFFIX = ".json"
-_AT_ONCE = 16
+_PARALLEL_READS = 16
 NOT_SHARED: Final = (
     "executors have another file system than the driver; give staging_root, or a path, that all of "
     "them share, or a sink whose storage tasks write to themselves (s3://…, gs://…, az://…, tables "
@@ -111,7 +111,7 @@ class ReportPlace:
         """Return one report for each split. Raises `CountMismatch` if two attempts have read a
         split differently, since it is unknown whose records were used."""
         location = self._location()
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_PARALLEL_READS) as pool:
             names = [name for name in location.stored() if name.startswith(_PREFIX)]
             documents = [*pool.map(lambda name: document_in(location, name), names)]
         by_split: dict[int, SplitReport] = {}

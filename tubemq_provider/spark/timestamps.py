@@ -46,7 +46,9 @@ def find_places(
     wanted: Iterable[tuple[Partition, At]], ends: Mapping[Partition, Ends], read: ReadRange
 ) -> dict[tuple[Partition, At], Place]:
     """Return the position of each pair; costs about log2(index entries) short reads for each."""
-    return {(p, at): _place(ends[p], _minute(at), read) for p, at in sorted(set(wanted), key=str)}
+    return {
+        (p, at): _position(ends[p], _minute(at), read) for p, at in sorted(set(wanted), key=str)
+    }
 
 
 def open_reads(
@@ -80,7 +82,7 @@ def _minute(at: At) -> datetime:
     return datetime.fromtimestamp(at.ms // 60_000 * 60, UTC)
 
 
-def _place(ends: Ends, instant: datetime, read: ReadRange) -> Place:
+def _position(ends: Ends, instant: datetime, read: ReadRange) -> Place:
     whole = SPACE.range(ends.partition, ends.min_offset, ends.max_offset)
     if first_in(read, whole, _time) is None:
         return Place(None, untimed=first_in(read, whole, lambda _: True) is not None)

@@ -25,15 +25,15 @@ WRITE_OPTIONS: Final = (
     Option("configFile"),
 )
 
-_ONLY: Final = ("inflight",)
-_SPARKS: Final = ("checkpointlocation", "queryname")
+_WRITE_ONLY: Final = ("inflight",)
+_SPARK_OPTIONS: Final = ("checkpointlocation", "queryname")
 """Options of Spark itself that it passes on to the sink of a stream."""
 _REFUSED: Final = {
     "password": "is not taken, because options show in query plans; name a file with 'configFile'",
     "path": "is not used; save() takes no argument, name the topic with the option 'topic'",
     "kafka.bootstrap.servers": "is Kafka's word; name the masters with 'masters'",
 }
-_KAFKAS: Final = ("kafka.", "belongs to Kafka's clients")
+_KAFKA_HINT: Final = ("kafka.", "belongs to Kafka's clients")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class WriteOptions:
 
 def for_writing(given: Mapping[str, str]) -> bool:
     """Return True if an option is specific to writes."""
-    return any(name.lower() in _ONLY for name in given)
+    return any(name.lower() in _WRITE_ONLY for name in given)
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     """Validate all options. Raises `ConfigError` with all problems, one line each."""
-    options = {name: value for name, value in given.items() if name.lower() not in _SPARKS}
-    values = OptionParser(WRITE_OPTIONS, options, refused=_REFUSED, refused_prefix=_KAFKAS)
+    options = {name: value for name, value in given.items() if name.lower() not in _SPARK_OPTIONS}
+    values = OptionParser(WRITE_OPTIONS, options, refused=_REFUSED, refused_prefix=_KAFKA_HINT)
     parsed = WriteOptions(
         masters=masters_of(values),
         topic=values.text("topic"),

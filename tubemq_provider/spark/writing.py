@@ -106,11 +106,11 @@ class TubeMQWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log the counts; everything is sent already."""
-        _tell(messages)
+        _log_sent(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log the counts; sent records stay."""
-        _tell(messages, aborted=True)
+        _log_sent(messages, aborted=True)
 
 
 class TubeMQStreamWriter(DataSourceStreamArrowWriter):
@@ -125,11 +125,11 @@ class TubeMQStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Log the counts; everything is sent already."""
-        _tell(messages, f" of batch {batchId}")
+        _log_sent(messages, f" of batch {batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Log the counts; sent records stay."""
-        _tell(messages, f" of batch {batchId}", aborted=True)
+        _log_sent(messages, f" of batch {batchId}", aborted=True)
 
 
 def _send(order: WriteOrder, batches: Iterable[pa.RecordBatch]) -> Sent:
@@ -154,7 +154,7 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> dict[str, list[Record
         to = cell.get("topic") or topic
         if to is None or cell["value"] is None:
             missing = "topic" if to is None else "value"
-            raise _refused(row, f"has no {missing}")
+            raise _row_error(row, f"has no {missing}")
         records_by_topic.setdefault(to, []).append(_record(row, to, cell))
     return records_by_topic
 
@@ -164,12 +164,12 @@ def _record(row: int, topic: str, cell: Mapping[str, Any]) -> Record:
 
     attributes = dict(cell.get("attributes") or ())
     if nulls := [key for key, value in attributes.items() if value is None]:
-        raise _refused(row, f"has null for {nulls[0]!r} in 'attributes'")
+        raise _row_error(row, f"has null for {nulls[0]!r} in 'attributes'")
     key = cell.get("partition")
     try:
         partition = None if key is None else SPACE.partition(topic, key)
     except ValueError as error:
-        raise _refused(row, f"has partition {key!r}, which is none ({error})") from error
+        raise _row_error(row, f"has partition {key!r}, which is none ({error})") from error
     return Record(
         _bytes(cell["value"]),
         attributes or None,
@@ -180,7 +180,7 @@ def _record(row: int, topic: str, cell: Mapping[str, Any]) -> Record:
     )
 
 
-def _refused(row: int, why: str) -> ConfigError:
+def _row_error(row: int, why: str) -> ConfigError:
     return ConfigError(
         f"row {row} of a batch {why}; filter such rows out before the write",
         subject='write to format("tubemq")',
@@ -209,7 +209,7 @@ def _minute(value: Any) -> str | None:
     return f"{instant.year:04}{instant:%m%d%H%M}"  # %Y has no leading zeros on Linux
 
 
-def _tell(messages: Iterable[Any], what: str = "", *, aborted: bool = False) -> None:
+def _log_sent(messages: Iterable[Any], what: str = "", *, aborted: bool = False) -> None:
     sent = [message for message in messages if isinstance(message, Sent)]
     records = sum(message.records for message in sent)
     if aborted:

@@ -488,7 +488,7 @@ def test_a_driver_that_cannot_begin_says_why(application: Application, tmp_path:
         "staging": {"window_id": PLAN.window_id, "attempt": "a", "path": str(tmp_path / "staging")},
     }
     settings = ClientConfig.parse({"masters": "127.0.0.1:1"}).settings()
-    submit_main._work(application, order, {"settings": settings, "storage": {}})
+    submit_main._execute(application, order, {"settings": settings, "storage": {}})
     result = application.result
     assert result is not None
     assert result["hash"] == PLAN.hash

@@ -49,7 +49,7 @@ def test_a_session_whose_server_is_gone_is_closed_soon(monkeypatch: pytest.Monke
 
 
 def test_an_error_without_words_hides_no_other() -> None:
-    assert connect._said(EOFError()) == "EOFError()"
+    assert connect._error_line(EOFError()) == "EOFError()"
 
 
 def test_spark_s_own_writer_is_refused() -> None:

@@ -192,9 +192,9 @@ def test_a_count_that_spark_never_tells_is_not_waited_for_without_an_end(
             threading.Event().wait(30)
             return {}
 
-    monkeypatch.setattr(frame_write_job, "_TOLD_S", 0.05)
+    monkeypatch.setattr(frame_write_job, "_OBSERVATION_S", 0.05)
     with pytest.raises(CountMismatch, match="a retry writes the window again"):
-        frame_write_job._handed(Dropped())  # type: ignore[arg-type]
+        frame_write_job._observed_rows(Dropped())  # type: ignore[arg-type]
 
 
 def test_rows_of_any_partition_are_counted_by_file(tmp_path: Path) -> None:
