@@ -68,8 +68,8 @@ def deploy_problems(
     problems = [] if master in (None, "yarn") else [_no_cluster(str(master))]
     if ship_package:
         problems.append(
-            f"{DEPLOY_MODE}='cluster': ship_package has not all that a driver needs; install the "
-            f"package on every node, and name its Python (spark.pyspark.python)"
+            f"{DEPLOY_MODE}='cluster': ship_package does not include all that a driver needs; "
+            f"install the package on every node, and name its Python (spark.pyspark.python)"
         )
     return problems
 
@@ -86,7 +86,7 @@ def unread_settings(conf: Mapping[str, str]) -> list[str]:
 
 def _no_cluster(master: str) -> str:
     kind = master.partition(":")[0].partition("[")[0]
-    why = _WHY.get(kind, "only YARN's is known here")
+    why = _WHY.get(kind, "only YARN's manager is supported")
     return f"{DEPLOY_MODE}='cluster' with master {master}: {why}; use YARN, or {_INSTEAD}"
 
 

@@ -123,14 +123,14 @@ def _counts(plan: WindowPlan, manifest: Sequence[TaskCommit]) -> IngestCounts:
         records[row.partition] = records.get(row.partition, 0) + row.rows
         read[row.partition] = read.get(row.partition, 0) + row.read
         pieces.setdefault(row.partition, []).append([row.start, row.end])
-        if found := json.loads(row.gaps):
-            gaps.setdefault(row.partition, []).extend(found)
+        if task_gaps := json.loads(row.gaps):
+            gaps.setdefault(row.partition, []).extend(task_gaps)
     return IngestCounts(
         records=records,
         bytes=sum(row.bytes for row in manifest),
-        gaps={key: sorted(found) for key, found in gaps.items()},
+        gaps={key: sorted(task_gaps) for key, task_gaps in gaps.items()},
         corrupt=sum(row.corrupt for row in manifest),
-        pieces={key: sorted(found) for key, found in pieces.items()},
+        pieces={key: sorted(task_gaps) for key, task_gaps in pieces.items()},
         last=last_records((row.partition, row.start, json.loads(row.last)) for row in manifest),
         files=with_pieces((fact_from_json(row.file) for row in manifest if row.file), manifest),
         quarantined=tuple(sorted(row.quarantined for row in manifest if row.quarantined)),

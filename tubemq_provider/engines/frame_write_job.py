@@ -201,7 +201,7 @@ def added_up(
         bytes=sum(report.bytes for report in reports),
         gaps={key: sorted(lost) for key, lost in gaps.items() if lost},
         corrupt=sum(report.corrupt for report in reports),
-        pieces={key: sorted(found) for key, found in pieces.items()},
+        pieces={key: sorted(intervals) for key, intervals in pieces.items()},
         last=last_records((item.partition, item.start, item.last) for item in reports),
         files=None if files is None else tuple(files),
         quarantined=tuple(sorted(report.aside for report in reports if report.aside)),

@@ -69,11 +69,11 @@ def error_from(document: Mapping[str, Any], other: type[WindowError] = WindowErr
     if cls is None:
         return other(f"{name.rpartition('.')[2]}: {text}")
     # Without `__init__`, which may take more than a text.
-    made = cls.__new__(cls, text)
-    made.args = (text,)
-    if isinstance(made, ConfigError):
-        made.problems = [text]
-    return made
+    error = cls.__new__(cls, text)
+    error.args = (text,)
+    if isinstance(error, ConfigError):
+        error.problems = [text]
+    return error
 
 
 def _fact_document(fact: FileFact) -> Document:

@@ -289,9 +289,9 @@ class SparkEngine:
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
         """Run the one Spark job of the window, whose final tasks write the transformed rows."""
-        aside = place_of(staging) if self._quarantine else None
+        quarantine_place = place_of(staging) if self._quarantine else None
         with reports_of(staging) as place, storage_file(staging.options) as opens:
-            with self._frame(spark, plan, place, opens, progress, aside) as frame:
+            with self._frame(spark, plan, place, opens, progress, quarantine_place) as frame:
                 files, handed = write_rows(
                     frame, staging, place, opens, self._target_file_bytes, self._runtime
                 )

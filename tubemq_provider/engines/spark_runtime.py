@@ -420,7 +420,7 @@ def _follow(spark: SparkSession, group: str, tell: TaskObserver, ended: threadin
             running = set(tracker.getActiveJobsIds()) & set(tracker.getJobIdsForGroup(group))
             jobs = [job for id_ in running if (job := tracker.getJobInfo(id_)) is not None]
             stages = [tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds]
-        except Exception:  # noqa: BLE001 - the session is stopping; the body's error tells the reason
+        except Exception:  # noqa: BLE001 - the session is stopping; the body's error has the reason
             return
         running_stages = [stage for stage in stages if stage is not None]
         now = (
@@ -451,10 +451,12 @@ def launch_environment(settings: Mapping[str, str]) -> dict[str, str]:
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-    here = Path(sys.executable).parent
-    if os.sep not in python and (here / python).exists():
+    interpreter_folder = Path(sys.executable).parent
+    if os.sep not in python and (interpreter_folder / python).exists():
         # Executors resolve the name on their own PATH; the driver, which plans, needs this one.
-        environment["PATH"] = f"{here}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        environment["PATH"] = (
+            f"{interpreter_folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        )
     if _is_local(settings["spark.master"]):
         environment["SPARK_LOCAL_IP"] = _LOOPBACK
     return environment

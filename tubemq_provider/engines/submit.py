@@ -299,8 +299,8 @@ class SubmitEngine:
 
     def _command(self, application: Application, properties: str, *, in_cluster: bool) -> list[str]:
         program = application.folder / _PROGRAM
-        here = _MAIN.format(root=str(_HERE), folder=str(application.folder))
-        program.write_text(CLUSTER_PROGRAM if in_cluster else here)
+        client_program = _MAIN.format(root=str(_HERE), folder=str(application.folder))
+        program.write_text(CLUSTER_PROGRAM if in_cluster else client_program)
         command = [str(spark_submit()), "--properties-file", properties, "--load-spark-defaults"]
         if self._ship:
             from tubemq_provider.spark.session import spark_artifacts

@@ -67,9 +67,9 @@ def main(folder: str) -> None:
 
 def cluster_main() -> None:
     """Execute the order that the cluster's manager has placed in this directory; as `main`."""
-    here = Path.cwd()
-    secrets = secrets_from(str(here / SECRETS_NAME))
-    order = ClusterOrder(here, secrets["storage"])
+    folder = Path.cwd()
+    secrets = secrets_from(str(folder / SECRETS_NAME))
+    order = ClusterOrder(folder, secrets["storage"])
     _execute(order, order.order, secrets)
 
 

@@ -96,7 +96,7 @@ def _name_problems(frame: DataFrame, columns: list[str]) -> list[str]:
         else:
             problems.append(
                 f"its result has the columns {seen[key]!r} and {name!r}, which differ in case "
-                "alone, and most readers take them for one; rename one"
+                "alone, and most readers treat them as one; rename one"
             )
     return problems
 

@@ -79,10 +79,12 @@ def check_kept(before: pa.Array, after: pa.Array) -> None:
 
     kind = after.type
     if pa.types.is_struct(kind):
-        there = dict(zip([item.name for item in before.type], before.flatten(), strict=True))
+        before_by_name = dict(
+            zip([item.name for item in before.type], before.flatten(), strict=True)
+        )
         for item, column in zip(kind, after.flatten(), strict=True):
-            if item.name in there:
-                check_kept(there[item.name], column)
+            if item.name in before_by_name:
+                check_kept(before_by_name[item.name], column)
     elif pa.types.is_map(kind):
         check_kept(before.keys, after.keys)
         check_kept(before.items, after.items)

@@ -108,10 +108,10 @@ class DecodeSpec:
     time_of_day: str = "time"
 
     @classmethod
-    def judge(cls, given: str | Mapping[str, Any]) -> list[str]:
+    def judge(cls, option: str | Mapping[str, Any]) -> list[str]:
         """Return the problems of a spec that can be found without reading a file."""
         try:
-            document = _document(given)
+            document = _document(option)
         except ConfigError as error:
             return error.problems
         then = document.get("then")
@@ -119,12 +119,12 @@ class DecodeSpec:
         return [*(_problems(document) or _problems_of_schema(document)), *inner]
 
     @classmethod
-    def parse(cls, given: str | Mapping[str, Any] | DecodeSpec) -> DecodeSpec:
+    def parse(cls, option: str | Mapping[str, Any] | DecodeSpec) -> DecodeSpec:
         """Parse ``"json"``, ``"package.module.function"``, JSON text or a mapping; read schema
         files. Raises `ConfigError` with every problem."""
-        if isinstance(given, DecodeSpec):
-            return given
-        document = _document(given)
+        if isinstance(option, DecodeSpec):
+            return option
+        document = _document(option)
         problems = _problems(document)
         if problems:
             raise ConfigError(problems, subject=SUBJECT)
@@ -161,12 +161,12 @@ class DecodeSpec:
         return replace(self, schema=schema, schema_file=None)
 
 
-def _document(given: str | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(given, Mapping):
-        return dict(given)
-    if not isinstance(given, str):
-        raise ConfigError(f"{given!r} is neither a mapping nor a text", subject=SUBJECT)
-    text = given.strip()
+def _document(option: str | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(option, Mapping):
+        return dict(option)
+    if not isinstance(option, str):
+        raise ConfigError(f"{option!r} is neither a mapping nor a text", subject=SUBJECT)
+    text = option.strip()
     if text.startswith("{"):
         try:
             document = given_json(text)
@@ -288,11 +288,11 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 
-def _problems_of_then(given: str | Mapping[str, Any] | None) -> list[str]:
-    if given is None:
+def _problems_of_then(option: str | Mapping[str, Any] | None) -> list[str]:
+    if option is None:
         return []
     try:
-        then = _document(given)
+        then = _document(option)
     except ConfigError:
         return []  # reported by the caller
     problems = [

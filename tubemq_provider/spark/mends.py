@@ -69,7 +69,7 @@ def _hint(text: str, chosen: str | None) -> str | None:
     if _NOT_FOUND in text and "tubemq" in text:
         return (
             f"format tubemq was not found by the driver's worker ({python}): {choose}, call "
-            "tubemq_provider.spark.register(spark), or mend another package named pyspark_… whose "
+            "tubemq_provider.spark.register(spark), or fix another package named pyspark_… whose "
             "import fails and hides all formats"
         )
     if _CRASH in text:

@@ -147,8 +147,8 @@ def _by_partition(
         return {}
     if topics is not None and set(document) != set(topics):
         named = ", ".join(map(repr, document)) or "no topic"
-        wanted = ", ".join(map(repr, sorted(topics)))
-        report(f"{option}: names {named}, but the topic read is {wanted}")
+        expected = ", ".join(map(repr, sorted(topics)))
+        report(f"{option}: names {named}, but the topic read is {expected}")
         return {}
     bounds: dict[Partition, Bound] = {}
     for topic, partitions in document.items():

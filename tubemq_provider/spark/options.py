@@ -159,10 +159,10 @@ class ReadOptions:
         )
 
 
-def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
+def parse_options(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
     """Validate all options. Raises `ConfigError` with all problems, one line each. A stream has no
     end and, as with Kafka, begins at the current end by default."""
-    values = OptionParser(OPTIONS, given, refused=_REFUSED, refused_prefix=(_KAFKA, _KAFKA_HINT))
+    values = OptionParser(OPTIONS, options, refused=_REFUSED, refused_prefix=(_KAFKA, _KAFKA_HINT))
     plan = _window(values)
     topics, group, filters = _subject(values, plan)
     start, end = (_stream_start if streaming else _bounds)(
@@ -280,7 +280,7 @@ def _stream_start(
     values.problems += [f"{n}: a stream has no end" for n in _BATCH_ONLY if values.text(n)]
     if values.value("unreachablePartitions") == "skip":
         values.problems.append(
-            "unreachablePartitions: a stream would begin elsewhere in what it skips; leave 'fail'"
+            "unreachablePartitions: a stream would start skipped partitions elsewhere; leave 'fail'"
         )
     return _side(values, "starting", topics, streaming=True), STABLE
 

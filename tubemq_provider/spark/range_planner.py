@@ -129,23 +129,25 @@ def _reach(
     from tubemq_client.sync import Metadata
 
     ends: dict[Partition, KnownEnds] = {}
-    away: dict[Partition, str] = {}
+    unreachable: dict[Partition, str] = {}
     brokers: dict[int, BrokerNode] = {}
     with Metadata(settings) as metadata:
         for topic in look_up_topics(metadata, options.topics, options.group).values():
             named = options.partitions
-            asked = {p: r for p, r in topic.partitions.items() if named is None or p in named}
+            selected = {p: r for p, r in topic.partitions.items() if named is None or p in named}
             brokers.update(topic.brokers)
-            if asked:
-                part = replace(topic, partitions=asked)
+            if selected:
+                part = replace(topic, partitions=selected)
                 reachable, silent = _reachable(metadata, options.group, part, stable=True)
                 ends |= reachable
-                away |= silent
-    missing = {p: why for p, why in away.items() if needed is None or p in needed}
+                unreachable |= silent
+    missing = {p: why for p, why in unreachable.items() if needed is None or p in needed}
     if missing:
         raise errors.ConnectError(f"brokers do not answer:{_listed(missing)}")
-    if away:
-        _LOG.warning("brokers of partitions that are not read yet do not answer:%s", _listed(away))
+    if unreachable:
+        _LOG.warning(
+            "brokers of partitions that are not read yet do not answer:%s", _listed(unreachable)
+        )
     return Reach(ends, brokers)
 
 
@@ -253,17 +255,17 @@ def _look_up(
     partitions: tuple[Partition, ...],
     topics: Mapping[str, TopicMetadata],
 ) -> Ends:
-    away: dict[Partition, str] = {}
+    unreachable: dict[Partition, str] = {}
 
     def ends(*, stable: bool) -> dict[Partition, KnownEnds]:
         ends_by_partition: dict[Partition, KnownEnds] = {}
         for topic in topics.values():
-            asked = {p: ready for p, ready in topic.partitions.items() if p in chosen}
-            if asked:
-                part = replace(topic, partitions=asked)
+            selected = {p: ready for p, ready in topic.partitions.items() if p in chosen}
+            if selected:
+                part = replace(topic, partitions=selected)
                 reachable, silent = _reachable(metadata, options.group, part, stable=stable)
                 ends_by_partition |= reachable
-                away.update(silent)
+                unreachable.update(silent)
         return ends_by_partition
 
     chosen = frozenset(partitions)
@@ -271,10 +273,10 @@ def _look_up(
     bounds = [bound_of(options.end, partition) for partition in partitions]
     needs_latest = any(bound == LATEST or isinstance(bound, int) for bound in bounds)
     latest = ends(stable=False) if needs_latest else stable
-    here = tuple(partition for partition in partitions if partition not in away)
+    answering = tuple(partition for partition in partitions if partition not in unreachable)
     # A read up to `latest` also looks for times in the broker's memory.
-    reach = {p: latest[p] if bound_of(options.end, p) == LATEST else stable[p] for p in here}
-    return Ends(stable, latest, _positions(options, here, reach, topics), away)
+    reach = {p: latest[p] if bound_of(options.end, p) == LATEST else stable[p] for p in answering}
+    return Ends(stable, latest, _positions(options, answering, reach, topics), unreachable)
 
 
 def _reachable_partitions(
@@ -287,7 +289,7 @@ def _reachable_partitions(
         return partitions
     lines = _listed(ends.away)
     if len(ends.away) == len(partitions):
-        raise errors.ConnectError(f"no broker of what is to be read answers:{lines}")
+        raise errors.ConnectError(f"no broker of the partitions to read answers:{lines}")
     if not options.skip_unreachable:
         raise errors.ConnectError(
             f"brokers do not answer:{lines}\nread again when they are back, name the partitions to "
@@ -297,10 +299,10 @@ def _reachable_partitions(
     return tuple(partition for partition in partitions if partition not in ends.away)
 
 
-def _listed(away: Mapping[Partition, str]) -> str:
+def _listed(unreachable: Mapping[Partition, str]) -> str:
     return "".join(
-        f"\n  - partition {place.key} of topic {place.topic!r}: {reason}"
-        for place, reason in sorted(away.items())
+        f"\n  - partition {partition.key} of topic {partition.topic!r}: {reason}"
+        for partition, reason in sorted(unreachable.items())
     )
 
 

@@ -215,9 +215,9 @@ def _secrets(settings: ClientSettings) -> str:
     return json.dumps(secrets)
 
 
-def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
+def _parse(options: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
     """Validate options and settings. Raises `ConfigError` with every problem."""
-    values = OptionParser(OPTIONS, given, refused=_REFUSED)
+    values = OptionParser(OPTIONS, options, refused=_REFUSED)
     plan = _window(values)
     topic, group = (plan.topic, plan.group) if plan else (values.value(n) for n in _NAMES)
     if not topic or not group:
@@ -249,8 +249,10 @@ def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
     timeout_ms = values.number("rpcTimeoutMs", low=1_000)
     if values.problems:
         raise ConfigError(values.problems, subject=SUBJECT)
-    said = values.text("rpcTimeoutMs") is not None
-    return read, _settings(servers, timeout_ms, values.text("configFile"), said=said)
+    timeout_given = values.text("rpcTimeoutMs") is not None
+    return read, _settings(
+        servers, timeout_ms, values.text("configFile"), timeout_given=timeout_given
+    )
 
 
 _NAMES = ("topic", "group")
@@ -260,7 +262,9 @@ def _tags(values: OptionParser) -> tuple[str, ...]:
     try:
         return tag_names(values.words("tags"))
     except ConfigError as error:
-        values.problems += [f"tags: {problem} (a comma between)" for problem in error.problems]
+        values.problems += [
+            f"tags: {problem} (separate tags by commas)" for problem in error.problems
+        ]
         return ()
 
 
@@ -288,9 +292,9 @@ def _window(values: OptionParser) -> WindowPlan | None:
 
 
 def _settings(
-    servers: tuple[Address, ...], timeout_ms: int, config_file: str | None, *, said: bool
+    servers: tuple[Address, ...], timeout_ms: int, config_file: str | None, *, timeout_given: bool
 ) -> ClientSettings:
-    """Return the settings; values set in options (`said`) win over the file."""
+    """Return the settings; options win over the file, the timeout only if it was set."""
     if config_file is None:
         return ClientSettings(servers, rpc_timeout_ms=timeout_ms)
     from rocketmq_client.config import ClientConfig, ProducerConfig
@@ -304,7 +308,7 @@ def _settings(
         refuse_unknown(options, config_file, ClientConfig, ProducerConfig)
     client_options = {key: options[key] for key in _FILE_OPTIONS if key in options}
     client_options["name_servers"] = ";".join(map(address_text, servers))
-    if said:
+    if timeout_given:
         client_options["rpc_timeout_ms"] = timeout_ms
     return ClientConfig.parse(client_options).settings()
 

@@ -30,15 +30,15 @@ class Batch(Protocol):
         """Return the records with exactly `schema`."""
 
 
-def check_schema(schema: StructType, known: str, name: str) -> None:
-    """Raise `ConfigError` unless `schema` is a subset, in any order, of the columns `known` (DDL)
-    of the format `name`.
+def check_schema(schema: StructType, columns_ddl: str, name: str) -> None:
+    """Raise `ConfigError` unless `schema` is a subset, in any order, of the columns of the format
+    `name`, given as DDL.
 
     A user who selects fewer columns saves building the others. Types must be the source's own, and
     columns nullable: Spark would not convert or check anything.
     """
     problems = [] if schema.fields else ["the schema has no column"]
-    types = {item.name: item.dataType.simpleString() for item in _struct(known).fields}
+    types = {item.name: item.dataType.simpleString() for item in _struct(columns_ddl).fields}
     for field in schema.fields:
         expected = types.get(field.name)
         if expected is None:
@@ -117,7 +117,7 @@ def _struct(ddl: str) -> StructType:
     return from_arrow_schema(parse_ddl(ddl))
 
 
-def _unknown_column(name: str, known: list[str]) -> str:
-    close = get_close_matches(name.lower(), known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+def _unknown_column(name: str, columns: list[str]) -> str:
+    close = get_close_matches(name.lower(), columns, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(columns)}"
     return f"unknown column {name!r}; {hint}"

@@ -146,23 +146,23 @@ class TubeMQDataSource(DataSource):
         return self._planned
 
 
-def _read_options(given: Mapping[str, str]) -> tuple[ReadOptions | None, ConfigError | None]:
+def _read_options(options: Mapping[str, str]) -> tuple[ReadOptions | None, ConfigError | None]:
     """Validate options before Spark tells what the source is for. Options are refused at once only
     if they fit neither a batch read, nor a stream, nor a write: with the error of the batch read,
     or of the write if an option is specific to writes."""
     try:
-        return parse_options(given), None
+        return parse_options(options), None
     except ConfigError as error:
         refusal = error
     try:
-        return parse_options(given, streaming=True), refusal
+        return parse_options(options, streaming=True), refusal
     except ConfigError:
         from tubemq_provider.spark.write_options import for_writing, parse_write_options
 
     try:
-        parse_write_options(given)
+        parse_write_options(options)
     except ConfigError as error:
-        raise (error if for_writing(given) else refusal) from None
+        raise (error if for_writing(options) else refusal) from None
     return None, refusal
 
 

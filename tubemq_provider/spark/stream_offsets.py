@@ -119,9 +119,9 @@ def advance(
             warnings.append(left_out(problem))
             reach[partition] = at
     offsets = reach if limit is None else _distributed(start, reach, limit)
-    for partition, there in ends.items():
+    for partition, broker_ends in ends.items():
         if partition not in start:
-            offsets[partition] = there.min_offset
+            offsets[partition] = broker_ends.min_offset
     return Advance(offsets, tuple(warnings))
 
 
@@ -144,12 +144,12 @@ def _problem(
     partition: Partition, at: int, ends: Mapping[Partition, Ends]
 ) -> DataLoss | LogTruncated | None:
     where = f"partition {partition.key} of topic {partition.topic!r}"
-    there = ends.get(partition)
-    if there is None:
+    broker_ends = ends.get(partition)
+    if broker_ends is None:
         return vanished(partition, at)
-    if there.max_offset < at:
+    if broker_ends.max_offset < at:
         return LogTruncated(
-            f"{where} ends at {there.max_offset}, and the stream is at {at}: its broker lost "
+            f"{where} ends at {broker_ends.max_offset}, and the stream is at {at}: its broker lost "
             "records, or the topic was recreated; begin with a new checkpoint"
         )
     return None

@@ -43,11 +43,11 @@ class Place:
 
 
 def find_places(
-    wanted: Iterable[tuple[Partition, At]], ends: Mapping[Partition, Ends], read: ReadRange
+    instants: Iterable[tuple[Partition, At]], ends: Mapping[Partition, Ends], read: ReadRange
 ) -> dict[tuple[Partition, At], Place]:
     """Return the position of each pair; costs about log2(index entries) short reads for each."""
     return {
-        (p, at): _position(ends[p], _minute(at), read) for p, at in sorted(set(wanted), key=str)
+        (p, at): _position(ends[p], _minute(at), read) for p, at in sorted(set(instants), key=str)
     }
 
 

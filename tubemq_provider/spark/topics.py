@@ -79,15 +79,17 @@ def look_up_topics(
 
 
 def unknown_partitions(
-    option: str, partitions: Iterable[Partition], known: Iterable[Partition]
+    option: str, partitions: Iterable[Partition], existing: Iterable[Partition]
 ) -> list[str]:
-    """Return a sentence for each partition that is not `known`."""
-    known = sorted(known)
+    """Return a sentence for each partition that is not in `existing`."""
+    existing = sorted(existing)
     problems = []
-    for partition in sorted(set(partitions).difference(known)):
-        listing = ", ".join(p.key for p in known if p.topic == partition.topic)
-        there = f"has no partition {partition.key}; it has {listing}" if listing else "is not read"
-        problems.append(f"{option}: topic {partition.topic!r} {there}")
+    for partition in sorted(set(partitions).difference(existing)):
+        listing = ", ".join(p.key for p in existing if p.topic == partition.topic)
+        problem = (
+            f"has no partition {partition.key}; it has {listing}" if listing else "is not read"
+        )
+        problems.append(f"{option}: topic {partition.topic!r} {problem}")
     return problems
 
 

@@ -55,14 +55,16 @@ class WriteOptions:
         )
 
 
-def for_writing(given: Mapping[str, str]) -> bool:
+def for_writing(options: Mapping[str, str]) -> bool:
     """Return True if an option is specific to writes."""
-    return any(name.lower() in _WRITE_ONLY for name in given)
+    return any(name.lower() in _WRITE_ONLY for name in options)
 
 
-def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
+def parse_write_options(user_options: Mapping[str, str]) -> WriteOptions:
     """Validate all options. Raises `ConfigError` with all problems, one line each."""
-    options = {name: value for name, value in given.items() if name.lower() not in _SPARK_OPTIONS}
+    options = {
+        name: value for name, value in user_options.items() if name.lower() not in _SPARK_OPTIONS
+    }
     values = OptionParser(WRITE_OPTIONS, options, refused=_REFUSED, refused_prefix=_KAFKA_HINT)
     parsed = WriteOptions(
         masters=masters_of(values),

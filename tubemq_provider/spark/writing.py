@@ -58,11 +58,11 @@ class WriteOrder:
     in_flight: int
 
 
-def order_of(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteOrder:
+def order_of(user_options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteOrder:
     """Validate options and columns. Raises `ConfigError` with every problem."""
-    options = parse_write_options(given)
+    options = parse_write_options(user_options)
     types = {item.name: item.dataType.simpleString() for item in schema.fields}
-    problems = ["mode 'overwrite' cannot be: a topic is appended to"] if overwrite else []
+    problems = ["mode 'overwrite' is not supported: a topic is append-only"] if overwrite else []
     if "value" not in types:
         problems.append("the frame has no column 'value', which becomes the body")
     if options.topic is None and "topic" not in types:
@@ -215,7 +215,7 @@ def _log_sent(messages: Iterable[Any], what: str = "", *, aborted: bool = False)
     if aborted:
         log.warning(
             "tubemq write%s failed; %d records of finished tasks stay, and some of others may: "
-            "they will be there again after another try",
+            "a retry will send them again",
             what,
             records,
         )

@@ -209,5 +209,5 @@ def test_a_topic_whose_brokers_are_all_away_is_left_out_where_that_may_be() -> N
         frozen = freeze({**given, "unreachablePartitions": "skip"})
         assert set(read(frozen).column("partition").to_pylist()) == {"1:0"}
         alone = options(world, topic="second", unreachablePartitions="skip", planRetries="0")
-        with pytest.raises(ConnectError, match="no broker of what is to be read answers"):
+        with pytest.raises(ConnectError, match="no broker of the partitions to read answers"):
             read(alone)
