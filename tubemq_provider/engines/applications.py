@@ -48,7 +48,7 @@ _STOP_ELSEWHERE_S: Final = 15.0
 """Seconds for a process that first ends a driver in a cluster: manager and store may be slow."""
 
 _TAIL_BYTES: Final = 64 * 1024
-_FORGOTTEN_S: Final = 7 * 24 * 3600
+_MAX_AGE_S: Final = 7 * 24 * 3600
 """Age, in seconds, after which the folder of an ended application is removed."""
 
 
@@ -302,7 +302,7 @@ class Applications:
     def forget_old(self, now: float | None = None) -> None:
         """Remove ended applications that were not used for a week. Other files of the user in the
         directory are left alone."""
-        limit = (time.time() if now is None else now) - _FORGOTTEN_S
+        limit = (time.time() if now is None else now) - _MAX_AGE_S
         for path in self._root.iterdir():
             application = Application(path)
             old = -_age(path) < limit
