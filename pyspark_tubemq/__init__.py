@@ -1,8 +1,8 @@
-"""Lets Spark find `format("tubemq")` by itself: `DefaultSource` is the data source class.
+"""Discovery of `format("tubemq")` by Spark: `DefaultSource` is the data source class.
 
 On its first look-up of an unknown format Spark imports every top-level module whose name starts
 with `pyspark_`, and one that fails to import hides the formats of all the others. So this module
-imports nothing, and answers "no such attribute" when the real source cannot be imported.
+imports nothing, and raises `AttributeError` when the real source cannot be imported.
 """
 
 from __future__ import annotations
@@ -25,6 +25,6 @@ def __getattr__(name: str) -> Any:
 
         reason = require_extra("spark", error)
         raise AttributeError(f'format("tubemq") cannot be loaded: {reason}') from error
-    except Exception as error:  # any failure here would take other people's formats down
+    except Exception as error:  # any other exception would hide the formats of other packages
         raise AttributeError(f'format("tubemq") cannot be loaded: {error}') from error
     return TubeMQDataSource

@@ -1,8 +1,8 @@
 """`AutoEngine`: small windows in this process, large ones in Spark.
 
-Starting Spark costs half a minute, and reading a few thousand records a second. Which one a window
-is, is known when its plan is: so the choice is made then, and either engine is made only if it is
-chosen. Both write the same files and counts.
+Starting Spark takes half a minute; reading a few thousand records takes a second. The size of a
+window is known once it is planned, so the choice is made per plan, and an engine is created only
+when it is chosen. Both write the same files and counts.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ takes to start."""
 
 
 class AutoEngine:
-    """Chooses between two engines for each plan; see `Engine`. Without pyspark there is no choice.
+    """Engine that chooses between two others for each plan; see `Engine`. Without pyspark it is
+    always the inline one.
 
-    Its `name` is that of the engine that was chosen last, ``auto`` before.
+    `name` is that of the engine chosen last, ``auto`` before the first choice.
     """
 
     def __init__(
@@ -46,22 +47,22 @@ class AutoEngine:
 
     @property
     def name(self) -> str:
-        """``inline``, ``session``, or ``auto`` while nothing was read."""
+        """``inline``, ``session``, or ``auto`` before the first read."""
         return self._chosen.name if self._chosen is not None else "auto"
 
     @property
     def ui_url(self) -> str | None:
-        """Spark's page, if Spark was chosen."""
+        """URL of Spark's UI, if Spark was chosen."""
         return getattr(self._chosen, "ui_url", None)
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
-        """What the chosen engine does."""
+        """Choose an engine for `plan` and run it. Raises `WindowError` after `cancel`."""
         small = plan.entries <= self._inline_up_to or importlib.util.find_spec("pyspark") is None
         engine: Any = self._inline() if small else self._spark()
         self._chosen = engine
         if self._cancelled.is_set():
             raise WindowError(f"ingest of window {plan.window_id} was cancelled")
-        # Inline tells of records, Spark of tasks.
+        # The inline engine reports records, Spark reports tasks.
         for observer in ("on_read", "on_tasks"):
             if hasattr(engine, observer):
                 setattr(engine, observer, getattr(self, observer))
@@ -70,7 +71,7 @@ class AutoEngine:
         return counts
 
     def cancel(self) -> None:
-        """End the chosen engine's work, or what is chosen later."""
+        """Cancel the chosen engine, or the one chosen later."""
         self._cancelled.set()
         if self._chosen is not None:
             self._chosen.cancel()

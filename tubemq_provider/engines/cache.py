@@ -1,8 +1,8 @@
-"""Where what is expensive to get again is kept: a wrapped Java home, and jars of servers.
+"""Directory for things that are expensive to get again: a wrapped Java home, jars of servers.
 
-`TUBEMQ_CACHE` decides; without it a source checkout uses its own git-ignored `.cache/tubemq`, an
-installed package the user's cache directory. Deleting the directory is always safe: everything in
-it can be made again. This module creates nothing; the module that writes makes the directory.
+Set by `TUBEMQ_CACHE`; without it a source checkout uses its git-ignored `.cache/tubemq`, an
+installed package the user's cache directory. Deleting the directory is always safe: its contents
+are created again. This module creates nothing; the module that writes makes the directory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["cache_root"]
 
 
 def cache_root(env: Mapping[str, str] | None = None) -> Path:
-    """The cache directory as an absolute path; it may not exist yet."""
+    """Return the absolute path of the cache directory; it may not exist yet."""
     env = os.environ if env is None else env
     configured = env.get("TUBEMQ_CACHE")
     if configured:

@@ -1,8 +1,8 @@
-"""What differs in an application whose driver a cluster's manager runs: YARN, in cluster mode.
+"""Differences of an application whose driver runs in the cluster: YARN in cluster mode.
 
-The manager brings order and secrets to the driver, told and result come back through the sink's
-object store (`exchange`), and a process on the task's machine stands for the driver (`supervisor`).
-This module only says so: it starts nothing.
+The cluster's manager ships order and secrets to the driver; progress and result come back through
+the sink's object store (`exchange`), and a process on the task's machine represents the driver
+(`supervisor`). This module computes settings and checks; it starts nothing.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _WHY: Final = {
 
 
 def is_cluster(conf: Mapping[str, str]) -> bool:
-    """Whether these settings ask for a driver in the cluster."""
+    """Return True if these settings ask for a driver in the cluster."""
     return conf.get(DEPLOY_MODE, "client") == "cluster"
 
 
 def deploy_problems(
     master: str | None, conf: Mapping[str, str], *, ship_package: bool
 ) -> list[str]:
-    """Why the deploy mode cannot be had with `master` (None: not known yet), or so."""
+    """Return the problems of the deploy mode with `master` (None: not known yet)."""
     mode = conf.get(DEPLOY_MODE, "client")
     if mode not in ("client", "cluster"):
         return [f"{DEPLOY_MODE}={mode!r}: give client or cluster"]
@@ -68,14 +68,14 @@ def deploy_problems(
     problems = [] if master in (None, "yarn") else [_no_cluster(str(master))]
     if ship_package:
         problems.append(
-            f"{DEPLOY_MODE}='cluster': ship_package has not all that a driver needs; install the "
-            f"package on every node, and name its Python (spark.pyspark.python)"
+            f"{DEPLOY_MODE}='cluster': ship_package does not include all that a driver needs; "
+            f"install the package on every node, and name its Python (spark.pyspark.python)"
         )
     return problems
 
 
 def unread_settings(conf: Mapping[str, str]) -> list[str]:
-    """Why some of `conf` would not come to a driver that `spark-submit` starts."""
+    """Return a problem for each setting that `spark-submit` would not pass on to the driver."""
     return [
         f"{key}: spark-submit leaves out what does not begin with spark.; call it spark.{key}, or "
         f"spark.hadoop.{key} if it is Hadoop's"
@@ -86,19 +86,19 @@ def unread_settings(conf: Mapping[str, str]) -> list[str]:
 
 def _no_cluster(master: str) -> str:
     kind = master.partition(":")[0].partition("[")[0]
-    why = _WHY.get(kind, "only YARN's is known here")
+    why = _WHY.get(kind, "only YARN's manager is supported")
     return f"{DEPLOY_MODE}='cluster' with master {master}: {why}; use YARN, or {_INSTEAD}"
 
 
 def cluster_order(staging: Staging, conf: Mapping[str, str]) -> dict[str, Any]:
-    """What an order says of the cluster: nothing secret. Raises `ConfigError` for a sink that the
-    driver cannot share with this machine."""
+    """Return the part of an order that describes the cluster; it holds no secret. Raises
+    `ConfigError` for a sink that the driver cannot share with this machine."""
     if not is_remote(staging.path):
-        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise ConfigError(
             f"{DEPLOY_MODE}='cluster': the driver writes on another machine, but the files of "
             f"this sink begin in the directory {staging.path}; take a sink in an object store "
-            f"({known}) without staging_root, or {_INSTEAD}",
+            f"({schemes}) without staging_root, or {_INSTEAD}",
             subject="submit engine",
         )
     return {
@@ -109,21 +109,24 @@ def cluster_order(staging: Staging, conf: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def cluster_conf(conf: Mapping[str, str], tag: str, order: Path, hidden: str) -> dict[str, str]:
-    """`conf` and what the driver needs. A driver that dies is not started again by the manager,
-    whose second would write beside what executors of the first still write: the task's next try
-    does, under names of its own."""
-    brought = [f"{order.as_uri()}#{ORDER_NAME}", f"{Path(hidden).as_uri()}#{SECRETS_NAME}"]
+def cluster_conf(
+    conf: Mapping[str, str], tag: str, order: Path, secrets_file: str
+) -> dict[str, str]:
+    """Return `conf` with what a driver in the cluster needs. The manager must not restart a driver
+    that died: the second one would write next to executors of the first that still run. The next
+    try of the task starts one under new names."""
+    files = [f"{order.as_uri()}#{ORDER_NAME}", f"{Path(secrets_file).as_uri()}#{SECRETS_NAME}"]
     return {
         **conf,
         _TAGS: ",".join(filter(None, [conf.get(_TAGS), tag])),
-        _FILES: ",".join(filter(None, [conf.get(_FILES), *brought])),
+        _FILES: ",".join(filter(None, [conf.get(_FILES), *files])),
         "spark.yarn.maxAppAttempts": "1",
         "spark.yarn.submit.waitAppCompletion": "true",
     }
 
 
-def supervising(folder: Path, hidden: str, command: list[str]) -> list[str]:
-    """The command of a supervisor that runs `command`; without one it goes on with what runs."""
+def supervising(folder: Path, secrets_file: str, command: list[str]) -> list[str]:
+    """Return the command of a supervisor that runs `command`, or, without one, resumes watching the
+    running application."""
     module = "tubemq_provider.engines.supervisor"
-    return [sys.executable, "-m", module, str(folder), hidden, *command]
+    return [sys.executable, "-m", module, str(folder), secrets_file, *command]

@@ -1,9 +1,9 @@
-"""The engine `connect`: runs a plan on the server of Spark Connect that an address names.
+"""Engine `connect`: runs a plan on a Spark Connect server.
 
-The driver is the server: this process plans nothing, starts no JVM, and sees what went on by tags,
-progress and results. So what secrets there are go along with the formats that need them
-(`carrying`), and all that tasks write must be where this process reads it too. This module must not
-know windows, or publish anything.
+The driver is the server. This process plans nothing, starts no JVM, and observes the work through
+tags, progress messages and results. Secrets therefore travel inside the formats that need them
+(`carrying`), and the staging place must be visible to this process too. This module must not know
+windows, or publish anything.
 """
 
 from __future__ import annotations
@@ -36,25 +36,27 @@ _TRIES: Final = 64
 _RETRIES: Final = 5
 _CLOSED: Final = "SESSION_CLOSED"
 _MODE: Final = {"SPARK_CONNECT_MODE_ENABLED": "1"}
-"""What makes `pyspark.sql.functions`, which transforms use, those of Spark Connect."""
+"""Environment that makes `pyspark.sql.functions`, which transforms use, those of Spark Connect."""
 _OLDEST: Final = (4, 1)
 _OPTIONS: Final = r"(?:use_ssl|user_id|user_agent|session_id|grpc_\w+)="
-"""Parameters of an address that open nothing."""
+"""Parameters of an address that hold no secret."""
 
 
 class ConnectEngine(SparkEngine):
-    """A session of its own on a server of Spark Connect for each window.
+    """Engine that opens a session on a Spark Connect server for each window.
 
-    `remote` is its address (``sc://host:port``, with parameters but no ``token``), `token` what
-    lets this client in, if the server asks. `conf` are settings of the session: those of the server
-    cannot be changed. With `ship_package` the server and its executors get this package as a zip;
-    protobuf, pyarrow, and obstore for object stores, must be installed there. The other arguments
-    are those of `SessionEngine`; ``direct_write="off"`` is not had.
+    `remote` is the server's address (``sc://host:port``, with parameters but no ``token``), `token`
+    the bearer token, if the server asks for one. `conf` are settings of the session; those of the
+    server cannot be changed. With `ship_package` the server and its executors get this package as a
+    zip; protobuf, pyarrow, and obstore for object stores, must be installed there. The other
+    arguments are those of `SessionEngine`; ``direct_write="off"`` is not available.
 
-    Delivery: as `SessionEngine`. What an earlier try of the same plan left running on the server is
-    interrupted before this one reads, unless it was another task's (`belong_to`).
-    Secrets (of the source, of the sink's storage) go to the
-    server over the session's channel: without ``use_ssl=true`` they can be read on the way.
+    Delivery: as `SessionEngine`. Operations that an earlier try of the same plan left running on
+    the server are interrupted before this one reads, unless another task started them
+    (`belong_to`).
+
+    Secrets (of the source, of the sink's storage) go to the server over the session's channel:
+    without ``use_ssl=true`` they are sent in clear text.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class ConnectEngine(SparkEngine):
     ) -> None:
         if shape.get("direct_write") == "off":
             raise ConfigError(
-                "direct_write='off' is not had: Spark's own writer needs a directory of this "
+                "direct_write='off' is not available: Spark's own writer needs a directory of this "
                 "machine",
                 subject="connect engine",
             )
@@ -84,19 +86,19 @@ class ConnectEngine(SparkEngine):
 
 
 class ConnectRuntime:
-    """Sessions on the server at `remote`; see `SparkRuntime`. `shipped` is the kind of source whose
-    package goes along, if one does.
+    """Sessions on the Spark Connect server at `remote`; see `SparkRuntime`. `shipped` is the kind
+    of source whose package is uploaded, or None.
 
-    Each session has an id that the plan, its `owner` and the number of the try tell. So a try finds
-    what the try before it left on the server, and ends that; another task that reads the same
-    window at the same time has another owner. A session that has ended stays closed.
+    The session id is derived from the plan, the `owner` and the number of the try. So a try finds
+    and ends the session that the previous try left on the server, while another task that reads the
+    same window at the same time has another owner. A session that has ended stays closed.
     """
 
     def __init__(
         self, remote: str, token: str | None, conf: Mapping[str, str], shipped: str | None
     ) -> None:
         self._remote = remote
-        self._shown = _hidden(remote)
+        self._masked_remote = _masked(remote)
         self._token = token
         self._conf = dict(conf)
         self._shipped = shipped
@@ -110,8 +112,8 @@ class ConnectRuntime:
         return "connect"
 
     def open(self, plan_hash: str) -> SparkSession:
-        """A new session. Raises `MissingExtraError` without the packages of Spark Connect, and
-        `ConfigError` if there is no such server, if it is too old, or refuses a setting."""
+        """Open a new session. Raises `MissingExtraError` without the packages of Spark Connect, and
+        `ConfigError` if the server cannot be reached, is too old, or refuses a setting."""
         if self._open is not None and self._open[0] == plan_hash:
             return self._open[1]
         self.stop()
@@ -133,9 +135,9 @@ class ConnectRuntime:
     def _warn_of_clear_text(self, builder: Any) -> None:
         if not builder.secure and builder.host not in ("localhost", "127.0.0.1", "[::1]"):
             log.warning(
-                "%s is not encrypted: whoever sees the network between reads what opens the "
-                "source and the sink; use_ssl=true asks for TLS",
-                self._shown,
+                "%s is not encrypted: credentials of source and sink are sent over the network in "
+                "clear text; use_ssl=true asks for TLS",
+                self._masked_remote,
             )
 
     def _prepare(self, spark: SparkSession) -> None:
@@ -145,8 +147,8 @@ class ConnectRuntime:
         for key, value in self._conf.items():
             try:
                 spark.conf.set(key, value)
-            except Exception as error:  # noqa: BLE001 - all of them are told
-                problems.append(f"{key}: {_said(error)}")
+            except Exception as error:  # noqa: BLE001 - all problems are reported together
+                problems.append(f"{key}: {_error_line(error)}")
         if problems:
             raise self._problem(*problems)
         if self._shipped is not None:
@@ -157,20 +159,20 @@ class ConnectRuntime:
                 spark.addArtifacts(str(package), pyfile=True)
 
     def _end_earlier(self, session_class: Any, plan_hash: str) -> int:
-        """Interrupt and close what an earlier try left; the number of this one."""
+        """Interrupt and close the session of an earlier try; return the number of this try."""
         for number in range(_TRIES):
             earlier = session_class(connection=self._channel(plan_hash, number))
-            _ask_briefly(earlier)
+            _limit_retries(earlier)
             try:
                 interrupted = earlier.interruptAll()
             except Exception as error:
                 earlier.client.close()
                 if _CLOSED not in str(error):
-                    raise self._problem(_said(error)) from error
+                    raise self._problem(_error_line(error)) from error
                 continue
             earlier.stop()
             if interrupted:
-                log.info("what an earlier try left on %s is interrupted", self._shown)
+                log.info("interrupted operations of an earlier try on %s", self._masked_remote)
             return number + 1
         return uuid4().int
 
@@ -180,7 +182,7 @@ class ConnectRuntime:
         try:
             builder = DefaultChannelBuilder(self._remote)
         except ValueError as error:
-            raise self._problem(_said(error)) from None
+            raise self._problem(_error_line(error)) from None
         digest = hashlib.sha256(f"{plan_hash}/{self.owner}/{number}".encode()).digest()
         builder.set("session_id", str(UUID(bytes=digest[:16], version=4)))
         if self._token is not None:
@@ -188,10 +190,12 @@ class ConnectRuntime:
         return builder
 
     def _problem(self, *problems: str) -> ConfigError:
-        return ConfigError(list(map(_hidden, problems)), subject=f"Spark Connect at {self._shown}")
+        return ConfigError(
+            list(map(_masked, problems)), subject=f"Spark Connect at {self._masked_remote}"
+        )
 
-    def ui_url(self, spark: SparkSession) -> str | None:  # noqa: ARG002 - no client is told
-        """None: a server tells its clients nothing of it."""
+    def ui_url(self, spark: SparkSession) -> str | None:  # noqa: ARG002 - clients cannot ask for it
+        """Return None: clients of Spark Connect cannot ask a server for its UI."""
         return None
 
     @contextmanager
@@ -202,7 +206,7 @@ class ConnectRuntime:
         description: str,  # noqa: ARG002 - a server describes jobs itself
         tell: TaskObserver | None,
     ) -> Iterator[None]:
-        """Operations of the body are tagged."""
+        """Tag the operations of the body, and report their progress."""
 
         handler: Any = _Progress(tell)
         spark.addTag(group)
@@ -214,20 +218,22 @@ class ConnectRuntime:
             spark.removeTag(group)
 
     def interrupt(self, spark: SparkSession, group: str) -> None:
-        """Interrupt what has the tag."""
+        """Interrupt the operations with the tag `group`."""
         spark.interruptTag(group)
 
     def apart(
         self,
-        spark: SparkSession,  # noqa: ARG002 - its calls stand for themselves
+        spark: SparkSession,  # noqa: ARG002 - its calls are independent of each other
         body: Callable[[], T],
         stop: Callable[[], None],  # noqa: ARG002 - the next try interrupts what this one left
     ) -> T:
-        """Here: a call that is interrupted leaves nothing behind in this process."""
+        """Run `body` on this thread: an interrupted gRPC call leaves no broken state in this
+        process."""
         return body()
 
     def slots(self, spark: SparkSession) -> int:
-        """By the parts into which the server cuts what nobody has cut."""
+        """Return the server's default parallelism: the number of partitions of an unpartitioned
+        range."""
         from pyspark.sql import functions as sf
 
         return spark.range(1 << 12).select(sf.spark_partition_id()).distinct().count()
@@ -235,65 +241,66 @@ class ConnectRuntime:
     def register(
         self, spark: SparkSession, source: type[DataSource], secrets: Sequence[str]
     ) -> None:
-        """With what the files `secrets` say, which are not on the server."""
+        """Register `source` together with the contents of the files `secrets`, which do not exist
+        on the server."""
         from tubemq_provider.spark.carried import carrying
 
         texts = {path: Path(path).read_text(encoding="utf-8") for path in secrets}
         spark.dataSource.register(carrying(source, texts))
 
     def mend(self, text: str) -> ConfigError | None:
-        """Of the server, whose Python nobody here has chosen."""
+        """Return the hint for a failure on the server, whose Python is configured elsewhere."""
         return mend_on_server(text)
 
     def stop(self) -> None:
-        """Close the session, and what it knows with it."""
+        """Close the session, and drop its state on the server."""
         self._open = None
         self._stack.close()
 
 
-def _hidden(text: str) -> str:
-    """`text` without what parameters of an address say that are no options of the connection:
-    others are sent as headers, which may let somebody in."""
+def _masked(text: str) -> str:
+    """Mask the values of parameters of an address that are not connection options: Spark sends the
+    others as headers, which may hold credentials."""
     return re.sub(rf"(?<=[;/])(?!{_OPTIONS})([\w.-]+)=[^;'\s]*", r"\1=***", text)
 
 
-def _said(error: Exception) -> str:
-    """The first line of what went wrong, without the frame that gRPC puts around it."""
-    found = re.search(r'details = "([^"]*)"', str(error))
-    return found[1] if found is not None else (str(error).splitlines() or [repr(error)])[0]
+def _error_line(error: Exception) -> str:
+    """Return the first line of an error, without gRPC's frame around it."""
+    details = re.search(r'details = "([^"]*)"', str(error))
+    return details[1] if details is not None else (str(error).splitlines() or [repr(error)])[0]
 
 
 def close_session(spark: SparkSession) -> None:
-    """End a session, within a minute if its server is gone."""
-    _ask_briefly(spark)
+    """Close a session, within a minute if its server is gone."""
+    _limit_retries(spark)
     spark.stop()
 
 
-def _ask_briefly(spark: Any) -> None:
-    """The policy of a session would ask an address where nobody is for ten minutes."""
+def _limit_retries(spark: Any) -> None:
+    """Limit retries: the default policy would try an unreachable address for ten minutes."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
 
 
 class _Progress:
-    """What a client of Spark Connect calls while an operation runs: tells tasks where they have
-    changed."""
+    """Progress handler of Spark Connect: reports task counts when they have changed."""
 
     def __init__(self, tell: TaskObserver | None) -> None:
         self._tell = tell
-        self._told = (0, 0)
+        self._reported = (0, 0)
 
     def __call__(self, stages: Any, **_: Any) -> None:
-        known = stages or ()
-        now = sum(s.num_completed_tasks for s in known), sum(s.num_tasks for s in known)
-        if self._tell is not None and now[1] and now != self._told:
-            self._told = now
+        finished = stages or ()
+        now = sum(s.num_completed_tasks for s in finished), sum(s.num_tasks for s in finished)
+        if self._tell is not None and now[1] and now != self._reported:
+            self._reported = now
             self._tell(*now)
 
 
 def _session_class() -> Any:
-    """That of Spark Connect: `pyspark.sql.SparkSession` would take the whole process over."""
+    """Import the session class of Spark Connect: `pyspark.sql.SparkSession` would switch the whole
+    process to it."""
     try:
         from pyspark.sql.connect.session import SparkSession
     except ImportError as error:

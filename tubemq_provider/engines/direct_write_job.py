@@ -1,10 +1,10 @@
-"""The driver's half of the direct write: run the job, take the manifest, accept its files.
+"""Driver's half of the direct write: run the job, collect the task commits, accept their files.
 
-In an object store tasks write under the staging place's prefix itself, and files that the manifest
-does not name are left to `Sink.tidy`. In a directory they write beside the visible files: those of
-the manifest are renamed to where the sink looks, and what other tries left behind goes with the
-directory, so a copy of a task that is still running afterwards has nowhere to write to. This
-module must not judge counts beyond what the manifest says, touch records, or publish anything.
+In an object store tasks write under the prefix of the staging place itself, and files that no task
+commit names are left to `Sink.tidy`. In a directory they write next to the visible files: committed
+files are renamed to where the sink looks, and files of other task attempts are removed with the
+directory, so a duplicate of a task that still runs afterwards has nowhere to write to. This module
+must not judge counts, touch records, or publish anything.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["accept", "direct_write_frame", "manifest_of", "place_of", "secrets_of", "settle"]
 
 _DIRECTORY = "_direct_write"
-_TAKEN = "_taken"
+_ACCEPTED = "_taken"
 
 
 def direct_write_frame(
@@ -52,8 +52,8 @@ def direct_write_frame(
     kind: str,
     runtime: SparkRuntime,
 ) -> DataFrame:
-    """The frame whose collection writes the window of a source of `kind`. With a target size, as
-    many tasks share the splits as can run at once: small partitions then end in one file."""
+    """Return the frame whose collection writes a window of a source of `kind`. With `target_bytes`
+    the splits share as many tasks as can run at once: small partitions then end up in one file."""
     tasks = runtime.slots(spark) if target_bytes else None
     by = None if staging.partition_by is None else staging.partition_by.to_json()
     ids = None if staging.field_ids is None else staging.field_ids.to_json()
@@ -61,17 +61,18 @@ def direct_write_frame(
         place_of(staging), storage_file, target_bytes, tasks, quarantine, kind, by, ids
     )
     runtime.register(spark, DirectWriteSource, secrets_of(options, storage_file))
-    given = {**options, OPTION: order.to_json()}
-    return spark.read.format(DirectWriteSource.name()).options(**given).load()
+    write_options = {**options, OPTION: order.to_json()}
+    return spark.read.format(DirectWriteSource.name()).options(**write_options).load()
 
 
 def secrets_of(options: Mapping[str, str], storage_file: str | None) -> list[str]:
-    """The files on this machine with what options must not carry."""
+    """Return the files on this machine that hold what options must not carry."""
     return [path for path in (options.get("configFile"), storage_file) if path is not None]
 
 
 def place_of(staging: Staging) -> str:
-    """Where tasks write: the staging place itself or, in a directory, one in it that is made."""
+    """Return the place that tasks write to: the staging place itself or, in a directory, a new
+    subdirectory of it."""
     if is_remote(staging.path):
         return staging.path
     place = Path(staging.path) / _DIRECTORY
@@ -80,15 +81,15 @@ def place_of(staging: Staging) -> str:
 
 
 def manifest_of(frame: DataFrame) -> list[TaskCommit]:
-    """Run the one job of the window; what its tasks say they wrote."""
+    """Run the one job of the window; return the task commits."""
     return [TaskCommit(**row.asDict()) for row in frame.collect()]
 
 
 def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[TaskCommit]) -> IngestCounts:
-    """Add up what the manifest says; in a directory, move its files to where the sink looks.
+    """Add up the task commits; in a directory, move their files to where the sink looks.
 
-    Whether its pieces tile the plan is judged from the counts, by `check_counts`, before anything
-    becomes visible. Raises `ConfigError` if executors wrote where the driver does not see it.
+    `check_counts` compares them with the plan before anything becomes visible. Raises `ConfigError`
+    if executors wrote where the driver does not see it.
     """
     counts = _counts(plan, manifest)
     settle(staging, [*sorted({row.path for row in manifest if row.path}), *counts.quarantined])
@@ -96,8 +97,8 @@ def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[TaskCommit]) -
 
 
 def settle(staging: Staging, names: Sequence[str]) -> None:
-    """In a directory, move the files that tasks tell of to where the sink looks; what other tries
-    of them left goes. Raises `ConfigError` if they are not where the driver sees them."""
+    """Move committed files, in a directory, to where the sink looks, and remove files of other task
+    attempts. Raises `ConfigError` if the driver does not see the files."""
     if is_remote(staging.path):
         return
     root, directory = Path(staging.path), Path(staging.path) / _DIRECTORY
@@ -109,8 +110,8 @@ def settle(staging: Staging, names: Sequence[str]) -> None:
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).rename(root / name)
-    # Renamed first: a copy of a task that goes on could put a file into it while it is emptied.
-    shutil.rmtree(directory.rename(root / _TAKEN))
+    # Rename first: a duplicate task that still runs could write into it while it is emptied.
+    shutil.rmtree(directory.rename(root / _ACCEPTED))
 
 
 def _counts(plan: WindowPlan, manifest: Sequence[TaskCommit]) -> IngestCounts:
@@ -122,14 +123,14 @@ def _counts(plan: WindowPlan, manifest: Sequence[TaskCommit]) -> IngestCounts:
         records[row.partition] = records.get(row.partition, 0) + row.rows
         read[row.partition] = read.get(row.partition, 0) + row.read
         pieces.setdefault(row.partition, []).append([row.start, row.end])
-        if found := json.loads(row.gaps):
-            gaps.setdefault(row.partition, []).extend(found)
+        if task_gaps := json.loads(row.gaps):
+            gaps.setdefault(row.partition, []).extend(task_gaps)
     return IngestCounts(
         records=records,
         bytes=sum(row.bytes for row in manifest),
-        gaps={key: sorted(found) for key, found in gaps.items()},
+        gaps={key: sorted(task_gaps) for key, task_gaps in gaps.items()},
         corrupt=sum(row.corrupt for row in manifest),
-        pieces={key: sorted(found) for key, found in pieces.items()},
+        pieces={key: sorted(task_gaps) for key, task_gaps in pieces.items()},
         last=last_records((row.partition, row.start, json.loads(row.last)) for row in manifest),
         files=with_pieces((fact_from_json(row.file) for row in manifest if row.file), manifest),
         quarantined=tuple(sorted(row.quarantined for row in manifest if row.quarantined)),

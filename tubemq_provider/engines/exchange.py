@@ -1,8 +1,9 @@
-"""What the driver of a cluster and the task's machine tell each other: small documents beside the
-files of a try, in the sink's object store.
+"""Documents that a driver in a cluster and the task's machine exchange: small JSON objects next to
+the files of a try, in the sink's object store.
 
-They are what `Application` keeps in its folder where both are one machine. Whatever a window's
-marker does not name is tidied, and so are these. This module starts nothing and judges nothing.
+They correspond to the files in the folder of an `Application`, where both are on one machine. Files
+that a window's marker does not name are tidied, and so are these. This module starts nothing and
+judges nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["ORDER_NAME", "SECRETS_NAME", "ClusterOrder", "Exchange"]
 
 ORDER_NAME: Final = "tubemq-order.json"
 SECRETS_NAME: Final = "tubemq-secrets"
-"""What the cluster's manager calls the files that it brings to the driver."""
+"""Names under which the cluster's manager puts the shipped files into the driver's directory."""
 
 _TOLD: Final = "told.json"
 _RESULT: Final = "result.json"
@@ -29,8 +30,8 @@ _STOP: Final = "stop.json"
 
 
 class Exchange:
-    """The place `url`, which `options` open. Documents are whole or not there; reading one that is
-    not there gives None, other troubles of a store raise `OSError`, also where it refuses."""
+    """Documents below `url`, opened with `options`. Writes are atomic; reading a missing document
+    returns None, other failures of the store, refusals included, raise `OSError`."""
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
         self._location = location_at(url, options)
@@ -40,50 +41,51 @@ class Exchange:
 
     @property
     def told(self) -> Document | None:
-        """What the driver has told last."""
+        """Latest progress document of the driver."""
         return self._get(_TOLD)
 
     @property
     def result(self) -> Document | None:
-        """The outcome; None while there is none."""
+        """Outcome of the job; None while there is none."""
         return self._get(_RESULT)
 
     @property
     def asked_to_stop(self) -> bool:
-        """Whether the driver is to end."""
+        """True if the driver must stop."""
         return self._get(_STOP) is not None
 
     def begin(self) -> None:
-        """The driver's: a document that goes when the place is tidied, and does not come back."""
+        """Write a document (driver's side) that disappears when the place is tidied, and is not
+        written again."""
         self._put(_WORKS, {})
 
     @property
     def tidied(self) -> bool:
-        """Whether what `begin` has left is gone: the window is published, or was given up."""
+        """True if the document of `begin` is gone: the window is published, or was given up."""
         return self._get(_WORKS) is None
 
     def tell(self, document: Document) -> None:
-        """The driver's: replace what is told."""
+        """Replace the progress document (driver's side)."""
         self._put(_TOLD, document)
 
     def finish(self, document: Document) -> None:
-        """The driver's: the outcome, in one step."""
+        """Write the outcome (driver's side), atomically."""
         self._put(_RESULT, document)
 
     def ask_to_stop(self) -> None:
-        """Leave word for the driver to end."""
+        """Request the driver to stop."""
         self._put(_STOP, {})
 
     def _get(self, name: str) -> Document | None:
         try:
-            found: Document = document_in(self._location, name)
+            document: Document = document_in(self._location, name)
         except FileNotFoundError:
             return None
-        except ConfigError as error:  # the store refuses, for an expired token say
+        except ConfigError as error:  # refused by the store, for example for an expired token
             raise OSError(str(error)) from error
         except ValueError as error:  # size and bytes are two requests
             raise OSError(f"{name} was replaced while it was read") from error
-        return found
+        return document
 
     def _put(self, name: str, document: Document) -> None:
         try:
@@ -93,8 +95,8 @@ class Exchange:
 
 
 class ClusterOrder:
-    """What a driver has of its application on a node of a cluster: the order in its directory, and
-    the exchange. Has of `Application` what a driver uses."""
+    """Job of a driver on a node of a cluster: the order from its working directory, and the
+    exchange. Has the methods of `Application` that a driver uses."""
 
     def __init__(self, folder: Path, options: Mapping[str, str]) -> None:
         self.order: Document = json.loads((folder / ORDER_NAME).read_text(encoding="utf-8"))
@@ -103,8 +105,8 @@ class ClusterOrder:
 
     @property
     def asked_to_stop(self) -> bool:
-        """Whether the driver is to end, also when the place was tidied; not where the store gives
-        no answer just now."""
+        """True if the driver must stop, which includes a tidied place; False while the store does
+        not answer."""
         try:
             return self._exchange.asked_to_stop or (self._begun and self._exchange.tidied)
         except OSError:
@@ -122,4 +124,4 @@ class ClusterOrder:
         self._exchange.finish(dict(document))
 
     def bound_log(self) -> None:
-        """The manager keeps the log."""
+        """Do nothing: the cluster's manager keeps the log."""

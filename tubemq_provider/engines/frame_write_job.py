@@ -1,9 +1,9 @@
-"""The driver's half of writing a frame: load it with reports, write it, add up what came of it.
+"""Driver's half of writing a frame: load it with task reports, write it, add the counts up.
 
-What a transform makes is written by the tasks that made it, where the sink keeps its files; Spark's
-own writer, which knows directories only, is the other way. In both, what was read is known from
-reports of the reading tasks, and what was written from those that wrote: counts that know nothing
-of each other must agree. This module must not judge a plan, or publish anything.
+The rows of a transform are written to the sink's storage by the tasks that produced them. The
+alternative is Spark's own writer, which supports directories only. In both, the reading tasks
+report what was read and the writing tasks what was written: two independent counts that must agree.
+This module must not judge a plan, or publish anything.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ __all__ = [
 ]
 
 _REPORTS = "_reads"
-_TOLD_S: Final = 120.0
-_NOT_WHOLE = (
+_OBSERVATION_S: Final = 120.0
+_PARTIAL_READ_HINT = (
     "A query that ends before it has read all records does this (LIMIT, tail, sample of a few): "
     "a window is read whole, so say which rows it keeps by a condition"
 )
@@ -65,7 +65,7 @@ _NOT_WHOLE = (
 
 @contextmanager
 def reports_of(staging: Staging) -> Iterator[ReportPlace]:
-    """Where tasks of this try leave their reports; what is there afterwards is removed."""
+    """Provide the place where tasks of this try leave their reports, and clear it afterwards."""
     place = ReportPlace(f"{staging.path}/{_REPORTS}", staging.options)
     if not is_remote(staging.path):
         Path(place.directory).mkdir(exist_ok=True)
@@ -74,7 +74,7 @@ def reports_of(staging: Staging) -> Iterator[ReportPlace]:
     finally:
         try:
             place.clear()
-        except Exception as exc:  # noqa: BLE001 - what is left goes with the try
+        except Exception as exc:  # noqa: BLE001 - leftovers are tidied with the try
             log.info("reports of a read stay in %s: %s", place.directory, type(exc).__name__)
 
 
@@ -88,11 +88,11 @@ def loaded(
     aside: str | None,
     runtime: SparkRuntime,
 ) -> DataFrame:
-    """The frame of a window, whose reading tasks report to `place`, and keep corrupt records in
-    `aside` if that is given."""
+    """Load the frame of a window. Its reading tasks report to `place`, and write corrupt records to
+    the quarantine `aside` if that is given."""
     runtime.register(spark, ReportedReadSource, secrets_of(options, storage_file))
-    told = ReportedRead(kind, place.directory, storage_file, aside).option()
-    return spark.read.format(ReportedReadSource.name()).options(**options, **told).load()
+    report_options = ReportedRead(kind, place.directory, storage_file, aside).option()
+    return spark.read.format(ReportedReadSource.name()).options(**options, **report_options).load()
 
 
 def write_rows(
@@ -103,37 +103,37 @@ def write_rows(
     target_bytes: int | None,
     runtime: SparkRuntime,
 ) -> tuple[list[FileFact], int]:
-    """Run the one Spark job of the window, whose tasks write the files; what is known of these, and
-    how many rows Spark has handed over."""
+    """Run the one Spark job of the window, whose tasks write the files; return the facts of the
+    files and the number of rows that Spark passed to the writer."""
     by = None if staging.partition_by is None else staging.partition_by.to_json()
     ids = None if staging.field_ids is None else staging.field_ids.to_json()
     directory = place_of(staging)
     order = RowsOrder(directory, reports.directory, storage_file, target_bytes, by, ids)
     runtime.register(frame.sparkSession, RowsWriteSource, secrets_of({}, storage_file))
-    counted, handed = _counted(frame, staging.attempt)
+    counted, handed = _with_row_count(frame, staging.attempt)
     counted.write.format(RowsWriteSource.name()).mode("append").options(**order.option()).save()
     files = [
         replace(fact_from_json(fact), partitions=partitions)
         for fact, partitions in reports.get(COMMITS)
     ]
-    return files, _handed(handed)
+    return files, _observed_rows(handed)
 
 
 def accept_rows(staging: Staging, counts: IngestCounts) -> None:
-    """In a directory, move what `counts` name to where the sink looks."""
+    """Move the files that `counts` name, in a directory, to where the sink looks."""
     settle(staging, [*(fact.path for fact in counts.files or ()), *counts.quarantined])
 
 
 def write_by_spark(frame: DataFrame, directory: str) -> int:
-    """The same with Spark's own writer, into a directory that all executors share; the rows that it
-    was handed."""
-    counted, handed = _counted(frame, Path(directory).name)
+    """Write the frame with Spark's own writer into a directory that all executors share; return the
+    number of rows that the writer received."""
+    counted, handed = _with_row_count(frame, Path(directory).name)
     counted.write.mode("append").parquet(_on_local_files(directory))
-    return _handed(handed)
+    return _observed_rows(handed)
 
 
-def _counted(frame: DataFrame, name: str) -> tuple[DataFrame, Observation]:
-    """The frame, and what Spark counts of its rows while it is written."""
+def _with_row_count(frame: DataFrame, name: str) -> tuple[DataFrame, Observation]:
+    """Return the frame and an observation that counts its rows while it is written."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 
@@ -141,31 +141,32 @@ def _counted(frame: DataFrame, name: str) -> tuple[DataFrame, Observation]:
     return frame.observe(handed, sf.count(sf.lit(1)).alias("rows")), handed
 
 
-def _handed(observed: Observation) -> int:
-    """The rows that Spark has counted. It tells them by an event, and a driver that is overrun
-    drops events: then this one would never come."""
-    told: Future[int] = Future()
+def _observed_rows(observed: Observation) -> int:
+    """Return the rows that Spark has counted. Spark reports them in a listener event, and an
+    overloaded driver drops events: wait for a limited time only."""
+    answer: Future[int] = Future()
 
     def ask() -> None:
         try:
-            told.set_result(int(observed.get["rows"]))
+            answer.set_result(int(observed.get["rows"]))
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
-            told.set_exception(error)
+            answer.set_exception(error)
 
     threading.Thread(target=ask, name="tubemq-rows", daemon=True).start()
     try:
-        return told.result(_TOLD_S)
+        return answer.result(_OBSERVATION_S)
     except TimeoutError:
         raise CountMismatch(
-            f"Spark has not said within {_TOLD_S:.0f} s how many rows it has handed over; nothing "
-            f"is published, a retry writes the window again"
+            f"Spark has not reported within {_OBSERVATION_S:.0f} s how many rows it has written; "
+            f"nothing is published, a retry writes the window again"
         ) from None
 
 
 def _on_local_files(path: str) -> str:
-    """The path for Hadoop, which takes one without a scheme to its default file system, as HDFS.
+    """Return the path as a URL for Hadoop, which resolves paths without a scheme against its
+    default file system, for example HDFS.
 
-    Not `Path.as_uri`: Hadoop would take an escaped character for the three that stand there.
+    Not `Path.as_uri`: Hadoop does not decode percent escapes.
     """
     return f"file://{Path(path).absolute()}"
 
@@ -177,9 +178,9 @@ def added_up(
     rows: Mapping[str, int] | None,
     files: Sequence[FileFact] | None,
 ) -> IngestCounts:
-    """By partition: what was read or, behind a transform, the `rows` that were written. Raises
-    `CountMismatch` where that is not what Spark has `handed` over, or the transform has not read
-    all of the window."""
+    """Return counts by partition: the records read or, behind a transform, the `rows` written.
+    Raises `CountMismatch` if they differ from the rows that Spark passed to the writer (`handed`),
+    or if the transform has not read the whole window."""
     read: Counter[str] = Counter()
     consumed: Counter[str] = Counter()
     gaps: dict[str, list[list[int]]] = {}
@@ -200,7 +201,7 @@ def added_up(
         bytes=sum(report.bytes for report in reports),
         gaps={key: sorted(lost) for key, lost in gaps.items() if lost},
         corrupt=sum(report.corrupt for report in reports),
-        pieces={key: sorted(found) for key, found in pieces.items()},
+        pieces={key: sorted(intervals) for key, intervals in pieces.items()},
         last=last_records((item.partition, item.start, item.last) for item in reports),
         files=None if files is None else tuple(files),
         quarantined=tuple(sorted(report.aside for report in reports if report.aside)),
@@ -212,15 +213,16 @@ def added_up(
 
 
 def _check_whole(plan: WindowPlan, counts: IngestCounts) -> None:
-    """The run holds counts against its plan; here, what a transform left unread gets its advice."""
+    """Check the counts against the plan, as the run does later, and add the advice for a transform
+    that reads only part of a window."""
     try:
         check_counts(plan, counts)
     except CountMismatch as error:
-        raise CountMismatch(f"{error}\n{_NOT_WHOLE}") from None
+        raise CountMismatch(f"{error}\n{_PARTIAL_READ_HINT}") from None
 
 
 def rows_in(directory: str) -> Counter[str]:
-    """Rows per value of `partition` in staged Parquet files. Reads that one column only."""
+    """Return rows per value of `partition` in staged Parquet files. Reads only that column."""
     import pyarrow.dataset
 
     rows: Counter[str] = Counter()
@@ -232,7 +234,7 @@ def rows_in(directory: str) -> Counter[str]:
 
 
 def leave_out_files(directory: str) -> None:
-    """Remove the file that Spark writes without rows: its columns may be no more than a stand-in
-    for those of records to come, and a table would keep them."""
+    """Remove the file that Spark writes for a frame without rows: its columns may be placeholders
+    for columns that are not inferred yet, and a table would keep them."""
     for name in data_names(LocalLocation(Path(directory)).stored()):
         (Path(directory) / name).unlink()

@@ -1,8 +1,8 @@
-"""Windows read by a function of the Dag's author instead of an engine of ours.
+"""Windows read by a function of the Dag's author instead of one of our engines.
 
-`FunctionEngine` hands the planned window to a function, and counts what the function reads of it;
-`ReportedEngine` takes the counts of a task that has read it elsewhere. Neither writes anything:
-what became of the records is the function's business, the window is done when it returns.
+`FunctionEngine` passes the planned window to a function and counts what the function reads;
+`ReportedEngine` takes the counts of a task that has read it elsewhere. Neither writes anything: the
+function decides what happens to the records, and the window is done when it returns.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ OpenReader = Callable[[WindowPlan], AbstractContextManager[RecordReader]]
 
 
 class PlannedWindow:
-    """What a function gets: the plan of a window, and ways to read its records, each once.
+    """Argument of the function: the plan of a window, and methods that read its records once.
 
-    - `window_id`: the same for every try; writes under this id happen once if they
-      replace what an earlier try has left.
+    - `window_id`: the same for every try; writes keyed by it are idempotent if they replace those
+      of an earlier try.
     - `ranges`: ``{"1:0": (0, 2800)}``, half open; `start` and `end`: the interval of a window of
       time, RFC 3339, or None.
     """
@@ -54,42 +54,42 @@ class PlannedWindow:
         self.end: str | None = plan.time[1] if plan.time else None
         self._reader = reader
         self._check = check
-        self._told = told
+        self._on_read = told
         self.counted: dict[str, int] = dict.fromkeys(plan.ranges, 0)
         self.bytes = 0
         self._done: dict[str, list[list[int]]] = {}
         self._gaps: dict[str, list[list[int]]] = {}
         self._corrupt = 0
-        self._again = False
+        self._read_twice = False
 
     def __repr__(self) -> str:
         return f"PlannedWindow({self.window_id!r})"
 
     @property
     def entries(self) -> int:
-        """An upper bound on its records."""
+        """Upper bound on the number of records."""
         return self.plan.entries
 
     def messages(self) -> Iterator[Any]:
-        """Every record, partition by partition, in the order of offsets."""
+        """Yield every record, partition by partition, in the order of offsets."""
         for batch in self._batches():
             yield from batch.messages()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The same as Arrow batches, with the columns that sinks of files have."""
+        """Yield the records as Arrow batches, with the columns that file sinks have."""
         schema = columns_of(self.plan.space.source).arrow_schema()
         for batch in self._batches():
             yield batch.to_arrow(schema)
 
     def to_pandas(self) -> Any:
-        """All of it as a pandas frame, in memory."""
+        """Return all records as one pandas frame, in memory."""
         import pyarrow
 
         schema = columns_of(self.plan.space.source).arrow_schema()
         return pyarrow.Table.from_batches(list(self.batches()), schema=schema).to_pandas()
 
     def _batches(self) -> Iterator[Any]:
-        self._again = self._again or bool(self._done) or any(self.counted.values())
+        self._read_twice = self._read_twice or bool(self._done) or any(self.counted.values())
         corrupt = self._reader.stats.corrupt
         for range_ in self.plan.reads():
             key, noted = range_.partition.key, len(self._reader.stats.gaps)
@@ -97,41 +97,42 @@ class PlannedWindow:
                 self._check()
                 self.counted[key] += len(batch)
                 self.bytes += batch.nbytes
-                if self._told is not None:
-                    self._told(key, self.counted[key], sum(self.counted.values()))
+                if self._on_read is not None:
+                    self._on_read(key, self.counted[key], sum(self.counted.values()))
                 self._note(key, corrupt, noted)
                 yield batch
             self._note(key, corrupt, noted)
             self._done.setdefault(key, []).append([range_.start, range_.end])
 
     def _note(self, key: str, corrupt: int, noted: int) -> None:
-        """Keep what the reader met in a partition. A function that returns counts may read twice,
-        and meets it twice; `corrupt` and `noted` (gaps) are what the reader had counted before. A
-        gap may grow while its range is read."""
+        """Record gaps and corrupt records that the reader met in a partition, without counting them
+        twice: a function that returns counts may read twice. `corrupt` and `noted` (gaps) are the
+        reader's counts before. A gap may grow while its range is read."""
         stats = self._reader.stats
         for gap in stats.gaps[noted:]:
-            known = self._gaps.setdefault(key, [])
-            inside = [one for one in known if gap.start <= one[0] and one[1] <= gap.end]
-            self._gaps[key] = [one for one in known if one not in inside] + [[gap.start, gap.end]]
+            gaps = self._gaps.setdefault(key, [])
+            inside = [one for one in gaps if gap.start <= one[0] and one[1] <= gap.end]
+            self._gaps[key] = [one for one in gaps if one not in inside] + [[gap.start, gap.end]]
         self._corrupt = max(self._corrupt, stats.corrupt - corrupt)
 
     def counts(self, returned: object) -> IngestCounts:
-        """What was read: as the function says it, or as it was counted here; what the reader met is
-        part of both.
+        """Return the counts of the window: those `returned` by the function, or else those counted
+        here; gaps and corrupt records of the reader are part of both.
 
-        Raises `CountMismatch` if the function has neither read it all nor said what it has read.
+        Raises `CountMismatch` if the function has neither read the whole window nor returned
+        counts.
         """
         if isinstance(returned, Mapping) and returned and self._are_counts(returned):
-            said = reported(self.plan, returned)
+            counts = reported(self.plan, returned)
             last = dict(self._reader.stats.last)
-            return replace(said, gaps=self._gaps, corrupt=self._corrupt, last=last)
-        wanted = {range_.partition.key for range_ in self.plan.reads()}
-        if missing := sorted(wanted - self._done.keys()):
+            return replace(counts, gaps=self._gaps, corrupt=self._corrupt, last=last)
+        partitions = {range_.partition.key for range_ in self.plan.reads()}
+        if missing := sorted(partitions - self._done.keys()):
             raise CountMismatch(
                 f"window {self.window_id}: the function has not read {', '.join(missing)} to the "
                 f"end; read all of it, or return records by partition, as {{'1:0': 100}}"
             )
-        if self._again:
+        if self._read_twice:
             raise CountMismatch(f"window {self.window_id}: the function has read it twice")
         return IngestCounts(
             self.counted,
@@ -151,15 +152,15 @@ class PlannedWindow:
 
 
 def reported(plan: WindowPlan, records: Mapping[str, Any], size: int = 0) -> IngestCounts:
-    """Counts as a task reports them; partitions that are not named had none. Whether they can be
-    those of the plan is judged where all counts are. Raises `ConfigError`, with the partition, for
-    what is no whole number."""
+    """Build counts from the records per partition that a task reported; partitions that are not
+    named had none. The caller of the engine checks them against the plan. Raises `ConfigError`,
+    with the partition, for a value that is no whole number."""
     counts = {key: _whole(key, n) for key, n in records.items()}
     return IngestCounts({**dict.fromkeys(plan.ranges, 0), **counts}, size)
 
 
 def _whole(key: str, count: Any) -> int:
-    """A number as Python, numpy, XCom or a template gives it."""
+    """Convert a number as Python, numpy, XCom or a template provides it."""
     try:
         whole = int(count)
         exact = whole == (int(count) if isinstance(count, str) else count)
@@ -173,7 +174,7 @@ def _whole(key: str, count: Any) -> int:
 
 
 class FunctionEngine:
-    """Hands each plan to `function`; see `Engine`. Nothing is staged."""
+    """Engine that passes each plan to `function`; see `Engine`. Nothing is staged."""
 
     name = "function"
 
@@ -206,7 +207,8 @@ class FunctionEngine:
 
 
 class ReportedEngine:
-    """Reads nothing: `records` by partition were counted where the window of that hash was read."""
+    """Engine that reads nothing: `records` per partition were counted where the window with that
+    plan hash was read."""
 
     name = "reported"
 
@@ -216,11 +218,12 @@ class ReportedEngine:
         self._size = size
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:  # noqa: ARG002
-        """The counts as they were said. Raises `MarkerConflict` for another window than theirs."""
+        """Return the reported counts. Raises `MarkerConflict` for a window with another plan
+        hash."""
         if plan.hash != self.plan_hash:
             raise counts_of_another()
         progress("counts taken")
         return reported(plan, self._records, self._size)
 
     def cancel(self) -> None:
-        """There is nothing to stop."""
+        """Do nothing: there is nothing to stop."""

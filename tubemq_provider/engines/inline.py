@@ -1,6 +1,6 @@
 """The inline engine: range reader → Arrow → Parquet files, in this process, without Spark.
 
-For small windows, tests and drills; the same plan, sink and counts as the big engines. Reads one
+For small windows, tests and drills; the same plan, sink and counts as the Spark engines. Reads one
 partition after the other and holds one row group in memory. This module must not decide which
 offsets to read, retry a window, or touch the sink beyond the staging directory.
 """
@@ -36,26 +36,27 @@ if TYPE_CHECKING:
 __all__ = ["InlineEngine", "ReadObserver"]
 
 ReadObserver = Callable[[str, int, int], None]
-"""Told after each batch: the partition key, records read of it so far, records of all."""
+"""Callback after each batch: the partition key, records read of it so far, records read in all."""
 
 OpenReader = Callable[[WindowPlan], AbstractContextManager[RecordReader]]
 
 
-_ASIDE = f"{CORRUPT}/records{CORRUPT_SUFFIX}"
+_QUARANTINE_FILE = f"{CORRUPT}/records{CORRUPT_SUFFIX}"
 
 
 class InlineEngine:
-    """Executes plans with one reader per window; see `Engine`.
+    """Engine that executes plans with one reader per window; see `Engine`.
 
-    `kind` is the source's, `columns` may leave some of its columns out, but not ``partition``, by
-    which the sink verifies. A row group is
-    written when about `row_group_bytes` of records have come together. With `target_file_bytes` a
-    file takes records of several ranges until it is that large. `corrupt` is where the reader puts
-    records that fail their checksum, if they are to be kept. `open_sample` reads what a schema is
-    inferred from, and keeps none of those.
+    `kind` is the source's kind; `columns` selects some of its columns and must include
+    ``partition``, by which the sink verifies. A row group is written when about `row_group_bytes`
+    of records have been collected. With `target_file_bytes` a file takes records of several ranges
+    until it has that size. `corrupt` is the quarantine to which the reader adds records that fail
+    their checksum, if they are kept. `open_sample` opens the reader for schema inference, which
+    keeps no corrupt records.
 
-    `decode` makes typed rows of bodies; what stays of a record is then its own `columns`. Records
-    that do not decode follow `corrupt_records`: ``fail``, ``drop`` or ``quarantine``.
+    `decode` turns bodies into typed rows; `columns` of the decode spec then select what is kept of
+    the record. Records that do not decode follow `corrupt_records`: ``fail``, ``drop`` or
+    ``quarantine``.
     """
 
     name = "inline"
@@ -74,9 +75,9 @@ class InlineEngine:
         corrupt_records: str = "fail",
         open_sample: OpenReader | None = None,
     ) -> None:
-        known = columns_of(kind)
-        columns = known.names if columns is None else columns
-        problems = [f"unknown column {name!r}" for name in columns if name not in known.names]
+        available = columns_of(kind)
+        columns = available.names if columns is None else columns
+        problems = [f"unknown column {name!r}" for name in columns if name not in available.names]
         if "partition" not in columns:
             problems.append("column 'partition' is needed to verify windows")
         if row_group_bytes < 1:
@@ -87,12 +88,12 @@ class InlineEngine:
             raise ConfigError(problems, subject="inline engine")
         self._open_reader = open_reader
         self._open_sample = open_reader if open_sample is None else open_sample
-        self._known = known
+        self._available = available
         self._columns = tuple(columns)
         self._decode = decode
         self._decoder: RowDecoder | None = None
         if decode is not None and (decode.format != "json" or decode.schema is not None):
-            self._decoder = _decoder(decode, known)  # tells what is wrong before any reading
+            self._decoder = _decoder(decode, available)  # validate before reading
         self._corrupt_records = corrupt_records
         self._row_group_bytes = row_group_bytes
         self._target_file_bytes = target_file_bytes
@@ -103,7 +104,7 @@ class InlineEngine:
 
     @classmethod
     def for_source(cls, source: Source, *, policies: Policies, **options: Any) -> InlineEngine:
-        """An engine that reads as `source` does."""
+        """Create an engine that reads from `source` under `policies`."""
         corrupt = QuarantineFile()
 
         def open_reader(plan: WindowPlan) -> AbstractContextManager[RecordReader]:
@@ -120,16 +121,17 @@ class InlineEngine:
         )
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
-        """A file per range, or files of about `target_file_bytes`; none without records."""
+        """Write one file per range, or files of about `target_file_bytes`; none for a window
+        without records. Raises `WindowError` after `cancel`."""
         self._stop_if_cancelled(f"window {plan.window_id}")
         counted = _Counted(dict.fromkeys(plan.ranges, 0), dict.fromkeys(plan.ranges, 0))
         rejects = Rejects(self._corrupt_records, self._corrupt.add)
         location = location_of(staging)
         if self._decode is not None and self._decoder is None:
-            settled = settle(self._decode, lambda: self._sample(plan))
-            self._decoder = _decoder(settled, self._known)
+            spec = settle(self._decode, lambda: self._sample(plan))
+            self._decoder = _decoder(spec, self._available)
         with (
-            self._corrupt.into(location, _ASIDE),
+            self._corrupt.into(location, _QUARANTINE_FILE),
             self._open_reader(plan) as reader,
             self._writer(location, staging) as writer,
         ):
@@ -138,9 +140,9 @@ class InlineEngine:
             for range_ in plan.reads():
                 known_gaps = len(reader.stats.gaps)
                 self._write(reader, range_, _Output(writer, rejects, counted), progress)
-                found = [[gap.start, gap.end] for gap in reader.stats.gaps[known_gaps:]]
-                if found:
-                    counted.gaps.setdefault(range_.partition.key, []).extend(found)
+                new_gaps = [[gap.start, gap.end] for gap in reader.stats.gaps[known_gaps:]]
+                if new_gaps:
+                    counted.gaps.setdefault(range_.partition.key, []).extend(new_gaps)
                 progress("range written")
             corrupt, last = reader.stats.corrupt + rejects.count, dict(reader.stats.last)
         return IngestCounts(
@@ -151,12 +153,13 @@ class InlineEngine:
             pieces=counted.pieces,
             last=last,
             files=with_pieces(writer.files, writer.pieces),
-            quarantined=(_ASIDE,) if len(self._corrupt) else (),
+            quarantined=(_QUARANTINE_FILE,) if len(self._corrupt) else (),
             read=None if self._decoder is None else counted.read,
         )
 
     def cancel(self) -> None:
-        """Stop before the next batch, or before the first. A cancelled engine stays so."""
+        """Stop before the next batch, or before the first. A cancelled engine cannot be used
+        again."""
         self._cancelled.set()
 
     def _stop_if_cancelled(self, what: str) -> None:
@@ -169,10 +172,10 @@ class InlineEngine:
 
     @property
     def _schema(self) -> pa.Schema:
-        """Of what is written."""
+        """Schema of the written files."""
         if self._decoder is not None:
             return self._decoder.schema
-        return self._known.arrow_schema(self._columns)
+        return self._available.arrow_schema(self._columns)
 
     def _writer(self, location: Location, staging: Staging) -> StagedWriter | PartitionedWriter:
         return staged_writer(
@@ -184,7 +187,7 @@ class InlineEngine:
             target_bytes=self._target_file_bytes,
             row_group_bytes=self._row_group_bytes,
             compression=self._compression,
-            columns=self._known,
+            columns=self._available,
         )
 
     def _write(
@@ -216,8 +219,8 @@ class InlineEngine:
 
 @dataclass
 class _Counted:
-    """What an ingest has written so far: rows (`records`) of records that were `read`, `total` of
-    all partitions."""
+    """Counts of an ingest so far: `read` records and the rows made of them (`records`) per
+    partition; `total` records of all partitions."""
 
     records: dict[str, int]
     read: dict[str, int]
@@ -229,15 +232,15 @@ class _Counted:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """Where records go: into files, or aside; and what is counted of them."""
+    """Destination of records: data files or quarantine, and the counts."""
 
     writer: StagedWriter | PartitionedWriter
     rejects: Rejects
     counted: _Counted
 
 
-def _decoder(spec: DecodeSpec, known: ColumnSet) -> RowDecoder:
-    decoder = RowDecoder(spec, known)
+def _decoder(spec: DecodeSpec, available: ColumnSet) -> RowDecoder:
+    decoder = RowDecoder(spec, available)
     if "partition" not in decoder.schema.names:
         raise ConfigError(
             "decode: columns must keep 'partition', by which windows are verified",

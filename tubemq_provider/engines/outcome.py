@@ -1,8 +1,8 @@
-"""What came of a window in another process: `IngestCounts`, or an error, as a JSON document.
+"""Outcome of a window in another process: `IngestCounts`, or an error, as a JSON document.
 
-Facts of files travel whole, so the process that reads the document publishes without reading a
-file again. Errors come back with their class, because that says whether a retry may help. This
-module must not do I/O or judge counts.
+Facts of files are included, so the process that reads the document publishes without opening a
+file. Errors keep their class, which decides whether a retry may help. This module must not do I/O
+or judge counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["counts_document", "counts_from", "error_document", "error_from"]
 
 
 def counts_document(counts: IngestCounts) -> Document:
-    """`counts` as plain JSON values, every field of it."""
+    """Return every field of `counts` as plain JSON values."""
     return {
         "records": dict(counts.records),
         "bytes": counts.bytes,
@@ -41,7 +41,7 @@ def counts_document(counts: IngestCounts) -> Document:
 
 
 def counts_from(document: Mapping[str, Any]) -> IngestCounts:
-    """What `counts_document` was given."""
+    """Restore the counts from the result of `counts_document`."""
     files = document["files"]
     return IngestCounts(
         records=document["records"],
@@ -58,22 +58,22 @@ def counts_from(document: Mapping[str, Any]) -> IngestCounts:
 
 
 def error_document(error: BaseException) -> Document:
-    """Class and text of `error`."""
+    """Return class and text of `error`."""
     return {"class": f"{type(error).__module__}.{type(error).__qualname__}", "text": str(error)}
 
 
 def error_from(document: Mapping[str, Any], other: type[WindowError] = WindowError) -> TubeMQError:
-    """The error of ours that `document` tells of, with its class; else one of the class `other`."""
+    """Restore an error of this project with its class; other classes become `other`."""
     name, text = str(document["class"]), str(document["text"])
     cls = class_at(name)
     if cls is None:
         return other(f"{name.rpartition('.')[2]}: {text}")
-    # Past `__init__`, which may take more than a text.
-    made = cls.__new__(cls, text)
-    made.args = (text,)
-    if isinstance(made, ConfigError):
-        made.problems = [text]
-    return made
+    # Without `__init__`, which may take more than a text.
+    error = cls.__new__(cls, text)
+    error.args = (text,)
+    if isinstance(error, ConfigError):
+        error.problems = [text]
+    return error
 
 
 def _fact_document(fact: FileFact) -> Document:

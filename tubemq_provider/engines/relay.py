@@ -1,9 +1,9 @@
-"""A local directory in the place of an object store, for Spark's own writer.
+"""Local staging directory in place of an object store, for Spark's own writer.
 
-Spark's writer reaches object stores only through jars and settings of Hadoop. So its files are
-written to a directory and uploaded from there, by the driver: the one way on which records pass
-through it. Tasks that write themselves (`direct_write_job`, `frame_write_job`) need none of this.
-This module must not look into files.
+Spark's writer needs jars and Hadoop settings to reach object stores. So its files are written to a
+directory, from which the driver uploads them: the only engine path on which data passes through the
+driver. Tasks that write themselves (`direct_write_job`, `frame_write_job`) do not need it. This
+module must not look into files.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _PIECE_BYTES: Final = 1024 * 1024
 
 @contextmanager
 def local_twin(staging: Staging) -> Iterator[Staging]:
-    """`staging` itself if it is a directory; else a directory of this user alone, whose data files
-    are uploaded when the body has ended well. All executors must see it."""
+    """Yield `staging` itself if it is a directory; else a private temporary directory, whose data
+    files are uploaded when the body has succeeded. All executors must see it."""
     if not is_remote(staging.path):
         yield staging
         return

@@ -1,7 +1,7 @@
-"""The engine `session`: runs a plan through Spark Classic in the process of the task itself.
+"""Engine `session`: runs a plan through Spark Classic in the task's process.
 
-It names the session that `SparkEngine` runs plans through, and must not know more of them. Its
-drivers are this process's; `submit` starts it in one of its own.
+It configures the session that `SparkEngine` runs plans in. The driver is this process; the engine
+`submit` runs it in a separate one.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ __all__ = ["SessionEngine", "Transform"]
 
 
 class SessionEngine(SparkEngine):
-    """Spark in this process: an active session if there is one, else a new local one.
+    """Engine that runs Spark in this process: in an active session if there is one, else in a new
+    local one.
 
-    `settings` are those of a source of `kind`, as `Source.settings` gives them. `master` and `conf`
-    shape a new session. `options` are further options of the kind's format, such as
-    ``minPartitions``. `transform` gets the frame of the window and returns the one to
-    write, which must keep the column `partition`. `gap_policy`, `corrupt_records`: as everywhere;
-    ``quarantine`` needs the direct write. `decode` makes typed rows of bodies,
-    in the tasks that read them; records that do not decode follow `corrupt_records`.
+    `settings` are those of a source of `kind`, as `Source.settings` returns them. `master` and
+    `conf` configure a new session. `options` are further options of the kind's format, such as
+    ``minPartitions``. `transform` gets the frame of the window and returns the one to write, which
+    must keep the column `partition`. `gap_policy`, `corrupt_records`: as for every engine;
+    ``quarantine`` needs the direct write. `decode` turns bodies into typed rows, in the tasks that
+    read them; records that do not decode follow `corrupt_records`.
 
-    `direct_write`: tasks write files themselves, which costs a fraction of the way through the JVM.
-    ``auto`` is ``on``; ``off`` takes Spark's own writer, which needs a directory that executors and
-    driver share. `target_file_bytes` (direct write only) is the size of files: without `transform`
-    splits share as many tasks as run at once, and a file takes several of them. With `ship_package`
-    executors get the package as a zip, an active session's too.
+    `direct_write`: tasks write the files themselves, which costs a fraction of the path through the
+    JVM. ``auto`` means ``on``; ``off`` selects Spark's own writer, which needs a directory that
+    executors and driver share. `target_file_bytes` (direct write only) is the size of files:
+    without `transform` splits share as many tasks as run at once, and a file takes several of them.
+    With `ship_package` executors get the package as a zip, in an active session too.
 
     Delivery: each call of `ingest` reads every record of the plan once; nothing is visible before
     the sink publishes. A staging directory must be the same one for every executor; a prefix of an
-    object store needs obstore on each, and is opened with the sink's options, or by the identity
-    that executors have. An engine that was cancelled stays so.
+    object store needs obstore on each, and is opened with the sink's options, or with the identity
+    of the executors. A cancelled engine cannot be used again.
     """
 
     def __init__(

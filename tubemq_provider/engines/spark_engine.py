@@ -1,11 +1,11 @@
-"""What the engines `session` and `connect` have in common: a plan runs through a Spark session.
+"""Base of the engines `session` and `connect`: runs a plan through a Spark session.
 
-Tasks write Parquet into the staging place that the sink gave: records as they read them
-(`direct_write_job`), rows that a transform made of a frame (`frame_write_job`), or through Spark's
-own writer, if that is asked for, which only knows directories (`relay`). Counts come from places
-that know nothing of each other (what tasks read, what was handed to a writer, what the files hold)
-and must agree; the source is never read twice. This engine must not fsync or publish anything: that
-is the sink's, nor know which kind of session it has (`SparkRuntime`).
+Tasks write Parquet into the sink's staging place: records as they read them (`direct_write_job`),
+rows of a transformed frame (`frame_write_job`), or, on request, through Spark's own writer, which
+supports directories only (`relay`). Counts come from independent sources (records read by tasks,
+rows passed to a writer, rows in the files) and must agree; the source is never read twice. This
+engine must not fsync or publish anything, which is the sink's job, nor depend on the kind of its
+session (`SparkRuntime`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from tubemq_client.errors import ConfigError, from_text, require_extra
 
 try:
-    import pyspark  # noqa: F401 - its absence is told here, once for all that needs it
+    import pyspark  # noqa: F401 - report a missing pyspark here, once for all modules that need it
 except ImportError as exc:
     raise require_extra("spark", exc) from exc
 
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 __all__ = ["EngineShape", "SparkEngine"]
 
 _CANCEL_AGAIN_S = 0.5
-_OURS = (
+_RESERVED = (
     *("masters", "tubemq.masters", "nameServers", "window"),
     *("reportDir", "failOnDataLoss", "corruptRecords"),
 )
@@ -81,12 +81,12 @@ _PARQUET = {
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
 }
-"""Files have instants and days as they are: rebased ones are others before 1582 and 1900 for every
-reader that is not Spark."""
+"""Write instants and days unchanged: rebased ones differ before 1582 and 1900 for every reader
+other than Spark."""
 
 
 class EngineShape(TypedDict, total=False):
-    """The arguments that engines have in common; see `SessionEngine`."""
+    """Arguments that Spark engines have in common; see `SessionEngine`."""
 
     kind: str
     options: Mapping[str, str] | None
@@ -99,7 +99,7 @@ class EngineShape(TypedDict, total=False):
 
 
 class SparkEngine:
-    """A plan through the session that `runtime` opens; see `SessionEngine` for the arguments."""
+    """Engine over the session that `runtime` opens; see `SessionEngine` for the arguments."""
 
     def __init__(
         self,
@@ -151,16 +151,16 @@ class SparkEngine:
 
     @property
     def name(self) -> str:
-        """The engine's word."""
+        """Name of the engine."""
         return self._runtime.name
 
     @property
     def ui_url(self) -> str | None:
-        """Spark's own page of the session, once it was started; None where it has none."""
+        """URL of Spark's UI once the session is started; None if it has none."""
         return self._ui_url
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
-        """Write the records of `plan` as Parquet into `staging.path`; returns their counts.
+        """Write the records of `plan` as Parquet into `staging.path`; return their counts.
 
         Blocks until Spark is done. Raises `CountMismatch` when the counts do not agree, the
         client's error that made a task fail, Spark's own exceptions for everything else, and
@@ -172,21 +172,21 @@ class SparkEngine:
         try:
             spark = self._runtime.open(plan.hash)
         except Exception as error:
-            # The signal that cancels may also have ended the JVM that was starting.
+            # The signal that cancels may also have killed the JVM while it was starting.
             self._stop_if_cancelled(plan, error)
             raise
         self._ui_url = self._runtime.ui_url(spark)
         progress("session started")
         try:
             counts = self._runtime.apart(
-                spark, lambda: self._written(spark, plan, staging, progress), self.cancel
+                spark, lambda: self._run_write(spark, plan, staging, progress), self.cancel
             )
         except Exception as error:
             self._stop_if_cancelled(plan, error)
             ours = from_text(str(error)) or self._runtime.mend(str(error))
             if ours is None:
                 raise
-            # With its class, which tells retry policies what no retry cures.
+            # Keep the class: retry policies use it to find errors that no retry can fix.
             raise ours from error
         progress("records counted")
         return counts
@@ -197,24 +197,25 @@ class SparkEngine:
         Safe from any thread and from signal handlers.
         """
         self._cancelled.set()
-        # On a thread of its own: the caller may have interrupted a call into the JVM.
+        # On a separate thread: the caller may have interrupted a call into the JVM.
         stopper = threading.Thread(target=self._cancel_jobs, name="tubemq-cancel", daemon=True)
         stopper.start()
         stopper.join(1)
 
     def _cancel_jobs(self) -> None:
-        """Cancel the window's jobs until its ingest has ended: Spark forgets a group that has no
-        job yet, so once is not enough while a frame is being planned."""
+        """Cancel the window's jobs until its ingest has ended: Spark does not remember the
+        cancellation of a group without jobs, so once is not enough while a frame is being
+        planned."""
         while (running := self._running) is not None:
             self._runtime.interrupt(running.spark, running.group)
             if running.ended.wait(_CANCEL_AGAIN_S):
                 return
 
     def stop(self) -> None:
-        """Stop what this engine has started; a session that was found active goes on."""
+        """Stop what this engine has started; a session that was active before keeps running."""
         self._runtime.stop()
 
-    def _written(
+    def _run_write(
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
         if not self._direct:
@@ -250,12 +251,12 @@ class SparkEngine:
 
     @contextmanager
     def _reading(self, plan: WindowPlan) -> Iterator[dict[str, str]]:
-        """The options of the read; what they must not carry is in a file while the body runs."""
+        """Provide the options of the read; secrets are in a file while the body runs."""
         with format_of(self._kind).reading(self._settings, plan) as planned:
             yield {**self._options, **planned, **self._decoding(plan)}
 
     def _decoding(self, plan: WindowPlan) -> dict[str, str]:
-        """The option that tasks decode by, with its schema: inferred here, if it is."""
+        """Return the `decode` option of the tasks, with its schema, inferred here if necessary."""
         if self._decode is None:
             return {}
         return {"decode": settle(self._decode, lambda: self._sample(plan)).to_json()}
@@ -269,14 +270,14 @@ class SparkEngine:
             group=plan.group,
             filters=plan.filters,
         )
-        # The policies hold where the window is read.
+        # Policies are enforced when the window is read.
         lenient = Policies.of(corrupt_records="drop", gap_policy="skip")
         with source, source.open_reader(plan, lenient) as reader:
             return first_bodies(reader, plan)
 
     @contextmanager
     def _job(self, spark: SparkSession, plan: WindowPlan) -> Iterator[None]:
-        """Jobs of the body can be found, and cancelled, by the window's id."""
+        """Run the body's jobs under the window's id, by which they can be found and cancelled."""
         description = f"{plan.source} window {plan.window_id} of topic {plan.topic}"
         with (
             self._runtime.job(spark, plan.window_id, description, self.on_tasks),
@@ -287,10 +288,10 @@ class SparkEngine:
     def _write_rows(
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
-        """Run the one Spark job of the window, whose last tasks write what the transform made."""
-        aside = place_of(staging) if self._quarantine else None
+        """Run the one Spark job of the window, whose final tasks write the transformed rows."""
+        quarantine_place = place_of(staging) if self._quarantine else None
         with reports_of(staging) as place, storage_file(staging.options) as opens:
-            with self._frame(spark, plan, place, opens, progress, aside) as frame:
+            with self._frame(spark, plan, place, opens, progress, quarantine_place) as frame:
                 files, handed = write_rows(
                     frame, staging, place, opens, self._target_file_bytes, self._runtime
                 )
@@ -303,7 +304,7 @@ class SparkEngine:
     def _write_by_spark(
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
-        """The same by Spark's own writer, into a directory."""
+        """Write the frame with Spark's own writer into a directory."""
         with reports_of(staging) as place:
             with (
                 temporary_conf(spark, _PARQUET),
@@ -327,7 +328,7 @@ class SparkEngine:
         progress: Progress,
         aside: str | None = None,
     ) -> Iterator[DataFrame]:
-        """What is to be written; jobs of the body belong to the window."""
+        """Provide the frame to write; jobs of the body belong to the window."""
         with (
             self._reading(plan) as options,
             self._job(spark, plan),
@@ -336,7 +337,7 @@ class SparkEngine:
             frame = loaded(
                 spark, self._kind, options, place, storage_file, aside=aside, runtime=self._runtime
             )
-            if not _is_unknown(options):
+            if not _lacks_columns(options):
                 frame = self._transformed(frame)
             progress("frame loaded")
             self._stop_if_cancelled(plan)
@@ -361,7 +362,7 @@ class SparkEngine:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """The ingest that `cancel` is about: its session, the group of its jobs, and its end."""
+    """Running ingest, for `cancel`: its session, the group of its jobs, and its end."""
 
     spark: SparkSession
     group: str
@@ -369,7 +370,7 @@ class _Running:
 
 
 def _checked(options: Mapping[str, str]) -> dict[str, str]:
-    reserved = {name.lower() for name in _OURS}
+    reserved = {name.lower() for name in _RESERVED}
     problems = [
         f"{name}: is set by the engine (see its parameters)"
         for name in options
@@ -380,8 +381,8 @@ def _checked(options: Mapping[str, str]) -> dict[str, str]:
     return dict(options)
 
 
-def _is_unknown(options: Mapping[str, str]) -> bool:
-    """Whether the columns of rows are not known yet, because there is no record to tell them: a
-    transform would ask for columns that are not there."""
+def _lacks_columns(options: Mapping[str, str]) -> bool:
+    """Return True if the columns are not inferred yet, for lack of records: a transform would refer
+    to columns that do not exist."""
     decode = options.get("decode")
     return decode is not None and DecodeSpec.parse(decode).schema == NOTHING

@@ -1,8 +1,9 @@
-"""What the Spark engines ask of Spark, and how Spark Classic gives it: in this process, by a JVM.
+"""Interface between the Spark engines and a session, and Spark Classic's implementation: a JVM of
+this process.
 
-A session of our own binds to loopback, uses this interpreter for its Python workers and a Java that
-was looked for. A session that is already active is used as it is, and settings change only for a
-while. Knows nothing of windows; pyspark is imported inside functions.
+A new session binds to loopback, uses this interpreter for its Python workers and the Java of
+`find_java`. A session that is already active is used as it is, and its settings are changed only
+temporarily. Does not depend on windows; pyspark is imported inside functions.
 """
 
 from __future__ import annotations
@@ -49,82 +50,82 @@ __all__ = [
 
 T = TypeVar("T")
 TaskObserver = Callable[[int, int], None]
-"""Told while the window's job runs: tasks that are done, tasks in all."""
+"""Callback while the window's job runs: finished tasks, total tasks."""
 
 _LOOPBACK = "127.0.0.1"
 _FOLLOW_S = 1.0
 _END_S = 20.0
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 ELSEWHERE = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_API_MODE")
-"""What leads a new session to a server of Spark Connect, whatever its master."""
+"""Variables that direct a new session to a Spark Connect server, whatever its master."""
 _PROPERTIES = "--properties-file"
-_SIGN = re.compile(r"[ \t\f:=#!\\]")
-"""What ends a key of Java's properties, or makes a comment of it."""
+_SPECIAL = re.compile(r"[ \t\f:=#!\\]")
+"""Characters that end a key of Java properties, or turn it into a comment."""
 
 
 class SparkRuntime(Protocol):
-    """How an engine gets a session, and what differs between the kinds of session there are."""
+    """Access to a session, and the differences between Spark Classic and Spark Connect."""
 
     @property
     def name(self) -> str:
-        """The engine's word."""
+        """Name of the engine."""
 
     def open(self, plan_hash: str) -> SparkSession:
-        """The session for a plan; asked once for each ingest. Blocks for some seconds."""
+        """Return the session for a plan; called once per ingest. Blocks for some seconds."""
 
     def ui_url(self, spark: SparkSession) -> str | None:
-        """Spark's own page, if it is known."""
+        """Return the URL of Spark's UI, if known."""
 
     def job(
         self, spark: SparkSession, group: str, description: str, tell: TaskObserver | None
     ) -> AbstractContextManager[None]:
-        """Jobs of the body can be found, followed, and interrupted, by `group`."""
+        """Run the body's jobs under `group`, by which they can be found, followed and
+        interrupted."""
 
     def interrupt(self, spark: SparkSession, group: str) -> None:
-        """End the jobs of `group` that run now. From any thread."""
+        """Cancel the running jobs of `group`. Safe from any thread."""
 
     def apart(self, spark: SparkSession, body: Callable[[], T], stop: Callable[[], None]) -> T:
-        """What `body` returns or raises, run where an exception of a signal's handler does no harm
-        to the session; such a one calls `stop`, which makes the body end soon."""
+        """Run `body` so that an exception raised by a signal handler cannot break the session; call
+        `stop`, which makes the body end soon, in that case. Returns or raises as `body` does."""
 
     def slots(self, spark: SparkSession) -> int:
-        """How many tasks run at once."""
+        """Return the number of tasks that run at once."""
 
     def register(
         self, spark: SparkSession, source: type[DataSource], secrets: Sequence[str]
     ) -> None:
-        """Make a format known to the session. `secrets`: files of this machine, named by options of
-        the format, that the driver must see while it plans."""
+        """Register a format with the session. `secrets`: files of this machine, named by options of
+        the format, that the driver must read while it plans."""
 
     def mend(self, text: str) -> ConfigError | None:
-        """What to change so that the failure `text` of Spark goes away, if that is known."""
+        """Return an error that says how to fix Spark's failure `text`, if the cause is known."""
 
     def stop(self) -> None:
         """Stop what `open` has started."""
 
 
 class ClassicRuntime:
-    """The session of this process: an active one if there is one, else a new one with `master` and
-    `conf`. `shipped` is the kind of source whose package executors get, if they do. See
-    `SparkRuntime`."""
+    """Session of this process: the active one, else a new one with `master` and `conf`. `shipped`
+    is the kind of source whose package executors get, or None. See `SparkRuntime`."""
 
     def __init__(self, master: str, conf: Mapping[str, str], shipped: str | None = None) -> None:
         self._master = master
         self._conf = dict(conf)
         self._shipped = shipped
         self._own: SparkSession | None = None
-        self._found = False
+        self._is_foreign = False
 
     @property
     def name(self) -> str:
         """``session``."""
         return "session"
 
-    def open(self, plan_hash: str) -> SparkSession:  # noqa: ARG002 - any window's
+    def open(self, plan_hash: str) -> SparkSession:  # noqa: ARG002 - one session for all windows
         """See `open_session`."""
         spark, own = open_session(self._master, self._conf)
-        # One of our own that an ingest before has started is not found.
-        self._found = not own and self._own is None
+        # A session that an earlier ingest of ours started is not a foreign one.
+        self._is_foreign = not own and self._own is None
         if own:
             self._own = spark
         if self._shipped is not None:
@@ -132,35 +133,35 @@ class ClassicRuntime:
         return spark
 
     def ui_url(self, spark: SparkSession) -> str | None:
-        """None where it is turned off."""
+        """Return the URL of Spark's UI; None if it is turned off."""
         return spark.sparkContext.uiWebUrl
 
     @contextmanager
     def job(
         self, spark: SparkSession, group: str, description: str, tell: TaskObserver | None
     ) -> Iterator[None]:
-        """A job group of Spark's."""
+        """Run the body in a Spark job group, and follow its tasks."""
         with job_group(spark, group, description), following(spark, group, tell):
             yield
 
     def interrupt(self, spark: SparkSession, group: str) -> None:
-        """Cancel the group."""
+        """Cancel the job group."""
         spark.sparkContext.cancelJobGroup(group)
 
     def apart(self, spark: SparkSession, body: Callable[[], T], stop: Callable[[], None]) -> T:
-        """On a thread of its own: a call into the JVM that is interrupted spoils the session."""
+        """Run `body` on a separate thread: an interrupted call into the JVM breaks the session."""
         from pyspark.sql import SparkSession
 
         def active() -> T:
-            # A thread of the JVM of its own, too, which knows no session.
-            known = SparkSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
-            known.setActiveSession(spark._jsparkSession)  # noqa: SLF001
+            # The JVM serves it with another thread, too, which has no active session.
+            session_class = SparkSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
+            session_class.setActiveSession(spark._jsparkSession)  # noqa: SLF001
             return body()
 
         return _on_another_thread(active, stop)
 
     def slots(self, spark: SparkSession) -> int:
-        """Cores of the application."""
+        """Return the application's default parallelism, its number of cores."""
         return spark.sparkContext.defaultParallelism
 
     def register(
@@ -169,30 +170,31 @@ class ClassicRuntime:
         source: type[DataSource],
         secrets: Sequence[str],  # noqa: ARG002 - the driver runs on this machine
     ) -> None:
-        """With the session."""
+        """Register `source` with the session."""
         spark.dataSource.register(source)
 
     def mend(self, text: str) -> ConfigError | None:
-        """By the interpreter that the session was started with."""
-        if self._found:
+        """Return the hint for the interpreter that the session was started with."""
+        if self._is_foreign:
             return mend_of(text, os.environ)
         return mend_of(text, {"PYSPARK_PYTHON": _python(self._conf)})
 
     def stop(self) -> None:
-        """One that was found active goes on."""
+        """Stop a session that this runtime has started; one that was active before keeps
+        running."""
         spark, self._own = self._own, None
         if spark is not None:
             spark.stop()
 
 
 def session_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a session of our own; `conf` wins over the defaults."""
+    """Return the settings of a new session; `conf` wins over the defaults."""
     local = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
     return {
         "spark.master": master,
         "spark.app.name": "tubemq",
         "spark.ui.enabled": "false",
-        # Said, or spark-defaults.conf might say otherwise.
+        # Explicit, because spark-defaults.conf may set another mode.
         "spark.submit.deployMode": "client",
         # Functions in Python see instants in the zone of the worker's process.
         "spark.executorEnv.TZ": conf.get(_ZONE, "UTC"),
@@ -202,10 +204,10 @@ def session_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bool]:
-    """The active session of this thread, or that of another one, and False; or a new one and True.
+    """Return the active session of this thread, or that of another one, and False; or a new one and
+    True.
 
-    A session that is there keeps its master and settings. Blocks for some seconds when a JVM
-    starts.
+    An active session keeps its master and settings. Blocks for some seconds when a JVM starts.
     Raises `MissingExtraError` without PySpark, `engines.java.JavaUnavailable` without Java.
     """
     try:
@@ -219,7 +221,7 @@ def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bo
     _require_jars(pyspark.__file__)
     from pyspark import SparkContext
 
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark has no other word
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark has no public name
         with environment(dict.fromkeys(ELSEWHERE)):
             return SparkSession.builder.getOrCreate(), False
     settings = session_conf(master, conf)
@@ -232,27 +234,27 @@ def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bo
 
 
 def _launch(settings: Mapping[str, str]) -> None:
-    """Start the JVM of this process, if it has none, with a file of `settings`: pyspark would write
-    them into a command line, which every user of the machine can read. It still does where
-    PYSPARK_SUBMIT_ARGS names a file of its own, since there can be one only."""
+    """Start the JVM of this process, if it has none, with a properties file: pyspark would pass
+    `settings` on a command line, which every user of the machine can read. It still does if
+    PYSPARK_SUBMIT_ARGS names a properties file, since there can be only one."""
     from pyspark import SparkContext
 
-    given = os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")
-    if _PROPERTIES in given:
+    submit_arguments = os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")
+    if _PROPERTIES in submit_arguments:
         return
     with secret_file("spark.conf", properties_text(settings)) as path:
-        arguments = f"{_PROPERTIES} {shlex.quote(path)} --load-spark-defaults {given}"
+        arguments = f"{_PROPERTIES} {shlex.quote(path)} --load-spark-defaults {submit_arguments}"
         with environment({_SUBMIT_ARGUMENTS: arguments}):
-            SparkContext._ensure_initialized()  # noqa: SLF001 - no other word starts just the JVM
+            SparkContext._ensure_initialized()  # noqa: SLF001 - no public call starts just the JVM
 
 
 def properties_text(conf: Mapping[str, str]) -> str:
-    """`conf` as Java reads properties: values whole, whatever they begin with."""
+    """Format `conf` as Java properties; values are preserved, whatever they begin with."""
     lines = []
     for key, value in conf.items():
-        name = _SIGN.sub(lambda sign: f"\\{sign[0]}", key)
+        name = _SPECIAL.sub(lambda sign: f"\\{sign[0]}", key)
         text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-        # Behind the blank, one such sign would count as what parts key and value.
+        # After the blank, a first ':' or '=' would be read as the separator of key and value.
         text = f"\\{text}" if text.startswith((":", "=")) else text
         lines.append(f"{name} {text}\n")
     return "".join(lines)
@@ -260,8 +262,8 @@ def properties_text(conf: Mapping[str, str]) -> str:
 
 @cache
 def _package(kind: str) -> Path:
-    """The zip for executors. It lasts as long as this process, which serves it to those that come
-    later; one that is killed leaves it in the directory of temporary files."""
+    """Build the zip for executors. It lasts as long as this process, which serves it to executors
+    that start later; a killed process leaves it in the directory of temporary files."""
     from tubemq_provider.spark.session import spark_artifacts
 
     folder = tempfile.TemporaryDirectory(prefix="tubemq-ship-")
@@ -272,15 +274,15 @@ def _package(kind: str) -> Path:
 def _ship(spark: SparkSession, package: Path) -> None:
     context = spark.sparkContext
     if any(Path(file).name == package.name for file in context.listFiles):
-        return  # by an engine before, into a session that was active
+        return  # shipped by an earlier engine into the same session
     before = list(sys.path)
     context.addPyFile(str(package))
-    # It is not the whole package, and this process has that.
+    # The zip is not the whole package, which this process has already.
     sys.path[:] = [entry for entry in sys.path if entry in before or package.name not in entry]
 
 
 def spark_submit() -> Path:
-    """The program `spark-submit`: of SPARK_HOME, else of the installed pyspark. Raises
+    """Return the path of `spark-submit`: that of SPARK_HOME, else of the installed pyspark. Raises
     `MissingExtraError` without either, `ConfigError` for a pyspark without its jars and for a
     SPARK_HOME without the program."""
     home = os.environ.get("SPARK_HOME")
@@ -303,8 +305,9 @@ def spark_submit() -> Path:
 
 @contextmanager
 def temporary_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Runtime settings for the body of a `with`; what was set before is restored, and what was not
-    set is so again: a default that is written down would count as chosen."""
+    """Apply runtime settings for the body. Afterwards earlier values are restored, and settings
+    that were not set are unset again: a default written explicitly would count as chosen by the
+    user."""
     chosen = spark.conf.getAll
     before = {key: chosen.get(key) for key in conf}
     for key, value in conf.items():
@@ -327,33 +330,34 @@ _SKIPPING = {
         "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
     ),
 }
-"""Rules by which Spark leaves out a read whose rows a query turns out not to need."""
+"""Optimizer rules that skip a read whose rows a query turns out not to need."""
 
 
 def session_zone(spark: SparkSession) -> dict[str, str]:
-    """UTC as the zone of the session, unless somebody has chosen another: by default it is that of
-    the machine, and a try on another worker would make other rows of the same records."""
+    """Return UTC as the session's zone unless the user has set one: by default it is the machine's,
+    and a try on another worker would produce different rows from the same records."""
     return {} if _ZONE in spark.conf.getAll else {_ZONE: "UTC"}
 
 
 def whole_reads(spark: SparkSession) -> dict[str, str]:
-    """Settings under which a join with an empty table, or a condition that is never true, reads the
-    other side all the same: each record of a window is looked at, whatever becomes of it."""
-    found = {}
+    """Return settings under which a join with an empty table, or a condition that is never true,
+    still reads the other side: each record of a window is read, even if no row results from it."""
+    settings = {}
     for key, rules in _SKIPPING.items():
-        known = [name.strip() for name in (spark.conf.get(key, None) or "").split(",")]
-        found[key] = ",".join(dict.fromkeys(filter(None, [*known, *rules])))
-    return found
+        excluded = [name.strip() for name in (spark.conf.get(key, None) or "").split(",")]
+        settings[key] = ",".join(dict.fromkeys(filter(None, [*excluded, *rules])))
+    return settings
 
 
 def _on_another_thread(body: Callable[[], T], stop: Callable[[], None]) -> T:
-    """What `body` returns or raises, with this thread's context and Spark's local properties.
+    """Run `body` with this thread's context and Spark's local properties; return or raise as it
+    does.
 
-    A signal's handler (Airflow's for `execution_timeout`) raises in the main thread, which waits
-    here meanwhile. In the middle of a call into the JVM the answer would still be to come, and the
-    next call take it for its own: pyspark makes such calls itself before it lets an exception
-    through. `stop` is called then, and the exception raised once the body has ended, after `_END_S`
-    at most.
+    A signal handler (Airflow's for `execution_timeout`) raises in the main thread, which waits here
+    meanwhile. If that interrupted a call into the JVM, the next call would read the pending answer
+    of this one as its own; pyspark makes such calls itself before it lets an exception through.
+    `stop` is called then, and the exception is raised once the body has ended, after `_END_S` at
+    most.
     """
     from pyspark import InheritableThread
 
@@ -363,7 +367,7 @@ def _on_another_thread(body: Callable[[], T], stop: Callable[[], None]) -> T:
     def work() -> None:
         try:
             done.set_result(context.run(body))
-        except BaseException as error:  # noqa: BLE001 - it is raised where the body was called
+        except BaseException as error:  # noqa: BLE001 - raised in the calling thread
             done.set_exception(error)
 
     InheritableThread(work, name="tubemq-spark", daemon=True).start()
@@ -378,7 +382,7 @@ def _on_another_thread(body: Callable[[], T], stop: Callable[[], None]) -> T:
 
 @contextmanager
 def job_group(spark: SparkSession, group: str, description: str) -> Iterator[None]:
-    """Jobs of the body run under `group`, by which they can be cancelled and found in the UI."""
+    """Run the body's jobs under `group`, by which they can be cancelled and found in the UI."""
     context = spark.sparkContext
     names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
     before = {name: context.getLocalProperty(name) for name in names}
@@ -392,8 +396,8 @@ def job_group(spark: SparkSession, group: str, description: str) -> Iterator[Non
 
 @contextmanager
 def following(spark: SparkSession, group: str, tell: TaskObserver | None) -> Iterator[None]:
-    """Tell how many tasks of the group's running jobs are done, and how many there are, while the
-    body runs: about once a second, on a thread of its own, only where that has changed."""
+    """Report finished and total tasks of the group's running jobs while the body runs: about once a
+    second, from a separate thread, and only after a change."""
     if tell is None:
         yield
         return
@@ -410,18 +414,21 @@ def following(spark: SparkSession, group: str, tell: TaskObserver | None) -> Ite
 
 
 def _follow(spark: SparkSession, group: str, tell: TaskObserver, ended: threading.Event) -> None:
-    tracker, told = spark.sparkContext.statusTracker(), (0, 0)
+    tracker, reported = spark.sparkContext.statusTracker(), (0, 0)
     while not ended.wait(_FOLLOW_S):
         try:
             running = set(tracker.getActiveJobsIds()) & set(tracker.getJobIdsForGroup(group))
             jobs = [job for id_ in running if (job := tracker.getJobInfo(id_)) is not None]
             stages = [tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds]
-        except Exception:  # noqa: BLE001 - the session is going; its end says why
+        except Exception:  # noqa: BLE001 - the session is stopping; the body's error has the reason
             return
-        known = [stage for stage in stages if stage is not None]
-        now = sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
-        if now != told and now[1]:
-            told = now
+        running_stages = [stage for stage in stages if stage is not None]
+        now = (
+            sum(s.numCompletedTasks for s in running_stages),
+            sum(s.numTasks for s in running_stages),
+        )
+        if now != reported and now[1]:
+            reported = now
             tell(*now)
 
 
@@ -430,12 +437,12 @@ def _is_local(master: str) -> bool:
 
 
 def _python(settings: Mapping[str, str]) -> str:
-    """The program that workers run in a session of our own."""
+    """Return the interpreter of Python workers in a new session."""
     return settings.get("spark.pyspark.python", sys.executable)
 
 
 def launch_environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """What the JVM and the Python workers it starts must find in their environment."""
+    """Return the environment variables that the JVM and its Python workers need."""
     from tubemq_provider.engines.java import find_java
 
     python = _python(settings)
@@ -444,10 +451,12 @@ def launch_environment(settings: Mapping[str, str]) -> dict[str, str]:
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-    here = Path(sys.executable).parent
-    if os.sep not in python and (here / python).exists():
-        # Executors find a name on their own PATH; the driver, which plans, has to find this one.
-        environment["PATH"] = f"{here}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    interpreter_folder = Path(sys.executable).parent
+    if os.sep not in python and (interpreter_folder / python).exists():
+        # Executors resolve the name on their own PATH; the driver, which plans, needs this one.
+        environment["PATH"] = (
+            f"{interpreter_folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        )
     if _is_local(settings["spark.master"]):
         environment["SPARK_LOCAL_IP"] = _LOOPBACK
     return environment
@@ -455,8 +464,8 @@ def launch_environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def environment(overrides: Mapping[str, str | None]) -> Iterator[None]:
-    """This process's environment while the body runs, without what is None; restored, since tasks
-    may rely on it."""
+    """Override environment variables while the body runs (None removes one), and restore them,
+    since tasks may rely on them."""
     before = {name: os.environ.get(name) for name in overrides}
     _set(overrides)
     try:
@@ -474,7 +483,8 @@ def _set(variables: Mapping[str, str | None]) -> None:
 
 
 def _require_jars(package: str | None) -> None:
-    """A `pyspark-client` installed over `pyspark` leaves a package that cannot start a JVM."""
+    """Raise `ConfigError` for a pyspark without jars: a `pyspark-client` installed over `pyspark`
+    leaves a package that cannot start a JVM."""
     if "SPARK_HOME" in os.environ or package is None:
         return
     if not (Path(package).parent / "jars").is_dir():

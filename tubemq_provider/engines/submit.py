@@ -1,10 +1,10 @@
-"""The engine `submit`: runs a plan in a Spark application of its own, started by `spark-submit`.
+"""Engine `submit`: runs a plan in a separate Spark application, started by `spark-submit`.
 
-The process does what the engine `session` does (`submit_main`) and leaves a result file; that file
-alone says how it went. The process goes on when the task that started it dies, and the next
-try of the task on the same machine takes it up: still running, or done and not published. Where it
-cannot be told, a new try writes under names of its own, and only facts of the try that is published
-count. This engine must not publish anything.
+The process does what the engine `session` does (`submit_main`) and leaves a result file, which
+alone decides the outcome. The process survives the task that started it, and the next try of the
+task on the same machine resumes it, whether it still runs or is done and not published. If it
+cannot be resumed, a new try writes under new names, and only facts of the published try count. This
+engine must not publish anything.
 """
 
 from __future__ import annotations
@@ -69,28 +69,27 @@ sys.path.insert(0, {root!r})  # before what nodes are sent, which is not the who
 from tubemq_provider.engines.submit_main import main
 main({folder!r})
 """
-_ABOVE: Final = (
+_NOT_INHERITED: Final = (
     *("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_PIN_THREAD"),
     *("SPARK_CONNECT_MODE_ENABLED", *ELSEWHERE),
 )
-"""What a process inside of another Spark application, or beside one, must not inherit."""
+"""Variables that a process must not inherit from a surrounding Spark application."""
 
 
 class SubmitEngine:
-    """One process `spark-submit` for each try of a window. On YARN it may be in cluster mode
-    (``spark.submit.deployMode``): a node of the cluster then runs the driver, and the process here
-    stands for it.
+    """Engine that runs one `spark-submit` process for each try of a window. On YARN the deploy mode
+    (``spark.submit.deployMode``) may be ``cluster``: a node of the cluster then runs the driver,
+    and the local process supervises it.
 
-    `settings` are those of a source, as `Source.settings` gives them. `master` and `conf` are
-    Spark's; they reach it in a file that only this user can read. `shape` has the other arguments
-    of `SessionEngine` as JSON has them, and `sql`. `work_dir` is where applications have their
-    folders: by default one of this user's, on this machine. With `ship_package` the nodes get the
-    package as a zip (``--py-files``).
+    `settings` are those of a source, as `Source.settings` returns them. `master` and `conf` are
+    Spark's, passed in a file that only this user can read. `shape` has the other arguments of
+    `SessionEngine` as JSON values, and `sql`. `work_dir` is the directory of application folders:
+    by default one of this user, on this machine. With `ship_package` the nodes get the package as a
+    zip (``--py-files``).
 
-    Delivery: as `SessionEngine`. A process that was started is taken up by the next try of the same
-    plan with the same settings, if that sees the same `work_dir` and machine; else it has written
-    for nothing, under names that nobody will publish, and ends by itself. `cancel` ends it. An
-    engine that was cancelled stays so.
+    Delivery: as `SessionEngine`. A started process is resumed by the next try of the same plan with
+    the same settings, if that sees the same `work_dir` and machine; else its files are never
+    published, and it ends by itself. `cancel` ends it. A cancelled engine cannot be used again.
     """
 
     def __init__(
@@ -109,9 +108,9 @@ class SubmitEngine:
         self._shape = dict(shape or {})
         self._ship = ship_package
         _refuse(master, self._conf, self._shape, ship_package=ship_package)
-        session_engine(settings, self._shape)  # judges its own arguments
+        session_engine(settings, self._shape)  # validates its arguments
         self._work_dir = work_dir or cache_root() / "applications"
-        self._found: Application | None = None
+        self._resumable: Application | None = None
         self._application: Application | None = None
         self._was_done = False
         self._staging: Staging | None = None
@@ -130,30 +129,31 @@ class SubmitEngine:
 
     @property
     def ui_url(self) -> str | None:
-        """Spark's own page of the application, where it has one."""
+        """URL of the application's Spark UI, if it has one."""
         return self._ui_url
 
     def place(self, plan: WindowPlan, staging: Staging) -> Staging:
-        """The staging place of an earlier try that runs, or is done; see `ResumingEngine`. Others
-        of this window in the same place that still run are ended: nobody waits for them. Those
-        that another task waits for are left to it. One that is expected counts however it went."""
+        """Return the staging place of an earlier try that runs or is done, else `staging`; see
+        `ResumingEngine`. Other applications of this window in the same sink that still run are
+        ended; those claimed by another task are left to it. An expected application is resumed
+        whatever its outcome."""
         self._placed = True
-        wanted = self._fingerprint(plan)
-        found: Staging | None = None
+        current = self._fingerprint(plan)
+        resumed: Staging | None = None
         for application in Applications(self._work_dir).of_window(plan.window_id):
             earlier = _staging_of(application, staging)
             if earlier is None or not application.claim():
                 continue
-            usable = (application.order or {}).get("fingerprint") == wanted
+            usable = (application.order or {}).get("fingerprint") == current
             expected = application.folder.name == self._expected
-            if found is None and usable and (expected or _worth(application, earlier)):
-                self._found, found = application, earlier
+            if resumed is None and usable and (expected or _is_usable(application, earlier)):
+                self._resumable, resumed = application, earlier
                 self._was_done = application.result is not None and not expected
             else:
                 _end(application, staging)
                 application.remove()
                 application.release()
-        if self._expected and found is None:
+        if self._expected and resumed is None:
             log.warning(
                 "the application %s is not in %s, or its arguments have changed: the window is "
                 "read again, and this task waits for it. Tasks that are deferred need a "
@@ -161,26 +161,28 @@ class SubmitEngine:
                 self._expected,
                 self._work_dir,
             )
-        return staging if found is None else found
+        return staging if resumed is None else resumed
 
     def may_suspend(self) -> None:
-        """Let `ingest` raise `Suspended` when the application has read its secrets, the last thing
-        that it needs of this process; see `SuspendingEngine`. Not where `place` was not asked."""
+        """Let `ingest` raise `Suspended` once the application has read its secrets, the last thing
+        it needs from this process; see `SuspendingEngine`. Has no effect unless `place` was
+        called."""
         self._suspends = True
 
     def expect(self, ticket: Document) -> None:
-        """Go on with the application of `ticket`; see `SuspendingEngine`."""
+        """Resume the application of `ticket`; see `SuspendingEngine`."""
         self._expected = Application.of_ticket(ticket).folder.name
 
     def abandoned(self, plan: WindowPlan) -> tuple[str, ...]:
-        """See `AbandoningEngine`: by the applications on this machine of the plan's group, topic
-        and sink. One that a deferred task waits for is among them."""
+        """Return window ids of applications on this machine of the plan's group, topic and sink;
+        see `AbandoningEngine`. One that a deferred task waits for is included."""
         mine = None if self._application is None else self._application.folder
-        found = Applications(self._work_dir).of_scope(plan.scope_hash)
-        return tuple({each.window_id for each in found if each.folder != mine})
+        applications = Applications(self._work_dir).of_scope(plan.scope_hash)
+        return tuple({each.window_id for each in applications if each.folder != mine})
 
     def end_abandoned(self, window_id: str) -> None:
-        """End applications of a published window and drop their folders; see `AbandoningEngine`."""
+        """End applications of a published window and remove their folders; see
+        `AbandoningEngine`."""
         for application in Applications(self._work_dir).of_window(window_id):
             if application.claim():
                 _end(application)
@@ -189,24 +191,25 @@ class SubmitEngine:
                 application.release()
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
-        """Have the records of `plan` written into `staging.path`; returns their counts.
+        """Run an application that writes the records of `plan` into `staging.path`; return their
+        counts.
 
-        Blocks until the application is over, or may be left alone (`Suspended`). Raises what it
-        failed with, `WindowError` if it ended without a result, and after `cancel`.
+        Blocks until the application has ended, or may be left alone (`Suspended`). Raises the error
+        it failed with, `WindowError` if it ended without a result, and after `cancel`.
         """
         self._staging = staging
         self._stop_if_cancelled(plan)
         if next(plan.reads(), None) is None:
             return IngestCounts(records=dict.fromkeys(plan.ranges, 0), pieces={})
         with ExitStack() as stack, self._claiming():
-            application = self._found
+            application = self._resumable
             if application is None:
                 application = self._start(plan, staging, stack)
                 progress("application submitted")
             else:
-                log.info("taking up %s, which an earlier try has started", application)
+                log.info("resuming %s, which an earlier try has started", application)
                 self._application = application
-                if _is_alone(application):
+                if _lacks_supervisor(application):
                     self._supervise(application, staging, stack)
             self._application = application
             result = self._await(application, plan, progress, stack)
@@ -220,9 +223,9 @@ class SubmitEngine:
             self._application.end()
 
     def leave(self, kind: object, *_: object) -> None:
-        """At the end of the run (an `ExitStack` may call it): drop the application's folder if the
-        run went well, so that nothing is left. Else the next try may find it, but a result that
-        could not be published is not offered twice."""
+        """Finish the run (an `ExitStack` may call it): remove the application's folder after
+        success. After a failure the next try may resume it, but a result that could not be
+        published is not offered twice."""
         application = self._application
         if application is not None and (kind is None or self._was_done):
             application.remove()
@@ -230,8 +233,8 @@ class SubmitEngine:
 
     @contextmanager
     def _claiming(self) -> Iterator[None]:
-        """What fails in the body, another try may take up at once; what goes well stays this try's
-        until it is published."""
+        """Release the claim if the body fails, so that another try may resume at once; after
+        success this try keeps it until the window is published."""
         try:
             yield
         except BaseException:
@@ -239,7 +242,7 @@ class SubmitEngine:
             raise
 
     def _release(self) -> None:
-        for application in (self._application, self._found):
+        for application in (self._application, self._resumable):
             if application is not None:
                 application.release()
 
@@ -251,8 +254,8 @@ class SubmitEngine:
         settings = self._spark_conf(plan)
         cluster = cluster_order(staging, settings) if is_cluster(settings) else None
         if cluster is not None:
-            Yarn.of(settings, os.environ)  # else the program would say so, after seconds
-        hidden = self._hidden(staging, stack)
+            Yarn.of(settings, os.environ)  # fail here, not in spark-submit some seconds later
+        secrets_file = self._secrets_file(staging, stack)
         application = applications.make(
             plan.window_id,
             {
@@ -264,11 +267,11 @@ class SubmitEngine:
                     "attempt": staging.attempt,
                     "path": staging.path,
                     "final": staging.final,
-                    "partition_by": _apart(staging),
+                    "partition_by": _partition_json(staging),
                     "field_ids": None if staging.field_ids is None else staging.field_ids.to_json(),
                 },
                 "path": [entry for entry in sys.path if Path(entry).is_absolute()],
-                "secrets": hidden,
+                "secrets": secrets_file,
                 "fingerprint": self._fingerprint(plan),
                 **({} if cluster is None else {"cluster": cluster}),
             },
@@ -276,35 +279,35 @@ class SubmitEngine:
         self._application = application
         if cluster is not None:
             tag, order = cluster["tag"], application.order_file
-            settings = cluster_conf(settings, tag, order, hidden)
+            settings = cluster_conf(settings, tag, order, secrets_file)
         properties = stack.enter_context(secret_file("spark.conf", properties_text(settings)))
         command = self._command(application, properties, in_cluster=cluster is not None)
         if cluster is not None:
-            command = supervising(application.folder, hidden, command)
+            command = supervising(application.folder, secrets_file, command)
         self._spawn(application, command, settings)
         return application
 
-    def _hidden(self, staging: Staging, stack: ExitStack) -> str:
+    def _secrets_file(self, staging: Staging, stack: ExitStack) -> str:
         secrets = secrets_text(self._settings, staging.options)
         return stack.enter_context(secret_file("secrets", secrets))
 
     def _supervise(self, application: Application, staging: Staging, stack: ExitStack) -> None:
-        """The driver is in the cluster, and what stood for it here has gone."""
-        application.forget_told()  # so that secrets last until it is told anew
-        command = supervising(application.folder, self._hidden(staging, stack), [])
+        """Start a new supervisor for a driver in the cluster whose local process is gone."""
+        application.forget_told()  # so that secrets last until the next progress report
+        command = supervising(application.folder, self._secrets_file(staging, stack), [])
         self._spawn(application, command, {"spark.master": self._master, **self._conf})
 
     def _command(self, application: Application, properties: str, *, in_cluster: bool) -> list[str]:
         program = application.folder / _PROGRAM
-        here = _MAIN.format(root=str(_HERE), folder=str(application.folder))
-        program.write_text(CLUSTER_PROGRAM if in_cluster else here)
+        client_program = _MAIN.format(root=str(_HERE), folder=str(application.folder))
+        program.write_text(CLUSTER_PROGRAM if in_cluster else client_program)
         command = [str(spark_submit()), "--properties-file", properties, "--load-spark-defaults"]
         if self._ship:
             from tubemq_provider.spark.session import spark_artifacts
 
             kind = self._shape.get("kind", FIRST_SOURCE)
             package = str(spark_artifacts(application.folder, kind=kind))
-            # The word of the command line replaces the setting.
+            # The command line's option replaces the setting.
             others = self._conf.get(_PY_FILES)
             command += ["--py-files", ",".join(filter(None, [package, others]))]
         return [*command, str(program)]
@@ -315,7 +318,7 @@ class SubmitEngine:
         """Start the process, which holds the application's lock from its first moment on."""
         environment = {**os.environ, **launch_environment(settings)}
         lock = application.lock()
-        application.forget_process()  # its number may be another's by now
+        application.forget_process()  # the number may be reused by now
         try:
             with application.open_log() as output:
                 self._child = subprocess.Popen(
@@ -323,7 +326,7 @@ class SubmitEngine:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env={k: v for k, v in environment.items() if k not in _ABOVE},
+                    env={k: v for k, v in environment.items() if k not in _NOT_INHERITED},
                     cwd=application.folder,
                     pass_fds=(lock,),
                     start_new_session=True,
@@ -354,42 +357,49 @@ class SubmitEngine:
     def _await(
         self, application: Application, plan: WindowPlan, progress: Progress, stack: ExitStack
     ) -> Document:
-        """The result. What is told meanwhile is passed on; secrets last until they were read."""
+        """Wait for the result. Progress is passed on meanwhile; secrets last until they were
+        read."""
         passed = 0
         while True:
             # In this order: a process writes its result before it ends.
-            running, result, told = application.running, application.result, application.told
-            if told:
+            running, result, progress_document = (
+                application.running,
+                application.result,
+                application.told,
+            )
+            if progress_document:
                 stack.close()
-            points = told.get("points", ())[passed:]
+            points = progress_document.get("points", ())[passed:]
             passed += len(points)
-            self._pass_on(told, points, progress)
+            self._pass_on(progress_document, points, progress)
             if self._child is not None:
                 self._child.poll()
             self._stop_if_cancelled(plan)
             if result is not None:
                 return result
             if not running:
-                raise WindowError(_lost(application, plan))
-            if told and self._suspends and self._placed and self._expected is None:
+                raise WindowError(_lost_message(application, plan))
+            if progress_document and self._suspends and self._placed and self._expected is None:
                 raise Suspended(application.suspend())
-            # Not on `_cancelled`, whose lock a signal handler could then wait for in this thread.
+            # Not `_cancelled.wait`: a signal handler in this thread could deadlock on its lock.
             threading.Event().wait(_POLL_S)
 
-    def _pass_on(self, told: Mapping[str, Any], points: list[str], progress: Progress) -> None:
+    def _pass_on(
+        self, progress_document: Mapping[str, Any], points: list[str], progress: Progress
+    ) -> None:
         if "application" in points:
-            log.info("Spark application %s", told["id"])
-        self._ui_url = told.get("ui")
+            log.info("Spark application %s", progress_document["id"])
+        self._ui_url = progress_document.get("ui")
         for point in points:
             progress(point)
-        if self.on_tasks is not None and "tasks" in told:
-            self.on_tasks(*told["tasks"])
+        if self.on_tasks is not None and "tasks" in progress_document:
+            self.on_tasks(*progress_document["tasks"])
 
     def _counts(
         self, application: Application, plan: WindowPlan, result: Mapping[str, Any]
     ) -> IngestCounts:
         if not application.until_over(_END_S):
-            log.warning("%s has a result and does not end; it is ended", application)
+            log.warning("%s has a result and does not end; killing it", application)
             application.kill()
         if self._child is not None:
             self._child.poll()
@@ -421,51 +431,52 @@ def _refuse(
 
 
 def _staging_of(application: Application, fresh: Staging) -> Staging | None:
-    """Where an application writes, if that is beside `fresh`: in the same sink, by the same way."""
+    """Return the staging place of an application, if it is in the same sink and of the same layout
+    as `fresh`."""
     order = application.order
     if order is None:
         return None
-    known = order["staging"]
-    beside = PurePosixPath(known["path"]).parent == PurePosixPath(fresh.path).parent
-    same = known["final"] == fresh.final and known.get("partition_by") == _apart(fresh)
+    stored = order["staging"]
+    beside = PurePosixPath(stored["path"]).parent == PurePosixPath(fresh.path).parent
+    same = stored["final"] == fresh.final and stored.get("partition_by") == _partition_json(fresh)
     if not beside or not same:
         return None
-    return replace(fresh, path=known["path"], attempt=known["attempt"])
+    return replace(fresh, path=stored["path"], attempt=stored["attempt"])
 
 
-def _apart(staging: Staging) -> str | None:
+def _partition_json(staging: Staging) -> str | None:
     return None if staging.partition_by is None else staging.partition_by.to_json()
 
 
-def _worth(application: Application, staging: Staging) -> bool:
-    """Whether it is, or will be, of use."""
+def _is_usable(application: Application, staging: Staging) -> bool:
+    """Return True if the application's output can be, or will be, used."""
     if application.asked_to_stop or not (is_remote(staging.path) or Path(staging.path).is_dir()):
         return False
-    running, result, told = application.running, application.result, application.told
-    # One that has told nothing has not read its secrets, which have died with the task.
+    running, result, progress_document = application.running, application.result, application.told
+    # Without progress it has not read its secrets, which were removed with the task.
     if result is not None:
-        return "counts" in result and _is_there(counts_from(result["counts"]), staging)
-    return bool(told) and (running or _is_alone(application))
+        return "counts" in result and _files_exist(counts_from(result["counts"]), staging)
+    return bool(progress_document) and (running or _lacks_supervisor(application))
 
 
-def _is_there(counts: IngestCounts, staging: Staging) -> bool:
-    """Whether all that was written lies where it was: a task that died while it published has moved
-    some of it."""
+def _files_exist(counts: IngestCounts, staging: Staging) -> bool:
+    """Return True if all written files are still in the staging place: a task that died while it
+    published has moved some of them."""
     if counts.files is None:
         return True
     names = {*(fact.path for fact in counts.files), *counts.quarantined}
     return names <= location_of(staging).stored().keys()
 
 
-def _is_alone(application: Application) -> bool:
-    """Whether its driver is in a cluster, and nothing stands for it on this machine."""
+def _lacks_supervisor(application: Application) -> bool:
+    """Return True if the driver runs in a cluster without a supervisor on this machine."""
     return application.in_cluster and not application.running and application.result is None
 
 
 def _end(application: Application, staging: Staging | None = None) -> None:
-    """End what runs for it, here and in a cluster. Whatever stands here for a driver ends that as
-    well, but may have gone, or get no answer; so it is told from here too, where `staging` says
-    what opens the store."""
+    """End the application here and in a cluster. A local supervisor ends the driver as well, but
+    may be gone or get no answer; so the driver is also stopped from here, where `staging` has the
+    options that open the store."""
     order = application.order or {}
     application.end()
     if "cluster" not in order or application.result is not None:
@@ -478,11 +489,11 @@ def _end(application: Application, staging: Staging | None = None) -> None:
     end_driver(exchange, yarn, cluster["tag"])
 
 
-def _lost(application: Application, plan: WindowPlan) -> str:
+def _lost_message(application: Application, plan: WindowPlan) -> str:
     what, then = "spark-submit ended", "a retry reads the window again"
     if application.in_cluster:
-        what = "what stood here for the driver in the cluster ended"
-        then = "a retry on this machine goes on with that driver"
+        what = "the local supervisor of the driver in the cluster ended"
+        then = "a retry on this machine resumes that driver"
     return (
         f"window {plan.window_id}: {what} without a result, so nothing of it is "
         f"published; {then}. Its log is {application.log}, and ends:\n"

@@ -1,8 +1,8 @@
-"""The program that `spark-submit` runs for the engine `submit`: one window, and a result file.
+"""Program that `spark-submit` runs for the engine `submit`: one window, and a result file.
 
-It is told what to do by the order in its application's folder, does what the engine `session` does,
-and says how it went in the folder too: neither its exit code nor its output counts. What must stay
-secret it reads once, from a file that the order names. This module must not publish anything.
+It reads its order from the application's folder, does what the engine `session` does, and reports
+in the folder too: neither its exit code nor its output counts. Secrets are read once, from a file
+that the order names. This module must not publish anything.
 """
 
 from __future__ import annotations
@@ -35,48 +35,48 @@ __all__ = ["Employer", "cluster_main", "main", "ordered_engine", "secrets_text",
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 
 class Employer(Protocol):
-    """Where an order comes from and its outcome goes to: `Application`, or a cluster's
-    `ClusterOrder`."""
+    """Channel to the submitting task, for order, progress and outcome: `Application`, or a
+    cluster's `ClusterOrder`."""
 
     @property
     def asked_to_stop(self) -> bool:
-        """Whether the driver is to end."""
+        """True if the driver must stop."""
 
     def tell(self, document: Document) -> None:
-        """Replace what is told."""
+        """Replace the progress document."""
 
     def finish(self, document: Document) -> None:
-        """The outcome, in one step."""
+        """Write the outcome, atomically."""
 
     def bound_log(self) -> None:
-        """Begin a log anew that has become long."""
+        """Rotate a log that has grown long."""
 
 
 def main(folder: str) -> None:
-    """Do the order in `folder`. Returns when there is a result; it may be an error."""
+    """Execute the order in `folder`. Returns when there is a result, which may be an error."""
     application = Application(Path(folder))
     order = application.order
     if order is None:
         raise SystemExit(f"{folder} has no order")
-    _work(application, order, secrets_from(order["secrets"]))
+    _execute(application, order, secrets_from(order["secrets"]))
 
 
 def cluster_main() -> None:
-    """Do the order that the cluster's manager has brought into this directory; as `main`."""
-    here = Path.cwd()
-    secrets = secrets_from(str(here / SECRETS_NAME))
-    found = ClusterOrder(here, secrets["storage"])
-    _work(found, found.order, secrets)
+    """Execute the order that the cluster's manager has placed in this directory; as `main`."""
+    folder = Path.cwd()
+    secrets = secrets_from(str(folder / SECRETS_NAME))
+    order = ClusterOrder(folder, secrets["storage"])
+    _execute(order, order.order, secrets)
 
 
-def _work(employer: Employer, order: Document, secrets: Mapping[str, Any]) -> None:
+def _execute(employer: Employer, order: Document, secrets: Mapping[str, Any]) -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    # The submitting task may take the secrets away now.
-    teller = _Teller(employer)
+    # The first report: the submitting task may remove the secrets now.
+    teller = _ProgressReporter(employer)
     outcome: dict[str, Any] = {"v": 1, "hash": order["plan"]["hash"]}
     try:
         counts = _counts(employer, order, secrets, teller)
@@ -88,18 +88,18 @@ def _work(employer: Employer, order: Document, secrets: Mapping[str, Any]) -> No
 
 
 def _counts(
-    employer: Employer, order: Document, secrets: Mapping[str, Any], teller: _Teller
+    employer: Employer, order: Document, secrets: Mapping[str, Any], teller: _ProgressReporter
 ) -> IngestCounts:
-    """What the order is about; what has failed is removed."""
+    """Run the order's window; remove its files if it fails."""
     plan = WindowPlan.from_document(order["plan"])
-    given = dict(order["staging"])
-    apart, numbers = given.pop("partition_by", None), given.pop("field_ids", None)
-    by = None if apart is None else PartitionBy.from_json(apart)
-    ids = None if numbers is None else FieldIds.from_json(numbers)
-    staging = Staging(**given, options=secrets["storage"], partition_by=by, field_ids=ids)
+    fields = dict(order["staging"])
+    partition_by, field_ids = fields.pop("partition_by", None), fields.pop("field_ids", None)
+    by = None if partition_by is None else PartitionBy.from_json(partition_by)
+    ids = None if field_ids is None else FieldIds.from_json(field_ids)
+    staging = Staging(**fields, options=secrets["storage"], partition_by=by, field_ids=ids)
     try:
         engine = ordered_engine(order, secrets["settings"])
-        with _obeying(employer, engine):
+        with _stopping_on_request(employer, engine):
             return _ingest(engine, plan, staging, teller)
     except Exception:
         _clear(staging)
@@ -107,64 +107,64 @@ def _counts(
 
 
 def secrets_text(settings: Any, storage: Mapping[str, str]) -> str:
-    """What an order must not carry: settings of a source as they are, of whatever kind, and the
-    options of a storage. For a `secret_file`."""
+    """Serialise what an order must not carry, for a `secret_file`: settings of a source of any
+    kind, and the options of a storage."""
     return base64.b64encode(pickle.dumps({"settings": settings, "storage": dict(storage)})).decode()
 
 
 def secrets_from(path: str) -> dict[str, Any]:
-    """What `secrets_text` was given; the file is in memory, or this user's alone."""
+    """Load the result of `secrets_text`; the file is in memory, or readable by this user only."""
     data = base64.b64decode(Path(path).read_text(encoding="utf-8"))
-    found: dict[str, Any] = pickle.loads(data)  # noqa: S301 - written by the task, for this process
-    return found
+    secrets: dict[str, Any] = pickle.loads(data)  # noqa: S301 - written by the task, for this process
+    return secrets
 
 
 def ordered_engine(order: Mapping[str, Any], settings: Any) -> SessionEngine:
-    """The engine of `order`, in the driver. A transform may be where only the task looks: Airflow
-    adds the folder of Dags to the places of modules by itself."""
+    """Create the engine of `order` in the driver. A transform may be in a module on the task's path
+    only: Airflow adds the folder of Dags to `sys.path` by itself."""
     sys.path += [entry for entry in order["path"] if entry not in sys.path]
     return session_engine(settings, order["engine"])
 
 
 def session_engine(settings: Any, shape: Mapping[str, Any]) -> SessionEngine:
-    """The engine of an order: `shape` has its arguments as JSON has them, with `sql` beside
-    `transform`."""
-    given = dict(shape)
-    sql, decode = given.pop("sql", None), given.pop("decode", None)
+    """Create the engine of an order: `shape` has its arguments as JSON values, with `sql` as an
+    alternative to `transform`."""
+    arguments = dict(shape)
+    sql, decode = arguments.pop("sql", None), arguments.pop("decode", None)
     if sql is not None:
-        given["transform"] = sql_transform(sql)
+        arguments["transform"] = sql_transform(sql)
     if decode is not None:
-        given["decode"] = DecodeSpec.parse(decode)
-    return SessionEngine(settings, **given)
+        arguments["decode"] = DecodeSpec.parse(decode)
+    return SessionEngine(settings, **arguments)
 
 
-class _Teller:
-    """Keeps what was told, so that every document has all of it."""
+class _ProgressReporter:
+    """Progress reporter: accumulates the progress, so that every document is complete."""
 
     def __init__(self, employer: Employer) -> None:
         self._employer = employer
         self._lock = threading.Lock()
-        self._told: dict[str, Any] = {"points": []}
-        employer.tell(self._told)
+        self._progress: dict[str, Any] = {"points": []}
+        employer.tell(self._progress)
 
     def point(self, name: str, **more: Any) -> None:
         with self._lock:
-            self._told["points"].append(name)
-            self._told.update(more)
-            self._employer.tell(self._told)
+            self._progress["points"].append(name)
+            self._progress.update(more)
+            self._employer.tell(self._progress)
 
     def tasks(self, done: int, total: int) -> None:
         with self._lock:
-            self._told["tasks"] = [done, total]
-            self._employer.tell(self._told)
+            self._progress["tasks"] = [done, total]
+            self._employer.tell(self._progress)
 
 
 def _ingest(
-    engine: SessionEngine, plan: WindowPlan, staging: Staging, teller: _Teller
+    engine: SessionEngine, plan: WindowPlan, staging: Staging, teller: _ProgressReporter
 ) -> IngestCounts:
     from pyspark.sql import SparkSession
 
-    # The one that spark-submit has prepared; the engine finds it active.
+    # The session that spark-submit has prepared; the engine finds it active.
     spark = SparkSession.builder.getOrCreate()
     teller.point("application", id=spark.sparkContext.applicationId)
     engine.on_tasks = teller.tasks
@@ -179,12 +179,12 @@ def _ingest(
 
 
 @contextmanager
-def _obeying(employer: Employer, engine: SessionEngine) -> Iterator[None]:
-    """The engine is cancelled when the application is asked to stop; its log stays bounded."""
+def _stopping_on_request(employer: Employer, engine: SessionEngine) -> Iterator[None]:
+    """Cancel the engine when the application is asked to stop; keep its log bounded."""
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(_LOOK_S):
+        while not ended.wait(_POLL_S):
             employer.bound_log()
             if employer.asked_to_stop:
                 engine.cancel()
@@ -200,6 +200,6 @@ def _obeying(employer: Employer, engine: SessionEngine) -> Iterator[None]:
 
 
 def _clear(staging: Staging) -> None:
-    """Nobody publishes what has failed."""
+    """Remove the files of a failed try, which is never published."""
     with suppress(Exception):
         location_of(staging).clear()

@@ -1,9 +1,9 @@
-"""Stands on the task's machine for a driver that a cluster runs: ``python -m … supervisor``.
+"""Local supervisor of a driver that runs in a cluster: ``python -m … supervisor``.
 
-It starts `spark-submit` in cluster mode, keeps the application's folder as a driver on this machine
-would (told, result, the lock that says it runs), and ends the application at its manager when it is
-asked to. It outlives the task; started again for the same folder, it goes on with the application
-that has the folder's tag and submits no second one. This module must not publish or judge anything.
+It starts `spark-submit` in cluster mode, maintains the application's folder as a local driver would
+(progress, result, the lock that shows it runs), and has the application ended by its manager on
+request. It survives the task; started again for the same folder, it resumes the application with
+the folder's tag and submits no second one. This module must not publish or judge anything.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ __all__ = ["Supervisor", "end_driver", "main"]
 
 log = logging.getLogger(__name__)
 
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 _ASK_EVERY: Final = 5
-"""Looks between two questions to the manager, where no `spark-submit` waits for it."""
+"""Polls between two requests to the manager, while no `spark-submit` waits for the application."""
 
 _PATIENCE: Final = 24
-"""Questions without an answer in a row, two minutes, after which an application counts as lost."""
+"""Consecutive requests without an answer, two minutes, after which an application counts as
+lost."""
 
 
 class Supervisor:
-    """Of one application. With a `command` it is submitted, else it goes on with what there is."""
+    """Supervisor of one application. Submits it with `command`, else watches the one that runs."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Supervisor:
         yarn: Yarn,
         tag: str,
         command: list[str] | None,
-        look_s: float = _LOOK_S,
+        look_s: float = _POLL_S,
     ) -> None:
         self._application = application
         self._exchange = exchange
@@ -61,16 +62,17 @@ class Supervisor:
         self._child: subprocess.Popen[bytes] | None = None
         self._unknown = 0
         self._unread = 0
-        self._looks = 0
+        self._polls = 0
         self.terminated = False
 
     def run(self) -> None:
-        """Until there is an outcome, or there will be none, or it is to end. Blocks."""
+        """Watch until there is an outcome, none can come any more, or a stop is requested.
+        Blocks."""
         if self._command is not None:
             self._child = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)
         try:
             while not self._is_over():
-                # A signal handler sets a flag; an event's lock could wait for itself there.
+                # A signal handler sets a flag instead of an event, whose lock could deadlock there.
                 threading.Event().wait(self._look_s)
         finally:
             if self._child is not None:
@@ -85,15 +87,15 @@ class Supervisor:
         # In this order: a driver writes its result before it ends.
         gone = self._is_gone()
         try:
-            told, result = self._exchange.told, self._exchange.result
+            progress_document, result = self._exchange.told, self._exchange.result
         except OSError as error:
             return self._is_out_of_reach(error, gone=gone)
         self._unread = 0
-        if told and told != self._application.told:
-            self._application.tell(told)
+        if progress_document and progress_document != self._application.told:
+            self._application.tell(progress_document)
         if result is None and gone:
             with suppress(OSError):
-                self._exchange.ask_to_stop()  # where the manager gave no answer
+                self._exchange.ask_to_stop()  # the manager may just not have answered
             result = self._lost(
                 f"its application ended in the cluster without a result, or {self._yarn} knows "
                 f"none with the tag {self._tag}"
@@ -103,8 +105,8 @@ class Supervisor:
         return result is not None
 
     def _is_out_of_reach(self, error: OSError, *, gone: bool) -> bool:
-        """The store gives no answer just now. One that gives none long after the application has
-        ended, as with a token that has expired, will not tell of a result any more."""
+        """Handle a store that does not answer. If it still fails long after the application has
+        ended, for example with an expired token, the result counts as lost."""
         log.warning("%s", error)
         self._unread += gone
         if self._unread < _PATIENCE:
@@ -114,17 +116,21 @@ class Supervisor:
         return True
 
     def _is_gone(self) -> bool:
-        """Whether the application has ended: `spark-submit` waits for that. Where it does not, or
-        has ended itself, the manager is asked; one that gives no answer is asked for a while where
-        nothing else has said that the application is over."""
+        """Return True if the application has ended. While `spark-submit` runs, it waits for that;
+        afterwards, or without it, the manager is asked. A manager that does not answer is asked for
+        a while, unless `spark-submit` has already reported the end."""
         if self._child is not None and self._child.poll() is None:
             return False
-        self._looks += 1
-        if self._looks % _ASK_EVERY != 1:
+        self._polls += 1
+        if self._polls % _ASK_EVERY != 1:
             return False
-        found = self._yarn.find(self._tag)
-        self._unknown = 0 if found else self._unknown + 1
-        return found.over if found else self._unknown >= (_PATIENCE if self._child is None else 1)
+        application = self._yarn.find(self._tag)
+        self._unknown = 0 if application else self._unknown + 1
+        return (
+            application.over
+            if application
+            else self._unknown >= (_PATIENCE if self._child is None else 1)
+        )
 
     def _lost(self, why: str) -> dict[str, Any]:
         order = self._application.order or {}
@@ -138,20 +144,20 @@ class Supervisor:
 
 
 def end_driver(exchange: Exchange | None, yarn: Yarn | None, tag: str) -> None:
-    """Have the driver with `tag` ended, by word and by its manager: either is enough."""
+    """End the driver with `tag`, by a stop request and through its manager: either is enough."""
     if exchange is not None:
         with suppress(OSError):
             exchange.ask_to_stop()
-    found = None if yarn is None else yarn.find(tag)
-    if yarn is not None and found is not None and not found.over:
-        agreed = yarn.kill(found.id)
-        log.info("%s is %s", found.id, "killed" if agreed else "asked to end")
+    application = None if yarn is None else yarn.find(tag)
+    if yarn is not None and application is not None and not application.over:
+        agreed = yarn.kill(application.id)
+        log.info("%s is %s", application.id, "killed" if agreed else "asked to end")
 
 
 def main(
     folder: str, secrets: str, command: list[str], environment: Mapping[str, str] = os.environ
 ) -> None:
-    """Supervise the application in `folder`; `secrets` is the file that the task has made."""
+    """Supervise the application in `folder`; `secrets` is the file that the task has written."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     application = Application(Path(folder))
     order = application.order

@@ -1,7 +1,8 @@
-"""What is done to a window's frame before it is written: a function, its dotted path, or SQL.
+"""Transform of a window's frame before it is written: a function, its dotted path, or SQL.
 
-The result must be a frame that keeps the column `partition` as it is, by which windows are
-verified, and whose columns every reader can tell apart. This module must not read or write a frame.
+The result must be a frame that keeps the column `partition` unchanged, by which windows are
+verified, and whose column names every reader can distinguish. This module must not read or write a
+frame.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ __all__ = ["VIEW", "Transform", "check_result", "sql_transform", "transform_of"]
 Transform = Callable[["DataFrame"], "DataFrame"]
 
 VIEW: Final = "records"
-"""What SQL calls the window."""
+"""Name of the window's table in SQL."""
 
-_PART: Final = re.compile(
+_QUERY_TOKEN: Final = re.compile(
     r"""
       (?P<nothing> [\s;]+ | --(?:\\\n|[^\r\n])* )
     | (?P<comment> /\*(?!\+) )
@@ -35,39 +36,39 @@ _PART: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""One part of a query: blanks and semicolons, or a comment of one line; the beginning of another
-comment (a hint is none); a text, a name, or a sign."""
+"""Token of a query: blanks and semicolons or a line comment (`nothing`); the start of a block
+comment (a hint is none); a literal, a name, or any other character."""
 _QUOTES: Final = ("'", '"', "`")
 
 
-def transform_of(given: Transform | str) -> Transform:
-    """The function, or the one at the dotted path. Raises `ConfigError`."""
-    if not isinstance(given, str):
-        return given
-    module, _, name = given.rpartition(".")
+def transform_of(transform: Transform | str) -> Transform:
+    """Return the function, or the one at the dotted path. Raises `ConfigError`."""
+    if not isinstance(transform, str):
+        return transform
+    module, _, name = transform.rpartition(".")
     try:
         function: Transform = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{given!r}: {error}", subject="transform") from error
+        raise ConfigError(f"{transform!r}: {error}", subject="transform") from error
     if not callable(function):
-        raise ConfigError(f"{given!r} cannot be called", subject="transform")
+        raise ConfigError(f"{transform!r} cannot be called", subject="transform")
     return function
 
 
-def check_result(made: Any) -> DataFrame:
-    """What a transform has `made`. Raises `ConfigError` for what cannot be a window.
+def check_result(result: Any) -> DataFrame:
+    """Check the result of a transform and return it. Raises `ConfigError` if it cannot be a window.
 
-    Names are compared as the session does. Its own writer refuses what it could not read again; the
-    direct write would write it.
+    Names are compared with the session's case sensitivity. Spark's own writer refuses columns that
+    it could not read again; the direct write would write them.
     """
-    columns = getattr(made, "columns", None)
-    if not isinstance(columns, list) or not hasattr(made, "isStreaming"):
-        hint = "; does it lack a 'return'?" if made is None else ""
+    columns = getattr(result, "columns", None)
+    if not isinstance(columns, list) or not hasattr(result, "isStreaming"):
+        hint = "; does it lack a 'return'?" if result is None else ""
         raise ConfigError(
-            f"its result is {type(made).__name__}, and must be a frame of Spark{hint}",
+            f"its result is {type(result).__name__}, and must be a frame of Spark{hint}",
             subject="transform",
         )
-    frame: DataFrame = made
+    frame: DataFrame = result
     problems = []
     if frame.isStreaming:
         problems.append("its result is a stream; make it of the frame that it is given")
@@ -76,13 +77,13 @@ def check_result(made: Any) -> DataFrame:
             f"its result has the columns {', '.join(columns)}; keep "
             "'partition', by which windows are counted"
         )
-    problems += _names_alike(frame, columns)
+    problems += _name_problems(frame, columns)
     if problems:
         raise ConfigError(problems, subject="transform")
     return frame
 
 
-def _names_alike(frame: DataFrame, columns: list[str]) -> list[str]:
+def _name_problems(frame: DataFrame, columns: list[str]) -> list[str]:
     exact = (frame.sparkSession.conf.get("spark.sql.caseSensitive") or "").lower() == "true"
     seen: dict[str, str] = {}
     problems = []
@@ -95,16 +96,16 @@ def _names_alike(frame: DataFrame, columns: list[str]) -> list[str]:
         else:
             problems.append(
                 f"its result has the columns {seen[key]!r} and {name!r}, which differ in case "
-                "alone, and most readers take them for one; rename one"
+                "alone, and most readers treat them as one; rename one"
             )
     return problems
 
 
 def sql_transform(query: str) -> Transform:
-    """Runs `query`, in which the window is the table `records`.
+    """Return a transform that runs `query`, in which the window is the table `records`.
 
-    The name means the window in this query only: the frame is bound to it, no view of the session
-    is made or replaced.
+    The name refers to the window in this query only: the frame is bound to it, no view of the
+    session is created or replaced.
     """
 
     def run(frame: DataFrame) -> DataFrame:
@@ -113,7 +114,7 @@ def sql_transform(query: str) -> Transform:
         try:
             return spark.sql(_bound(query, name))
         finally:
-            # A server of Spark Connect looks the name up later, and drops it with the session.
+            # A Spark Connect server resolves the name later, and drops it with the session.
             if "connect" not in type(spark).__module__.split("."):
                 spark.catalog.dropTempView(name)
 
@@ -121,16 +122,16 @@ def sql_transform(query: str) -> Transform:
 
 
 def _bound(query: str, view: str) -> str:
-    """`query`, whatever it begins with, where `records` is `view`."""
-    return f"WITH {VIEW} AS (TABLE {view}) (\n{_to_its_end(query)}\n)"
+    """Return `query`, of any kind of statement, with `records` bound to `view`."""
+    return f"WITH {VIEW} AS (TABLE {view}) (\n{_without_trailer(query)}\n)"
 
 
-def _to_its_end(query: str) -> str:
-    """`query` without the semicolons, blanks and comments behind it, which may stand in any order
-    there; in parentheses Spark takes no semicolon. One with a text or comment that never ends stays
-    as it is: Spark says so."""
+def _without_trailer(query: str) -> str:
+    """Return `query` without trailing semicolons, blanks and comments, in any order; Spark takes no
+    semicolon in parentheses. A query with an unterminated literal or comment is returned unchanged:
+    Spark reports it."""
     at = end = 0
-    while part := _PART.match(query, at):
+    while part := _QUERY_TOKEN.match(query, at):
         closed = _comment_end(query, at) if part["comment"] else part.end()
         if closed is None or part[0] in _QUOTES:
             return query.strip()
@@ -141,7 +142,8 @@ def _to_its_end(query: str) -> str:
 
 
 def _comment_end(query: str, start: int) -> int | None:
-    """Where the comment ends that begins at `start` and may hold others; None if it never does."""
+    """Return the end of the possibly nested comment that begins at `start`; None if it is
+    unterminated."""
     depth = 0
     for sign in re.compile(r"/\*(?!\+)|\*/").finditer(query, start):
         depth += 1 if sign[0] == "/*" else -1

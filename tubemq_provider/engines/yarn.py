@@ -1,9 +1,10 @@
-"""Asks YARN's resource manager about an application, and has it killed, over its web interface.
+"""Client of YARN's resource manager: finds an application and kills it, over the web interface.
 
 The addresses are those of the Hadoop configuration that `spark-submit` uses too. Applications are
-found by a tag that was chosen before they were submitted, so none is lost between its start and
-the moment when its id is known. Nothing here submits or knows of windows. A manager that gives no
-answer, as one behind Kerberos, is no error: it is None, and what does not need it goes on.
+found by a tag that was chosen before they were submitted, so none is lost between its start and the
+moment when its id is known. Nothing here submits or depends on windows. A manager that does not
+answer, for example behind Kerberos, is no error: the result is None, and callers proceed without
+it.
 """
 
 from __future__ import annotations
@@ -37,24 +38,25 @@ _HADOOP: Final = "spark.hadoop."
 _REFERENCE: Final = re.compile(r"\$\{([^}]+)\}")
 _FINAL: Final = ("FINISHED", "FAILED", "KILLED")
 _ANSWER_S: Final = 5.0
-_MOST_BYTES: Final = 4 << 20
-"""Of an answer: the applications of one tag are few."""
+_MAX_ANSWER_BYTES: Final = 4 << 20
+"""Maximal size of an answer: the applications of one tag are few."""
 
 
 class YarnApplication(NamedTuple):
-    """What the manager says of one."""
+    """Application as the manager reports it."""
 
     id: str
     state: str
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, however it went."""
+        """True if it has ended, successfully or not."""
         return self.state in _FINAL
 
 
 class Yarn:
-    """The manager at `addresses`, ``http://host:port`` each; all are asked, for one is active."""
+    """Resource manager at `addresses`, ``http://host:port`` each. All are asked, since only one is
+    active."""
 
     def __init__(self, addresses: tuple[str, ...]) -> None:
         self.addresses = addresses
@@ -64,8 +66,8 @@ class Yarn:
 
     @classmethod
     def of(cls, conf: Mapping[str, str], environment: Mapping[str, str]) -> Yarn:
-        """By the Hadoop configuration that `environment` names, and Spark's settings (`conf`).
-        Raises `ConfigError` if there is none."""
+        """Create the client from the Hadoop configuration that `environment` names, and Spark's
+        settings (`conf`). Raises `ConfigError` if there is none."""
         folders = [environment[name] for name in CONFIGURATION if environment.get(name)]
         if not folders:
             raise ConfigError(
@@ -73,18 +75,18 @@ class Yarn:
                 f"cluster's configuration, in the worker's environment",
                 subject="submit engine",
             )
-        found: dict[str, str] = {}
+        properties: dict[str, str] = {}
         for folder in folders:
-            found.update(_properties(Path(folder) / "yarn-site.xml"))
-        own = {k.removeprefix(_HADOOP): v for k, v in conf.items() if k.startswith(_HADOOP)}
-        return cls(tuple(_addresses({**found, **own})))
+            properties.update(_properties(Path(folder) / "yarn-site.xml"))
+        overrides = {k.removeprefix(_HADOOP): v for k, v in conf.items() if k.startswith(_HADOOP)}
+        return cls(tuple(_addresses({**properties, **overrides})))
 
     def find(self, tag: str) -> YarnApplication | None:
-        """The newest application with `tag`; None if there is none, or no answer."""
+        """Return the newest application with `tag`; None if there is none, or no answer."""
         query = urlencode({"applicationTags": tag})
-        found = self._ask("GET", f"/ws/v1/cluster/apps?{query}")
+        answer = self._ask("GET", f"/ws/v1/cluster/apps?{query}")
         try:
-            apps = ((found or {}).get("apps") or {}).get("app") or []
+            apps = ((answer or {}).get("apps") or {}).get("app") or []
             named = [YarnApplication(str(app["id"]), str(app["state"])) for app in apps]
         except (AttributeError, KeyError, TypeError) as error:
             log.info("an answer about %s cannot be read: %s", tag, type(error).__name__)
@@ -92,7 +94,8 @@ class Yarn:
         return max(named, default=None)
 
     def kill(self, application_id: str) -> bool:
-        """Have it killed; whether the manager agrees. It may take it some seconds."""
+        """Request that an application be killed; return True if the manager accepts, which may take
+        it some seconds to carry out."""
         user = urlencode({"user.name": os.environ.get("HADOOP_USER_NAME") or getpass.getuser()})
         path = f"/ws/v1/cluster/apps/{application_id}/state?{user}"
         return self._ask("PUT", path, {"state": "KILLED"}) is not None
@@ -101,19 +104,19 @@ class Yarn:
         data = None if body is None else json.dumps(body).encode()
         for address in self.addresses:
             try:
-                found = json.loads(_answer(address, method, path, data))
+                answer = json.loads(_answer(address, method, path, data))
             except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
                 log.info("%s gives no answer: %s", address, error)
                 continue
-            if isinstance(found, dict):
-                return found
+            if isinstance(answer, dict):
+                return answer
         return None
 
 
 def _answer(address: str, method: str, path: str, data: bytes | None) -> bytes:
-    """The body of a manager's answer: at most `_MOST_BYTES`, within `_ANSWER_S` altogether, and
-    from this address: a manager that stands by redirects, and the others are asked anyway. Raises
-    `OSError`, `ValueError` and `HTTPException`."""
+    """Return the body of a manager's answer: at most `_MAX_ANSWER_BYTES`, within `_ANSWER_S`
+    altogether. Redirects of a stand-by manager are not followed: the other addresses are asked
+    anyway. Raises `OSError`, `ValueError` and `HTTPException`."""
     parts = urlsplit(address)
     secure = parts.scheme == "https"
     kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
@@ -121,7 +124,7 @@ def _answer(address: str, method: str, path: str, data: bytes | None) -> bytes:
     over = threading.Event()
     with closing(connection):
         connection.connect()
-        socket_ = connection.sock  # an answer without a length takes it from the connection
+        socket_ = connection.sock  # an answer without a length detaches it from the connection
 
         def end() -> None:
             over.set()
@@ -135,20 +138,20 @@ def _answer(address: str, method: str, path: str, data: bytes | None) -> bytes:
             headers = {"Content-Type": "application/json", "Accept": "application/json"}
             connection.request(method, path, data, headers)
             reply = connection.getresponse()
-            body = reply.read(_MOST_BYTES + 1)
+            body = reply.read(_MAX_ANSWER_BYTES + 1)
         finally:
             timer.cancel()
     if over.is_set():
         raise TimeoutError(f"no whole answer within {_ANSWER_S:g} s")
     if reply.status not in (200, 202):
         raise ValueError(f"HTTP status {reply.status}")
-    if len(body) > _MOST_BYTES:
-        raise ValueError(f"an answer of more than {_MOST_BYTES} bytes")
+    if len(body) > _MAX_ANSWER_BYTES:
+        raise ValueError(f"an answer of more than {_MAX_ANSWER_BYTES} bytes")
     return body
 
 
 def _properties(file: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     with suppress(FileNotFoundError):
         try:
             document = ET.fromstring(file.read_text(encoding="utf-8"))  # noqa: S314 - the worker's
@@ -157,16 +160,17 @@ def _properties(file: Path) -> dict[str, str]:
         for item in document.iter("property"):
             name, value = item.findtext("name"), item.findtext("value")
             if name and value is not None:
-                found[name.strip()] = value.strip()
-    return found
+                properties[name.strip()] = value.strip()
+    return properties
 
 
-def _addresses(known: Mapping[str, str]) -> Iterator[str]:
-    """Of the web interfaces; managers that stand by for each other have one each."""
-    secure = known.get("yarn.http.policy", "HTTP_ONLY") == "HTTPS_ONLY"
+def _addresses(properties: Mapping[str, str]) -> Iterator[str]:
+    """Yield the addresses of the web interfaces; each manager of a high-availability pair has
+    one."""
+    secure = properties.get("yarn.http.policy", "HTTP_ONLY") == "HTTPS_ONLY"
     scheme, infix, port = ("https", "https.", 8090) if secure else ("http", "", 8088)
-    ids = known.get(f"{_PREFIX}ha.rm-ids", "").split(",")
-    for one in [f".{each.strip()}" for each in ids if each.strip()] or [""]:
-        host = known.get(f"{_PREFIX}hostname{one}", "localhost")
-        given = known.get(f"{_PREFIX}webapp.{infix}address{one}", f"{host}:{port}")
-        yield f"{scheme}://{_REFERENCE.sub(lambda name: known.get(name[1], name[0]), given)}"
+    ids = properties.get(f"{_PREFIX}ha.rm-ids", "").split(",")
+    for suffix in [f".{each.strip()}" for each in ids if each.strip()] or [""]:
+        host = properties.get(f"{_PREFIX}hostname{suffix}", "localhost")
+        address = properties.get(f"{_PREFIX}webapp.{infix}address{suffix}", f"{host}:{port}")
+        yield f"{scheme}://{_REFERENCE.sub(lambda name: properties.get(name[1], name[0]), address)}"

@@ -1,8 +1,9 @@
 """Rows: from record bodies to typed columns, a batch at a time.
 
-`spec` is what a user says (`decode=`), `ddl` the schemas, `decoding` what engines call; each
-`from_…` module knows one format. Nothing here reads a broker, writes a file or imports pyspark;
-pyarrow and parsers are imported where they are used. Tasks on executors import this room.
+`spec` is the user's `decode=` option, `ddl` parses schemas, `decoding` is the interface for
+engines; each `from_…` module decodes one format. Nothing here reads a broker, writes a file or
+imports pyspark; pyarrow and parsers are imported where they are used. Tasks on executors import
+this package.
 """
 
 from tubemq_provider.rows.decoding import RowDecoder

@@ -1,10 +1,10 @@
-"""Columns that fill themselves from Avro's binary encoding, strictly.
+"""Column builders that read Avro's binary encoding strictly.
 
 Each column reads its value at a position of a body and returns the position after it. Damage that
 lenient readers turn into a value raises `ValueError` here: an index outside its union or enum, a
 boolean that is neither 0 nor 1, a number of too many bytes or bits, a size that reaches beyond the
-body, a text that is not UTF-8. A body that raises leaves half a row: `truncate` takes it back.
-This module must not read schemas.
+body, a text that is not UTF-8. A body that raises leaves half a row, which `truncate` removes. This
+module must not read schemas.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ __all__ = [
 ]
 
 Read = Callable[[bytes, int], int]
-"""Takes a body and a position; adds a value to a column; returns the position after the value."""
+"""Function that takes a body and a position, appends a value to a column, and returns the position
+after the value."""
 
 ValueReader = Callable[[bytes, int], tuple[Any, int]]
-"""Takes a body and a position; returns the value and the position after it."""
+"""Function that takes a body and a position, and returns the value and the position after it."""
 
 
 class Column(Protocol):
-    """Values of one field, row by row."""
+    """Builder for the values of one field, row by row."""
 
     read: Read
     type: pa.DataType
@@ -64,7 +65,7 @@ class Column(Protocol):
         """Keep the first `count` rows."""
 
     def array(self) -> pa.Array:
-        """Return the rows as Arrow, and start again with none."""
+        """Return the rows as Arrow, and clear the builder."""
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -98,7 +99,7 @@ def number_reader(bits: int) -> ValueReader:
     return read
 
 
-def null_reader(body: bytes, at: int) -> tuple[None, int]:  # noqa: ARG001 - takes no bytes
+def null_reader(body: bytes, at: int) -> tuple[None, int]:  # noqa: ARG001 - a null has no bytes
     """Read a ``null``."""
     return None, at
 
@@ -187,15 +188,15 @@ def list_reader(item: ValueReader) -> ValueReader:
     """Read an ``array``."""
 
     def read(body: bytes, at: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
+        items: list[Any] = []
 
         def add(body: bytes, at: int) -> int:
             value, at = item(body, at)
-            found.append(value)
+            items.append(value)
             return at
 
         _, at = _blocks(body, at, add)
-        return found, at
+        return items, at
 
     return read
 
@@ -204,17 +205,17 @@ def map_reader(value: ValueReader) -> ValueReader:
     """Read a ``map``."""
 
     def read(body: bytes, at: int) -> tuple[dict[str, Any], int]:
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
 
         def add(body: bytes, at: int) -> int:
             key, at = text_reader(body, at)
-            if key in found:
+            if key in entries:
                 raise ValueError(f"a map has the key {key!r} twice")
-            found[key], at = value(body, at)
+            entries[key], at = value(body, at)
             return at
 
         _, at = _blocks(body, at, add)
-        return found, at
+        return entries, at
 
     return read
 
@@ -223,10 +224,10 @@ def record_reader(fields: Mapping[str, ValueReader]) -> ValueReader:
     """Read a ``record``."""
 
     def read(body: bytes, at: int) -> tuple[dict[str, Any], int]:
-        found = {}
+        values = {}
         for name, field in fields.items():
-            found[name], at = field(body, at)
-        return found, at
+            values[name], at = field(body, at)
+        return values, at
 
     return read
 
@@ -234,7 +235,8 @@ def record_reader(fields: Mapping[str, ValueReader]) -> ValueReader:
 def _blocks(body: bytes, at: int, item: Read) -> tuple[int, int]:
     """Read the blocks of an array or map; return the number of items and the position.
 
-    A body holds no more items than bytes: items without a byte could be without end.
+    The number of items is limited to the number of bytes of the body: items of zero bytes could be
+    endless.
     """
     total = 0
     while True:
@@ -275,7 +277,7 @@ def _plain(value: Any) -> Any:
 
 
 class PlainColumn:
-    """Values that Arrow takes as they are; `convert` makes them of what `read_value` returns."""
+    """Column of values that Arrow accepts as they are, or after `convert`."""
 
     def __init__(
         self,
@@ -314,9 +316,9 @@ class PlainColumn:
         """See `Column`."""
         import pyarrow as pa
 
-        made = pa.array(self.values, self.type)
+        array = pa.array(self.values, self.type)
         self.values.clear()
-        return made
+        return array
 
 
 class DecimalColumn(PlainColumn):
@@ -345,8 +347,8 @@ class DecimalColumn(PlainColumn):
 
 
 class RecordColumn:
-    """A record's fields, each a column; `reads` are those of all its fields, in their order, also
-    of those that have no column."""
+    """Struct column with a column for each field. `reads` are the readers of all fields in their
+    order, including fields without a column."""
 
     def __init__(self, columns: Mapping[str, Column], reads: Sequence[Read]) -> None:
         import pyarrow as pa
@@ -390,7 +392,7 @@ class RecordColumn:
 
 
 class ListColumn:
-    """Arrays of the values of another column, which `read_item` reads."""
+    """List column over the items of another column, which `read_item` reads."""
 
     def __init__(self, item: Column, read_item: Read) -> None:
         import pyarrow as pa
@@ -424,7 +426,7 @@ class ListColumn:
         self._missing = {place for place in self._missing if place < count}
 
     def array(self) -> pa.Array:
-        """See `Column`. A null among the offsets is a null array."""
+        """See `Column`. A null offset marks a null list."""
         import pyarrow as pa
 
         offsets: list[int | None] = list(self._ends)
@@ -442,7 +444,7 @@ class ListColumn:
 
 
 class MapColumn(ListColumn):
-    """Maps from texts to the values of another column, which `read_value` reads."""
+    """Map column from texts to the values of another column, which `read_value` reads."""
 
     def __init__(self, value: Column, read_value: Read) -> None:
         import pyarrow as pa
@@ -454,15 +456,15 @@ class MapColumn(ListColumn):
         self.read = self._map_reader(keys, read_value)
 
     def _map_reader(self, keys: PlainColumn, value: Read) -> Read:
-        ends, key, known = self._ends, keys.read, keys.values
+        ends, key, key_values = self._ends, keys.read, keys.values
 
         def entry(body: bytes, at: int) -> int:
             return value(body, key(body, at))
 
         def read(body: bytes, at: int) -> int:
-            start = len(known)
+            start = len(key_values)
             count, at = _blocks(body, at, entry)
-            if len(set(known[start:])) != count:
+            if len(set(key_values[start:])) != count:
                 raise ValueError("a map has a key twice")
             ends.append(ends[-1] + count)
             return at
@@ -476,7 +478,7 @@ class MapColumn(ListColumn):
 
 
 def nullable(column: Column, read_value: Read, null_index: int) -> Read:
-    """Read a union of null, which is its member `null_index`, and of what `column` holds."""
+    """Read a union of null, which is its member `null_index`, and the type that `column` holds."""
     add_null = column.add_null
     null_byte, value_byte = null_index * 2, 2 - null_index * 2
 

@@ -1,8 +1,8 @@
 """Columns for an Avro schema: logical types, names, and fields that no column can hold.
 
-A logical type counts only on a base that Avro's specification defines it for, and with parameters
-that make sense; else the base type is read, as the specification asks. This module must not read
-bodies.
+A logical type is applied only to a base type that Avro's specification defines it for, and with
+valid parameters; otherwise the base type is read, as the specification requires. This module must
+not read bodies.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["ReaderFields", "fingerprint_of", "record_column"]
 
 _LOGICAL: Final = "__logical__"
-"""Where a schema's logical type is kept while fastavro resolves names: it refuses some that the
-specification asks to ignore."""
+"""Key that hides a schema's logical type while fastavro resolves names: it refuses some logical
+types that the specification requires to ignore."""
 
-_MOST_DIGITS: Final = 38
-"""Of a decimal, in Spark as in Parquet."""
-_MOST_COLUMNS: Final = 10_000
+_MAX_PRECISION: Final = 38
+"""Maximal precision of a decimal, in Spark as in Parquet."""
+_MAX_COLUMNS: Final = 10_000
 
 _BASES: Final = {
     "decimal": ("bytes", "fixed"),
@@ -45,23 +45,24 @@ _BASES: Final = {
         ("long",),
     ),
 }  # fmt: skip
-"""The logical types that have a column, and the types that they are defined for. Others (duration,
+"""Logical types that have a column, and the types that they are defined for. Others (duration,
 big-decimal, those of other tools) are read as their base type."""
 
 _DAYS: Final = (-719_162, 2_932_896)
-"""Of the years 1 to 9999, which dates and times of other systems and of Python have."""
+"""First and last day of the years 1 to 9999, the range of dates in Python and other systems, in
+days since 1970."""
 _SECONDS_OF_DAY: Final = 86_400
 _LEAST_SECOND, _END_SECOND = (_DAYS[0] * _SECONDS_OF_DAY, (_DAYS[1] + 1) * _SECONDS_OF_DAY)
 
 
 class _NoColumnError(Exception):
-    """A type that no column can hold; the field that it is in decides what becomes of it."""
+    """Type that no column can hold; `unsupported_fields` decides about the field that has it."""
 
 
 def record_column(
     schema: str, *, unsupported_fields: str, nanoseconds: str, time_of_day: str
 ) -> tuple[avro.RecordColumn, ReaderFields]:
-    """The column of the record `schema`, and the aliases and defaults of its fields.
+    """Return the column of the record `schema`, and the aliases and defaults of its fields.
 
     `unsupported_fields`, `nanoseconds` and `time_of_day` as in `DecodeSpec`. Raises `ConfigError`
     that names every field without a column, and `MissingExtra` without fastavro.
@@ -69,7 +70,7 @@ def record_column(
     document = _parsed(schema)
     if not isinstance(document, Mapping) or document.get("type") != "record":
         raise ConfigError("schema: the Avro schema is not a record's", subject=SUBJECT)
-    maker = _Maker(unsupported_fields, nanoseconds, time_of_day)
+    maker = _ColumnBuilder(unsupported_fields, nanoseconds, time_of_day)
     try:
         column = maker.record(document, "")
     except _NoColumnError as error:
@@ -80,19 +81,19 @@ def record_column(
 
 
 class ReaderFields:
-    """Aliases and defaults of the fields of a record, by which bodies of other schemas are read."""
+    """Aliases and defaults of the fields of a reader's record, for schema resolution."""
 
-    def __init__(self, fields: list[Mapping[str, Any]], maker: _Maker) -> None:
+    def __init__(self, fields: list[Mapping[str, Any]], maker: _ColumnBuilder) -> None:
         self._fields = {field["name"]: field for field in fields}
         self._maker = maker
 
     def aliases(self, name: str) -> list[str]:
-        """Names that the field may have in other schemas."""
+        """Return names that the field may have in writers' schemas."""
         return list(self._fields[name].get("aliases", ()))
 
     def default(self, name: str) -> pa.Scalar[Any]:
-        """The value of a field that a body does not have. Raises `KeyError` if there is none, and
-        `ValueError` if it is not of the field's type."""
+        """Return the default of a field that the writer's schema does not have. Raises `KeyError`
+        if there is none, and `ValueError` if it is not of the field's type."""
         field = self._fields[name]
         body = self._maker.encoded(field["type"], field["default"])
         column, read = self._maker.field(field, name)
@@ -103,13 +104,13 @@ class ReaderFields:
 
 
 def _parsed(schema: str) -> Any:
-    """The schema with full names."""
+    """Parse the schema, with full names."""
     try:
         import fastavro
     except ImportError as error:
         raise require_extra("avro", error) from error
     try:
-        return fastavro.parse_schema(_set_logical_aside(json.loads(schema)))
+        return fastavro.parse_schema(_hide_logical_types(json.loads(schema)))
     except fastavro.schema.UnknownType as error:
         raise ConfigError(f"schema: unknown type {error}", subject=SUBJECT) from error
     except (
@@ -120,16 +121,17 @@ def _parsed(schema: str) -> Any:
 
 
 def fingerprint_of(schema: str) -> bytes:
-    """The schema's CRC-64-AVRO fingerprint, as the header of a single object has it."""
+    """Return the schema's CRC-64-AVRO fingerprint, as in the header of the single-object
+    encoding."""
     from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-    form = to_parsing_canonical_form(_set_logical_aside(json.loads(schema)))
+    form = to_parsing_canonical_form(_hide_logical_types(json.loads(schema)))
     return bytes.fromhex(fingerprint(form, "CRC-64-AVRO"))
 
 
-def _set_logical_aside(document: Any) -> Any:
+def _hide_logical_types(document: Any) -> Any:
     if isinstance(document, list):
-        return [_set_logical_aside(item) for item in document]
+        return [_hide_logical_types(item) for item in document]
     if not isinstance(document, dict):
         return document
     changed = dict(document)
@@ -137,14 +139,15 @@ def _set_logical_aside(document: Any) -> Any:
         changed[_LOGICAL] = changed.pop("logicalType")
     for name in ("type", "items", "values"):
         if name in changed:
-            changed[name] = _set_logical_aside(changed[name])
+            changed[name] = _hide_logical_types(changed[name])
     if isinstance(fields := changed.get("fields"), list):
-        changed["fields"] = [_set_logical_aside(item) for item in fields]
+        changed["fields"] = [_hide_logical_types(item) for item in fields]
     return changed
 
 
-class _Maker:
-    """Columns and readers for the types of one schema, in which every name is a full one."""
+class _ColumnBuilder:
+    """Builder of columns and readers for the types of one schema, in which every name is a full
+    one."""
 
     def __init__(self, unsupported_fields: str, nanoseconds: str, time_of_day: str) -> None:
         self.problems: list[str] = []
@@ -159,7 +162,7 @@ class _Maker:
     # -- columns
 
     def record(self, schema: Mapping[str, Any], path: str) -> avro.RecordColumn:
-        """The column of a record; `path` ends with a dot, or is empty."""
+        """Create the column of a record; `path` ends with a dot, or is empty."""
         name = schema["name"]
         self._named[name] = schema
         if name in self._open:
@@ -167,9 +170,11 @@ class _Maker:
         if not schema["fields"]:
             raise _NoColumnError(f"record {name!r} has no fields, so it has no column")
         names = [field["name"] for field in schema["fields"]]
-        if twice := sorted({one for one in names if names.count(one) > 1}):
+        if duplicates := sorted(
+            {field_name for field_name in names if names.count(field_name) > 1}
+        ):
             raise ConfigError(
-                f"schema: record {name!r} has the field {twice[0]!r} twice", subject=SUBJECT
+                f"schema: record {name!r} has the field {duplicates[0]!r} twice", subject=SUBJECT
             )
         self._open.append(name)
         columns: dict[str, avro.Column] = {}
@@ -185,7 +190,7 @@ class _Maker:
         return avro.RecordColumn(columns, reads)
 
     def field(self, field: Mapping[str, Any], path: str) -> tuple[avro.Column | None, avro.Read]:
-        """The field's column, and what reads it."""
+        """Create the field's column, and the reader that fills it."""
         import pyarrow as pa
 
         open_, self._open = self._open, self._open[:]
@@ -209,11 +214,12 @@ class _Maker:
         return None, skip
 
     def _column(self, schema: Any, path: str) -> tuple[avro.Column, avro.Read]:
-        """A column of the type, and what reads a value into it, of which it may be the null."""
+        """Create a column of the type, and the reader that appends to it, which also handles
+        null."""
         self._count += 1
-        if self._count > _MOST_COLUMNS:
+        if self._count > _MAX_COLUMNS:
             raise ConfigError(
-                f"schema: it makes more than {_MOST_COLUMNS} columns, members of records counted",
+                f"schema: it makes more than {_MAX_COLUMNS} columns, members of records counted",
                 subject=SUBJECT,
             )
         schema = self._resolved(schema)
@@ -223,7 +229,7 @@ class _Maker:
         return column, column.read
 
     def _resolved(self, schema: Any) -> Any:
-        """The definition of a type that is used by its name."""
+        """Return the definition of a type that is referenced by name."""
         if isinstance(schema, str):
             return self._named.get(schema, {"type": schema})
         if isinstance(schema, Mapping) and not isinstance(schema["type"], str):
@@ -278,9 +284,10 @@ class _Maker:
         read = self._reader(schema)
         if logical == "decimal":
             precision = schema["precision"]
-            if precision > _MOST_DIGITS:
+            if precision > _MAX_PRECISION:
                 raise _NoColumnError(
-                    f"a decimal with precision {precision} has no column; 1 to {_MOST_DIGITS} have"
+                    f"a decimal with precision {precision} has no column; 1 to "
+                    f"{_MAX_PRECISION} have"
                 )
             return avro.DecimalColumn(pa.decimal128(precision, schema.get("scale", 0)), read)
         if logical == "uuid":
@@ -301,7 +308,8 @@ class _Maker:
         return self._instants(logical, read)
 
     def _instants(self, logical: str, read: avro.ValueReader) -> avro.Column:
-        """Tables keep microseconds, so nanoseconds are a number, unless they are to be cut."""
+        """Create a column of instants. Tables keep microseconds, so nanoseconds are kept as a
+        number unless they are to be cut."""
         import pyarrow as pa
 
         unit = logical.rpartition("-")[2]
@@ -322,7 +330,7 @@ class _Maker:
 
     def encoded(self, schema: Any, value: Any) -> bytes:
         """Encode the default `value` of a field: bytes are texts of U+0000 to U+00FF, a union is
-        of its first member that fits. Raises `ValueError` if it is not of the type."""
+        encoded as its first matching member. Raises `ValueError` if it is not of the type."""
         schema = self._resolved(schema)
         if isinstance(schema, list):
             for index, member in enumerate(schema):
@@ -352,7 +360,7 @@ class _Maker:
     # -- readers of values
 
     def _reader(self, schema: Any) -> avro.ValueReader:
-        """What reads a value of the type, whatever it is."""
+        """Return a reader of values of any type."""
         schema = self._resolved(schema)
         if isinstance(schema, list):
             return avro.union_reader([self._reader(member) for member in schema])
@@ -379,7 +387,7 @@ class _Maker:
         return plain[kind]
 
     def _record_reader(self, schema: Mapping[str, Any]) -> avro.ValueReader:
-        """One reader a name, so that a record may contain itself."""
+        """Return one reader per name, so that a record may contain itself."""
         name = schema["name"]
         if name not in self._readers:
             fields: dict[str, avro.ValueReader] = {}
@@ -421,11 +429,11 @@ def _sized(data: bytes) -> bytes:
 
 
 def _zigzag(number: int) -> bytes:
-    rest, made = (number << 1) ^ (number >> 63), bytearray()
+    rest, encoded = (number << 1) ^ (number >> 63), bytearray()
     while rest > 127:
-        made.append(rest & 127 | 128)
+        encoded.append(rest & 127 | 128)
         rest >>= 7
-    return bytes([*made, rest])
+    return bytes([*encoded, rest])
 
 
 def _is_null(member: Any) -> bool:
@@ -442,7 +450,7 @@ def _only_member(read: avro.Read) -> avro.Read:
 
 
 def _logical_type(schema: Mapping[str, Any]) -> str | None:
-    """The logical type that counts, None for the base type."""
+    """Return the logical type that applies, None for the base type."""
     logical, kind = schema.get(_LOGICAL), schema["type"]
     if not isinstance(logical, str) or kind not in _BASES.get(logical, ()):
         return None
@@ -454,7 +462,7 @@ def _logical_type(schema: Mapping[str, Any]) -> str | None:
 
 
 def _is_sound_decimal(schema: Mapping[str, Any]) -> bool:
-    """Parameters that make sense."""
+    """Return True if precision and scale are valid."""
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     if not (_is_whole(precision) and _is_whole(scale) and 0 <= scale <= precision and precision):
         return False
@@ -476,7 +484,7 @@ def _uuid_text(data: bytes) -> str:
 def _within(
     least: int, most: int, what: str, factor: int = 1, divisor: int = 1
 ) -> Callable[[int], int]:
-    """A number of the range, in another unit."""
+    """Return a check that a number is in the range, and its conversion to another unit."""
 
     def check(number: int) -> int:
         if not least <= number <= most:

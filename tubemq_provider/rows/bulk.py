@@ -1,8 +1,8 @@
-"""What a decoder of bodies is and gives back; many bodies in one parse, the bad ones by halving.
+"""Interface of body decoders; parsing many bodies at once, with bad ones found by bisection.
 
-Arrow's readers take a whole block or refuse it. So a block that is refused is cut in two until what
-is left is one body, whose error is its reason: as many parses as a few bad bodies cost. This module
-must not know a format.
+Arrow's readers accept or refuse a whole block. A refused block is split in two until a single body
+is left, whose error is its reason: the number of parses is small while few bodies are bad. This
+module must not know a format.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ["Bad", "BodyDecoder", "Decoded", "by_halves", "joined", "parse_halvin
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A body that is no row: its place in the batch, why, and its bytes if they are only a part of
-    the record's body."""
+    """Body that does not decode: its index in the batch, the reason, and its bytes if they are only
+    a part of the record's body."""
 
     index: int
     reason: str
@@ -29,8 +29,8 @@ class Bad:
 
 @dataclass(slots=True)
 class Decoded:
-    """Rows, and for each the place of its record in the batch, ascending. `empty` are the places of
-    sound bodies that hold no row at all, as an empty pack does."""
+    """Decoded rows, and for each the index of its record in the batch, ascending. `empty` are the
+    indexes of valid bodies without a row, such as an empty pack."""
 
     rows: pa.RecordBatch
     origin: list[int]
@@ -39,19 +39,19 @@ class Decoded:
 
 
 class BodyDecoder(Protocol):
-    """One format, set up for one schema."""
+    """Decoder of one format, configured with one schema."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The decoded columns."""
+        """Decoded columns."""
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
-        """The rows in the column ``value`` of `records`, and what is bad. Raises for faults that
-        are not a record's."""
+        """Decode the column ``value`` of `records`. Raises for errors that are not caused by a
+        record."""
 
 
 def joined(bodies: pa.BinaryArray) -> pa.Buffer:
-    """The bodies, a newline between each two, without an object per body."""
+    """Join the bodies with newlines, without a Python object per body."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -65,37 +65,38 @@ def parse_halving(
     parse: Callable[[pa.BinaryArray], pa.RecordBatch],
     schema: pa.Schema,
 ) -> Decoded:
-    """`parse` makes exactly one row of each sound body, or raises what Arrow raises. `places` says
-    where in the batch each body is."""
+    """Parse bodies by bisection. `parse` returns exactly one row for each valid body, or raises an
+    Arrow error. `places` are the indexes of the bodies in the batch."""
     return by_halves(places, lambda start, end: parse(bodies.slice(start, end - start)), schema)
 
 
 def by_halves(
     places: list[int], parse: Callable[[int, int], pa.RecordBatch], schema: pa.Schema
 ) -> Decoded:
-    """The same with bodies in any shape: `parse` takes those from a number up to another."""
+    """Parse bodies of any representation by bisection: `parse` takes a half-open range of their
+    numbers."""
     import pyarrow as pa
 
-    found: list[pa.RecordBatch] = []
+    parsed: list[pa.RecordBatch] = []
     origin: list[int] = []
     bad: list[Bad] = []
-    waiting = [(0, len(places))] if places else []
-    while waiting:
-        start, end = waiting.pop()
+    pending = [(0, len(places))] if places else []
+    while pending:
+        start, end = pending.pop()
         reason = "it does not hold exactly one row"
         try:
             rows = parse(start, end)
         except (pa.ArrowException, OverflowError) as error:
             rows, reason = None, str(error).splitlines()[0]
         if rows is not None and rows.num_rows == end - start:
-            found.append(rows)
+            parsed.append(rows)
             origin += places[start:end]
         elif end - start == 1:
             bad.append(Bad(places[start], reason))
         else:
             middle = (start + end) // 2
-            waiting += [(middle, end), (start, middle)]
-    table = pa.Table.from_batches(found, schema).combine_chunks()
+            pending += [(middle, end), (start, middle)]
+    table = pa.Table.from_batches(parsed, schema).combine_chunks()
     batches = table.to_batches()
     rows = batches[0] if batches else pa.RecordBatch.from_pylist([], schema)
     return Decoded(rows, origin, bad)

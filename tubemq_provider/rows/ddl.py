@@ -1,8 +1,8 @@
-"""Schemas as Spark SQL writes them, to Arrow and back: ``id bigint, tags array<string>``.
+"""Schemas in Spark SQL's DDL, to Arrow and back: ``id bigint, tags array<string>``.
 
-One notation for the inline engine and for Spark, which has its own parser and is not needed here.
-Columns are nullable and times are UTC microseconds, as everywhere in this project. This module must
-not know records.
+One notation for the inline engine and for Spark, whose own parser is not needed here. Columns are
+nullable and times are UTC microseconds, as everywhere in this project. This module does not depend
+on records.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _TOKEN: Final = re.compile(
     |([<>(),:]))""",
     re.VERBOSE | re.DOTALL,
 )
-"""Behind blanks and comments: a quoted name, a text, a word or number, a mark."""
+"""Token after blanks and comments: a quoted name, a literal, a word or number, a sign."""
 _REST: Final = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*(?s:.*?)\*/)*\Z")
 DEEPEST: Final = 64
-"""Types may nest so deep."""
+"""Maximal nesting of types."""
 
 
 def parse_ddl(text: str) -> pa.Schema:
-    """The Arrow schema of `text`. Raises `ConfigError` that quotes what is not understood."""
+    """Parse `text` into an Arrow schema. Raises `ConfigError` that quotes the unexpected part."""
     import pyarrow as pa
 
     if text.lstrip().startswith("{"):
@@ -43,14 +43,14 @@ def parse_ddl(text: str) -> pa.Schema:
         )
     fields = _Parser(text).columns()
     names = [field.name.lower() for field in fields]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(f"column {twice[0]!r} is named twice", subject="schema")
+    if duplicates := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"column {duplicates[0]!r} is named twice", subject="schema")
     return pa.schema(fields)
 
 
 def ddl_of(fields: Iterable[pa.Field], *, instants: str = "timestamp") -> str:
-    """The schema as Spark SQL writes it; `instants` is the word for those. Raises `ConfigError` for
-    a type Spark does not have."""
+    """Format the schema as Spark SQL's DDL; `instants` is the type name for instants. Raises
+    `ConfigError` for a type that Spark does not have."""
     return ", ".join(
         f"{_quoted(field.name)} {_type_text(field.type, instants)}" for field in fields
     )
@@ -94,7 +94,7 @@ _ALIASES: Final = {
 
 
 _LENGTHS: Final = ("varchar", "char", "character")
-"""Texts with a length, which is read and has no effect, as where Spark reads data."""
+"""String types with a length, which is parsed and has no effect, as in Spark when it reads data."""
 
 _NO_COLUMN: Final = {
     "interval": "a bigint of its unit, or its text as a string",
@@ -103,7 +103,7 @@ _NO_COLUMN: Final = {
     "geometry": "binary or string",
     "geography": "binary or string",
 }
-"""Types of Spark that no column here has, and what to write in their place."""
+"""Types of Spark that no column here has, and their replacements."""
 
 
 def _type_text(type_: pa.DataType, instants: str) -> str:
@@ -122,12 +122,12 @@ def _type_text(type_: pa.DataType, instants: str) -> str:
     if pt.is_map(type_):
         key, item = (_type_text(each, instants) for each in (type_.key_type, type_.item_type))
         return f"map<{key}, {item}>"
-    known = ", ".join((*_simple(), "decimal", "array", "map", "struct"))
-    raise ConfigError(f"type {type_} is none of {known}", subject="schema")
+    type_names = ", ".join((*_simple(), "decimal", "array", "map", "struct"))
+    raise ConfigError(f"type {type_} is none of {type_names}", subject="schema")
 
 
 class _Parser:
-    """Recursive descent over the tokens of one schema."""
+    """Recursive descent parser over the tokens of one schema."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -136,37 +136,37 @@ class _Parser:
         self._simple = _simple()
 
     def columns(self) -> list[pa.Field]:
-        """The fields of a schema, also if it is printed as one ``struct<…>``."""
+        """Parse the fields of a schema, which may be printed as one ``struct<…>``."""
         if self._skip_word("struct"):
             if self._skip("<"):
-                found = self.fields(closing=">")
-                if not self._is_over():
-                    raise self._wrong("the end")
-                return found
+                fields = self.fields(closing=">")
+                if not self._is_at_end():
+                    raise self._error("the end")
+                return fields
             self._at = 0
         return self.fields(closing=None)
 
     def fields(self, closing: str | None) -> list[pa.Field]:
-        """``name type, name: type`` up to `closing`, or the end."""
+        """Parse ``name type, name: type`` up to `closing`, or the end."""
         import pyarrow as pa
 
-        found = []
+        fields = []
         while True:
             name = self._name()
             self._skip(":")
-            found.append(pa.field(name, self._type()))
-            self._pass_constraints()
+            fields.append(pa.field(name, self._type()))
+            self._skip_constraints()
             if self._skip(","):
                 continue
-            if (closing is None and self._is_over()) or (closing and self._skip(closing)):
-                return found
-            raise self._wrong("a comma or the end")
+            if (closing is None and self._is_at_end()) or (closing and self._skip(closing)):
+                return fields
+            raise self._error("a comma or the end")
 
-    def _pass_constraints(self) -> None:
-        """``NOT NULL COMMENT 'text'``, as Spark prints them. Columns are nullable all
-        the same, as where Spark reads data."""
+    def _skip_constraints(self) -> None:
+        """Skip ``NOT NULL COMMENT 'text'``, as Spark prints them. Columns are nullable anyway, as
+        in Spark when it reads data."""
         if self._skip_word("not") and not self._skip_word("null"):
-            raise self._wrong("NULL")
+            raise self._error("NULL")
         for word in ("default", "generated"):
             if self._skip_word(word):
                 raise ConfigError(
@@ -175,12 +175,12 @@ class _Parser:
                     subject="schema",
                 )
         if self._skip_word("comment"):
-            found = self._next()
-            if found is None or found[2] is None:
-                raise self._wrong("a text in quotes")
-            while found is not None and found[2] is not None:
-                self._at = found.end()
-                found = self._next()
+            token = self._next()
+            if token is None or token[2] is None:
+                raise self._error("a text in quotes")
+            while token is not None and token[2] is not None:
+                self._at = token.end()
+                token = self._next()
 
     def _type(self) -> pa.DataType:
         word = self._name().lower()
@@ -188,7 +188,7 @@ class _Parser:
         if word == "timestamp" and self._skip_word("without"):
             for expected in ("time", "zone"):
                 if not self._skip_word(expected):
-                    raise self._wrong(expected.upper())
+                    raise self._error(expected.upper())
             word = "timestamp_ntz"
         if word == "time":
             self._precision()
@@ -203,16 +203,16 @@ class _Parser:
             return self._simple[word]
         self._depth += 1
         if self._depth > DEEPEST:
-            raise self._wrong(f"at most {DEEPEST} types in each other")
-        made = self._nested(word)
+            raise self._error(f"at most {DEEPEST} types in each other")
+        nested = self._nested(word)
         self._depth -= 1
-        return made
+        return nested
 
     def _precision(self) -> None:
-        """Of a time, which keeps microseconds whatever is written."""
+        """Parse the precision of a time, which keeps microseconds in any case."""
         if self._skip("("):
             if self._number() > 6:
-                raise self._wrong("time(0) to time(6)")
+                raise self._error("time(0) to time(6)")
             self._need(")")
 
     def _nested(self, word: str) -> pa.DataType:
@@ -238,9 +238,9 @@ class _Parser:
                 f"{_NO_COLUMN[word]}",
                 subject="schema",
             )
-        known = ", ".join((*self._simple, "decimal(p,s)", "array<…>", "map<…>", "struct<…>"))
+        type_names = ", ".join((*self._simple, "decimal(p,s)", "array<…>", "map<…>", "struct<…>"))
         raise ConfigError(
-            f"{self._text!r}: {word!r} is no type; known are {known}", subject="schema"
+            f"{self._text!r}: {word!r} is no type; known are {type_names}", subject="schema"
         )
 
     def _decimal(self) -> pa.DataType:
@@ -253,53 +253,53 @@ class _Parser:
                 scale = self._number()
             self._need(")")
         if not (0 < precision <= 38 and 0 <= scale <= precision):
-            raise self._wrong("decimal(p,s) with p from 1 to 38 and s from 0 to p")
+            raise self._error("decimal(p,s) with p from 1 to 38 and s from 0 to p")
         return pa.decimal128(precision, scale)
 
     def _next(self) -> re.Match[str] | None:
         return _TOKEN.match(self._text, self._at)
 
     def _name(self) -> str:
-        found = self._next()
-        if found is None or (found[1] is None and found[3] is None):
-            raise self._wrong("a name")
-        if found[3] is not None and found[3].isdigit():
-            raise self._wrong("a name, in `…` if it is a number,")
-        self._at = found.end()
-        return found[1].replace("``", "`") if found[1] is not None else found[3]
+        token = self._next()
+        if token is None or (token[1] is None and token[3] is None):
+            raise self._error("a name")
+        if token[3] is not None and token[3].isdigit():
+            raise self._error("a name, in `…` if it is a number,")
+        self._at = token.end()
+        return token[1].replace("``", "`") if token[1] is not None else token[3]
 
     def _number(self) -> int:
-        found = self._next()
-        if found is None or found[3] is None or not found[3].isdigit():
-            raise self._wrong("a number")
-        self._at = found.end()
-        return int(found[3])
+        token = self._next()
+        if token is None or token[3] is None or not token[3].isdigit():
+            raise self._error("a number")
+        self._at = token.end()
+        return int(token[3])
 
     def _skip_word(self, word: str) -> bool:
-        found = self._next()
-        if found is None or found[3] is None or found[3].lower() != word:
+        token = self._next()
+        if token is None or token[3] is None or token[3].lower() != word:
             return False
-        self._at = found.end()
+        self._at = token.end()
         return True
 
     def _skip(self, mark: str) -> bool:
-        found = self._next()
-        if found is None or found[4] != mark:
+        token = self._next()
+        if token is None or token[4] != mark:
             return False
-        self._at = found.end()
+        self._at = token.end()
         return True
 
     def _need(self, mark: str) -> None:
         if not self._skip(mark):
-            raise self._wrong(repr(mark))
+            raise self._error(repr(mark))
 
-    def _is_over(self) -> bool:
+    def _is_at_end(self) -> bool:
         return _REST.match(self._text, self._at) is not None
 
-    def _wrong(self, wanted: str) -> ConfigError:
+    def _error(self, expected: str) -> ConfigError:
         rest = self._text[self._at :].strip()[:40] or "the end"
         return ConfigError(
-            f"{self._text!r}: expected {wanted} before {rest!r}; write 'id bigint, tags "
+            f"{self._text!r}: expected {expected} before {rest!r}; write 'id bigint, tags "
             "array<string>'",
             subject="schema",
         )

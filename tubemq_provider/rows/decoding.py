@@ -1,8 +1,8 @@
-"""The seam that engines call: record batches in, typed rows out, every record accounted for.
+"""Interface for engines: record batches in, typed rows out, every record accounted for.
 
-`RowDecoder` keeps the columns that identify a record beside the decoded ones, hands over what does
-not decode with its reason, and refuses a decoder that loses records. What becomes of bad ones is
-the policy of `Rejects`. This module must not read or write anything.
+`RowDecoder` combines the columns that identify a record with the decoded ones, reports records that
+do not decode with the reason, and refuses a decoder that loses records. `Rejects` applies the
+policy for corrupt records. This module must not read or write anything.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ __all__ = ["BadRecord", "Rejects", "RowDecoder"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _PartitionKey:
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record, or a record of a pack, that does not decode; `position` is its place in the batch
-    as it was read."""
+    """Record, or record of a pack, that does not decode; `position` is its index in the batch as it
+    was read."""
 
-    partition: _Place
+    partition: _PartitionKey
     batch_offset: int
     position: int
     message_id: int
@@ -43,7 +43,7 @@ class BadRecord:
 
 
 class Rejects:
-    """What is done with bad records: ``fail``, ``drop`` or ``quarantine`` (calls `keep`)"""
+    """Policy for corrupt records: ``fail``, ``drop`` or ``quarantine`` (calls `keep`)."""
 
     def __init__(self, policy: str, keep: Callable[[BadRecord], None] | None = None) -> None:
         self.count = 0
@@ -64,50 +64,50 @@ class Rejects:
 
 
 class RowDecoder:
-    """Turns batches of records into batches of rows with `schema`: the columns of records that the
-    spec keeps, then the decoded ones.
+    """Decoder from batches of records to batches of rows with `schema`: the columns of records that
+    the spec keeps, then the decoded ones.
 
-    `records` are the columns of the source; `read_schema` is what batches must have of them. Raises
-    `ConfigError` for schemas that do not work, unknown columns, and names that clash.
+    `records` are the columns of the source; `read_schema` is the part of them that batches must
+    have. Raises `ConfigError` for invalid schemas, unknown columns, and names that clash.
     """
 
     def __init__(self, spec: DecodeSpec, records: ColumnSet) -> None:
         import pyarrow as pa
 
         self._body = _body_decoder(spec)
-        self._kept = _kept(spec, records)
+        self._record_columns = _record_columns(spec, records)
         decoded = [item.with_name(spec.prefix + item.name) for item in self._body.schema]
-        _check_names(self._kept, [item.name for item in decoded])
-        self.schema = pa.schema([*records.arrow_schema(self._kept), *decoded])
+        _check_names(self._record_columns, [item.name for item in decoded])
+        self.schema = pa.schema([*records.arrow_schema(self._record_columns), *decoded])
         self._place = records.place
-        needed = {*self._kept, "partition", *self._place, "value"}
+        needed = {*self._record_columns, "partition", *self._place, "value"}
         self.read_schema = records.arrow_schema(n for n in records.names if n in needed)
 
     @property
     def ddl(self) -> str:
-        """`schema` as Spark SQL writes it."""
+        """`schema` as Spark SQL's DDL."""
         return ddl_of(self.schema)
 
     def rows(self, records: pa.RecordBatch, rejects: Rejects) -> pa.RecordBatch:
-        """The rows of `records`, which have `read_schema`; bad ones go to `rejects`.
+        """Decode `records`, which have `read_schema`; corrupt ones go to `rejects`.
 
-        Raises `CountMismatch` if a record is neither a row nor bad.
+        Raises `CountMismatch` if a record is neither a row nor corrupt.
         """
         import pyarrow as pa
 
         decoded = self._body.decode(records)
-        _account(records.num_rows, decoded)
+        _check_accounted(records.num_rows, decoded)
         for bad in decoded.bad:
-            rejects(_named(records, self._place, bad))
-        kept = records.select(list(self._kept))
+            rejects(_bad_record(records, self._place, bad))
+        record_columns = records.select(list(self._record_columns))
         if len(decoded.origin) != records.num_rows or decoded.bad or decoded.empty:
-            kept = kept.take(pa.array(decoded.origin, pa.int64()))
+            record_columns = record_columns.take(pa.array(decoded.origin, pa.int64()))
         return pa.RecordBatch.from_arrays(
-            [*kept.columns, *decoded.rows.columns], schema=self.schema
+            [*record_columns.columns, *decoded.rows.columns], schema=self.schema
         )
 
 
-def _kept(spec: DecodeSpec, records: ColumnSet) -> tuple[str, ...]:
+def _record_columns(spec: DecodeSpec, records: ColumnSet) -> tuple[str, ...]:
     if spec.columns is None:
         return tuple(name for name in records.names if name != "value")
     unknown = [name for name in spec.columns if name not in records.names]
@@ -118,21 +118,23 @@ def _kept(spec: DecodeSpec, records: ColumnSet) -> tuple[str, ...]:
     return spec.columns
 
 
-def _check_names(kept: Sequence[str], decoded: Sequence[str]) -> None:
-    """Tables tell names apart without their case."""
+def _check_names(record_columns: Sequence[str], decoded: Sequence[str]) -> None:
+    """Refuse names that clash; tables compare names without case."""
     problems = [
-        f"columns: {name!r} is named twice" for name in sorted(set(kept)) if kept.count(name) > 1
+        f"columns: {name!r} is named twice"
+        for name in sorted(set(record_columns))
+        if record_columns.count(name) > 1
     ]
-    known: dict[str, str] = {}
+    by_lower_name: dict[str, str] = {}
     for name in decoded:
-        if first := known.get(name.lower()):
+        if first := by_lower_name.get(name.lower()):
             problems.append(
                 f"schema: {first!r} and {name!r} are both decoded, and one name to a table; rename "
                 "one, or decode with a function"
             )
-        known[name.lower()] = name
-    for name in kept:
-        if other := known.get(name.lower()):
+        by_lower_name[name.lower()] = name
+    for name in record_columns:
+        if other := by_lower_name.get(name.lower()):
             how = "" if other == name else f", as {other!r}"
             problems.append(
                 f"columns: {name!r} is decoded too{how}; leave it out of 'columns', or give "
@@ -142,29 +144,29 @@ def _check_names(kept: Sequence[str], decoded: Sequence[str]) -> None:
         raise ConfigError(problems, subject=SUBJECT)
 
 
-def _account(count: int, decoded: Decoded) -> None:
-    """Every record is a row, or several, or bad, or known to be empty."""
+def _check_accounted(count: int, decoded: Decoded) -> None:
+    """Check that every record is a row, or several, or bad, or reported as empty."""
     if decoded.rows.num_rows != len(decoded.origin):
         raise CountMismatch(
             f"a decoder made {decoded.rows.num_rows} rows and says where {len(decoded.origin)} "
             "come from"
         )
-    found = {*decoded.origin, *(bad.index for bad in decoded.bad), *decoded.empty}
-    if found != set(range(count)):
+    accounted = {*decoded.origin, *(bad.index for bad in decoded.bad), *decoded.empty}
+    if accounted != set(range(count)):
         raise CountMismatch(
             f"of {count} records a decoder made rows, or named as bad, only "
-            f"{len(found & set(range(count)))}"
+            f"{len(accounted & set(range(count)))}"
         )
 
 
-def _named(records: pa.RecordBatch, place: tuple[str, str], bad: Bad) -> BadRecord:
+def _bad_record(records: pa.RecordBatch, place: tuple[str, str], bad: Bad) -> BadRecord:
     def cell(name: str) -> object:
         return records.column(name)[bad.index].as_py()
 
     offset, number = place
     body = cell("value") if bad.data is None else bad.data
     return BadRecord(
-        _Place(str(cell("partition"))),
+        _PartitionKey(str(cell("partition"))),
         int(str(cell(offset))),
         0 if offset == number else bad.index,
         int(str(cell(number))),

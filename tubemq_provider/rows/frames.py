@@ -1,7 +1,7 @@
-"""What comes before the data of a body: bytes to skip, or the frame of a schema registry.
+"""Prefix before the data of a body: bytes to skip, or the frame of a schema registry.
 
-The frame is a zero byte and the schema's id in four bytes, for Protobuf also the place of the
-message in its file. This module must not know schemas.
+The frame is a zero byte and the schema's id in four bytes, for Protobuf also the indexes of the
+message in its file. This module does not depend on schemas.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ __all__ = ["Frames"]
 
 
 class Frames:
-    """Finds where data begin behind `skip` bytes.
+    """Finder of the start of the data after `skip` bytes.
 
-    Five bytes that begin with zero are the frame of a schema registry. Protobuf is read by the
-    numbers of its fields, whatever the id; the frame names the message by its `place` in its file,
-    and only bodies of this place are read. Avro is read by the schema of the id, which `id_of`
+    Five bytes that begin with zero are the frame of a schema registry. Protobuf is read by field
+    numbers, whatever the id; the frame names the message by its `place` (indexes) in its file, and
+    only bodies with this place are read. Avro is read with the schema of the id, which `id_of`
     returns.
     """
 
@@ -27,8 +27,8 @@ class Frames:
         self._places = None if place is None else _place_forms(place)
 
     def start(self, body: bytes) -> int:
-        """Return where the data begin. Raises `ValueError` for a body that is too short, and for
-        one of another schema."""
+        """Return the position of the data. Raises `ValueError` for a body that is too short, and
+        for one of another schema."""
         if len(body) < self._skip:
             raise ValueError(f"it has {len(body)} bytes, {self._skip} are to be skipped")
         if self._places is None or self._skip != self.SIZE or body[0]:
@@ -43,8 +43,8 @@ class Frames:
         return int.from_bytes(body[1 : cls.SIZE], "big")
 
     def _message_start(self, body: bytes, places: tuple[bytes, ...]) -> int:
-        """Behind the place of the message. No message begins with a byte below 8, the tag of a
-        field 0, so that frames without a place are recognized, too."""
+        """Return the position after the indexes of the message. No message begins with a byte below
+        8, the tag of field 0, so frames without indexes are recognised, too."""
         for place in places:
             if body.startswith(place, self.SIZE):
                 return self.SIZE + len(place)
@@ -57,15 +57,15 @@ class Frames:
 
 
 def _place_forms(place: tuple[int, ...]) -> tuple[bytes, ...]:
-    """The indexes as registries write them: their number and each, zigzag; one zero for the first
-    message of a file, which has a long form, too."""
+    """Encode the indexes as registries write them: their count and each index, zigzag. The first
+    message of a file is a single zero, but its long form is accepted, too."""
     long_form = b"".join(_varint(2 * number) for number in (len(place), *place))
     return (b"\0", long_form) if place == (0,) else (long_form,)
 
 
 def _varint(number: int) -> bytes:
-    made = bytearray()
+    encoded = bytearray()
     while number > 127:
-        made.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    return bytes([*made, number])
+    return bytes([*encoded, number])

@@ -1,9 +1,9 @@
-"""Avro data without a container, one datum a body, read strictly into columns (extra ``avro``).
+"""Avro data without a container, one datum per body, read strictly into columns (extra ``avro``).
 
-A body is read by the schema that wrote it: `spec.schema`, or with `spec.schemas` the one whose id
-is in its frame. A body in Avro's single-object encoding names its schema by a fingerprint, which is
-looked at. Bodies without a frame do not say who wrote them; one of another schema is bad, or not to
-be distinguished, as is Avro's way. This module must not decide what becomes of bad bodies.
+A body is read with the writer's schema: `spec.schema`, or with `spec.schemas` the one whose id is
+in its frame. A body in Avro's single-object encoding names its schema by a fingerprint, which is
+compared. Bodies without a frame do not identify their writer; a body of another schema is bad, or
+cannot be distinguished, as usual with Avro. This module must not decide about bad bodies.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ __all__ = ["AvroBodies"]
 
 _SINGLE_OBJECT: Final = b"\xc3\x01"
 _SINGLE_OBJECT_SIZE: Final = 10
-"""Of the mark above and a fingerprint of eight bytes."""
+"""Size of the marker above and a fingerprint of eight bytes."""
 
 
 class AvroBodies:
-    """Bodies that hold one datum of the record schema `spec.schema`, behind `spec.skip_bytes`, or
-    of one of `spec.schemas`, whose fields then go to the columns of `spec.schema` by name."""
+    """Decoder of bodies that hold one datum of the record schema `spec.schema` after
+    `spec.skip_bytes`, or of one of `spec.schemas`, whose fields are resolved to the columns of
+    `spec.schema` by name."""
 
     def __init__(self, spec: DecodeSpec) -> None:
         if spec.skip_bytes == Frames.SIZE and not spec.schemas:
@@ -77,7 +78,7 @@ class AvroBodies:
                 end = read(body, start(body))
                 if end != len(body):
                     rest = len(body) - end
-                    raise ValueError(  # noqa: TRY301 - one place says what is wrong with a body
+                    raise ValueError(  # noqa: TRY301 - one handler collects the reasons
                         f"{abs(rest)} bytes are {'left' if rest > 0 else 'missing'}"
                     )
                 origin.append(place)
@@ -89,7 +90,7 @@ class AvroBodies:
         return Decoded(rows, origin, bad)
 
     def _read_by_id(self, bodies: list[bytes]) -> Decoded:
-        """Read the bodies of each id together, and put the rows in the order of their records."""
+        """Read the bodies of each schema id together, and restore the order of the records."""
         import pyarrow as pa
 
         by_id: dict[int, list[int]] = {}
@@ -98,9 +99,9 @@ class AvroBodies:
             try:
                 id_ = Frames.id_of(body)
                 if id_ not in self._writers:
-                    known = ", ".join(map(str, sorted(self._writers)))
+                    ids = ", ".join(map(str, sorted(self._writers)))
                     raise ValueError(  # noqa: TRY301
-                        f"schema id {id_} is none of 'schemas' ({known})"
+                        f"schema id {id_} is none of 'schemas' ({ids})"
                     )
                 by_id.setdefault(id_, []).append(place)
             except ValueError as error:
@@ -108,10 +109,10 @@ class AvroBodies:
         parts, origin = [], []
         for id_, places in by_id.items():
             columns, mapping = self._writers[id_]
-            found = self._read(bodies, places, columns, lambda _: Frames.SIZE)
-            parts.append(mapping.rows(found.rows))
-            origin += found.origin
-            bad += found.bad
+            decoded = self._read(bodies, places, columns, lambda _: Frames.SIZE)
+            parts.append(mapping.rows(decoded.rows))
+            origin += decoded.origin
+            bad += decoded.bad
         table = pa.Table.from_batches(parts, self.schema)
         order = sorted(range(len(origin)), key=origin.__getitem__)
         batches = table.take(pa.array(order, pa.int64())).combine_chunks().to_batches()
@@ -137,8 +138,8 @@ def _columns(spec: DecodeSpec, schema: str) -> tuple[RecordColumn, ReaderFields]
 
 
 def _single_object_mark(spec: DecodeSpec) -> bytes:
-    """The header that Avro's single-object encoding has for `spec.schema`, if so many bytes are to
-    be skipped."""
+    """Return the header of Avro's single-object encoding for `spec.schema`, if bytes of its size
+    are skipped."""
     if spec.skip_bytes != _SINGLE_OBJECT_SIZE:
         return b""
     return _SINGLE_OBJECT + fingerprint_of(spec.schema or "")
@@ -151,16 +152,16 @@ def _schema_of(columns: RecordColumn) -> pa.Schema:
 
 
 def pa_batch(cells: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
-    """The members of a column as columns."""
+    """Turn the members of a struct column into columns."""
     import pyarrow as pa
 
     return pa.RecordBatch.from_arrays(cells.flatten(), schema=schema)
 
 
 class _Mapping:
-    """From the columns of a writer's schema to those of the reader's, by name or by an alias. A
-    column that the writer does not have is filled with the reader's default. Numbers become wider
-    where Avro allows it; other differences of type raise `ConfigError`."""
+    """Schema resolution from the columns of a writer's schema to those of the reader's, by name or
+    alias. A column that the writer does not have is filled with the reader's default. Numbers are
+    widened where Avro allows it; other differences of type raise `ConfigError`."""
 
     def __init__(self, schema: pa.Schema, fields: ReaderFields, writer: pa.Schema) -> None:
         self._schema = schema
@@ -190,7 +191,8 @@ class _Mapping:
             raise ConfigError(problems, subject=SUBJECT)
 
     def rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the reader's columns. A double is the nearest to a long, as in Avro."""
+        """Return the rows with the reader's columns. A long becomes the nearest double, as in
+        Avro."""
         import pyarrow as pa
 
         columns = [
@@ -203,7 +205,7 @@ class _Mapping:
 
 
 def _is_wider(before: pa.DataType, after: pa.DataType) -> bool:
-    """Equal, or a number that Avro reads as the other."""
+    """Return True if the types are equal, or Avro promotes `before` to `after`."""
     import pyarrow as pa
 
     if before.equals(after):

@@ -1,8 +1,7 @@
-"""Delimited text, one row a body, by Arrow's reader.
+"""Delimited text, one row per body, by Arrow's reader.
 
-A body with a line break is read by itself, so that a quote that is not closed cannot take its
-neighbours along; all others are read together. This module must not decide what becomes of bad
-bodies.
+A body with a line break is parsed separately, so that an unclosed quote cannot affect its
+neighbours; all others are parsed together. This module must not decide about bad bodies.
 """
 
 from __future__ import annotations
@@ -25,14 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["CsvBodies"]
 
-_MARK: Final = b"\xef\xbb\xbf"
-_MARKS: Final = rb"^(?:\xef\xbb\xbf)+"
-"""Arrow drops a byte order mark at the beginning of what it reads, which is many bodies."""
+_BOM: Final = b"\xef\xbb\xbf"
+_LEADING_BOMS: Final = rb"^(?:\xef\xbb\xbf)+"
+"""Byte order marks at the start of a body: Arrow drops one only at the start of its input, which is
+many bodies."""
 
 
 class CsvBodies:
-    """Bodies that have the columns of `schema` in its order. Times may carry a zone; without one
-    they are UTC. A byte order mark and a trailing line break are not part of the row."""
+    """Decoder of bodies that have the columns of `schema` in its order. Times may have a zone;
+    without one they are UTC. A byte order mark and a trailing line break are not part of the
+    row."""
 
     def __init__(self, schema: pa.Schema, spec: DecodeSpec) -> None:
         import pyarrow as pa
@@ -44,7 +45,7 @@ class CsvBodies:
                 f"schema: column {nested[0]!r} is nested, which delimited text cannot fill",
                 subject=SUBJECT,
             )
-        self._readings = _readings(schema)
+        self._column_types = _column_types(schema)
         self._quote = spec.quote.encode()
         self._delimiter = spec.delimiter.encode()
         self._sound, self._open = _quote_patterns(spec)
@@ -65,17 +66,17 @@ class CsvBodies:
 
         bodies = records.column("value")
         raw = _raw(bodies)
-        if _MARK in raw:
-            bodies = pc.replace_substring_regex(bodies, _MARKS, b"")
+        if _BOM in raw:
+            bodies = pc.replace_substring_regex(bodies, _LEADING_BOMS, b"")
         broken = []
         if b"\n" in raw or b"\r" in raw:
             bodies = pc.replace_substring_regex(bodies, rb"\r?\n$|\A[\r\n]+\z", b"")
             odd = pc.match_substring_regex(bodies, rb"[\r\n]").to_pylist()
             broken = [place for place, is_odd in enumerate(odd) if is_odd]
         reasons = self._reasons(bodies, quoted=self._quote in raw)
-        apart = {*broken, *reasons}
-        places = [place for place in range(len(bodies)) if place not in apart]
-        plain = bodies if not apart else bodies.take(pa.array(places, pa.int64()))
+        excluded = {*broken, *reasons}
+        places = [place for place in range(len(bodies)) if place not in excluded]
+        plain = bodies if not excluded else bodies.take(pa.array(places, pa.int64()))
         parts = [parse_halving(plain, places, self._parse, self.schema)]
         for place in broken:
             if place not in reasons:
@@ -84,22 +85,23 @@ class CsvBodies:
         return _merged(parts, [Bad(place, reason) for place, reason in reasons.items()])
 
     def _reasons(self, bodies: pa.BinaryArray, *, quoted: bool) -> dict[int, str]:
-        """The bodies that Arrow must not read: it makes a row of an empty one if there is one
-        column, joins a quoted value with the text behind it, and closes a quote that is open."""
+        """Return the bodies that Arrow must not read, with reasons: it makes a row of an empty body
+        if there is one column, joins a quoted value with text after it, and closes an open
+        quote."""
         import pyarrow.compute as pc
 
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         empty = pc.equal(pc.binary_length(bodies), 0)
         if pc.any(empty).as_py():
-            found = {p: "the body is empty" for p, is_it in enumerate(empty.to_pylist()) if is_it}
+            reasons = {p: "the body is empty" for p, is_it in enumerate(empty.to_pylist()) if is_it}
         if quoted:
             sound = pc.match_substring_regex(bodies, self._sound)
             if not pc.all(sound).as_py():
                 broken = (place for place, is_it in enumerate(sound.to_pylist()) if not is_it)
-                found |= {place: self._of_quotes(bodies[place].as_py()) for place in broken}
-        return found
+                reasons |= {place: self._quote_problem(bodies[place].as_py()) for place in broken}
+        return reasons
 
-    def _of_quotes(self, body: bytes) -> str:
+    def _quote_problem(self, body: bytes) -> str:
         if self._open.match(body):
             return "the quote of the last value is not closed"
         return "text follows the closing quote of a value"
@@ -110,8 +112,8 @@ class CsvBodies:
         data = joined(bodies)
         raw = data.to_pybytes()
         if raw.endswith(self._delimiter):
-            # At the end of its input Arrow takes an empty value for one in quotes, behind one
-            # that is.
+            # At the end of its input Arrow treats an empty value as quoted if the one before
+            # it is quoted.
             data = pa.py_buffer(raw + b"\n")
         nulls = self._quote in raw and any(null in raw for null in self._quoted_nulls)
         rows = self._read_rows(data, nulls=nulls)
@@ -124,25 +126,25 @@ class CsvBodies:
     def _check_numbers(
         self, data: pa.Buffer, rows: pa.RecordBatch, *, nulls: bool, hexadecimal: bool
     ) -> None:
-        """Raise what Arrow raises for a number that its reader has changed; see `numbers`."""
+        """Raise an Arrow error for a number that its reader has changed; see `numbers`."""
         import pyarrow as pa
 
-        wanted = [
+        suspects = [
             item.name
             for item in rows.schema
             if (hexadecimal and pa.types.is_integer(item.type))
             or (pa.types.is_floating(item.type) and is_odd_float(rows[item.name]))
         ]
-        if not wanted:
+        if not suspects:
             return
-        texts = self._read(data, dict.fromkeys(wanted, pa.string()), wanted, nulls=nulls)
-        for name in wanted:
+        texts = self._read(data, dict.fromkeys(suspects, pa.string()), suspects, nulls=nulls)
+        for name in suspects:
             check_texts(rows[name], texts[name].combine_chunks())
 
     def _read_rows(self, data: pa.Buffer, *, nulls: bool) -> pa.RecordBatch:
         import pyarrow as pa
 
-        *others, last = self._readings
+        *others, last = self._column_types
         for types in others:
             with suppress(pa.ArrowInvalid):
                 return self._rows(self._read(data, types, nulls=nulls))
@@ -158,7 +160,7 @@ class CsvBodies:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _typed(self, column: pa.Array, type_: pa.DataType) -> pa.Array:
-        """The column with its type; times without a zone are UTC."""
+        """Cast the column to its type; times without a zone are UTC."""
         import pyarrow as pa
 
         if pa.types.is_string(column.type) and pa.types.is_temporal(type_):
@@ -175,8 +177,8 @@ class CsvBodies:
         *,
         nulls: bool,
     ) -> pa.Table:
-        """The columns `names`, or all. With `nulls` one may be a null value in quotes, which is a
-        text, and null in other columns."""
+        """Read the columns `names`, or all. With `nulls` one may be a quoted null value, which is a
+        text in text columns, and null in others."""
         import pyarrow as pa
 
         names = list(names or self.schema.names)
@@ -189,8 +191,8 @@ class CsvBodies:
             for some in (texts, others)
             if some
         ]
-        found = {name: table[name] for table in tables for name in table.column_names}
-        return pa.table({name: found[name] for name in names})
+        columns = {name: table[name] for table in tables for name in table.column_names}
+        return pa.table({name: columns[name] for name in names})
 
     def _read_some(
         self,
@@ -226,21 +228,22 @@ class CsvBodies:
 
 
 def _raw(bodies: pa.BinaryArray) -> bytes:
-    """All bytes of the bodies, and maybe more: to look for what needs care in none of them."""
+    """Return all bytes of the bodies, and maybe more: used to rule out special cases for the whole
+    batch."""
     data = bodies.buffers()[2]
     return b"" if data is None else data.to_pybytes()
 
 
 def _trimmed(texts: pa.Array) -> pa.Array:
-    """Without the blanks that Arrow's reader passes over."""
+    """Strip the blanks that Arrow's reader ignores."""
     import pyarrow.compute as pc
 
     return pc.ascii_trim(texts, characters=" \t")
 
 
 def _quote_patterns(spec: DecodeSpec) -> tuple[bytes, re.Pattern[bytes]]:
-    """Values whose quotes are closed, and in which only a delimiter follows a closing quote, for
-    Arrow; and those before a quote that is not closed, for Python."""
+    """Return a pattern of bodies whose quotes are closed and followed by a delimiter only, for
+    Arrow; and one of bodies that end in an unclosed quote, for Python."""
     quote, delimiter = (re.escape(sign.encode()) for sign in (spec.quote, spec.delimiter))
     escape = re.escape(spec.escape.encode()) if spec.escape else b""
     pair = b"|" + escape + b"." if escape else b""
@@ -253,13 +256,13 @@ def _quote_patterns(spec: DecodeSpec) -> tuple[bytes, re.Pattern[bytes]]:
     return before + rb"%b[\r\n]*\z" % value, re.compile(before + inside + rb"\Z")
 
 
-def _readings(schema: pa.Schema) -> list[dict[str, pa.DataType]]:
-    """Types to read columns with, to be tried in turn. Decimals are read as texts, since Arrow's
-    reader makes another number of what does not fit. It wants a zone of all times in a column,
-    or of none, and no more than six digits of a second. So times are read as texts at last."""
+def _column_types(schema: pa.Schema) -> list[dict[str, pa.DataType]]:
+    """Return types to read columns with, to be tried in turn. Decimals are read as texts, since
+    Arrow's reader changes numbers that do not fit. It requires a zone in all times of a column or
+    in none, and at most six digits of a second. So times are read as texts in the last attempt."""
     import pyarrow as pa
 
-    given = {
+    types = {
         item.name: pa.string() if pa.types.is_decimal(item.type) else item.type for item in schema
     }
     instants = [
@@ -267,11 +270,11 @@ def _readings(schema: pa.Schema) -> list[dict[str, pa.DataType]]:
         for item in schema
         if pa.types.is_timestamp(item.type) and item.type.tz is not None
     ]
-    readings = [given]
+    readings = [types]
     if instants:
-        readings.insert(0, given | dict.fromkeys(instants, pa.timestamp("us")))
+        readings.insert(0, types | dict.fromkeys(instants, pa.timestamp("us")))
     if times := [item.name for item in schema if _has_seconds(item.type)]:
-        readings.append(given | dict.fromkeys(times, pa.string()))
+        readings.append(types | dict.fromkeys(times, pa.string()))
     return readings
 
 
@@ -282,7 +285,7 @@ def _has_seconds(type_: pa.DataType) -> bool:
 
 
 def _merged(parts: list[Decoded], bad: list[Bad]) -> Decoded:
-    """Rows of all parts, in the order of their records."""
+    """Merge the rows of all parts, in the order of their records."""
     import pyarrow as pa
 
     if len(parts) == 1:
@@ -291,10 +294,10 @@ def _merged(parts: list[Decoded], bad: list[Bad]) -> Decoded:
     origin = [place for part in parts for place in part.origin]
     order = sorted(range(len(origin)), key=origin.__getitem__)
     batches = rows.take(pa.array(order, pa.int64())).combine_chunks().to_batches()
-    found = batches[0] if batches else parts[0].rows
+    merged = batches[0] if batches else parts[0].rows
     for part in parts:
         bad = bad + part.bad
-    return Decoded(found, [origin[i] for i in order], sorted(bad, key=_place))
+    return Decoded(merged, [origin[i] for i in order], sorted(bad, key=_place))
 
 
 def _place(bad: Bad) -> int:

@@ -1,9 +1,9 @@
-"""Bodies decoded by a function of the user's, named by its dotted path.
+"""Bodies decoded by a user's function, named by its dotted path.
 
-It gets a record batch (the columns that stay, ``value``, and what identifies a record) and returns
-one with as many rows. A column ``_error`` of texts, null for sound rows, says which are bad. What
-it raises fails the read: it is a fault of the function, not of a record. This module must not
-catch that.
+It gets a record batch (the kept columns, ``value``, and the columns that identify a record) and
+returns one with the same number of rows. A column ``_error`` of texts, null for valid rows, marks
+bad ones. An exception fails the read: it is an error of the function, not of a record. This module
+must not catch it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ ERROR: Final = "_error"
 
 
 class FunctionBodies:
-    """Calls the function once for each batch. Columns are cast to `schema` where Arrow can do so
-    without loss; others than those of the schema are left out."""
+    """Decoder that calls the function once per batch. Columns are cast to `schema` where Arrow can
+    do so without loss; columns outside of the schema are left out."""
 
     def __init__(self, schema: pa.Schema, spec: DecodeSpec) -> None:
         self.schema = schema
         self._name = spec.function or ""
         self._arguments = dict(spec.arguments)
-        self._function = _found(self._name)
+        self._function = _imported(self._name)
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
@@ -43,38 +43,38 @@ class FunctionBodies:
 
         result = self._function(records, **self._arguments)
         rows = self._one_batch(result, records.num_rows)
-        known = dict(zip(rows.schema.names, rows.columns, strict=True))
-        if missing := [name for name in self.schema.names if name not in known]:
+        by_name = dict(zip(rows.schema.names, rows.columns, strict=True))
+        if missing := [name for name in self.schema.names if name not in by_name]:
             raise ConfigError(f"{self._name} gave no column {missing[0]!r}", subject=SUBJECT)
-        columns = [known[item.name].cast(item.type) for item in self.schema]
+        columns = [by_name[item.name].cast(item.type) for item in self.schema]
         for item, column in zip(self.schema, columns, strict=True):
-            check_kept(known[item.name], column)
-        made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        if ERROR not in known:
-            return Decoded(made, list(range(made.num_rows)))
-        sound = pc.is_null(known[ERROR])
-        reasons = enumerate(known[ERROR].to_pylist())
+            check_kept(by_name[item.name], column)
+        decoded = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        if ERROR not in by_name:
+            return Decoded(decoded, list(range(decoded.num_rows)))
+        sound = pc.is_null(by_name[ERROR])
+        reasons = enumerate(by_name[ERROR].to_pylist())
         bad = [Bad(place, str(reason)) for place, reason in reasons if reason is not None]
         origin = [place for place, is_sound in enumerate(sound.to_pylist()) if is_sound]
-        return Decoded(made.filter(sound), origin, bad)
+        return Decoded(decoded.filter(sound), origin, bad)
 
-    def _one_batch(self, result: Any, wanted: int) -> pa.RecordBatch:
+    def _one_batch(self, result: Any, count: int) -> pa.RecordBatch:
         import pyarrow as pa
 
         if isinstance(result, pa.Table):
             batches = result.combine_chunks().to_batches()
             result = batches[0] if batches else pa.RecordBatch.from_pylist([], result.schema)
-        if not isinstance(result, pa.RecordBatch) or result.num_rows != wanted:
+        if not isinstance(result, pa.RecordBatch) or result.num_rows != count:
             what = f"{result.num_rows} rows" if hasattr(result, "num_rows") else repr(type(result))
             raise ConfigError(
-                f"{self._name} gave {what} for {wanted} records; return a RecordBatch with a row "
+                f"{self._name} gave {what} for {count} records; return a RecordBatch with a row "
                 f"for each, and a text in the column {ERROR!r} for those that are bad",
                 subject=SUBJECT,
             )
         return result
 
 
-def _found(path: str) -> Any:
+def _imported(path: str) -> Any:
     module, _, name = path.rpartition(".")
     try:
         function = getattr(import_module(module), name)

@@ -1,9 +1,9 @@
-"""JSON objects, one a body, by Arrow's reader.
+"""JSON objects, one per body, by Arrow's reader.
 
-That reader takes values one after the other, and is not safe for some that are no objects (a bare
-``null`` ends the process). So each body goes to it only if it begins like an object and nothing can
-follow that object; any other is read by Python first, and put on one line. This module must not
-decide what becomes of bad bodies.
+That reader takes one value after the other, and crashes on some that are no objects (a bare
+``null`` ends the process). So a body is passed to it only if it begins like an object and nothing
+can follow that object; any other is parsed by Python first, and put on one line. This module must
+not decide about bad bodies.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ __all__ = ["JsonBodies", "infer_schema"]
 
 _OBJECT: Final = rb"^[ \t]*\{"
 _SPACES: Final = {ord("\n"): " ", ord("\r"): " "}
-_MORE: Final = rb"\}[ \t\r]*[^ \t\r,\]}]"
-"""After a closing brace come a comma, another bracket or the end, unless it is in a string."""
+_TRAILING: Final = rb"\}[ \t\r]*[^ \t\r,\]}]"
+"""Anything but a comma, another bracket or the end after a closing brace, unless it is in a
+string."""
 _NESTING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 _DEEPEST: Final = 1 + DEEPEST
-"""The outermost object is no type of a column."""
+"""Maximal nesting of a body; its outermost object is no type of a column."""
 _STEP: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 _NO_NUMBERS: Final = (rb"NaN[\s,\]}]", rb"Inf[\s,\]}i]")
-"""What Arrow takes for numbers, though it is not JSON. Two searches, because RE2 is four times as
-fast with a beginning that is always the same."""
+"""Words that Arrow reads as numbers, though they are not JSON. Two searches, because RE2 is four
+times as fast with a constant prefix."""
 
 
 class JsonBodies:
-    """Bodies that are JSON objects with the fields of `schema`; missing ones are null.
+    """Decoder of bodies that are JSON objects with the fields of `schema`; missing ones are null.
 
-    Strings become times and dates where the schema says so, and Base64 becomes bytes.
-    `unknown_fields` that ``fail`` make a body bad; ignored ones cost nothing.
+    Strings become times and dates, and Base64 becomes bytes, where the schema has such types. With
+    `unknown_fields` ``fail`` an unknown field makes a body bad; ignored ones cost nothing.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class JsonBodies:
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
-        bodies, places, bad = _sorted_out(records.column("value"))
+        bodies, places, bad = _readable(records.column("value"))
         decoded = parse_halving(bodies, places, self._parse, self.schema)
         return Decoded(decoded.rows, decoded.origin, sorted(bad + decoded.bad, key=_place))
 
@@ -79,7 +80,7 @@ class JsonBodies:
         if not rows:
             return pa.RecordBatch.from_pylist([], self.schema)
         columns = [
-            _as_said(rows[0].column(item.name), item.type, self._nanoseconds)
+            _as_type(rows[0].column(item.name), item.type, self._nanoseconds)
             for item in self.schema
         ]
         for column in columns:
@@ -87,7 +88,7 @@ class JsonBodies:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _read(self, bodies: pa.BinaryArray) -> pa.Table:
-        """Instants are read as texts only where Arrow refuses their digits."""
+        """Parse the bodies; instants are read as texts only where Arrow refuses their digits."""
         import pyarrow as pa
 
         try:
@@ -99,12 +100,12 @@ class JsonBodies:
 
 
 def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
-    """The schema that Arrow finds for objects; bad bodies count for nothing, nor do fields that
-    never had a value. Raises `ConfigError` for fields that no column can hold, and for bodies that
-    nest deeper than schemas can say."""
+    """Infer the schema of JSON objects with Arrow; bad bodies are ignored, and so are fields that
+    never have a value. Raises `ConfigError` for fields that no column can hold, and for bodies that
+    nest deeper than schemas can express."""
     import pyarrow as pa
 
-    sound, _, _ = _sorted_out(bodies)
+    sound, _, _ = _readable(bodies)
     depths = [_depth(body) for body in sound.to_pylist()]
     if any(depth is not None and depth > _DEEPEST for depth in depths):
         raise ConfigError(
@@ -112,23 +113,23 @@ def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
             subject=SUBJECT,
         )
     sound = sound.filter(pa.array([depth is not None for depth in depths], pa.bool_()))
-    found = pa.schema([])
-    waiting = [(0, len(sound))] if len(sound) else []
-    while waiting:
-        start, end = waiting.pop()
+    schema = pa.schema([])
+    pending = [(0, len(sound))] if len(sound) else []
+    while pending:
+        start, end = pending.pop()
         try:
             read = _read(sound.slice(start, end - start), None, "infer").schema
-            found = pa.unify_schemas([found, read], promote_options="permissive")
+            schema = pa.unify_schemas([schema, read], promote_options="permissive")
         except pa.ArrowException:
             if end - start > 1:
                 middle = (start + end) // 2
-                waiting += [(middle, end), (start, middle)]
-    return sayable(found, sound)
+                pending += [(middle, end), (start, middle)]
+    return sayable(schema, sound)
 
 
 def _depth(body: bytes) -> int | None:
-    """How many objects and lists are in each other; None for brackets that do not belong together.
-    Asked before Arrow makes a type of it, whose recursion ends the process at some thousands."""
+    """Return the nesting of objects and lists; None for unbalanced brackets. Checked before Arrow
+    infers a type, whose recursion crashes the process at some thousands."""
     deepest = depth = 0
     for sign in _NESTING.finditer(body):
         depth += _STEP.get(sign[0], 0)
@@ -140,7 +141,7 @@ def _read(bodies: pa.BinaryArray, schema: pa.Schema | None, unknown: str) -> pa.
     import pyarrow as pa
     from pyarrow import json as reader
 
-    bodies.cast(pa.string())  # Arrow's reader takes bytes that are not UTF-8 for text
+    bodies.cast(pa.string())  # refuse invalid UTF-8, which Arrow's reader accepts
     data = joined(bodies)
     return reader.read_json(
         pa.BufferReader(data),
@@ -151,38 +152,39 @@ def _read(bodies: pa.BinaryArray, schema: pa.Schema | None, unknown: str) -> pa.
     )
 
 
-def _sorted_out(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, list[int], list[Bad]]:
-    """What Arrow may read, where in the batch that is, and what is no object."""
+def _readable(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, list[int], list[Bad]]:
+    """Return the bodies that Arrow may read, their indexes in the batch, and the bodies that are no
+    objects."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     odd = pc.match_substring(bodies, b"\n")
-    for pattern in (_MORE, *_NO_NUMBERS):
+    for pattern in (_TRAILING, *_NO_NUMBERS):
         odd = pc.or_(odd, pc.match_substring_regex(bodies, pattern))
     plain = pc.and_not(pc.match_substring_regex(bodies, _OBJECT), odd)
     if pc.all(plain).as_py():
         return bodies, list(range(len(bodies))), []
-    kept: list[bytes] = []
+    readable: list[bytes] = []
     places: list[int] = []
     bad: list[Bad] = []
     for place, (body, is_plain) in enumerate(
         zip(bodies.to_pylist(), plain.to_pylist(), strict=True)
     ):
         try:
-            kept.append(body if is_plain else _one_line(body))
+            readable.append(body if is_plain else _one_line(body))
             places.append(place)
         except (ValueError, TypeError, RecursionError) as error:
             bad.append(Bad(place, str(error).splitlines()[0]))
-    return pa.array(kept, pa.binary()), places, bad
+    return pa.array(readable, pa.binary()), places, bad
 
 
 def _one_line(body: bytes | None) -> bytes:
-    """The same object in UTF-8 on a line; numbers stay as written, since floats have fewer digits
-    than decimals. A line break within a string is not JSON."""
+    """Return the object in UTF-8 on one line; numbers stay as written, since floats have fewer
+    digits than decimals. A line break within a string is not JSON."""
     text = (body or b"").decode(json.detect_encoding(body or b""))
-    found = json.loads(text, parse_constant=_refuse, parse_float=str, parse_int=str)
-    if not isinstance(found, dict):
-        raise TypeError(f"it is JSON of another kind ({type(found).__name__}), not an object")
+    document = json.loads(text, parse_constant=_refuse, parse_float=str, parse_int=str)
+    if not isinstance(document, dict):
+        raise TypeError(f"it is JSON of another kind ({type(document).__name__}), not an object")
     return text.translate(_SPACES).encode()
 
 
@@ -195,10 +197,10 @@ def _place(bad: Bad) -> int:
 
 
 def _read_as(type_: pa.DataType, *, texts: bool) -> pa.DataType:
-    """Dates are read as the text they are, and cast: Arrow takes numbers for days. So are times of
-    day, bytes, and instants without a zone: Arrow moves those that have one to UTC; with `texts`
-    all instants. Decimals are read with room for every number, and cast: Arrow makes another one
-    of what does not fit."""
+    """Return the type to read a column with. Dates are read as texts and cast, because Arrow
+    accepts numbers as days. So are times of day, bytes, and instants without a zone, because Arrow
+    converts those that have one to UTC; with `texts` all instants. Decimals are read with room for
+    every number and cast, because Arrow changes numbers that do not fit."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(type_) and type_.tz is not None and not texts:
@@ -214,9 +216,9 @@ def _read_as(type_: pa.DataType, *, texts: bool) -> pa.DataType:
     return type_
 
 
-def _as_said(column: pa.Array, type_: pa.DataType, nanoseconds: str) -> pa.Array:
-    """The column with the type of the schema. Arrow's own cast also parses what lies under a null,
-    which is no date."""
+def _as_type(column: pa.Array, type_: pa.DataType, nanoseconds: str) -> pa.Array:
+    """Cast the column to the type of the schema. Arrow's own cast also parses the values under
+    nulls, which are no dates."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -225,11 +227,11 @@ def _as_said(column: pa.Array, type_: pa.DataType, nanoseconds: str) -> pa.Array
     if pa.types.is_list(type_):
         lengths = pc.fill_null(pc.list_value_length(column), 0)
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
-        cells = _as_said(column.flatten(), type_.value_type, nanoseconds)
+        cells = _as_type(column.flatten(), type_.value_type, nanoseconds)
         return pa.ListArray.from_arrays(offsets, cells, type_, mask=column.is_null())
     if pa.types.is_struct(type_):
         children = zip(column.flatten(), type_, strict=True)
-        cells = [_as_said(child, item.type, nanoseconds) for child, item in children]
+        cells = [_as_type(child, item.type, nanoseconds) for child, item in children]
         return pa.StructArray.from_arrays(cells, fields=list(type_), mask=column.is_null())
     if pa.types.is_timestamp(type_) or pa.types.is_time(type_):
         return times_of_texts(column, type_, nanoseconds)
@@ -239,7 +241,7 @@ def _as_said(column: pa.Array, type_: pa.DataType, nanoseconds: str) -> pa.Array
 
 
 def _bytes(texts: pa.Array) -> pa.Array:
-    """The bytes that Base64 texts stand for, as other writers and readers of JSON have them."""
+    """Decode Base64 texts, the usual form of bytes in JSON."""
     import pyarrow as pa
 
     try:
@@ -253,8 +255,8 @@ def _bytes(texts: pa.Array) -> pa.Array:
 
 
 def _check_cells(column: pa.Array) -> None:
-    """Arrow refuses a number that is too big for a `double`, but makes it infinite in a `float`,
-    and takes the year 0."""
+    """Refuse what Arrow lets through: it refuses a number that is too big for a `double`, but makes
+    it infinite in a `float`, and accepts the year 0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,8 +1,8 @@
-"""Protocol buffers, one message a body, by the installed protobuf and a file descriptor set.
+"""Protocol buffers, one message per body, by the installed protobuf and a file descriptor set.
 
-Unknown fields are passed over, as Protobuf means it; bytes that are no message are bad, and so is
-one without a required field. A field without presence has its default, one with presence is null
-where it is not set. This module must not decide what becomes of bad bodies.
+Unknown fields are ignored, as Protobuf intends; bytes that are no message are bad, and so is one
+without a required field. A field without presence has its default, one with presence is null where
+it is not set. This module must not decide about bad bodies.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND: Final = 1_000_000_000
 
 _Cell = Callable[[Any], Any]
-"""From a value of Protobuf to one that Arrow takes."""
+"""Conversion of a Protobuf value to one that Arrow takes."""
 
 
 class _NoColumnError(Exception):
-    """A field that no column can hold."""
+    """Field that no column can hold."""
 
 
 class ProtobufBodies:
-    """Bodies that hold `spec.message` of the descriptor set, behind `spec.skip_bytes`, or behind
-    the frame of a schema registry, which names the message by its place in its file."""
+    """Decoder of bodies that hold `spec.message` of the descriptor set after `spec.skip_bytes`, or
+    after the frame of a schema registry, which names the message by its indexes in its file."""
 
     def __init__(self, spec: DecodeSpec) -> None:
         import pyarrow as pa
@@ -74,47 +74,48 @@ class ProtobufBodies:
 
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
-        made: list[Any] = []
+        mappings: list[Any] = []
         origin: list[int] = []
         bad: list[Bad] = []
         for place, body in enumerate(records.column("value").to_pylist()):
             try:
-                made.append(self._one(body))
+                mappings.append(self._one(body))
                 origin.append(place)
             except (self._error, ValueError, OverflowError) as error:
                 bad.append(Bad(place, str(error).splitlines()[0]))
-        return decoded_rows(made, origin, bad, self.schema)
+        return decoded_rows(mappings, origin, bad, self.schema)
 
     def _one(self, body: bytes) -> dict[str, Any]:
         message = self._class.FromString(body[self._frames.start(body) :])
         if self._has_required and not message.IsInitialized():
-            # Its FindInitializationErrors ends the process on some messages (protobuf 7.36).
+            # FindInitializationErrors crashes the process on some messages (protobuf 7.36).
             raise ValueError("a required field is missing")
         return self._values(message)
 
 
 def _place(descriptor: Any) -> tuple[int, ...]:
-    """The indexes of the message in its file, as a registry's frame has them."""
+    """Return the indexes of the message in its file, as in a registry's frame."""
     if descriptor.containing_type is None:
         return (list(descriptor.file.message_types_by_name).index(descriptor.name),)
     outer = descriptor.containing_type
     return (*_place(outer), [one.name for one in outer.nested_types].index(descriptor.name))
 
 
-def _has_required(descriptor: Any, known: set[str]) -> bool:
-    if descriptor.full_name in known:
+def _has_required(descriptor: Any, visited: set[str]) -> bool:
+    if descriptor.full_name in visited:
         return False
-    known.add(descriptor.full_name)
+    visited.add(descriptor.full_name)
     return any(
         item.is_required
-        or (item.message_type is not None and _has_required(item.message_type, known))
+        or (item.message_type is not None and _has_required(item.message_type, visited))
         for item in descriptor.fields
     )
 
 
 class _Columns:
-    """Types of columns, and what makes their values of messages. `problems` name the fields that
-    no column can hold, unless the spec has them left out or made JSON text."""
+    """Builder of column types and of the functions that take their values from messages. `problems`
+    name the fields that no column can hold, unless the spec leaves them out or makes them JSON
+    text."""
 
     def __init__(self, spec: DecodeSpec, pool: Any) -> None:
         self.problems: list[str] = []
@@ -125,7 +126,8 @@ class _Columns:
     def struct(
         self, descriptor: Any, inside: tuple[str, ...], path: str
     ) -> tuple[pa.StructType, Callable[[Any], dict[str, Any]]]:
-        """The type for messages, and what makes a mapping of one; `path` ends with a dot."""
+        """Return the type for messages, and a function from a message to a mapping; `path` ends
+        with a dot."""
         import pyarrow as pa
 
         name = descriptor.full_name
@@ -138,10 +140,10 @@ class _Columns:
         types: list[tuple[str, pa.DataType]] = []
         values: list[tuple[str, _Cell]] = []
         for item in descriptor.fields:
-            found = self._field(item, (*inside, name), path + item.name)
-            if found is not None:
-                types.append((item.name, found[0]))
-                values.append((item.name, found[1]))
+            column = self._field(item, (*inside, name), path + item.name)
+            if column is not None:
+                types.append((item.name, column[0]))
+                values.append((item.name, column[1]))
         if not types and self._unsupported != "fail":
             raise _NoColumnError(f"{name} has no field with a column")
 
@@ -153,7 +155,8 @@ class _Columns:
     def _field(
         self, item: Any, inside: tuple[str, ...], path: str
     ) -> tuple[pa.DataType, _Cell] | None:
-        """The type of a field, and what takes its value from a message; None to leave it out."""
+        """Return the type of a field and the function that takes its value from a message; None to
+        leave it out."""
         import pyarrow as pa
 
         try:
@@ -179,7 +182,7 @@ class _Columns:
     def _single(
         self, item: Any, inside: tuple[str, ...], path: str
     ) -> tuple[pa.DataType, _Cell | None]:
-        """The type of one value, and what makes it, None for a value that stays as it is."""
+        """Return the type of one value and its conversion, None for a value that stays as it is."""
         import pyarrow as pa
 
         if item.cpp_type == item.CPPTYPE_MESSAGE:
@@ -214,7 +217,7 @@ class _Columns:
         return _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
 
     def _json(self, item: Any) -> _Cell:
-        """What makes a text of a field in the JSON of Protobuf."""
+        """Return a function from a message to the field's text in Protobuf's JSON format."""
         from google.protobuf import json_format
 
         def plain(value: Any) -> Any:
@@ -228,14 +231,14 @@ class _Columns:
             value = getattr(message, item.name)
             try:
                 if _is_map(item):
-                    found: Any = {_key(key): plain(one) for key, one in value.items()}
+                    document: Any = {_key(key): plain(one) for key, one in value.items()}
                 elif item.is_repeated:
-                    found = [plain(one) for one in value]
+                    document = [plain(one) for one in value]
                 else:
-                    found = plain(value)
+                    document = plain(value)
             except (json_format.Error, RecursionError, TypeError) as error:
                 raise ValueError(f"{item.name} has no JSON: {error}") from error
-            return json.dumps(found, ensure_ascii=False)
+            return json.dumps(document, ensure_ascii=False)
 
         return text
 
@@ -254,8 +257,8 @@ def _of_one(item: Any, cell: _Cell | None) -> _Cell:
     def value(message: Any) -> Any:
         if not message.HasField(name):
             return None
-        found = getattr(message, name)
-        return found if cell is None else cell(found)
+        field_value = getattr(message, name)
+        return field_value if cell is None else cell(field_value)
 
     return value
 

@@ -1,7 +1,7 @@
 """InLong's packed bodies: a row for each record of a pack, plain or decoded further.
 
-Whole packs are checked before any of their records is taken; a bad pack is bad as one, a bad record
-inside a sound pack by itself. This module must not know the format of the records.
+A pack is checked as a whole before any of its records is used; a bad pack is bad as one, a bad
+record inside a valid pack is bad alone. This module does not depend on the format of the records.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["PackedBodies"]
 
 _MOST_RECORDS: Final = 1 << 18
-"""Of one pack. Empty records take four bytes, twenty times fewer when compressed: a small body must
-not fill the memory."""
+"""Maximal records of one pack. Empty records take four bytes, twenty times fewer when compressed: a
+small body must not fill the memory."""
 
 _OURS: Final = ("packed_index", "packed_time", "packed_attributes")
 
 
 class PackedBodies:
-    """`packed_index` counts the records of a pack from 0, `packed_time` is when it was packed (null
-    in version 0), `packed_attributes` are the record's. `then` decodes the records, None gives them
-    as ``value``. Raises `ConfigError` if `then` has columns of these names."""
+    """Decoder of packs. `packed_index` counts the records of a pack from 0, `packed_time` is when
+    it was packed (null in version 0), `packed_attributes` are the record's. `then` decodes the
+    records, None returns them as ``value``. Raises `ConfigError` if `then` has columns of these
+    names."""
 
     def __init__(self, then: BodyDecoder | None) -> None:
         import pyarrow as pa
@@ -60,19 +61,21 @@ class PackedBodies:
         unpacked = _Unpacked()
         for place, body in enumerate(records.column("value").to_pylist()):
             unpacked.add(place, body)
-        found = unpacked.found(records)
+        unpacked_rows = unpacked.found(records)
         if self._then is None:
-            return Decoded(found.select(self.schema.names), *unpacked.account())
-        inner = self._then.decode(found)
-        return self._joined(found, inner, unpacked)
+            return Decoded(unpacked_rows.select(self.schema.names), *unpacked.account())
+        inner = self._then.decode(unpacked_rows)
+        return self._joined(unpacked_rows, inner, unpacked)
 
-    def _joined(self, found: pa.RecordBatch, inner: Decoded, unpacked: _Unpacked) -> Decoded:
+    def _joined(
+        self, unpacked_rows: pa.RecordBatch, inner: Decoded, unpacked: _Unpacked
+    ) -> Decoded:
         import pyarrow as pa
 
-        ours = found.select(list(_OURS)).take(pa.array(inner.origin, pa.int64()))
+        ours = unpacked_rows.select(list(_OURS)).take(pa.array(inner.origin, pa.int64()))
         rows = pa.RecordBatch.from_arrays([*ours.columns, *inner.rows.columns], schema=self.schema)
         origin, bad, empty = unpacked.account()
-        bodies = found.column("value")
+        bodies = unpacked_rows.column("value")
         for one in inner.bad:
             number = unpacked.indexes[one.index]
             reason = f"record {number} of the pack: {one.reason}"
@@ -81,7 +84,7 @@ class PackedBodies:
 
 
 class _Unpacked:
-    """The records of a batch's packs, and what became of each pack."""
+    """Records of a batch's packs, and the outcome of each pack."""
 
     def __init__(self) -> None:
         self.indexes: list[int] = []
@@ -93,12 +96,16 @@ class _Unpacked:
         self._empty: list[int] = []
 
     def add(self, place: int, body: bytes) -> None:
-        """Take one pack apart."""
+        """Unpack one body."""
         try:
             pack = parse_tdmsg(body)
             held = list(pack) if len(pack) <= _MOST_RECORDS else []
-            made = pack.create_time_ms
-            time = None if made is None or made < 0 else datetime.fromtimestamp(made / 1000, UTC)
+            created_ms = pack.create_time_ms
+            time = (
+                None
+                if created_ms is None or created_ms < 0
+                else datetime.fromtimestamp(created_ms / 1000, UTC)
+            )
         except (UnreadableTDMsg, ValueError, OverflowError, OSError) as error:
             self._bad.append(Bad(place, str(error).splitlines()[0]))
             return
@@ -116,11 +123,11 @@ class _Unpacked:
             self._bodies.append(record.body)
 
     def found(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """A row for each record, with the columns of the TubeMQ record it was in."""
+        """Return a row for each unpacked record, with the columns of its TubeMQ record."""
         import pyarrow as pa
 
         taken = records.take(pa.array(self._origin, pa.int64()))
-        own: dict[str, Any] = {
+        pack_columns: dict[str, Any] = {
             "packed_index": pa.array(self.indexes, pa.int32()),
             "packed_time": pa.array(self._times, pa.timestamp("us", tz="UTC")),
             "packed_attributes": pa.array(
@@ -129,9 +136,9 @@ class _Unpacked:
             ),
             "value": pa.array(self._bodies, pa.binary()),
         }
-        kept = dict(zip(taken.schema.names, taken.columns, strict=True))
-        return pa.RecordBatch.from_pydict({**kept, **own})
+        record_columns = dict(zip(taken.schema.names, taken.columns, strict=True))
+        return pa.RecordBatch.from_pydict({**record_columns, **pack_columns})
 
     def account(self) -> tuple[list[int], list[Bad], list[int]]:
-        """Where the rows come from, bad packs and empty ones."""
+        """Return the origin of each row, the bad packs and the empty ones."""
         return self._origin, list(self._bad), self._empty

@@ -1,8 +1,8 @@
-"""A schema found once in the first records, and kept in a file from then on.
+"""Schema inferred once from the first records, and kept in a file from then on.
 
-The file is what makes inference safe to try again: the first writer wins, and all later reads of
-any window use what it wrote, so that a retry makes the same columns. A new field is taken up by
-editing the file. This module must not open connections; it is given the bodies.
+The file makes inference safe to retry: the first writer wins, and all later reads of any window use
+its schema, so that a retry produces the same columns. To add a field, edit the file. This module
+must not open connections; the caller provides the bodies.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["NOTHING", "settle"]
 
 NOTHING: Final = "nothing string"
-"""The schema of a window without records: nothing is written with it, and it is not kept."""
+"""Schema of a window without records: nothing is written with it, and it is not kept."""
 
 
 def settle(spec: DecodeSpec, sample: Callable[[], pa.BinaryArray]) -> DecodeSpec:
-    """`spec` with a schema: its own, that of its file, or that of the `sample`, which is then kept
-    in the file if it can be read again. Raises `ConfigError` that names the file if the sample has
-    no object with a field, or fields that no column can hold, and if the file holds no schema."""
+    """Return `spec` with a schema: its own, that of its file, or the one inferred from the
+    `sample`, which is then written to the file if it can be parsed again. Raises `ConfigError` that
+    names the file if the sample has no object with a field, or fields that no column can hold, and
+    if the file holds no schema."""
     if spec.format != "json" or spec.schema is not None:
         return spec
     path = Path(spec.schema_file or "")
@@ -38,12 +39,12 @@ def settle(spec: DecodeSpec, sample: Callable[[], pa.BinaryArray]) -> DecodeSpec
         bodies = sample()
         if not len(bodies):
             return spec.with_schema(NOTHING)
-        _keep(path, _found(path, bodies))
+        _keep(path, _inferred(path, bodies))
     return spec.with_schema(schema_of(path, path.read_text(encoding="utf-8").strip()))
 
 
-def _found(path: Path, bodies: pa.BinaryArray) -> str:
-    """A schema that `parse_ddl` reads: what is kept cannot be mended by another try."""
+def _inferred(path: Path, bodies: pa.BinaryArray) -> str:
+    """Infer a schema that `parse_ddl` accepts: no later try can repair a bad file."""
     from tubemq_provider.rows.from_json import infer_schema
 
     nothing = "schema: none of them is a JSON object with a field that has a value"
@@ -64,7 +65,7 @@ def _found(path: Path, bodies: pa.BinaryArray) -> str:
 
 
 def _keep(path: Path, text: str) -> None:
-    """Whole or not at all, and only if there is no file yet."""
+    """Write the file atomically, and only if it does not exist yet."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".schema-")
     try:
@@ -73,7 +74,7 @@ def _keep(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(draft).chmod(0o644)
-        with suppress(FileExistsError):  # another task was first, and its schema holds
+        with suppress(FileExistsError):  # another task was first; use its schema
             os.link(draft, path)
     finally:
         Path(draft).unlink()

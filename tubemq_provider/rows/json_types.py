@@ -1,9 +1,8 @@
-"""From what Arrow finds in JSON objects to a schema that can be written down and read again.
+"""From the schema that Arrow infers for JSON objects to one that DDL can express.
 
-Arrow finds structs without members, fields without a name, names that Spark takes for one, and
-makes doubles of whole numbers beyond 64 bits. What has no value is left out, wide
-whole numbers become decimals, and the rest is refused by its name. This module must not read or
-write files.
+Arrow infers structs without members, fields without a name, names that Spark considers equal, and
+doubles for whole numbers beyond 64 bits. Fields without a value are left out, wide whole numbers
+become decimals, and the rest is refused by name. This module must not read or write files.
 """
 
 from __future__ import annotations
@@ -22,44 +21,50 @@ __all__ = ["sayable"]
 
 _BIGINT: Final = range(-(2**63), 2**63)
 _DECIMALS: Final = (20, 38)
-"""Digits of decimals for whole numbers: those of 64 bits without a sign, and the most there are."""
+"""Precisions of decimals for whole numbers: those of unsigned 64 bits, and the maximum."""
 
 
-def sayable(found: pa.Schema, bodies: pa.BinaryArray) -> pa.Schema:
-    """`found` in the `bodies`, as schemas can say it. Times are UTC microseconds; fields that never
-    had a value are left out. Raises `ConfigError` that names every field without a column."""
+def sayable(inferred: pa.Schema, bodies: pa.BinaryArray) -> pa.Schema:
+    """Convert the schema inferred from `bodies` to one that DDL can express. Times are UTC
+    microseconds; fields that never have a value are left out. Raises `ConfigError` that names every
+    field without a column."""
     import pyarrow as pa
 
-    maker = _Maker()
-    objects = _objects(bodies) if any("double" in str(item.type) for item in found) else []
-    fields = maker.fields([item for item in found if not pa.types.is_null(item.type)], objects, "")
+    maker = _TypeBuilder()
+    objects = _objects(bodies) if any("double" in str(item.type) for item in inferred) else []
+    fields = maker.fields(
+        [item for item in inferred if not pa.types.is_null(item.type)], objects, ""
+    )
     if maker.problems:
         raise ConfigError(maker.problems, subject=SUBJECT)
     return pa.schema(fields)
 
 
 def _objects(bodies: pa.BinaryArray) -> list[Any]:
-    found = []
+    objects = []
     for body in bodies.to_pylist():
         try:
-            found.append(json.loads(body))
+            objects.append(json.loads(body))
         except (ValueError, RecursionError):
-            continue  # a bad body counts for nothing
-    return found
+            continue  # bad bodies are ignored
+    return objects
 
 
-class _Maker:
-    """Types for fields and what they hold, and what is wrong with them."""
+class _TypeBuilder:
+    """Builder of field types; collects problems."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
 
-    def fields(self, found: Iterable[pa.Field], objects: list[Any], inside: str) -> list[pa.Field]:
-        """The fields that have a type; `objects` are what the bodies have in this place."""
+    def fields(
+        self, inferred: Iterable[pa.Field], objects: list[Any], inside: str
+    ) -> list[pa.Field]:
+        """Return the fields that have a type; `objects` are the values of the bodies at this
+        path."""
         import pyarrow as pa
 
-        made: dict[str, pa.Field] = {}
-        for item in found:
+        fields: dict[str, pa.Field] = {}
+        for item in inferred:
             values = [one[item.name] for one in objects if _has(one, item.name)]
             type_ = self._type(item.type, values, inside + item.name)
             if type_ is None:
@@ -69,16 +74,16 @@ class _Maker:
                 self.problems.append(
                     f"schema: a field of {inside[:-1] or 'the object'} has no name"
                 )
-            elif key in made:
-                first = inside + made[key].name
+            elif key in fields:
+                first = inside + fields[key].name
                 self.problems.append(
                     f"schema: {first!r} and {inside + item.name!r} are one name to a table"
                 )
-            made[key] = pa.field(item.name, type_)
-        return list(made.values())
+            fields[key] = pa.field(item.name, type_)
+        return list(fields.values())
 
     def _type(self, type_: pa.DataType, values: list[Any], path: str) -> pa.DataType | None:
-        """None for what has nothing in it; unknown is a string."""
+        """Return the type of a value, None if it is empty; a string if it is unknown."""
         import pyarrow as pa
 
         if pa.types.is_struct(type_):
@@ -97,7 +102,7 @@ class _Maker:
         return type_
 
     def _number(self, values: list[Any], path: str) -> pa.DataType:
-        """A `double`, if not all of them are whole numbers that need more digits than it has."""
+        """Return `double`, or a decimal if all numbers are whole and one needs more digits."""
         import pyarrow as pa
 
         numbers = [one for one in values if isinstance(one, (int, float))]

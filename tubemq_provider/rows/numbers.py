@@ -1,9 +1,9 @@
 """Numbers that Arrow's readers and casts would change without an error, found before they are rows.
 
-A reader brings a decimal to the scale of its column by multiplying it, and looks neither at the
-column's precision nor at its 128 bits: 99999 in a ``decimal(5,2)`` comes back from Parquet as
--67773.16. What is too big for a ``float`` becomes infinite. This module must not parse bodies or
-decide what becomes of bad ones.
+A reader scales a decimal to its column by multiplication, and checks neither the column's precision
+nor its 128 bits: 99999 in a ``decimal(5,2)`` comes back from Parquet as -67773.16. A number that is
+too big for a ``float`` becomes infinite. This module must not parse bodies or decide about bad
+ones.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ if TYPE_CHECKING:
 __all__ = ["check_kept", "check_texts", "decimals_of_texts", "is_odd_float", "wide_decimal"]
 
 _DIGITS: Final = 76
-"""Of Arrow's widest decimal."""
+"""Precision of Arrow's widest decimal."""
 
 _MANY_DIGITS: Final = r"(?:[0-9]\.?){77}"
-"""Arrow's cast from text makes another number of them."""
+"""Numbers that Arrow's cast from text would change."""
 
 _LEAST_BITS: Final = {16: 2**-8, 32: 2**-21, 64: 2**-49}
-"""What the last bits of floating-point numbers say, by their width: the noise of a few sums."""
+"""Relative weight of the last bits of a floating-point number, by its width: the noise of a few
+sums."""
 
 
 def wide_decimal(type_: pa.Decimal128Type) -> pa.Decimal256Type:
-    """What a decimal is read as: a type in which each number that it takes has room for all digits
-    of the scale. A cast from it to `type_` raises `pyarrow.ArrowInvalid` for what does not fit."""
+    """Return the type to read a decimal with: each number that it accepts has room for all digits
+    of the scale. A cast from it to `type_` raises `pyarrow.ArrowInvalid` for numbers that do not
+    fit."""
     import pyarrow as pa
 
     return pa.decimal256(_DIGITS - type_.scale, type_.scale)
 
 
 def decimals_of_texts(texts: pa.Array, type_: pa.Decimal128Type) -> pa.Array:
-    """Return the numbers that the texts say. Raises `pyarrow.ArrowInvalid` for texts that say none,
-    or one that `type_` has no room for."""
+    """Parse decimals. Raises `pyarrow.ArrowInvalid` for texts that are no numbers, or that `type_`
+    has no room for."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -48,15 +50,15 @@ def decimals_of_texts(texts: pa.Array, type_: pa.Decimal128Type) -> pa.Array:
 
 
 def is_odd_float(column: pa.Array) -> bool:
-    """Whether a number is infinite or none, which its text must have said."""
+    """Return True if a number is infinite or NaN, which is valid only if its text says it."""
     import pyarrow.compute as pc
 
     return bool(pc.any(pc.invert(pc.is_finite(column))).as_py())
 
 
 def check_texts(column: pa.Array, texts: pa.Array) -> None:
-    """Raises `pyarrow.ArrowInvalid` unless the numbers of `column`, which a reader of CSV has made
-    of `texts`, are those that the texts say. Reads what the reader itself has accepted only."""
+    """Raise `pyarrow.ArrowInvalid` unless the numbers of `column`, which Arrow's CSV reader parsed
+    from `texts`, equal the texts. Expects texts that the reader has accepted."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -70,17 +72,19 @@ def check_texts(column: pa.Array, texts: pa.Array) -> None:
 
 
 def check_kept(before: pa.Array, after: pa.Array) -> None:
-    """Raises `pyarrow.ArrowInvalid` if a number of `before` became infinite, rounded or true in
-    `after`, which is cast from it, or an instant a day without its time, and for times outside the
-    years 1 to 9999."""
+    """Raise `pyarrow.ArrowInvalid` if the cast from `before` to `after` made a number infinite,
+    rounded or boolean, or dropped the time of an instant, and for times outside the years 1 to
+    9999."""
     import pyarrow as pa
 
     kind = after.type
     if pa.types.is_struct(kind):
-        there = dict(zip([item.name for item in before.type], before.flatten(), strict=True))
+        before_by_name = dict(
+            zip([item.name for item in before.type], before.flatten(), strict=True)
+        )
         for item, column in zip(kind, after.flatten(), strict=True):
-            if item.name in there:
-                check_kept(there[item.name], column)
+            if item.name in before_by_name:
+                check_kept(before_by_name[item.name], column)
     elif pa.types.is_map(kind):
         check_kept(before.keys, after.keys)
         check_kept(before.items, after.items)
@@ -114,8 +118,8 @@ def _check_flat(before: pa.Array, after: pa.Array) -> None:
 
 
 def _check_digits(before: pa.Array, after: pa.Array) -> None:
-    """A decimal is as near to the number as numbers of that type are to each other: 0.1 + 0.2 is
-    0.30, and 0.125 is not 0.12."""
+    """Check that a decimal differs from the float by no more than the float's own precision: 0.1 +
+    0.2 is 0.30, and 0.125 is not 0.12."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -134,7 +138,7 @@ def _check_truth(before: pa.Array, after: pa.Array) -> None:
     import pyarrow.compute as pc
 
     if not (pa.types.is_integer(before.type) or pa.types.is_floating(before.type)):
-        return  # of texts Arrow takes those that say it
+        return  # from texts Arrow parses booleans strictly
     if pc.any(pc.not_equal(after.cast(pa.int8()).cast(before.type), before)).as_py():
         raise pa.ArrowInvalid(
             f"a {before.type} is neither 0 nor 1, and no {after.type}; compare it in the function"

@@ -1,7 +1,7 @@
-"""What a user says of bodies: `decode="json"`, or a mapping with the format, schema and options.
+"""User's description of bodies: `decode="json"`, or a mapping with the format, schema and options.
 
-`DecodeSpec` is checked when it is made, all problems at once, is plain JSON on its way to
-executors, and holds what files said (schemas, descriptors), so that tasks need no file. This module
+`DecodeSpec` reports all problems at once when it is created, is plain JSON on its way to executors,
+and includes the contents of files (schemas, descriptors), so that tasks need no file. This module
 must not decode anything.
 """
 
@@ -40,10 +40,10 @@ _TAKES: Final = {
     "tdmsg": {"then"},
     "function": {"function", "schema", "schema_file", "arguments"},
 }
-"""Beside `format`, `columns` and `prefix`, which all of them take."""
+"""Options of each format, besides `format`, `columns` and `prefix`, which all formats have."""
 
 _FRAME: Final = 5
-"""Bytes of a schema registry's frame: a zero and the schema's id."""
+"""Size of a schema registry's frame: a zero byte and the schema's id."""
 FRAMED_AVRO: Final = (
     f"skip_bytes: {_FRAME} bytes before Avro are the frame of a schema registry, and a body of "
     "another id would be read by the wrong schema; set schemas={id: schema} with the schema of "
@@ -56,34 +56,34 @@ _WORDS: Final = {
     "nanoseconds": ("fail", "cut"),
     "time_of_day": ("time", "number"),
 }
-"""Options that are one of some words, the default first."""
+"""Options with a fixed set of values, the default first."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeSpec:
-    """How bodies become columns.
+    """Decoding of bodies into columns.
 
     `format`: ``json``, ``csv``, ``avro``, ``protobuf``, ``tdmsg`` (InLong's packed bodies, whose
-    records `then` decodes, or gives as they are) or ``function`` (`function` is the dotted path of
-    one that takes and returns Arrow; `arguments` are handed to it by name).
+    records `then` decodes, or leaves as they are) or ``function`` (`function` is the dotted path of
+    one that takes and returns Arrow; `arguments` are its keyword arguments).
 
-    `schema`: as Spark SQL writes it, for avro its own JSON. `schema_file` holds the same in a file
-    on the driver; for json it may be missing: then the schema of the first records is kept there.
-    For protobuf it is a file descriptor set, which `descriptor` holds in base64 on the way, and
-    `message` the full name.
+    `schema`: Spark SQL's DDL, for avro Avro's JSON. `schema_file` is a file on the driver with the
+    same content; for json it may be missing: then the schema inferred from the first records is
+    kept there. For protobuf it is a file descriptor set, which `descriptor` holds in base64 on the
+    way to tasks, and `message` the full name.
 
-    `columns` are the columns of records that stay (default: all without ``value``), `prefix` is put
-    before the names of decoded ones. `unknown_fields`: ``ignore`` or ``fail``.
+    `columns` are the columns of records that are kept (default: all without ``value``), `prefix` is
+    put before the names of decoded ones. `unknown_fields`: ``ignore`` or ``fail``.
 
     `skip_bytes` of each body come before the data. The frame of a schema registry has 5: Avro needs
-    `schemas` for it, the schemas by their ids: each body is read by its own, and its fields go to
-    the columns of `schema` (if there is one id, its schema) by name. For Protobuf 5 bytes that
-    begin with zero are such a frame.
+    `schemas` for it, the schemas by their ids: each body is read with its own, and its fields are
+    resolved to the columns of `schema` (by default the only one of `schemas`) by name. For Protobuf
+    5 bytes that begin with zero are such a frame.
 
-    `unsupported_fields`: what becomes of fields of avro and protobuf that no column can hold:
-    ``fail`` (the spec is refused, they are named), ``json`` (JSON text) or ``leave_out``.
-    `nanoseconds`: what becomes of times that microseconds cannot say: ``fail`` (the record is bad)
-    or ``cut``. `time_of_day` of avro: ``time``, or ``number`` for tables that have no such type.
+    `unsupported_fields`: policy for fields of avro and protobuf that no column can hold: ``fail``
+    (the spec is refused, they are named), ``json`` (JSON text) or ``leave_out``. `nanoseconds`:
+    policy for times that microseconds cannot express: ``fail`` (the record is bad) or ``cut``.
+    `time_of_day` of avro: ``time``, or ``number`` for tables without such a type.
     """
 
     format: str
@@ -108,10 +108,10 @@ class DecodeSpec:
     time_of_day: str = "time"
 
     @classmethod
-    def judge(cls, given: str | Mapping[str, Any]) -> list[str]:
-        """What is wrong with it, as far as can be told without reading a file."""
+    def judge(cls, option: str | Mapping[str, Any]) -> list[str]:
+        """Return the problems of a spec that can be found without reading a file."""
         try:
-            document = _document(given)
+            document = _document(option)
         except ConfigError as error:
             return error.problems
         then = document.get("then")
@@ -119,60 +119,60 @@ class DecodeSpec:
         return [*(_problems(document) or _problems_of_schema(document)), *inner]
 
     @classmethod
-    def parse(cls, given: str | Mapping[str, Any] | DecodeSpec) -> DecodeSpec:
-        """From ``"json"``, ``"package.module.function"``, JSON text or a mapping; reads schema
+    def parse(cls, option: str | Mapping[str, Any] | DecodeSpec) -> DecodeSpec:
+        """Parse ``"json"``, ``"package.module.function"``, JSON text or a mapping; read schema
         files. Raises `ConfigError` with every problem."""
-        if isinstance(given, DecodeSpec):
-            return given
-        document = _document(given)
+        if isinstance(option, DecodeSpec):
+            return option
+        document = _document(option)
         problems = _problems(document)
         if problems:
             raise ConfigError(problems, subject=SUBJECT)
-        known = dict(document)
+        values = dict(document)
         for name in ("columns", "null_values"):
-            if name in known:
-                known[name] = tuple(known[name])
-        if "schemas" in known:
-            known["schemas"] = {str(id_): _text(one) for id_, one in known["schemas"].items()}
-            if not (known.get("schema") or known.get("schema_file")):
-                (known["schema"],) = known["schemas"].values()
-        if known.get("then") is not None:
-            known["then"] = _checked_then(cls.parse(known["then"]))
-        return _with_files(cls(**known))
+            if name in values:
+                values[name] = tuple(values[name])
+        if "schemas" in values:
+            values["schemas"] = {str(id_): _text(one) for id_, one in values["schemas"].items()}
+            if not (values.get("schema") or values.get("schema_file")):
+                (values["schema"],) = values["schemas"].values()
+        if values.get("then") is not None:
+            values["then"] = _checked_then(cls.parse(values["then"]))
+        return _with_files(cls(**values))
 
     def to_json(self) -> str:
-        """Text that `parse` reads back, without what is as by default."""
+        """Return JSON that `parse` reads back, without defaults."""
         return json.dumps(self.document(), sort_keys=True)
 
     def document(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """Return the spec as plain values, without defaults."""
         plain = DecodeSpec(self.format)
-        found = {
+        changed = {
             item.name: value
             for item in fields(self)
             if (value := getattr(self, item.name)) != getattr(plain, item.name)
         }
         if self.then is not None:
-            found["then"] = self.then.document()
-        return {"format": self.format, **found}
+            changed["then"] = self.then.document()
+        return {"format": self.format, **changed}
 
     def with_schema(self, schema: str) -> DecodeSpec:
-        """The same with what was found for `schema`."""
+        """Return the spec with `schema` in place of its file."""
         return replace(self, schema=schema, schema_file=None)
 
 
-def _document(given: str | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(given, Mapping):
-        return dict(given)
-    if not isinstance(given, str):
-        raise ConfigError(f"{given!r} is neither a mapping nor a text", subject=SUBJECT)
-    text = given.strip()
+def _document(option: str | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(option, Mapping):
+        return dict(option)
+    if not isinstance(option, str):
+        raise ConfigError(f"{option!r} is neither a mapping nor a text", subject=SUBJECT)
+    text = option.strip()
     if text.startswith("{"):
         try:
-            found = given_json(text)
+            document = given_json(text)
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"not valid JSON: {error}", subject=SUBJECT) from error
-        return dict(found)
+        return dict(document)
     if text not in FORMATS and "." in text:
         return {"format": "function", "function": text}
     return {"format": text}
@@ -181,8 +181,8 @@ def _document(given: str | Mapping[str, Any]) -> dict[str, Any]:
 def _problems(document: Mapping[str, Any]) -> list[str]:
     format_ = document.get("format")
     if format_ not in FORMATS:
-        known = ", ".join(FORMATS)
-        return [f"format: {format_!r} is none of {known}, and no dotted path of a function"]
+        formats = ", ".join(FORMATS)
+        return [f"format: {format_!r} is none of {formats}, and no dotted path of a function"]
     takes = _TAKES[format_] | {"format", "columns", "prefix"}
     problems = [
         f"{name}: is not used by format {format_!r}, which takes {', '.join(sorted(takes))}"
@@ -207,7 +207,7 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
 
 
 def _problems_of_ids(document: Mapping[str, Any]) -> list[str]:
-    """Of the schemas of a registry."""
+    """Return the problems of a registry's schemas."""
     schemas = document.get("schemas")
     if schemas is None:
         framed = document["format"] == "avro" and document.get("skip_bytes") == _FRAME
@@ -234,7 +234,8 @@ def _text(schema: str | Mapping[str, Any]) -> str:
 
 
 def _problems_of_signs(document: Mapping[str, Any]) -> list[str]:
-    """Of delimited text. With signs that Arrow does not take every record would be a bad one."""
+    """Return the problems of delimited text. Characters that Arrow refuses would make every record
+    a bad one."""
     problems = []
     for name in ("delimiter", "quote", "escape"):
         sign = document.get(name)
@@ -255,7 +256,7 @@ def _problems_of_signs(document: Mapping[str, Any]) -> list[str]:
 
 
 def _problems_of_schema(document: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a schema that stands in the document itself."""
+    """Return the problems of a schema inside the document itself."""
     schema = document.get("schema")
     if not schema:
         return []
@@ -283,17 +284,17 @@ def _problems_of_avro(schema: str) -> list[str]:
 
 
 def _is_texts(value: Any) -> bool:
-    """A text alone is none: it would be taken letter by letter."""
+    """Return True for a list of texts. A single text is none: it would be iterated by character."""
     return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 
-def _problems_of_then(given: str | Mapping[str, Any] | None) -> list[str]:
-    if given is None:
+def _problems_of_then(option: str | Mapping[str, Any] | None) -> list[str]:
+    if option is None:
         return []
     try:
-        then = _document(given)
+        then = _document(option)
     except ConfigError:
-        return []  # told by what reads it
+        return []  # reported by the caller
     problems = [
         f"then: {name}: has no effect on what packs hold; write it beside 'then'"
         for name in ("columns", "prefix")
@@ -355,8 +356,8 @@ def _with_files(spec: DecodeSpec) -> DecodeSpec:
 
 
 def schema_of(path: Path, text: str) -> str:
-    """`text`, which the file at `path` holds, if it is a schema. Raises `ConfigError` that names
-    the file."""
+    """Return `text`, the content of the file at `path`, if it is a schema. Raises `ConfigError`
+    that names the file."""
     from tubemq_provider.rows.ddl import parse_ddl
 
     try:

@@ -1,7 +1,7 @@
-"""Times from texts that Arrow's readers do not take: nanoseconds, and zones in some rows only.
+"""Times from texts that Arrow's readers refuse: nanoseconds, and zones in some rows only.
 
-Tables keep microseconds. Go, Java and .NET write seven to nine digits of a second; what is beyond
-the sixth is refused unless it is zero, or cut where the user asks for that. This module must not
+Tables keep microseconds. Go, Java and .NET write seven to nine digits of a second; digits beyond
+the sixth are refused unless they are zero, or cut if the user asks for it. This module must not
 read bodies.
 """
 
@@ -18,18 +18,18 @@ _FINE: Final = r":[0-9]{2}\.[0-9]{7}"
 _ZEROS: Final = r"(:[0-9]{2}\.[0-9]{6})0{1,3}($|[^0-9])"
 _REST: Final = r"(:[0-9]{2}\.[0-9]{6})[0-9]{1,3}($|[^0-9])"
 _ZONE: Final = r"^.{11}.*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
-"""Behind the date, whose day looks like a zone."""
+"""Zone after the date, whose day looks like a zone."""
 
 
 def is_fine(texts: pa.Array) -> bool:
-    """Whether one of them, texts or bytes, has more than six digits of a second."""
+    """Return True if any of the texts or bytes has more than six digits of a second."""
     import pyarrow.compute as pc
 
     return bool(pc.any(pc.match_substring_regex(texts, _FINE)).as_py())
 
 
 def times_of_texts(texts: pa.Array, type_: pa.DataType, nanoseconds: str) -> pa.Array:
-    """Return the times that the texts say; without a zone they are UTC where `type_` has one.
+    """Parse times; those without a zone are UTC where `type_` has one.
 
     `nanoseconds` is ``fail`` or ``cut``. Raises `pyarrow.ArrowInvalid` for texts that are no such
     times, and for those that have a zone where `type_` has none.
@@ -54,7 +54,7 @@ def times_of_texts(texts: pa.Array, type_: pa.DataType, nanoseconds: str) -> pa.
 
 
 def _times_of_day(texts: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Arrow casts texts to instants only."""
+    """Parse times of day through instants: Arrow casts texts to instants only."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -68,7 +68,7 @@ def _times_of_day(texts: pa.Array, type_: pa.DataType) -> pa.Array:
 
 def check_years(column: pa.Array) -> None:
     """Raise `pyarrow.ArrowInvalid` for dates and times outside the years 1 to 9999, which other
-    systems do not take."""
+    systems do not accept."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -79,8 +79,8 @@ def check_years(column: pa.Array) -> None:
         numbers = column.view(pa.int64())
     else:
         return
-    found = pc.min_max(numbers)
+    bounds = pc.min_max(numbers)
     if numbers.null_count < len(numbers) and (
-        found["min"].as_py() < least or found["max"].as_py() > most
+        bounds["min"].as_py() < least or bounds["max"].as_py() > most
     ):
         raise pa.ArrowInvalid(f"a {column.type} is not of the years 1 to 9999")

@@ -1,7 +1,7 @@
-"""What an attempt of a task keeps to itself: a name that no other has, and records set aside.
+"""Names that are unique per task attempt, and the quarantine of an attempt.
 
-Spark may run a task again, or twice at once. Nothing that an attempt writes stands where another
-writes, and only what the driver is told of by name is ever used.
+Spark may retry a task, or run it twice at once. No attempt overwrites files of another, and only
+files whose names reach the driver are ever used.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["AsidePlace", "aside_name", "attempt_name"]
 
 
 def attempt_name() -> str:
-    """A name that no other try of this task has, in any application: Spark's number for it, and
-    chance, because numbers begin again in every application."""
+    """Return a name that no other attempt of this task has, in any application: Spark's attempt id
+    and a random part, because ids start again in every application."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -32,18 +32,18 @@ def attempt_name() -> str:
 
 
 def aside_name(attempt: str, split: Split) -> str:
-    """Where an attempt keeps the corrupt records of a split, in the place of its files."""
+    """Return the name of an attempt's quarantine file for a split, in the place of its files."""
     return f"{CORRUPT}/part-{attempt}-{split.index}{CORRUPT_SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
 class AsidePlace:
-    """Where attempts keep corrupt records: a directory that exists and that all share, or a prefix
-    of an object store, which `storage` opens."""
+    """Place of quarantine files: a shared directory that exists, or a prefix of an object store,
+    with the options that open it (`storage`)."""
 
     directory: str
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def location(self) -> Location:
-        """To write to."""
+        """Return the location to write to."""
         return location_at(self.directory, self.storage)

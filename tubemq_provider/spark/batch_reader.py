@@ -1,6 +1,6 @@
-"""Batches and micro-batches of TubeMQ: how one split of exact ranges is read in a task.
+"""Reader for batches and micro-batches of TubeMQ: reads one split of exact ranges in a task.
 
-Made on the driver and pickled for tasks, so it holds no connection. This module must not plan.
+Created on the driver and pickled for tasks, so it holds no connection. This module must not plan.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = ["TubeMQBatchReader"]
 
 
 class TubeMQBatchReader(BatchReader["ReadOptions"]):
-    """Plans splits on the driver and reads them in tasks.
+    """Reader that plans splits on the driver and reads them in tasks.
 
-    Made on the driver; tasks get it pickled, with the settings as they were there.
+    Created on the driver; tasks get it pickled, with the settings of the driver.
     """
 
     COLUMNS = RECORDS
@@ -40,19 +40,19 @@ class TubeMQBatchReader(BatchReader["ReadOptions"]):
 
     @property
     def planned_ranges(self) -> tuple[OffsetRange, ...]:
-        """The ranges that every action on the frame reads."""
+        """Ranges that every action on the frame reads."""
         return self._planned.ranges
 
     def broker_of(self, range_: OffsetRange) -> BrokerNode:
-        """Where the range's partition is served."""
+        """Return the broker that serves the range's partition."""
         return broker_of(self._planned.brokers, range_.partition)
 
     def open_reader(self, item: SplitPartition, **policy: Any) -> RangeReader:
-        """The reader of one split; `policy` replaces what the options say. Close it."""
+        """Open the reader of one split; `policy` overrides the options. Close it."""
         from tubemq_client.sync import RangeReader
 
         options = self._options
-        given: dict[str, Any] = {
+        policies: dict[str, Any] = {
             "corrupt_records": "fail" if options.corrupt_records == "fail" else "drop",
             **policy,
         }
@@ -65,9 +65,9 @@ class TubeMQBatchReader(BatchReader["ReadOptions"]):
             slot_seed=f"{self._planned.seed}/{item.split.index}",
             gap_policy=options.gap_policy,
             deadline_ms=options.read_timeout_ms,
-            **given,
+            **policies,
         )
 
     def batches_of(self, reader: RangeReader, range_: OffsetRange) -> Iterator[MessageBatch]:
-        """The batches of a range, over as many connections as were asked for."""
+        """Return the batches of a range, read over `connectionsPerTask` connections."""
         return reader.read(range_, parallel=self._options.connections)

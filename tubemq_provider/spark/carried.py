@@ -1,9 +1,9 @@
-"""What must stay secret on the way to a Spark Connect server, which sees none of our files.
+"""Secrets on the way to a Spark Connect server, which has no access to files of the client.
 
-Formats name files of the driver's host that have their secrets (`credentials_file`). Under Spark
-Connect the driver is the server, on another machine. So the class that is registered carries the
-texts of these files: it is pickled by value, inside a command of the session, and stands in no
-plan, option or log. On the server the files exist while a format looks at them, in memory.
+Formats name files of the driver's host that hold their secrets (`credentials_file`). Under Spark
+Connect the driver is the server, on another machine. So the registered class includes the contents
+of these files: it is pickled by value, inside a command of the session, and appears in no plan,
+option or log. On the server the files exist, in memory, while a method of the format runs.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ __all__ = ["carrying", "unpacked"]
 
 
 def carrying(source: type[DataSource], texts: Mapping[str, str]) -> type[DataSource]:
-    """`source`, with the texts of the files that its options name, by path. Without texts, `source`
-    itself."""
+    """Return `source` with the contents of the files that its options name, by path. Without
+    contents, return `source` itself."""
     if not texts:
         return source
 
-    # Made here, so that it is pickled by value; what it calls is found on the server by name.
+    # Defined here, so that it is pickled by value; the functions it calls are found by name.
     class Carrying(DataSource):
         def __init__(self, options: MutableMapping[str, str]) -> None:
             super().__init__(options)
-            self._given = dict(options)
+            self._source_options = dict(options)
 
         @classmethod
         def name(cls) -> str:
             return source.name()
 
         def schema(self) -> Any:
-            with unpacked(texts, self._given) as options:
+            with unpacked(texts, self._source_options) as options:
                 return source(options).schema()
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            with unpacked(texts, self._given) as options:
+            with unpacked(texts, self._source_options) as options:
                 return source(options).reader(schema)
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
-            with unpacked(texts, self._given) as options:
+            with unpacked(texts, self._source_options) as options:
                 return source(options).writer(schema, overwrite)
 
     return Carrying
@@ -57,18 +57,18 @@ def carrying(source: type[DataSource], texts: Mapping[str, str]) -> type[DataSou
 
 @contextmanager
 def unpacked(texts: Mapping[str, str], options: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """`options` with the paths of `texts` replaced by those of files that have them, while the body
-    runs."""
+    """Replace the paths of `texts` in `options` by those of temporary files with the contents,
+    while the body runs."""
     with ExitStack() as stack:
-        here = dict(options)
+        renamed = dict(options)
         for path, text in texts.items():
-            made = stack.enter_context(secret_file(Path(path).name, text))
-            here = {name: _renamed(value, path, made) for name, value in here.items()}
-        yield here
+            path_here = stack.enter_context(secret_file(Path(path).name, text))
+            renamed = {name: _renamed(value, path, path_here) for name, value in renamed.items()}
+        yield renamed
 
 
 def _renamed(value: str, before: str, now: str) -> str:
-    """As it is, or inside of a JSON text."""
+    """Replace a path, also inside of JSON."""
     return value.replace(_in_json(before), _in_json(now)).replace(before, now)
 
 

@@ -1,10 +1,10 @@
-"""What must stay secret on the way from a driver to its tasks: the identity of the client, how it
-encrypts, and what opens the storage that tasks write to.
+"""Secrets on the way from a driver to its tasks: the client's credentials and TLS settings, and the
+options of the storage that tasks write to.
 
-Options of a data source show in query plans, so they carry the paths of files at most
-(`configFile`, `storageFile`). The files are read where the driver runs; tasks get what they say
-inside their own pickled work and need neither the files nor pydantic. What TLS names, certificates
-and keys, must exist on every executor.
+Options of a data source appear in query plans, so they hold at most the paths of files
+(`configFile`, `storageFile`). The files are read on the driver; tasks get the contents inside their
+pickled work and need neither the files nor pydantic. Certificates and keys that TLS settings name
+must exist on every executor.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ __all__ = [
 
 
 def needs_access(settings: ClientSettings) -> bool:
-    """Whether there is something that options must not carry."""
+    """Return True if the settings hold secrets, which options must not carry."""
     return settings.auth is not None or settings.tls is not None
 
 
 def settings_of(
     masters: tuple[Address, ...], rpc_timeout_ms: int, config_file: str | None, *, said: bool
 ) -> ClientSettings:
-    """The client settings of checked options, on the driver only: a file names what these do not,
-    the masters and, unless an option has `said` it, the timeout. Raises `ConfigError`."""
+    """Return the client settings of checked options, on the driver only. The file provides what the
+    options do not: masters and, unless an option set it (`said`), the timeout. Raises
+    `ConfigError`."""
     if config_file is None:
         return ClientSettings(masters=masters, rpc_timeout_ms=rpc_timeout_ms)
     timeout_ms = rpc_timeout_ms if said else None
@@ -53,36 +54,37 @@ def settings_of(
 
 
 def settings_from(path: str, **overrides: Any) -> ClientSettings:
-    """The settings in the option file `path`, a TOML or INI file as `config.from_file` reads them;
-    `overrides` that are not None win. Raises `ConfigError` with every problem."""
+    """Return the settings in the option file `path`, a TOML or INI file as `config.from_file` reads
+    them; `overrides` that are not None win. Raises `ConfigError` with every problem."""
     from tubemq_client.config import ClientConfig, ConsumerConfig, ProducerConfig, from_file
 
-    given = {name: value for name, value in overrides.items() if value is not None}
-    found = from_file(path)
-    refuse_unknown(found, path, ConsumerConfig, ProducerConfig)
-    known = {name: value for name, value in found.items() if name in _OPTIONS}
+    overridden = {name: value for name, value in overrides.items() if value is not None}
+    document = from_file(path)
+    refuse_unknown(document, path, ConsumerConfig, ProducerConfig)
+    options = {name: value for name, value in document.items() if name in _OPTIONS}
     try:
-        return ClientConfig.parse({**known, **given}).settings()
+        return ClientConfig.parse({**options, **overridden}).settings()
     except ConfigError as error:
         raise ConfigError(error.problems, subject=f"configFile {path}") from None
 
 
-def refuse_unknown(found: Mapping[str, Any], path: str, *models: Any) -> None:
-    """Raise `ConfigError` for names in the file `path` that are options of none of the `models`: a
-    misspelt ``[tls]`` would leave a connection open to be read."""
-    known = {name for model in models for name in model.model_fields}
-    if unknown := sorted(found.keys() - known):
+def refuse_unknown(document: Mapping[str, Any], path: str, *models: Any) -> None:
+    """Raise `ConfigError` for names in the file `path` that are options of none of the `models`:
+    with a misspelt ``[tls]`` the connection would not be encrypted."""
+    options = {name for model in models for name in model.model_fields}
+    if unknown := sorted(document.keys() - options):
         problems = [f"{name}: unknown option" for name in unknown]
         raise ConfigError(problems, subject=f"configFile {path}")
 
 
 _OPTIONS = frozenset({"masters", "auth", "tls", "connect_timeout_ms", "rpc_timeout_ms"})
-"""What a reader obeys; the rest of a file is for consumers and producers."""
+"""Options that readers use; the rest of a file is for consumers and producers."""
 
 
 @contextmanager
 def access_file(settings: ClientSettings) -> Iterator[str | None]:
-    """A file for the option `configFile`, see `secret_file`; None if there is nothing to say."""
+    """Provide a file for the option `configFile`, see `secret_file`; None if there are no
+    secrets."""
     if not needs_access(settings):
         yield None
         return
@@ -92,8 +94,8 @@ def access_file(settings: ClientSettings) -> Iterator[str | None]:
 
 @contextmanager
 def storage_file(options: Mapping[str, str]) -> Iterator[str | None]:
-    """A file with the options of a storage, see `secret_file`; None where there are none: the
-    process that opens the storage then goes by its environment."""
+    """Provide a file with the options of a storage, see `secret_file`; None if there are none: the
+    process that opens the storage then uses its environment."""
     if not options:
         yield None
         return
@@ -102,16 +104,16 @@ def storage_file(options: Mapping[str, str]) -> Iterator[str | None]:
 
 
 def storage_from(path: str | None) -> dict[str, str]:
-    """What `storage_file` was given, for the path that it gave. To be asked on the driver."""
+    """Read the options from the path that `storage_file` returned. Driver only."""
     if path is None:
         return {}
-    found: dict[str, str] = json.loads(Path(path).read_text(encoding="utf-8"))
-    return found
+    options: dict[str, str] = json.loads(Path(path).read_text(encoding="utf-8"))
+    return options
 
 
 @contextmanager
 def secret_file(name: str, text: str) -> Iterator[str]:
-    """A file that lasts as long as the `with`, readable by its owner only.
+    """Provide a file that exists during the `with`, readable by its owner only.
 
     On Linux the file is in the memory of this process, and on disk there is only a link to it: a
     process that is killed leaves no password behind. Elsewhere a killed process leaves the file.
@@ -125,8 +127,9 @@ def secret_file(name: str, text: str) -> Iterator[str]:
 
 
 def _in_memory(path: Path) -> IO[str] | None:
-    """A file of this process's memory, and `path` a link to it; None where there is no such."""
-    if not hasattr(os, "memfd_create") or not _is_open_to_us():
+    """Create a file in this process's memory, with a link at `path`; None if that is not
+    possible."""
+    if not hasattr(os, "memfd_create") or not _may_link_memory():
         return None
     try:
         descriptor = os.memfd_create("tubemq-access")
@@ -141,9 +144,9 @@ def _in_memory(path: Path) -> IO[str] | None:
     return os.fdopen(descriptor, "w", encoding="utf-8")
 
 
-def _is_open_to_us() -> bool:
-    """Whether other processes of this user may look into this one: not if it was another user's and
-    has only changed its own, as workers of Celery do (``--uid``)."""
+def _may_link_memory() -> bool:
+    """Return True if other processes of this user may access this one's /proc: not after the
+    process has changed its user, as Celery workers do (``--uid``)."""
     try:
         return Path(f"/proc/{os.getpid()}/fd").stat().st_uid == os.geteuid()
     except OSError:
@@ -163,8 +166,8 @@ def _toml(settings: ClientSettings) -> str:
         if value is not None:
             lines.append(f"[{group}]")
             members = ((field.name, getattr(value, field.name)) for field in fields(value))
-            # What JSON writes for strings, numbers and switches, TOML reads, except escapes that
-            # come in pairs.
+            # TOML reads JSON's strings, numbers and booleans, except for surrogate pairs in
+            # escapes.
             texts = {
                 name: json.dumps(m, ensure_ascii=False) for name, m in members if m is not None
             }

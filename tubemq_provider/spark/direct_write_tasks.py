@@ -1,10 +1,10 @@
-"""Direct write: Spark tasks write Parquet themselves and tell the driver what they wrote.
+"""Direct write: Spark tasks write Parquet themselves and report the files to the driver.
 
 `format("tubemq_direct_write")` reads like the format of a source's kind, but a task writes its
-records with pyarrow, straight from Arrow batches, to where the files will stay, and yields a row
-per piece of a file instead of the records. Nothing passes through the JVM or the driver. A task
-that is tried again, or runs twice, writes files of another name; only files that come back in the
-manifest are ever used. Internal to the session engine, which gives the option `direct_write` beside
+records with pyarrow, straight from Arrow batches, to their final place, and yields a row per part
+of a file instead of the records. Data does not pass through the JVM or the driver. A task attempt
+that is retried or runs twice writes files with other names; only files in the collected manifest
+are ever used. Internal to the session engine, which sets the option `direct_write` in addition to
 those of the source.
 """
 
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 __all__ = ["OPTION", "DirectWriteSource", "TaskCommit", "WriteTask"]
 
 OPTION = "direct_write"
-"""The option that holds a `WriteTask` as JSON."""
+"""Name of the option that holds a `WriteTask` as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """What tasks are told: a directory that exists and that all share, or a prefix of an object
-    store (and the file on the driver's host that has what opens it); the size of files (bytes,
-    None: a file per split), how many tasks may share the splits, whether corrupt records are
-    set aside, the kind of source that is read, what files are apart by (`PartitionBy` as JSON),
-    and the numbers of their columns (`FieldIds` as JSON)."""
+    """Parameters of the tasks: a shared directory that exists, or a prefix of an object store (and
+    the file on the driver's host with the options that open it); the size of files (bytes, None: a
+    file per split), the number of tasks that share the splits, whether corrupt records are
+    quarantined, the kind of the source, the partitioning of files (`PartitionBy` as JSON), and the
+    field ids of their columns (`FieldIds` as JSON)."""
 
     directory: str
     storage_file: str | None = None
@@ -66,18 +66,19 @@ class WriteTask:
     field_ids: str | None = None
 
     def to_json(self) -> str:
-        """The option's value."""
+        """Return the option's value."""
         return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCommit(FilePiece):
-    """A piece of a file, as the task that wrote it says; `path` is a name in the staging directory.
+    """Part of a file, as reported by the task that wrote it; `path` is a name in the staging
+    directory.
 
     `corrupt`, `gaps` (JSON, `[[start, end], …]`), `quarantined` (a file of corrupt records), `last`
-    (JSON, the anchor of the last record) and `read` (records, where rows are decoded from them)
-    stand in the last piece of each split; `file`, what is known of the file
-    (`files.footers.fact_to_json`), in the last piece of each file.
+    (JSON, the anchor of the last record) and `read` (records, where rows are decoded from them) are
+    in the last part of each split; `file`, the facts of the file (`files.footers.fact_to_json`), in
+    the last part of each file.
     """
 
     corrupt: int = 0
@@ -89,13 +90,13 @@ class TaskCommit(FilePiece):
 
     @classmethod
     def ddl(cls) -> str:
-        """The schema of manifests as Spark SQL writes it."""
+        """Return the schema of manifests as Spark SQL's DDL."""
         kinds = {"str": "string", "int": "bigint"}
         return ", ".join(f"`{item.name}` {kinds[str(item.type)]}" for item in fields(cls))
 
 
 class DirectWritePartition(InputPartition):
-    """What one task writes: one or several splits, one after the other."""
+    """Work of one task: one or several splits, one after the other."""
 
     def __init__(self, splits: tuple[SplitPartition, ...]) -> None:
         super().__init__(None)
@@ -103,34 +104,34 @@ class DirectWritePartition(InputPartition):
 
 
 class DirectWriteSource(DataSource):
-    """`format("tubemq_direct_write")`. Options: its kind's own, and `direct_write`."""
+    """`format("tubemq_direct_write")`. Options: those of its kind, and `direct_write`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        given = dict(options)
-        self._order = WriteTask(**json.loads(given.pop(OPTION)))
-        self._given = given
+        source_options = dict(options)
+        self._order = WriteTask(**json.loads(source_options.pop(OPTION)))
+        self._source_options = source_options
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "tubemq_direct_write"
 
     def schema(self) -> str:
-        """Manifest rows."""
+        """Return the schema of manifest rows."""
         return TaskCommit.ddl()
 
     def reader(self, schema: StructType) -> DirectWriteReader:
-        """Plans and writes."""
+        """Return the reader whose tasks write the files."""
         order = self._order
         opens = storage_from(order.storage_file)
         return DirectWriteReader(
-            format_of(order.kind).batch_reader(self._given, schema), order, opens
+            format_of(order.kind).batch_reader(self._source_options, schema), order, opens
         )
 
 
 class DirectWriteReader(DataSourceReader):
-    """Splits as the kind's own reader plans them; tasks write files and yield manifest rows."""
+    """Reader with the splits of the kind's reader; tasks write files and yield manifest rows."""
 
     def __init__(
         self, reader: BatchReader[Any], order: WriteTask, storage: Mapping[str, str]
@@ -141,7 +142,8 @@ class DirectWriteReader(DataSourceReader):
         self._storage = dict(storage)
 
     def partitions(self) -> list[InputPartition]:
-        """A task per split, or as many as ordered, with splits dealt out longest first."""
+        """Return one task per split, or the requested number, with splits assigned longest
+        first."""
         planned = self._reader.partitions()
         splits = [item for item in planned if isinstance(item, SplitPartition)]
         count = min(len(splits), self._order.tasks or len(splits))
@@ -154,12 +156,12 @@ class DirectWriteReader(DataSourceReader):
         return [DirectWritePartition(tuple(load)) for load in loads] or planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Write the files of one task; yields its manifest when all of them are closed."""
+        """Write the files of one task; yield its manifest when all of them are closed."""
         if not isinstance(partition, DirectWritePartition):
             return iter(())
-        return self._land(partition.splits)
+        return self._write_files(partition.splits)
 
-    def _land(self, splits: Sequence[SplitPartition]) -> Iterator[pa.RecordBatch]:
+    def _write_files(self, splits: Sequence[SplitPartition]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         location, attempt = location_at(self._order.directory, self._storage), attempt_name()
@@ -178,11 +180,11 @@ class DirectWriteReader(DataSourceReader):
             columns=columns,
         ) as writer:
             for item in splits:
-                aside = aside_name(attempt, item.split)
-                rows += self._write(item, writer, decoder, location, aside)
+                quarantine_file = aside_name(attempt, item.split)
+                rows += self._write(item, writer, decoder, location, quarantine_file)
         if rows:
-            told = [asdict(row) for row in _with_files(rows, writer.files)]
-            yield pa.RecordBatch.from_pylist(told, _arrow_manifest())
+            manifest = [asdict(row) for row in _with_files(rows, writer.files)]
+            yield pa.RecordBatch.from_pylist(manifest, _arrow_manifest())
 
     def _write(
         self,
@@ -190,26 +192,28 @@ class DirectWriteReader(DataSourceReader):
         writer: StagedWriter | PartitionedWriter,
         decoder: RowDecoder | None,
         location: Location,
-        aside: str,
+        quarantine_file: str,
     ) -> list[TaskCommit]:
-        """One split: its records into files, and its rows of the manifest."""
-        corrupt, known, range_ = QuarantineFile(), len(writer.pieces), item.split.range
+        """Write the records of one split into files; return its rows of the manifest."""
+        corrupt, parts_before, range_ = QuarantineFile(), len(writer.pieces), item.split.range
         policy = "quarantine" if self._order.quarantine else self._options.corrupt_records
         rejects = Rejects(policy, corrupt.add)
-        made = RowsOfRange(decoder, rejects, self._reader.COLUMNS, self._options.columns)
+        converter = RowsOfRange(decoder, rejects, self._reader.COLUMNS, self._options.columns)
         with ExitStack() as stack:
-            stack.enter_context(corrupt.into(location, aside))
+            stack.enter_context(corrupt.into(location, quarantine_file))
             reader = stack.enter_context(self._quarantining(item, corrupt))
             writer.begin_range(range_)
-            # While a row group is written, about one more is read.
+            # Read about one row group ahead while another is written.
             batches = self._reader.batches_of(reader, range_)
-            ahead = ReadAhead(_sized(batches, made), ROW_GROUP_BYTES)
+            ahead = ReadAhead(_sized(batches, converter), ROW_GROUP_BYTES)
             for rows, body_bytes, start in stack.enter_context(ahead):
                 writer.add(rows, body_bytes, start)
             writer.end_range()
         report_read(item.split, reader.stats, None, bad=rejects.count)
-        told = _Told(made.read, rejects.count, aside if len(corrupt) else "")
-        return _rows(writer.pieces[known:], item.split, reader, told)
+        decoding = _DecodeResult(
+            converter.read, rejects.count, quarantine_file if len(corrupt) else ""
+        )
+        return _rows(writer.pieces[parts_before:], item.split, reader, decoding)
 
     def _quarantining(
         self, item: SplitPartition, corrupt: QuarantineFile
@@ -220,8 +224,8 @@ class DirectWriteReader(DataSourceReader):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What decoding says of a split: records read, those that are bad, and the file they are in."""
+class _DecodeResult:
+    """Result of decoding a split: records read, bad records, and their quarantine file."""
 
     read: int
     bad: int
@@ -229,7 +233,7 @@ class _Told:
 
 
 class RowsOfRange:
-    """Arrow rows of fetched batches, and how many records they were made of."""
+    """Converter of fetched batches to Arrow rows, which counts the records."""
 
     def __init__(
         self,
@@ -244,46 +248,48 @@ class RowsOfRange:
         self._schema = records.arrow_schema(columns) if decoder is None else decoder.read_schema
 
     def of(self, batch: Any) -> pa.RecordBatch:
-        """The rows of `batch`."""
+        """Return the rows of `batch`."""
         records = batch.to_arrow(self._schema)
         self.read += records.num_rows
         return records if self._decoder is None else self._decoder.rows(records, self._rejects)
 
 
 def _sized(
-    batches: Any, made: RowsOfRange
+    batches: Any, converter: RowsOfRange
 ) -> Generator[tuple[tuple[pa.RecordBatch, int, int], int], None, None]:
-    """Rows of `batches` with the bytes of their bodies and the offset they begin at, and
-    what they take in memory."""
+    """Yield the rows of `batches` with the bytes of their bodies and the offset they begin at, and
+    their size in memory."""
     with closing(batches):
         for batch in batches:
-            rows = made.of(batch)
+            rows = converter.of(batch)
             yield (rows, batch.nbytes, batch.start), rows.nbytes
 
 
-def _rows(pieces: Sequence[FilePiece], split: Split, reader: Any, told: _Told) -> list[TaskCommit]:
+def _rows(
+    pieces: Sequence[FilePiece], split: Split, reader: Any, decoding: _DecodeResult
+) -> list[TaskCommit]:
     gaps = json.dumps([[gap.start, gap.end] for gap in reader.stats.gaps])
-    found = [TaskCommit(**asdict(piece)) for piece in pieces]
+    commits = [TaskCommit(**asdict(piece)) for piece in pieces]
     anchor = json.dumps(reader.stats.last.get(split.range.partition.key, ()))
     last = replace(
-        found[-1],
-        corrupt=reader.stats.corrupt + told.bad,
+        commits[-1],
+        corrupt=reader.stats.corrupt + decoding.bad,
         gaps=gaps,
-        quarantined=told.aside,
+        quarantined=decoding.aside,
         last=anchor,
-        read=told.read,
+        read=decoding.read,
     )
-    return [*found[:-1], last]
+    return [*commits[:-1], last]
 
 
 def _with_files(rows: Sequence[TaskCommit], files: Sequence[FileFact]) -> list[TaskCommit]:
-    """`rows` with the facts of each file in its last piece."""
+    """Add the facts of each file to its last part in `rows`."""
     last = {row.path: index for index, row in enumerate(rows)}
-    told = list(rows)
+    commits = list(rows)
     for fact in files:
         index = last[fact.path]
-        told[index] = replace(told[index], file=fact_to_json(fact))
-    return told
+        commits[index] = replace(commits[index], file=fact_to_json(fact))
+    return commits
 
 
 def _arrow_manifest() -> pa.Schema:

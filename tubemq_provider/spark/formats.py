@@ -1,8 +1,8 @@
-"""The Spark half of each kind of source: found by the kind's name, imported when it is needed.
+"""Spark formats of the kinds of source: found by the kind's name, imported when needed.
 
-The package of a kind says in `SPARK` which module that is, in `ON_EXECUTORS` which rooms of which
-packages its tasks import, and may say in `NOT_ON_EXECUTORS` what of these they do not. Nothing here
-imports pyspark before a format is asked for. This module must not name a kind.
+The package of a kind names that module in `SPARK`, lists in `ON_EXECUTORS` which subpackages of
+which packages its tasks import, and may exclude paths of these in `NOT_ON_EXECUTORS`. Nothing here
+imports pyspark before a format is requested. This module must not name a kind.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ __all__ = ["SparkFormat", "executor_rooms", "format_module", "format_of", "not_o
 
 
 class SparkFormat(Protocol):
-    """What the module of a format has. The word of the format is the kind's name."""
+    """Interface of a format's module. The format has the kind's name."""
 
     @property
     def reading(self) -> Callable[[Any, WindowPlan], AbstractContextManager[dict[str, str]]]:
-        """From a source's settings and a plan to the options that read exactly it. What options
-        must not carry is in a file while the context is open."""
+        """Context manager from a source's settings and a plan to the options that read exactly it.
+        Secrets are in a file while the context is open."""
 
     @property
     def batch_reader(self) -> Callable[[Mapping[str, str], Any], BatchReader[Any]]:
-        """From options, and a schema or None, to a planned reader; looks up where brokers are."""
+        """Factory of a planned reader from options, and a schema or None; looks up brokers."""
 
 
 def format_module(kind: str) -> str | None:
-    """The import name of a kind's format; None if Spark cannot read the kind. Raises `ConfigError`
-    for an unknown kind."""
-    found: str | None = getattr(import_module(source_package(kind)), "SPARK", None)
-    return found
+    """Return the import name of a kind's format; None if Spark cannot read the kind. Raises
+    `ConfigError` for an unknown kind."""
+    module: str | None = getattr(import_module(source_package(kind)), "SPARK", None)
+    return module
 
 
 def format_of(kind: str) -> SparkFormat:
-    """The format of a kind. Raises `ConfigError` if it has none."""
+    """Return the format of a kind. Raises `ConfigError` if it has none."""
     module = format_module(kind)
     if module is None:
         raise ConfigError(
@@ -53,14 +53,15 @@ def format_of(kind: str) -> SparkFormat:
 
 
 def executor_rooms(kind: str) -> Mapping[str, tuple[str, ...]]:
-    """Packages beside the provider's, and rooms of them, that tasks of a kind import."""
-    found: Mapping[str, tuple[str, ...]] = getattr(
+    """Return packages, in addition to the provider's, and subpackages of them, that tasks of a kind
+    import."""
+    subpackages: Mapping[str, tuple[str, ...]] = getattr(
         import_module(source_package(kind)), "ON_EXECUTORS", {}
     )
-    return found
+    return subpackages
 
 
 def not_on_executors(kind: str) -> tuple[str, ...]:
-    """Paths in those packages, and beginnings of such, that tasks of a kind never import."""
-    found: tuple[str, ...] = getattr(import_module(source_package(kind)), "NOT_ON_EXECUTORS", ())
-    return found
+    """Return paths, and prefixes of paths, in those packages that tasks of a kind never import."""
+    excluded: tuple[str, ...] = getattr(import_module(source_package(kind)), "NOT_ON_EXECUTORS", ())
+    return excluded

@@ -1,10 +1,10 @@
-"""Direct write behind a frame: tasks write what a transform has made, and say what they wrote.
+"""Direct write of a frame: tasks write the rows of a transform, and report the files.
 
-`format("tubemq_reported_read")` reads as the format of a kind does; its tasks leave their reports
-where the window is staged. `frame.write.format("tubemq_rows_write")` writes rows as
-`direct_write_tasks` writes records: with pyarrow, to where the files will stay. Only files of tasks
-that Spark has committed are told of, so those of other attempts are never used. Internal to the
-session engine.
+`format("tubemq_reported_read")` reads like the format of a kind; its tasks leave their reports in
+the window's staging place. `frame.write.format("tubemq_rows_write")` writes rows as
+`direct_write_tasks` writes records: with pyarrow, to their final place. Only files of tasks that
+Spark has committed are reported, so those of other attempts are never used. Internal to the session
+engine.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ __all__ = ["COMMITS", "ReportedRead", "ReportedReadSource", "RowsOrder", "RowsWr
 OPTION: Final = "order"
 
 COMMITS: Final = "files.json"
-"""What was written, in the place of the reports: of each file its fact as
-`files.footers.fact_to_json` makes it, and its rows by partition key."""
+"""Name of the document with the written files, in the place of the reports: of each file its fact
+as JSON (`files.footers.fact_to_json`), and its rows by partition key."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedRead:
-    """The kind of source that is read, where tasks leave their reports, the file on the driver's
-    host that has what opens it, and where corrupt records are set aside, if they are."""
+    """Parameters of a read: the kind of source, the place of the tasks' reports, the file on the
+    driver's host with the options that open it, and the place of quarantine files, if corrupt
+    records are kept."""
 
     kind: str
     directory: str
@@ -55,34 +56,34 @@ class ReportedRead:
     aside: str | None = None
 
     def option(self) -> dict[str, str]:
-        """As options of the frame."""
+        """Return the parameters as options of the frame."""
         return {OPTION: json.dumps(asdict(self))}
 
 
 class ReportedReadSource(DataSource):
-    """`format("tubemq_reported_read")`, with the schema that the kind's own format has."""
+    """`format("tubemq_reported_read")`, with the schema of the kind's own format."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        given = dict(options)
-        self._order = ReportedRead(**json.loads(given.pop(OPTION)))
-        self._given = given
+        source_options = dict(options)
+        self._order = ReportedRead(**json.loads(source_options.pop(OPTION)))
+        self._source_options = source_options
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "tubemq_reported_read"
 
     def schema(self) -> str:
-        """The columns of records, or of the rows that are decoded from them."""
-        reader = format_of(self._order.kind).batch_reader(self._given, None)
+        """Return the columns of records, or of the rows that are decoded from them."""
+        reader = format_of(self._order.kind).batch_reader(self._source_options, None)
         return schema_of(reader.options, reader.COLUMNS)
 
     def reader(self, schema: StructType) -> BatchReader[Any]:
-        """The kind's reader, which is told where its tasks report and set records aside."""
+        """Return the kind's reader, configured with the places of reports and quarantine files."""
         order = self._order
         opens = storage_from(order.storage_file)
-        reader = format_of(order.kind).batch_reader(self._given, schema)
+        reader = format_of(order.kind).batch_reader(self._source_options, schema)
         reader.reports = ReportPlace(order.directory, opens)
         reader.aside = None if order.aside is None else AsidePlace(order.aside, opens)
         return reader
@@ -90,9 +91,10 @@ class ReportedReadSource(DataSource):
 
 @dataclass(frozen=True, slots=True)
 class RowsOrder:
-    """Where files go, where is told of them, the file on the driver's host that has what opens both
-    places, how large files become (bytes; None: one for each task), what they are apart by
-    (`PartitionBy` as JSON), and the numbers of their columns (`FieldIds` as JSON)."""
+    """Parameters of a write: the place of the files, the place of the reports, the file on the
+    driver's host with the options that open both places, the size of files (bytes; None: one for
+    each task), their partitioning (`PartitionBy` as JSON), and the field ids of their columns
+    (`FieldIds` as JSON)."""
 
     directory: str
     reports: str
@@ -102,7 +104,7 @@ class RowsOrder:
     field_ids: str | None = None
 
     def option(self) -> dict[str, str]:
-        """As options of the write."""
+        """Return the parameters as options of the write."""
         return {OPTION: json.dumps(asdict(self))}
 
 
@@ -111,11 +113,11 @@ class RowsWriteSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "tubemq_rows_write"
 
     def writer(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: ARG002, FBT001
-        """Made on the driver; tasks get it pickled."""
+        """Create the writer on the driver; tasks get it pickled."""
         order = RowsOrder(**json.loads(self.options[OPTION]))
         opens = storage_from(order.storage_file)
         return RowsWriter(order, opens)
@@ -123,16 +125,16 @@ class RowsWriteSource(DataSource):
 
 @dataclass(frozen=True)
 class Files(WriterCommitMessage):
-    """What one task has written: a fact of each file as JSON, and its rows by partition key."""
+    """Commit message of one task: a fact of each file as JSON, and its rows by partition key."""
 
     found: tuple[tuple[str, dict[str, int]], ...] = ()
 
 
 class RowsWriter(DataSourceArrowWriter):
-    """Writes the rows of tasks, and tells of their files where they report.
+    """Writer of the rows of tasks, which reports their files.
 
-    Columns are those that Spark's own writer makes: instants are UTC. Raises what the storage
-    raises, and `ConfigError` for values that files cannot be apart by.
+    Columns are those that Spark's own writer makes: instants are UTC. Raises errors of the storage,
+    and `ConfigError` for values that files cannot be partitioned by.
     """
 
     def __init__(self, order: RowsOrder, storage: Mapping[str, str]) -> None:
@@ -140,7 +142,7 @@ class RowsWriter(DataSourceArrowWriter):
         self._storage = dict(storage)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """The rows of one task."""
+        """Write the rows of one task."""
         import pyarrow as pa
 
         batches = (batch for batch in iterator if batch.num_rows)
@@ -163,13 +165,13 @@ class RowsWriter(DataSourceArrowWriter):
         return Files(tuple((fact_to_json(fact), dict(fact.partitions or {})) for fact in facts))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave what all tasks wrote where the driver's other half looks."""
-        found = [file for each in messages if isinstance(each, Files) for file in each.found]
-        ReportPlace(self._order.reports, self._storage).put(COMMITS, found)
+        """Report the files of all tasks to the driver's half, in the place of the reports."""
+        files = [file for each in messages if isinstance(each, Files) for file in each.found]
+        ReportPlace(self._order.reports, self._storage).put(COMMITS, files)
 
 
 def _in_utc(field: pa.Field) -> pa.Field:
-    """The column with instants in UTC: Spark hands them over in the zone of the session."""
+    """Return the column with instants in UTC: Spark passes them in the session's zone."""
     return field.with_type(_type_in_utc(field.type))
 
 

@@ -1,7 +1,7 @@
-"""What Spark's own failures mean for this source, and the way out of each.
+"""Explanations of Spark's own failures for this source, with the fix for each.
 
-Where the worker's interpreter is the wrong one, or lacks a package, Spark says no more than that a
-worker has crashed. `mend_of` turns what it says into a sentence with the setting to change. Pure
+If the workers' interpreter is the wrong one, or lacks a package, Spark reports no more than that a
+worker has crashed. `mend_of` turns its message into a sentence with the setting to change. Pure
 text work: this module starts nothing and imports no pyspark.
 """
 
@@ -21,8 +21,8 @@ _SHIP: Final = (
     "ship it with an engine's ship_package=True, spark.addArtifacts(str(spark_artifacts()), "
     "pyfile=True), addPyFile(str(spark_artifacts())) or --py-files, then register(spark)"
 )
-_THERE: Final = f"run there: pip install '{_OURS}'"
-_OWN: Final = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
+_INSTALL: Final = f"run there: pip install '{_OURS}'"
+_OWN_PACKAGES: Final = ("tubemq_client", "tubemq_provider", "pyspark_tubemq")
 _NEEDED: Final = ("pyarrow", "google", "protobuf", "pyspark", "obstore")
 _MISSING = re.compile(r"No module named '([A-Za-z0-9_.]+)'")
 _SKEW = re.compile(r"PYTHON_VERSION_MISMATCH|different version .* than that in driver")
@@ -32,24 +32,24 @@ _NOT_FOUND: Final = "DATA_SOURCE_NOT_FOUND"
 
 
 def mend_of(text: str, environment: Mapping[str, str]) -> ConfigError | None:
-    """What to change so that the failure `text` goes away; None for a failure of another kind.
+    """Return an error that tells how to fix the failure `text`; None for failures of other kinds.
 
-    `environment` is that of the driver, or what an engine has made of it: PYSPARK_PYTHON there is
-    the workers' interpreter.
+    `environment` is that of the driver, or the one an engine has built: PYSPARK_PYTHON in it is the
+    workers' interpreter.
     """
-    return _mend(_sentence(text, environment.get("PYSPARK_PYTHON")))
+    return _config_error(_hint(text, environment.get("PYSPARK_PYTHON")))
 
 
 def mend_on_server(text: str) -> ConfigError | None:
-    """As `mend_of`, where the driver is a server of Spark Connect."""
-    return _mend(_of_server(text))
+    """Do the same as `mend_of` if the driver is a Spark Connect server."""
+    return _config_error(_server_hint(text))
 
 
-def _mend(sentence: str | None) -> ConfigError | None:
+def _config_error(sentence: str | None) -> ConfigError | None:
     return None if sentence is None else ConfigError(sentence, subject="Spark's Python")
 
 
-def _sentence(text: str, chosen: str | None) -> str | None:
+def _hint(text: str, chosen: str | None) -> str | None:
     python = chosen or "the python3 of PATH, as PYSPARK_PYTHON is not set"
     choose = _choice(chosen)
     missing = _MISSING.findall(text)
@@ -69,7 +69,7 @@ def _sentence(text: str, chosen: str | None) -> str | None:
     if _NOT_FOUND in text and "tubemq" in text:
         return (
             f"format tubemq was not found by the driver's worker ({python}): {choose}, call "
-            "tubemq_provider.spark.register(spark), or mend another package named pyspark_… whose "
+            "tubemq_provider.spark.register(spark), or fix another package named pyspark_… whose "
             "import fails and hides all formats"
         )
     if _CRASH in text:
@@ -82,7 +82,7 @@ def _sentence(text: str, chosen: str | None) -> str | None:
 
 
 def _choice(chosen: str | None) -> str:
-    """How to choose the workers' interpreter. Engines obey their setting alone."""
+    """Explain how to select the workers' interpreter. Engines use only their own setting."""
     other = "another" if chosen == sys.executable else sys.executable
     return (
         f"let PYSPARK_PYTHON, or for a session that an engine starts the setting "
@@ -90,26 +90,26 @@ def _choice(chosen: str | None) -> str:
     )
 
 
-def _of_server(text: str) -> str | None:
+def _server_hint(text: str) -> str | None:
     where = "the Python of the server of Spark Connect, or of its executors,"
     version = ".".join(map(str, sys.version_info[:2]))
     if missing := _MISSING.findall(text):
         package = missing[-1].partition(".")[0]
-        if package in _OWN:
+        if package in _OWN_PACKAGES:
             return (
-                f"{where} has no package {package}: ship_package=True sends it along, or {_THERE}"
+                f"{where} has no package {package}: ship_package=True sends it along, or {_INSTALL}"
             )
-        return f"{where} has no package {package}: {_THERE}" if package in _NEEDED else None
+        return f"{where} has no package {package}: {_INSTALL}" if package in _NEEDED else None
     if _SKEW.search(text):
         return f"{where} is not {version}, as that of this task is: both need the same version"
     if _CRASH in text:
-        return f"{where} crashed: if it is not the one that has {_OURS}, {_THERE}"
+        return f"{where} crashed: if it is not the one that has {_OURS}, {_INSTALL}"
     return None
 
 
 def _missing(package: str, python: str, choose: str) -> str | None:
     where = f"the workers' interpreter ({python}) has no package {package}: {choose}"
-    if package in _OWN:
+    if package in _OWN_PACKAGES:
         return f"{where}, if that is the wrong one; else install {_OURS} there, or {_SHIP}"
     if package in _NEEDED:
         return f"{where}, if that is the wrong one; else run there: pip install '{_OURS}'"

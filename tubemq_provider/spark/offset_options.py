@@ -1,8 +1,8 @@
-"""Reads options that say where a read begins and ends: a word, a time, or JSON by topic and key.
+"""Options for the start and end of a read: a word, a time, or JSON by topic and partition key.
 
-Pure text work: nothing here asks a broker what a word or a time means, that is `range_planner`.
-Problems are returned as sentences that name the option, so that all of a user's mistakes can be
-shown at once. Numbers are those of Spark's Kafka source where TubeMQ has none of its own (-2, -1).
+Pure text work: `range_planner` asks brokers for the meaning of a word or a time. Problems are
+returned as sentences that name the option, so that all of a user's mistakes can be shown at once.
+Special numbers are those of Spark's Kafka source (-2, -1), as TubeMQ has none.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ __all__ = [
 ]
 
 EARLIEST = "earliest"
-"""The first offset that retention has left."""
+"""First offset that retention has left."""
 LATEST = "latest"
-"""The end in the broker's memory: a broker crash can take it back."""
+"""End in the broker's memory, which a crash of the broker can take back."""
 STABLE = "stable"
-"""The end that is on the broker's disk: survives a crash."""
+"""End on the broker's disk, which survives a crash."""
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """The first record of this time or later; ms since 1970, UTC."""
+    """First record at this time or later; ms since 1970, UTC."""
 
     ms: int
 
 
 Bound = int | str | At
-"""An offset, one of the words, or a time."""
+"""Offset, one of the words, or a time."""
 Bounds = str | At | Mapping[Partition, Bound]
 """One word or time for every partition, or a bound for each."""
 
 Report = Callable[[str], None]
 
 _NUMBERS = {-2: EARLIEST, -1: LATEST}
-"""What Spark's Kafka source writes in JSON for these words."""
+"""Numbers that Spark's Kafka source uses in JSON for these words."""
 
 MISUSE: Mapping[tuple[str, str], str] = {
     ("startingOffsets", LATEST): "a bounded read that starts at the end would always be empty",
     ("startingOffsets", STABLE): "a bounded read that starts at the end would always be empty",
     ("endingOffsets", EARLIEST): "a bounded read that ends at the first offset would be empty",
 }
-"""Words that a bounded read refuses, by their option, and why."""
+"""Words that a bounded read refuses, by their option, and the reason."""
 
 
 def bound_of(bounds: Bounds, partition: Partition) -> Bound:
-    """Where `partition` begins or ends; `KeyError` if nothing is said of it."""
+    """Return the bound of `partition`. Raises `KeyError` if the mapping does not have it."""
     return bounds[partition] if isinstance(bounds, Mapping) else bounds
 
 
@@ -77,10 +77,10 @@ def parse_bounds(
     *,
     streaming: bool = False,
 ) -> Bounds:
-    """The value of `option`; problems go to `report` and leave an empty mapping behind.
+    """Parse the value of `option`; problems go to `report` and result in an empty mapping.
 
-    `topics` None skips the check that the JSON speaks of the topics being read. A stream may begin
-    at the end.
+    `topics` None skips the check that the JSON names exactly the topics being read. A stream may
+    begin at the end.
     """
     text = text.strip()
     if not text.startswith("{"):
@@ -91,28 +91,28 @@ def parse_bounds(
 
 
 def parse_instant(option: str, text: str, report: Report) -> At | None:
-    """One time for all partitions."""
+    """Parse one time for all partitions."""
     text = text.strip()
-    given = int(text) if text.isascii() and text.isdecimal() else text
-    return _instant(option, "", given, report)
+    instant = int(text) if text.isascii() and text.isdecimal() else text
+    return _instant(option, "", instant, report)
 
 
 def parse_instants(
     option: str, text: str, topics: Collection[str] | None, report: Report
 ) -> Mapping[Partition, Bound]:
-    """Times by topic and partition key."""
+    """Parse times by topic and partition key."""
     example = '{"<topic>": {"1:0": 1764000000000}}'
     return _by_partition(option, text, example, topics, report, _instant)
 
 
 def reversed_bounds(start: Bounds, end: Bounds) -> list[str]:
-    """A sentence for each partition whose given start lies beyond its given end."""
+    """Return a sentence for each partition whose explicit start is beyond its explicit end."""
     if not (isinstance(start, Mapping) and isinstance(end, Mapping)):
         return []
-    given = ((partition, first, end.get(partition)) for partition, first in start.items())
+    pairs = ((partition, first, end.get(partition)) for partition, first in start.items())
     return [
         f"startingOffsets {first} of partition {partition.key} is beyond endingOffsets {last}"
-        for partition, first, last in given
+        for partition, first, last in pairs
         if isinstance(first, int) and isinstance(last, int) and first > last
     ]
 
@@ -147,8 +147,8 @@ def _by_partition(
         return {}
     if topics is not None and set(document) != set(topics):
         named = ", ".join(map(repr, document)) or "no topic"
-        wanted = ", ".join(map(repr, sorted(topics)))
-        report(f"{option}: names {named}, but the topic read is {wanted}")
+        expected = ", ".join(map(repr, sorted(topics)))
+        report(f"{option}: names {named}, but the topic read is {expected}")
         return {}
     bounds: dict[Partition, Bound] = {}
     for topic, partitions in document.items():
@@ -198,6 +198,6 @@ def _instant(option: str, where: str, value: Any, report: Report) -> At | None:
 
 
 _LEAST_MS = 946_684_800_000
-"""The year 2000, which no topic is older than. Seconds of today, taken for ms, lie in 1970."""
+"""The year 2000; every topic is younger. A current time in seconds, read as ms, is in 1970."""
 _LAST_MS = 253_402_300_799_999
-"""The end of the year 9999."""
+"""End of the year 9999."""

@@ -1,9 +1,9 @@
 """Typed access to option strings that collects problems instead of stopping at the first.
 
-Knows names, aliases, defaults and value shapes; of what options are for only `decode`, which
-every kind of source has. A value
-that is wrong is reported in `problems` and replaced by something harmless, so that checking can go
-on. Used by the modules that say what the options of reads and writes are.
+Handles names, aliases, defaults and value types; the only option it knows by its meaning is
+`decode`, which every kind of source has. A wrong value is reported in `problems` and replaced by a
+harmless one, so that checking continues. Used by the modules that define the options of reads and
+writes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["Option", "OptionParser", "decode_option"]
 _TRUE = ("true", "1", "yes")
 _FALSE = ("false", "0", "no")
 _ADDRESS = re.compile(r"(?:\[([\w:.%]+)\]|([\w.-]+))(?::([0-9]{0,6}))?")
-"""An address of IPv6 in brackets, or a name; and a port, which may be left out."""
+"""IPv6 address in brackets, or host name; and an optional port."""
 
 
 class Option(NamedTuple):
-    """One option: its name as documented, other names it answers to, its default as text."""
+    """Option with its documented name, its aliases, and its default as text."""
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -38,10 +38,10 @@ class Option(NamedTuple):
 
 
 class OptionParser:
-    """The given options under their documented names, and the list of `problems` so far.
+    """User options under their documented names, and the list of `problems` so far.
 
-    `refused` maps names to why they are not taken, `refused_prefix` does so for all that begin
-    alike; their values are never repeated in a message, since one of them is a password.
+    `refused` maps refused names to the reason, `refused_prefix` does so for all names with a
+    prefix; their values are never repeated in a message, since they may be passwords.
     """
 
     def __init__(
@@ -62,19 +62,19 @@ class OptionParser:
             self._take(key, value, refused)
 
     def text(self, name: str) -> str | None:
-        """The value as given, stripped; None if missing or blank."""
+        """Return the stripped value; None if missing or blank."""
         return self._values.get(name)
 
     def value(self, name: str) -> str:
-        """The value, or the option's default."""
+        """Return the value, or the option's default."""
         return self._values.get(name) or self._defaults[name] or ""
 
     def words(self, name: str) -> list[str]:
-        """A comma-separated list without blanks."""
+        """Split a comma-separated list, without blanks."""
         return [word.strip() for word in self.value(name).split(",") if word.strip()]
 
     def integer(self, name: str, *, low: int, high: int | None = None) -> int | None:
-        """A whole number in `[low, high]`, or None if missing (or wrong, then reported)."""
+        """Parse a whole number in `[low, high]`; None if missing (or wrong, which is reported)."""
         text = self.value(name)
         if not text:
             return None
@@ -86,19 +86,19 @@ class OptionParser:
         return number
 
     def number(self, name: str, *, low: int, high: int | None = None) -> int:
-        """Like `integer`, for an option that has a default."""
-        found = self.integer(name, low=low, high=high)
-        return low if found is None else found
+        """Parse as `integer` does, for an option that has a default."""
+        number = self.integer(name, low=low, high=high)
+        return low if number is None else number
 
     def flag(self, name: str) -> bool:
-        """True or false, in any case."""
+        """Parse true or false, in any case."""
         text = self.value(name).lower()
         if text not in _TRUE + _FALSE:
             self.problems.append(f"{name}: {self.value(name)!r} is neither 'true' nor 'false'")
         return text in _TRUE
 
     def choice(self, name: str, allowed: Sequence[str]) -> str:
-        """One of `allowed`."""
+        """Return the value if it is one of `allowed`."""
         text = self.value(name).lower()
         if text not in allowed:
             self.problems.append(f"{name}: {text!r} is not one of {_listing(allowed)}")
@@ -106,7 +106,7 @@ class OptionParser:
         return text
 
     def choices(self, name: str, allowed: Sequence[str]) -> tuple[str, ...]:
-        """Several of `allowed` in the order given, each once."""
+        """Return several of `allowed` in the order of the value, each once."""
         words = self.words(name)
         for word in words:
             if word not in allowed:
@@ -116,25 +116,25 @@ class OptionParser:
         return tuple(words)
 
     def addresses(self, name: str, *, default_port: int) -> tuple[Address, ...]:
-        """``host:port,host``; the port may be left out."""
+        """Parse ``host:port,host``; the port is optional."""
         words = self.words(name)
         if not words:
             self.problems.append(f"{name}: is needed, for example 'master1:{default_port}'")
-        found = [self._address(word, default_port) for word in words]
-        wrong = [word for word, address in zip(words, found, strict=True) if address is None]
+        addresses = [self._address(word, default_port) for word in words]
+        wrong = [word for word, address in zip(words, addresses, strict=True) if address is None]
         if wrong:
             self.problems.append(f"{name}: {shown_addresses(wrong)} is not '<host>:<port>'")
-        return tuple(address or ("", 0) for address in found)
+        return tuple(address or ("", 0) for address in addresses)
 
     @staticmethod
     def _address(text: str, default_port: int) -> Address | None:
         if _is_ipv6(text):
             return (text, default_port)
-        found = _ADDRESS.fullmatch(text)
-        port = int(found[3] or default_port) if found is not None else 0
-        if found is None or not 0 < port < 65_536:
+        match = _ADDRESS.fullmatch(text)
+        port = int(match[3] or default_port) if match is not None else 0
+        if match is None or not 0 < port < 65_536:
             return None
-        return (found[1] or found[2], port)
+        return (match[1] or match[2], port)
 
     def _take(self, key: str, value: str, refused: Mapping[str, str]) -> None:
         lowered = key.lower()
@@ -157,8 +157,8 @@ class OptionParser:
 
 
 def decode_option(values: OptionParser, columns: tuple[str, ...]) -> DecodeSpec | None:
-    """What the option `decode` says; without columns of its own it keeps those of `columns` but the
-    body."""
+    """Return the spec of the option `decode`; unless it has `columns`, it keeps `columns` except
+    for the body."""
     text = values.text("decode")
     if text is None:
         return None
@@ -173,7 +173,7 @@ def decode_option(values: OptionParser, columns: tuple[str, ...]) -> DecodeSpec 
 
 
 def _is_ipv6(text: str) -> bool:
-    """Whether it is an address without brackets, behind which there can be no port."""
+    """Return True for an IPv6 address without brackets, which cannot have a port."""
     try:
         IPv6Address(text)
     except ValueError:

@@ -1,10 +1,10 @@
-"""Every option of `format("tubemq")`, checked once and all together.
+"""Options of `format("tubemq")`, all validated at once.
 
-`parse_options` turns what Spark hands over (strings under case-insensitive names) into a frozen
-`ReadOptions`, or raises one `ConfigError` that lists every problem. It contacts nobody: what a
-topic or an offset word means at the broker is `range_planner`'s work. No option ever takes a
-secret, because options show in query plans. This module runs on the driver and on executors and
-must not import pyspark, pyarrow or pydantic.
+`parse_options` turns Spark's options (strings under case-insensitive names) into a frozen
+`ReadOptions`, or raises one `ConfigError` that lists every problem. It contacts no server: the
+meaning of a topic or an offset word is resolved by `range_planner`. No option ever takes a secret,
+because options appear in query plans. This module runs on the driver and on executors and must not
+import pyspark, pyarrow or pydantic.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ OPTIONS = (
 )
 
 _KAFKA = "kafka."
-_KAFKAS = (
+_KAFKA_HINT = (
     "belongs to Kafka's clients; TubeMQ's are configured with 'masters', 'group' and 'configFile', "
     "and no option lets a client move offsets by itself"
 )
@@ -92,7 +92,7 @@ _REFUSED = {
     "kafka.bootstrap.servers": "is Kafka's word; name the masters with 'masters'",
     "kafka.group.id": "is Kafka's word; name the group with 'group'",
 }
-_OF_BATCHES = ("window", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_BATCH_ONLY = ("window", "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _FIXED_BY_WINDOW = (
     *("subscribe", "subscribePattern", "assign", "admin", "partitions"),
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
@@ -102,10 +102,10 @@ _FIXED_BY_WINDOW = (
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """A checked set of options. Times are ms, sizes bytes, `max_records` counts index entries.
+    """Validated options. Times are ms, sizes bytes, `max_records` counts index entries.
 
-    With a `window`, topic, group, filters and ranges come from the plan and `start`/`end` mean
-    nothing. `late_start` is what a start by time means where no record is as late: ``error`` or
+    With a `window`, topic, group, filters and ranges come from the plan and `start`/`end` are
+    unused. `late_start` is the policy for a start time later than all records: ``error`` or
     ``latest``.
     """
 
@@ -138,34 +138,36 @@ class ReadOptions:
 
     @property
     def topic(self) -> str:
-        """The topic, if there is one only; else all names."""
+        """Name of the topic, or all names, separated by commas."""
         return ",".join(self.topics.names)
 
     @property
     def partitions(self) -> tuple[Partition, ...] | None:
-        """Those that were named."""
+        """Partitions that were named, or None."""
         return self.topics.partitions
 
     @property
     def gap_policy(self) -> Literal["fail", "skip"]:
-        """The client's word for `failOnDataLoss`."""
+        """`failOnDataLoss` in the client's words."""
         return "fail" if self.fail_on_data_loss else "skip"
 
     def settings(self) -> ClientSettings:
-        """The client settings that planner and tasks run on. Reads `configFile`, so ask on the
-        driver only. Raises `ConfigError` for what the file says."""
+        """Return the client settings for planner and tasks. Reads `configFile`, so call it on the
+        driver only. Raises `ConfigError` for problems of the file."""
         return settings_of(
             self.masters, self.rpc_timeout_ms, self.config_file, said=self.rpc_timeout_given
         )
 
 
-def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
-    """Check everything, then answer; raises `ConfigError` with all problems, one line each. A
-    stream has no end and, as with Kafka, begins at the present one by default."""
-    values = OptionParser(OPTIONS, given, refused=_REFUSED, refused_prefix=(_KAFKA, _KAFKAS))
+def parse_options(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
+    """Validate all options. Raises `ConfigError` with all problems, one line each. A stream has no
+    end and, as with Kafka, begins at the current end by default."""
+    values = OptionParser(OPTIONS, options, refused=_REFUSED, refused_prefix=(_KAFKA, _KAFKA_HINT))
     plan = _window(values)
     topics, group, filters = _subject(values, plan)
-    start, end = (_from if streaming else _bounds)(values, topics.known, windowed=plan is not None)
+    start, end = (_stream_start if streaming else _bounds)(
+        values, topics.known, windowed=plan is not None
+    )
     columns = _columns(values)
     parsed = ReadOptions(
         masters=masters_of(values),
@@ -201,14 +203,15 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
 
 
 def masters_of(values: OptionParser) -> tuple[Address, ...]:
-    """Those that options name; empty where `configFile` does."""
+    """Return the masters of the options; empty if `configFile` has them."""
     if values.text("configFile") is not None and values.text("masters") is None:
         return ()
     return values.addresses("masters", default_port=8715)
 
 
 def _connections(values: OptionParser) -> int:
-    """At most `poolSize`, because each reads under a group of its own."""
+    """Return the connections per task: at most `poolSize`, because each reads under its own
+    group."""
     pool = values.value("poolSize")
     most = max(1, int(pool)) if pool.isascii() and pool.isdecimal() else None
     return values.number("connectionsPerTask", low=1, high=most)
@@ -236,7 +239,8 @@ def _window(values: OptionParser) -> WindowPlan | None:
 def _subject(
     values: OptionParser, plan: WindowPlan | None
 ) -> tuple[TopicChoice, str, tuple[str, ...]]:
-    """Topics, group and filters: from the window, which other options may only repeat."""
+    """Return topics, group and filters; with a window they come from its plan, and options may only
+    repeat them."""
     topic, group = values.text("topic"), values.text("group")
     filters = tuple(sorted(values.words("filters")))
     if values.text("window") is None:
@@ -266,17 +270,17 @@ def _columns(values: OptionParser) -> tuple[str, ...]:
     return named or tuple(name for name in RECORDS.names if name != "attributes")
 
 
-def _from(
+def _stream_start(
     values: OptionParser,
     topics: Collection[str] | None,
     *,
-    windowed: bool,  # noqa: ARG001 - a window is among what is refused
+    windowed: bool,  # noqa: ARG001 - windows are refused
 ) -> tuple[Bounds, Bounds]:
-    """Where a stream begins; it has no end."""
-    values.problems += [f"{n}: a stream has no end" for n in _OF_BATCHES if values.text(n)]
+    """Return the start of a stream; it has no end."""
+    values.problems += [f"{n}: a stream has no end" for n in _BATCH_ONLY if values.text(n)]
     if values.value("unreachablePartitions") == "skip":
         values.problems.append(
-            "unreachablePartitions: a stream would begin elsewhere in what it skips; leave 'fail'"
+            "unreachablePartitions: a stream would start skipped partitions elsewhere; leave 'fail'"
         )
     return _side(values, "starting", topics, streaming=True), STABLE
 
@@ -294,15 +298,15 @@ def _bounds(
 def _side(
     values: OptionParser, side: str, topics: Collection[str] | None, *, streaming: bool = False
 ) -> Bounds:
-    """One of three options: offsets, one time, or times by partition."""
+    """Parse one of three options: offsets, one time, or times by partition."""
     offsets, instant, instants = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
-    given = [name for name in (offsets, instant, instants) if values.text(name) is not None]
+    options = [name for name in (offsets, instant, instants) if values.text(name) is not None]
     report = values.problems.append
-    if len(given) > 1:
-        report(f"{given[1]}: cannot be combined with {given[0]!r}, which says the same")
-    if instant in given:
+    if len(options) > 1:
+        report(f"{options[1]}: cannot be combined with {options[0]!r}, which says the same")
+    if instant in options:
         return parse_instant(instant, values.value(instant), report) or {}
-    if instants in given:
+    if instants in options:
         return parse_instants(instants, values.value(instants), topics, report)
-    text = LATEST if streaming and not given else values.value(offsets)
+    text = LATEST if streaming and not options else values.value(offsets)
     return parse_bounds(offsets, text, topics, report, streaming=streaming)

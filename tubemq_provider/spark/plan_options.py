@@ -1,7 +1,7 @@
-"""From a plan to the options of `format("tubemq")` that read exactly it.
+"""Options of `format("tubemq")` that read exactly the ranges of a plan.
 
-Options show in query plans, so settings with users or TLS need a file beside them. This module must
-not open anything, or know more of the format than its options.
+Options appear in query plans, so settings with users or TLS need an additional file. This module
+must not open anything, or depend on more of the format than its options.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["spark_options"]
 def spark_options(
     settings: ClientSettings, plan: WindowPlan, *, config_file: str | None = None
 ) -> dict[str, str]:
-    """The options that read exactly `plan`: ``spark.read.format("tubemq").options(**these)``.
+    """Return options that read exactly `plan`: ``spark.read.format("tubemq").options(**these)``.
 
-    Users and TLS do not travel in options: settings that have any need `config_file`, a file of
+    Users and TLS are not passed in options: settings that have any need `config_file`, a file of
     options on the driver's host (`access.access_file` makes one). Raises `ConfigError` without it.
     """
     if config_file is None and needs_access(settings):

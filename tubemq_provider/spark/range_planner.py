@@ -1,8 +1,9 @@
-"""Turns checked options into fixed ranges: the one moment when a read asks the cluster anything.
+"""Planner that turns checked options into fixed ranges: the only step of a read that asks the
+cluster.
 
 Words such as "earliest" and "stable" become offsets here, once per `load()`; from then on only the
-numbers count, so every action on the frame reads the same records. What can be seen to be wrong
-from the master's and brokers' answers is reported here, all partitions together.
+numbers count, so every action on the frame reads the same records. Problems that the answers of the
+master and brokers reveal are reported here, for all partitions together.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """A frozen read: sorted ranges, where their brokers are, a seed for reader groups, and the
+    """Frozen read: sorted ranges, the addresses of their brokers, a seed for reader groups, and the
     settings it was planned with, which tasks use too."""
 
     topics: tuple[str, ...]
@@ -58,7 +59,7 @@ class PlannedRead:
     settings: ClientSettings
 
     def options(self) -> dict[str, str]:
-        """Options that make another `load()` read exactly the same ranges."""
+        """Return options that make another `load()` read exactly the same ranges."""
         read = sorted({range_.partition.topic for range_ in self.ranges})
         if len(read) == 1:
             keys = ",".join(range_.partition.key for range_ in self.ranges)
@@ -81,8 +82,8 @@ class PlannedRead:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What brokers said: the fsynced ends, the ends in memory where those were asked for, where
-    times lie, and which partitions have a broker that does not answer, with the reason."""
+    """Answers of the brokers: stable ends, ends in memory if they were requested, positions of
+    times, and partitions whose broker does not answer, with the reason."""
 
     stable: Mapping[Partition, KnownEnds]
     latest: Mapping[Partition, KnownEnds]
@@ -91,8 +92,8 @@ class Ends:
 
 
 def plan_read(options: ReadOptions, settings: ClientSettings) -> PlannedRead:
-    """Resolve `options` against the cluster. Blocks for one master and one broker look-up a topic;
-    what the network broke is tried again as often as the options say.
+    """Resolve `options` against the cluster. Blocks for one request to a master and its brokers per
+    topic; network errors are retried as often as the options say.
 
     A window plan needs no offsets from brokers, only their addresses. Raises `errors.ConfigError`,
     `errors.DataLoss`, `errors.UnknownTopic` or `errors.NetworkError`.
@@ -101,13 +102,13 @@ def plan_read(options: ReadOptions, settings: ClientSettings) -> PlannedRead:
 
 
 def plan_start(options: ReadOptions, settings: ClientSettings) -> dict[Partition, int]:
-    """Where a stream begins; what `startingOffsets` and its like say of each partition now."""
+    """Return the start of a stream: `startingOffsets` and its alternatives, resolved now."""
     return {range_.partition: range_.start for range_ in plan_read(options, settings).ranges}
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The stable ends of the partitions that a stream reads, and where their brokers are."""
+    """Stable ends of the partitions that a stream reads, and the addresses of their brokers."""
 
     ends: Mapping[Partition, KnownEnds]
     brokers: Mapping[int, BrokerNode]
@@ -116,9 +117,9 @@ class Reach:
 def stream_reach(
     options: ReadOptions, settings: ClientSettings, needed: Collection[Partition] | None
 ) -> Reach:
-    """What a stream may read now. Partitions that were named and are no more are left out, and so
+    """Return what a stream may read now. Named partitions that no longer exist are left out, and so
     are those that are not `needed` (None: all are) while their brokers do not answer. Raises
-    `errors.ConnectError` for others of such brokers."""
+    `errors.ConnectError` if a broker of a needed partition does not answer."""
     return _retried(options, lambda: _reach(options, settings, needed))
 
 
@@ -128,38 +129,40 @@ def _reach(
     from tubemq_client.sync import Metadata
 
     ends: dict[Partition, KnownEnds] = {}
-    away: dict[Partition, str] = {}
+    unreachable: dict[Partition, str] = {}
     brokers: dict[int, BrokerNode] = {}
     with Metadata(settings) as metadata:
-        for known in look_up_topics(metadata, options.topics, options.group).values():
-            wanted = options.partitions
-            asked = {p: r for p, r in known.partitions.items() if wanted is None or p in wanted}
-            brokers.update(known.brokers)
-            if asked:
-                part = replace(known, partitions=asked)
-                found, silent = _reachable(metadata, options.group, part, stable=True)
-                ends |= found
-                away |= silent
-    missing = {p: why for p, why in away.items() if needed is None or p in needed}
+        for topic in look_up_topics(metadata, options.topics, options.group).values():
+            named = options.partitions
+            selected = {p: r for p, r in topic.partitions.items() if named is None or p in named}
+            brokers.update(topic.brokers)
+            if selected:
+                part = replace(topic, partitions=selected)
+                reachable, silent = _reachable(metadata, options.group, part, stable=True)
+                ends |= reachable
+                unreachable |= silent
+    missing = {p: why for p, why in unreachable.items() if needed is None or p in needed}
     if missing:
         raise errors.ConnectError(f"brokers do not answer:{_listed(missing)}")
-    if away:
-        _LOG.warning("brokers of partitions that are not read yet do not answer:%s", _listed(away))
+    if unreachable:
+        _LOG.warning(
+            "brokers of partitions that are not read yet do not answer:%s", _listed(unreachable)
+        )
     return Reach(ends, brokers)
 
 
 def _reachable(
     metadata: Metadata, group: str, topic: TopicMetadata, *, stable: bool
 ) -> tuple[Mapping[Partition, KnownEnds], Mapping[Partition, str]]:
-    """Ends of the partitions of `topic` whose brokers answer, and why others have none, which may
-    be all of them. Raises what no waiting cures."""
+    """Return the ends of the partitions of `topic` whose brokers answer, and the reason for others,
+    which may be all of them. Raises fatal errors."""
     try:
-        told = metadata.reachable_ends(topic.topic, group, stable=stable, metadata=topic)
+        reachable = metadata.reachable_ends(topic.topic, group, stable=stable, metadata=topic)
     except errors.TubeMQError as error:
         if error.fatal:
             raise
         return {}, dict.fromkeys(topic.partitions, f"{type(error).__name__}: {error}")
-    return told, told.away
+    return reachable, reachable.away
 
 
 def _retried(options: ReadOptions, action: Callable[[], Found]) -> Found:
@@ -175,54 +178,55 @@ def _plan(options: ReadOptions, settings: ClientSettings) -> PlannedRead:
     from tubemq_client.sync import Metadata
 
     with Metadata(settings) as metadata:
-        found = look_up_topics(metadata, options.topics, options.group)
-        known = [partition for topic in found.values() for partition in topic.partitions]
-        brokers = {id_: node for topic in found.values() for id_, node in topic.brokers.items()}
+        topics = look_up_topics(metadata, options.topics, options.group)
+        all_partitions = [partition for topic in topics.values() for partition in topic.partitions]
+        brokers = {id_: node for topic in topics.values() for id_, node in topic.brokers.items()}
         if options.window is not None:
             ranges = tuple(options.window.reads())
-            problems = unknown_partitions("window", (r.partition for r in ranges), known)
+            problems = unknown_partitions("window", (r.partition for r in ranges), all_partitions)
             if problems:
                 raise errors.ConfigError(problems, subject=SUBJECT)
             seed = options.window.window_id
-            return PlannedRead(tuple(found), seed, ranges, brokers, settings)
-        partitions = wanted_partitions(options, known)
-        ends = _look_up(metadata, options, partitions, found)
-        partitions = _reached(options, partitions, ends)
+            return PlannedRead(tuple(topics), seed, ranges, brokers, settings)
+        partitions = wanted_partitions(options, all_partitions)
+        ends = _look_up(metadata, options, partitions, topics)
+        partitions = _reachable_partitions(options, partitions, ends)
     ranges = resolve_ranges(options, partitions, ends)
-    return PlannedRead(tuple(found), _seed(ranges), ranges, brokers, settings)
+    return PlannedRead(tuple(topics), _seed(ranges), ranges, brokers, settings)
 
 
-def wanted_partitions(options: ReadOptions, known: Iterable[Partition]) -> tuple[Partition, ...]:
-    """The partitions to read: those named by the option, else all; bounds must name each of them.
+def wanted_partitions(options: ReadOptions, existing: Iterable[Partition]) -> tuple[Partition, ...]:
+    """Return the partitions to read: those named by the option, else all; bounds must name each of
+    them.
 
     A partition without a bound is an error rather than left out: a topic that has grown would
     otherwise lose records silently.
     """
-    known = sorted(known)
-    wanted = options.partitions or tuple(known)
-    problems = unknown_partitions("partitions", wanted, known)
+    existing = sorted(existing)
+    selected = options.partitions or tuple(existing)
+    problems = unknown_partitions("partitions", selected, existing)
     for name, bounds in (("startingOffsets", options.start), ("endingOffsets", options.end)):
         if not isinstance(bounds, Mapping):
             continue
-        problems += unknown_partitions(name, bounds, known)
+        problems += unknown_partitions(name, bounds, existing)
         problems += [
             f"{name}: gives no offset for partition {partition.key} of topic {partition.topic!r}; "
             "add it, or name the partitions to read with 'partitions' or 'assign'"
-            for partition in wanted
+            for partition in selected
             if partition not in bounds
         ]
     if problems:
         raise errors.ConfigError(problems, subject=SUBJECT)
-    return wanted
+    return selected
 
 
 def resolve_ranges(
     options: ReadOptions, partitions: Iterable[Partition], ends: Ends
 ) -> tuple[OffsetRange, ...]:
-    """The range of each partition, after checking it against what the broker has.
+    """Return the range of each partition, checked against the broker's offsets.
 
-    Raises `errors.ConfigError` for ranges the broker cannot have, `errors.DataLoss` where retention
-    was faster and `failOnDataLoss` is on.
+    Raises `errors.ConfigError` for ranges outside of the broker's log, `errors.DataLoss` where
+    retention has removed a start and `failOnDataLoss` is on.
     """
     ranges, problems = [], []
     for partition in partitions:
@@ -251,41 +255,41 @@ def _look_up(
     partitions: tuple[Partition, ...],
     topics: Mapping[str, TopicMetadata],
 ) -> Ends:
-    away: dict[Partition, str] = {}
+    unreachable: dict[Partition, str] = {}
 
     def ends(*, stable: bool) -> dict[Partition, KnownEnds]:
-        found: dict[Partition, KnownEnds] = {}
-        for known in topics.values():
-            asked = {p: ready for p, ready in known.partitions.items() if p in chosen}
-            if asked:
-                part = replace(known, partitions=asked)
-                told, silent = _reachable(metadata, options.group, part, stable=stable)
-                found |= told
-                away.update(silent)
-        return found
+        ends_by_partition: dict[Partition, KnownEnds] = {}
+        for topic in topics.values():
+            selected = {p: ready for p, ready in topic.partitions.items() if p in chosen}
+            if selected:
+                part = replace(topic, partitions=selected)
+                reachable, silent = _reachable(metadata, options.group, part, stable=stable)
+                ends_by_partition |= reachable
+                unreachable.update(silent)
+        return ends_by_partition
 
     chosen = frozenset(partitions)
     stable = ends(stable=True)
     bounds = [bound_of(options.end, partition) for partition in partitions]
     needs_latest = any(bound == LATEST or isinstance(bound, int) for bound in bounds)
     latest = ends(stable=False) if needs_latest else stable
-    here = tuple(partition for partition in partitions if partition not in away)
-    # A read up to what is in memory finds its times there too.
-    reach = {p: latest[p] if bound_of(options.end, p) == LATEST else stable[p] for p in here}
-    return Ends(stable, latest, _places(options, here, reach, topics), away)
+    answering = tuple(partition for partition in partitions if partition not in unreachable)
+    # A read up to `latest` also looks for times in the broker's memory.
+    reach = {p: latest[p] if bound_of(options.end, p) == LATEST else stable[p] for p in answering}
+    return Ends(stable, latest, _positions(options, answering, reach, topics), unreachable)
 
 
-def _reached(
+def _reachable_partitions(
     options: ReadOptions, partitions: tuple[Partition, ...], ends: Ends
 ) -> tuple[Partition, ...]:
-    """The partitions whose brokers answer. Raises `errors.ConnectError` that names all others: a
-    read without them would lack their records, and nobody would see it. One without any partition
+    """Return the partitions whose brokers answer. Raises `errors.ConnectError` that names all
+    others: a read without them would lose their records silently, and one without any partition
     would read nothing."""
     if not ends.away:
         return partitions
     lines = _listed(ends.away)
     if len(ends.away) == len(partitions):
-        raise errors.ConnectError(f"no broker of what is to be read answers:{lines}")
+        raise errors.ConnectError(f"no broker of the partitions to read answers:{lines}")
     if not options.skip_unreachable:
         raise errors.ConnectError(
             f"brokers do not answer:{lines}\nread again when they are back, name the partitions to "
@@ -295,27 +299,27 @@ def _reached(
     return tuple(partition for partition in partitions if partition not in ends.away)
 
 
-def _listed(away: Mapping[Partition, str]) -> str:
+def _listed(unreachable: Mapping[Partition, str]) -> str:
     return "".join(
-        f"\n  - partition {place.key} of topic {place.topic!r}: {reason}"
-        for place, reason in sorted(away.items())
+        f"\n  - partition {partition.key} of topic {partition.topic!r}: {reason}"
+        for partition, reason in sorted(unreachable.items())
     )
 
 
-def _places(
+def _positions(
     options: ReadOptions,
     partitions: tuple[Partition, ...],
     ends: Mapping[Partition, KnownEnds],
     topics: Mapping[str, TopicMetadata],
 ) -> dict[tuple[Partition, At], Place]:
-    """Where the times lie that options name; opens a reader only if there are any."""
+    """Return the positions of the times in the options; opens a reader only if there are any."""
     bounds = ((p, bound_of(side, p)) for side in (options.start, options.end) for p in partitions)
-    wanted = [(partition, bound) for partition, bound in bounds if isinstance(bound, At)]
-    if not wanted:
+    instants = [(partition, bound) for partition, bound in bounds if isinstance(bound, At)]
+    if not instants:
         return {}
     brokers = {id_: node for topic in topics.values() for id_, node in topic.brokers.items()}
     with ExitStack() as stack:
-        return find_places(wanted, ends, open_reads(options, brokers, stack.enter_context))
+        return find_places(instants, ends, open_reads(options, brokers, stack.enter_context))
 
 
 def _start(bound: Bound, partition: Partition, ends: Ends, end: int) -> int:
@@ -324,7 +328,7 @@ def _start(bound: Bound, partition: Partition, ends: Ends, end: int) -> int:
         if place.offset is None or place.late:  # the read of this partition is empty
             return max(end, ends.stable[partition].min_offset)
         return place.offset
-    if bound in (LATEST, STABLE):  # of streams, which read what is stable only
+    if bound in (LATEST, STABLE):  # for streams, which read up to stable ends only
         return ends.stable[partition].max_offset
     return ends.stable[partition].min_offset if bound == EARLIEST else int(bound)
 
@@ -333,8 +337,8 @@ def _end(bound: Bound, partition: Partition, ends: Ends) -> int:
     if isinstance(bound, int):
         return bound
     if isinstance(bound, At):
-        found = ends.places[partition, bound].offset
-        return ends.stable[partition].max_offset if found is None else found
+        offset = ends.places[partition, bound].offset
+        return ends.stable[partition].max_offset if offset is None else offset
     return (ends.latest if bound == LATEST else ends.stable)[partition].max_offset
 
 

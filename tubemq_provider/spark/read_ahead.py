@@ -1,9 +1,9 @@
-"""Reads on a thread of its own while what was read is written.
+"""Read-ahead on a separate thread while earlier data is written.
 
 A task that fetches, then writes, then fetches again leaves its broker idle while it compresses a
-row group, and its core idle while it waits for the broker. Here items are made on a thread, in the
-order in which they are taken, and wait up to a bound. This module must not know what items are,
-beyond their size.
+row group, and its core idle while it waits for the broker. Here a thread produces items in the
+order of their consumption, into a bounded buffer. This module must not depend on the items beyond
+their size.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Final, Generic, Self, TypeVar
 __all__ = ["STOP_S", "ReadAhead"]
 
 STOP_S: Final = 5.0
-"""How long one that is left early waits for its thread, which may be waiting for a broker."""
+"""Seconds that an early exit waits for the thread, which may be waiting for a broker."""
 
 T = TypeVar("T")
 
 
 class ReadAhead(Generic[T]):
-    """What `items` yields, made on a thread while a `with` statement is open.
+    """Items of a generator, produced on a thread while a `with` statement is open.
 
-    Items come with their sizes in bytes. Those that wait are of `limit` bytes at most, or one only
-    that is larger; another may be made already. What `items` raises is raised where it was to be
-    taken. `items` is only run, and closed, on the thread; it is closed when the body is left,
-    unless that takes longer than `STOP_S`.
+    Items come with their sizes in bytes. The buffer holds at most `limit` bytes, or a single larger
+    item; one more may be in production. An exception of `items` is raised in the consumer. `items`
+    runs, and is closed, on the thread only; it is closed when the body is left, unless that takes
+    longer than `STOP_S`.
     """
 
     def __init__(self, items: Generator[tuple[T, int], None, None], limit: int) -> None:
@@ -36,7 +36,7 @@ class ReadAhead(Generic[T]):
         self._changed = threading.Condition()
         self._waiting: deque[tuple[T, int]] = deque()
         self._bytes = 0
-        self._over = self._stopped = False
+        self._finished = self._stopped = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="tubemq-ahead", daemon=True)
 
@@ -51,21 +51,21 @@ class ReadAhead(Generic[T]):
         self._thread.join(STOP_S)
 
     def __iter__(self) -> Iterator[T]:
-        while (found := self._take()) is not None:
-            yield found[0]
+        while (item := self._take()) is not None:
+            yield item[0]
         if self._error is not None:
             raise self._error
 
     def _take(self) -> tuple[T, int] | None:
-        """The next item; None if there is none."""
+        """Return the next item; None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._over)
+            self._changed.wait_for(lambda: self._waiting or self._finished)
             if not self._waiting:
                 return None
-            found = self._waiting.popleft()
-            self._bytes -= found[1]
+            item = self._waiting.popleft()
+            self._bytes -= item[1]
             self._changed.notify_all()
-            return found
+            return item
 
     # -- on the thread --------------------------------------------------------------------------
 
@@ -77,14 +77,15 @@ class ReadAhead(Generic[T]):
                         break
             finally:
                 self._items.close()
-        except BaseException as error:  # noqa: BLE001 - it is raised where items are taken
+        except BaseException as error:  # noqa: BLE001 - raised in the consumer
             self._error = error
         with self._changed:
-            self._over = True
+            self._finished = True
             self._changed.notify_all()
 
     def _put(self, item: tuple[T, int]) -> bool:
-        """Let an item wait, once there is room; False if nobody wants it."""
+        """Add an item to the buffer, once there is room; return False if the consumer has
+        stopped."""
         size = item[1]
         with self._changed:
             self._changed.wait_for(

@@ -1,8 +1,8 @@
-"""What batch readers of every kind of source do alike: splits on the driver, Arrow in tasks.
+"""Base of the batch readers of every kind of source: splits on the driver, Arrow in tasks.
 
-A kind's reader says what its ranges are, where they are served and how one is read; cutting them,
-decoding, joining batches and reporting are here. Spark pickles readers, so nothing holds a
-connection, and pyarrow is imported where it is used. This module must not name a kind of source.
+A kind's reader defines its ranges, their brokers and how one is read; cutting, decoding, joining
+batches and reporting are here. Spark pickles readers, so nothing holds a connection, and pyarrow is
+imported where it is used. This module must not name a kind of source.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _INSTANTS: Final = "timestamp_ltz"
 
 
 class ReadShape(Protocol):
-    """What checked options of every kind say beside where to read. `max_records` counts index
-    entries, `batch_bytes` bytes."""
+    """Options that every kind has, besides the ranges to read. `max_records` counts index entries,
+    `batch_bytes` bytes."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of records that are wanted."""
+        """Selected columns of records."""
 
     @property
     def decode(self) -> DecodeSpec | None:
-        """What makes typed rows of bodies."""
+        """Decoding of bodies into typed rows."""
 
     @property
     def corrupt_records(self) -> str:
@@ -60,19 +60,19 @@ class ReadShape(Protocol):
 
     @property
     def max_records(self) -> int:
-        """The most of a split."""
+        """Upper bound of index entries per split."""
 
     @property
     def min_partitions(self) -> int | None:
-        """The fewest splits."""
+        """Minimal number of splits."""
 
     @property
     def batch_bytes(self) -> int:
-        """About the size of a batch for Spark."""
+        """Approximate size of a batch for Spark."""
 
     @property
     def report_dir(self) -> str | None:
-        """Where splits leave their reports."""
+        """Directory of the splits' reports."""
 
 
 OptionsT = TypeVar("OptionsT", bound=ReadShape)
@@ -80,27 +80,29 @@ OptionsT = TypeVar("OptionsT", bound=ReadShape)
 
 @dataclass(frozen=True)
 class SplitPartition(InputPartition):
-    """What one task reads: a sub-range, the broker that has it, and its place in the read."""
+    """Input of one task: a sub-range, the broker that has it, and its number in the read."""
 
     split: Split
     broker: Any
 
 
 class EmptyPartition(InputPartition):
-    """Stands for a window without offsets: Spark calls `read` even when nothing is to be read."""
+    """Placeholder for a window without offsets: Spark calls `read` even when nothing is to be
+    read."""
 
     def __init__(self) -> None:
         super().__init__(None)
 
 
 def decoder_of(options: ReadShape, records: ColumnSet) -> RowDecoder | None:
-    """What makes typed rows, if the options say so."""
+    """Return the decoder to typed rows, if the options have one."""
     return None if options.decode is None else RowDecoder(options.decode, records)
 
 
 def schema_of(options: ReadShape, records: ColumnSet) -> str:
-    """What a format tells Spark: the columns of records that are wanted, or those of the rows that
-    are decoded from them. What a session takes ``timestamp`` for is a setting."""
+    """Return a format's schema for Spark: the selected columns of records, or those of the rows
+    decoded from them. Instants are written explicitly, because a session setting decides what
+    ``timestamp`` means."""
     decoder = decoder_of(options, records)
     if decoder is None:
         return records.ddl(options.columns, instants=_INSTANTS)
@@ -114,9 +116,9 @@ def schema_of(options: ReadShape, records: ColumnSet) -> str:
 
 
 class BatchReader(DataSourceReader, Generic[OptionsT]):
-    """Plans splits on the driver and reads them in tasks.
+    """Reader that plans splits on the driver and reads them in tasks.
 
-    Made on the driver; tasks get it pickled, with what it was made of. A kind derives from it.
+    Created on the driver; tasks get it pickled, with its attributes. A kind derives from it.
     """
 
     COLUMNS: ClassVar[ColumnSet]
@@ -129,38 +131,40 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
 
     @property
     def options(self) -> OptionsT:
-        """As they were checked."""
+        """Validated options."""
         return self._options
 
     @property
     @abstractmethod
     def planned_ranges(self) -> Sequence[Any]:
-        """The ranges that every action on the frame reads."""
+        """Ranges that every action on the frame reads."""
 
     @abstractmethod
     def broker_of(self, range_: Any) -> Any:
-        """The broker that serves a range. To be asked on the driver."""
+        """Return the broker that serves a range. Driver only."""
 
     @abstractmethod
     def open_reader(self, item: SplitPartition, **policy: Any) -> AbstractContextManager[Any]:
-        """The reader of one split; `policy` replaces what the options say. Close it."""
+        """Open the reader of one split; `policy` overrides the options. Close it."""
 
     def batches_of(self, reader: Any, range_: Any) -> Any:
-        """The batches of a range, in its order, by a reader that was opened. Close them."""
+        """Return the batches of a range, in its order, by an open reader. Close them."""
         return reader.read(range_)
 
     def partitions(self) -> list[InputPartition]:
-        """One partition per split, longest first; an `EmptyPartition` if there is nothing."""
+        """Return one partition per split, longest first; an `EmptyPartition` if there is
+        nothing."""
         splits = split_ranges(
             self.planned_ranges,
             max_records=self._options.max_records,
             min_partitions=self._options.min_partitions,
         )
-        found = [SplitPartition(split, self.broker_of(split.range)) for split in splits]
-        return list(found) or [EmptyPartition()]
+        partitions = [SplitPartition(split, self.broker_of(split.range)) for split in splits]
+        return list(partitions) or [EmptyPartition()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one split. Spark's own placeholder for "no partitions" reads as empty."""
+        """Read the records of one split. Spark's own placeholder for "no partitions" reads as
+        empty."""
         if not isinstance(partition, SplitPartition):
             return iter(())
         return self._read(partition)
@@ -185,13 +189,13 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
                         partition, corrupt_records="quarantine", quarantine=corrupt.add
                     )
                 )
-            # Closing early (`limit`, a failed task) must reach the reader: it gives up its lease.
+            # Early closing (`limit`, a failed task) must reach the reader, to release its lease.
             batches = stack.enter_context(closing(self.batches_of(reader, split.range)))
             typed = typed_batches(batches, schema, decoder, rejects)
             for batch in arrow_batches(typed, options.batch_bytes):
                 rows += batch.num_rows
                 yield batch
-        # Now that what is set aside is whole.
-        aside = name if len(corrupt) else ""
+        # Only now is the quarantine file complete.
+        quarantine_file = name if len(corrupt) else ""
         place = self.reports or options.report_dir
-        report_read(split, reader.stats, place, rows=rows, bad=rejects.count, aside=aside)
+        report_read(split, reader.stats, place, rows=rows, bad=rejects.count, aside=quarantine_file)

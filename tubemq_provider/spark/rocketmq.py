@@ -1,9 +1,9 @@
 """`spark.read.format("rocketmq")`: bounded, exact reads of a RocketMQ topic.
 
 Option names are those of the other format where they mean the same; `nameServers`, `tags` and
-`pullsInFlight` are RocketMQ's own. Ranges are resolved once, on the driver, and every action on a
-loaded frame reads the same ones, each record once. Nothing here holds a connection, since Spark
-pickles it; heavy modules are imported where they are used.
+`pullsInFlight` are specific to RocketMQ. Ranges are resolved once, on the driver, and every action
+on a loaded frame reads the same ones, each record once. Nothing here holds a connection, since
+Spark pickles it; heavy modules are imported where they are used.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Checked options. Times are ms, sizes bytes."""
+    """Validated options. Times are ms, sizes bytes."""
 
     topic: str
     group: str
@@ -105,7 +105,8 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A frozen read: its ranges, where their brokers are, and the settings it was planned with."""
+    """Frozen read: its ranges, the addresses of their brokers, and the settings it was planned
+    with."""
 
     ranges: tuple[QueueRange, ...]
     brokers: Mapping[str, Address]
@@ -113,7 +114,8 @@ class _Planned:
 
 
 class RocketMQDataSource(DataSource):
-    """Options: `docs/rocketmq.md`. They are checked when the frame is loaded."""
+    """Data source `rocketmq`. Options: `docs/rocketmq.md`; they are validated when the frame is
+    loaded."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -122,16 +124,16 @@ class RocketMQDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return FORMAT
 
     def schema(self) -> str:
-        """The selected columns; freezes the ranges."""
+        """Return the selected columns; freezes the ranges."""
         self.planned()
         return schema_of(self._read, COLUMNS)
 
     def reader(self, schema: StructType) -> RocketMQBatchReader:
-        """A reader of `schema`, which may be any subset of the columns in any order."""
+        """Return a reader of `schema`, which may be any subset of the columns in any order."""
         from tubemq_provider.spark.rows import check_schema
 
         decoder = decoder_of(self._read, COLUMNS)
@@ -139,14 +141,14 @@ class RocketMQDataSource(DataSource):
         return RocketMQBatchReader(self._read, self.planned(), schema)
 
     def planned(self) -> _Planned:
-        """The frozen ranges, resolved at the brokers on first use."""
+        """Return the frozen ranges, resolved at the brokers on first use."""
         if self._planned is None:
             self._planned = _plan(self._read, self._settings)
         return self._planned
 
 
 class RocketMQBatchReader(BatchReader[_Read]):
-    """Plans splits on the driver and reads them in tasks."""
+    """Reader that plans splits on the driver and reads them in tasks."""
 
     COLUMNS = COLUMNS
 
@@ -156,15 +158,15 @@ class RocketMQBatchReader(BatchReader[_Read]):
 
     @property
     def planned_ranges(self) -> tuple[QueueRange, ...]:
-        """The ranges that every action on the frame reads."""
+        """Ranges that every action on the frame reads."""
         return self._planned.ranges
 
     def broker_of(self, range_: QueueRange) -> Address:
-        """Where the range's queue is served."""
+        """Return the address of the broker that serves the range's queue."""
         return self._planned.brokers[range_.queue.broker]
 
     def open_reader(self, item: SplitPartition, **policy: Any) -> QueueReader:
-        """The reader of one split; `policy` replaces what the options say. Close it."""
+        """Open the reader of one split; `policy` overrides the options. Close it."""
         read = self._options
         return QueueReader(
             self._planned.settings,
@@ -176,19 +178,20 @@ class RocketMQBatchReader(BatchReader[_Read]):
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("rocketmq")` known to a session that did not find it by itself."""
+    """Register `format("rocketmq")` with a session that did not find it by itself."""
     spark.dataSource.register(RocketMQDataSource)
 
 
 def batch_reader(options: Mapping[str, str], schema: Any = None) -> RocketMQBatchReader:
-    """A planned reader; asks a name server where brokers are."""
+    """Return a planned reader; asks a name server for the brokers."""
     read, settings = _parse(options)
     return RocketMQBatchReader(read, _plan(read, settings), schema)
 
 
 @contextmanager
 def reading(settings: ClientSettings, plan: WindowPlan) -> Iterator[dict[str, str]]:
-    """The options that read exactly `plan`. A key and TLS stand in a file while the body runs."""
+    """Provide options that read exactly `plan`. Keys and TLS settings are in a file while the body
+    runs."""
     options = {
         "nameServers": ",".join(map(address_text, settings.name_servers)),
         "window": plan.canonical(),
@@ -204,17 +207,17 @@ def reading(settings: ClientSettings, plan: WindowPlan) -> Iterator[dict[str, st
 def _secrets(settings: ClientSettings) -> str:
     from dataclasses import asdict
 
-    found = {
+    secrets = {
         name: {key: value for key, value in asdict(part).items() if value is not None}
         for name, part in (("auth", settings.auth), ("tls", settings.tls))
         if part is not None
     }
-    return json.dumps(found)
+    return json.dumps(secrets)
 
 
-def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
-    """Checked options and settings. Raises `ConfigError` with every problem."""
-    values = OptionParser(OPTIONS, given, refused=_REFUSED)
+def _parse(options: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
+    """Validate options and settings. Raises `ConfigError` with every problem."""
+    values = OptionParser(OPTIONS, options, refused=_REFUSED)
     plan = _window(values)
     topic, group = (plan.topic, plan.group) if plan else (values.value(n) for n in _NAMES)
     if not topic or not group:
@@ -246,8 +249,10 @@ def _parse(given: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
     timeout_ms = values.number("rpcTimeoutMs", low=1_000)
     if values.problems:
         raise ConfigError(values.problems, subject=SUBJECT)
-    said = values.text("rpcTimeoutMs") is not None
-    return read, _settings(servers, timeout_ms, values.text("configFile"), said=said)
+    timeout_given = values.text("rpcTimeoutMs") is not None
+    return read, _settings(
+        servers, timeout_ms, values.text("configFile"), timeout_given=timeout_given
+    )
 
 
 _NAMES = ("topic", "group")
@@ -257,7 +262,9 @@ def _tags(values: OptionParser) -> tuple[str, ...]:
     try:
         return tag_names(values.words("tags"))
     except ConfigError as error:
-        values.problems += [f"tags: {problem} (a comma between)" for problem in error.problems]
+        values.problems += [
+            f"tags: {problem} (separate tags by commas)" for problem in error.problems
+        ]
         return ()
 
 
@@ -285,9 +292,9 @@ def _window(values: OptionParser) -> WindowPlan | None:
 
 
 def _settings(
-    servers: tuple[Address, ...], timeout_ms: int, config_file: str | None, *, said: bool
+    servers: tuple[Address, ...], timeout_ms: int, config_file: str | None, *, timeout_given: bool
 ) -> ClientSettings:
-    """What is `said` in options counts, else what the file says."""
+    """Return the settings; options win over the file, the timeout only if it was set."""
     if config_file is None:
         return ClientSettings(servers, rpc_timeout_ms=timeout_ms)
     from rocketmq_client.config import ClientConfig, ProducerConfig
@@ -295,25 +302,25 @@ def _settings(
 
     if config_file.endswith(".json"):
         with open(config_file, encoding="utf-8") as file:  # noqa: PTH123 - a link into memory
-            known = json.load(file)
+            options = json.load(file)
     else:
-        known = dict(from_file(config_file))
-        refuse_unknown(known, config_file, ClientConfig, ProducerConfig)
-    given = {key: known[key] for key in _OF_FILE if key in known}
-    given["name_servers"] = ";".join(map(address_text, servers))
-    if said:
-        given["rpc_timeout_ms"] = timeout_ms
-    return ClientConfig.parse(given).settings()
+        options = dict(from_file(config_file))
+        refuse_unknown(options, config_file, ClientConfig, ProducerConfig)
+    client_options = {key: options[key] for key in _FILE_OPTIONS if key in options}
+    client_options["name_servers"] = ";".join(map(address_text, servers))
+    if timeout_given:
+        client_options["rpc_timeout_ms"] = timeout_ms
+    return ClientConfig.parse(client_options).settings()
 
 
-_OF_FILE = ("auth", "tls", "connect_timeout_ms", "rpc_timeout_ms")
-"""What a reader obeys."""
+_FILE_OPTIONS = ("auth", "tls", "connect_timeout_ms", "rpc_timeout_ms")
+"""Options of the file that a reader uses."""
 
 
 def _plan(read: _Read, settings: ClientSettings) -> _Planned:
-    """Raises `ConnectError` while a broker of a window is away, `ConfigError` for queues that are
-    named and cannot be read: a read without them would lack their records, and nobody would see
-    it."""
+    """Resolve the ranges. Raises `ConnectError` while a broker of a window is unreachable,
+    `ConfigError` for named queues that cannot be read: a read without them would lose their records
+    silently."""
     from rocketmq_client.sync import Metadata
 
     with Metadata(settings) as metadata:
@@ -327,11 +334,11 @@ def _plan(read: _Read, settings: ClientSettings) -> _Planned:
                 "they are back"
             ) from error
         planned = _Planned(_ranges(read, metadata, route), dict(route.masters()), settings)
-    away = {found.queue.broker for found in planned.ranges} - planned.brokers.keys()
-    if away:
+    missing = {range_.queue.broker for range_ in planned.ranges} - planned.brokers.keys()
+    if missing:
         raise ConnectError(
-            f"no master of {', '.join(sorted(away))} is in the route of topic {read.topic!r} now; "
-            "the window can be read when it is back"
+            f"no master of {', '.join(sorted(missing))} is in the route of topic {read.topic!r} "
+            "now; the window can be read when it is back"
         )
     return planned
 
@@ -346,28 +353,29 @@ def _ranges(read: _Read, metadata: Any, route: Any) -> tuple[QueueRange, ...]:
     stable = any("stable" in (b if isinstance(b, str) else b.values()) for b in (start, end))
     ends = metadata.ends(read.topic, stable=stable, route=route)
     _check_named({"startingOffsets": start, "endingOffsets": end}, ends, read.topic)
-    found, problems = [], []
-    for queue, known in sorted(ends.items(), key=lambda item: SPACE.order(item[0].key)):
+    ranges, problems = [], []
+    for queue, queue_ends in sorted(ends.items(), key=lambda item: SPACE.order(item[0].key)):
         words = {
-            "earliest": known.min_offset,
-            "stable": known.max_offset,
-            "latest": known.latest_offset,
+            "earliest": queue_ends.min_offset,
+            "stable": queue_ends.max_offset,
+            "latest": queue_ends.latest_offset,
         }
         first, last = (_offset(bound, queue, words) for bound in (start, end))
-        if problem := _problem(queue, first, last, known):
+        if problem := _problem(queue, first, last, queue_ends):
             problems.append(problem)
         else:
-            found.append(QueueRange(queue, first, last))
+            ranges.append(QueueRange(queue, first, last))
     if problems:
         raise ConfigError(problems, subject=SUBJECT)
-    return tuple(found)
+    return tuple(ranges)
 
 
-def _problem(queue: Queue, first: int, last: int, known: QueueEnds) -> str | None:
-    """Why nothing can be read between two offsets; an empty read would look like no new records."""
+def _problem(queue: Queue, first: int, last: int, ends: QueueEnds) -> str | None:
+    """Return the reason why nothing can be read between two offsets, which would otherwise look
+    like no new records."""
     where = f"of queue {queue.key} of topic {queue.topic!r}"
-    if last > known.latest_offset:
-        return f"endingOffsets: {last} {where} is beyond the broker's end {known.latest_offset}"
+    if last > ends.latest_offset:
+        return f"endingOffsets: {last} {where} is beyond the broker's end {ends.latest_offset}"
     if first > last:
         return (
             f"startingOffsets: {first} {where} is beyond the end {last}; if the broker lost "
@@ -379,21 +387,21 @@ def _problem(queue: Queue, first: int, last: int, known: QueueEnds) -> str | Non
 def _check_named(
     bounds: Mapping[str, str | Mapping[str, int | str]], queues: Collection[Queue], topic: str
 ) -> None:
-    known = {queue.key for queue in queues}
+    keys = {queue.key for queue in queues}
     problems = [
         f"{option}: {key} is no queue of topic {topic!r} that can be read now (while its broker is "
-        f"away a queue is in no route); known: {', '.join(sorted(known, key=SPACE.order))}"
+        f"away a queue is in no route); known: {', '.join(sorted(keys, key=SPACE.order))}"
         for option, bound in bounds.items()
         if not isinstance(bound, str)
         for key in bound
-        if key not in known
+        if key not in keys
     ]
     if problems:
         raise ConfigError(problems, subject=SUBJECT)
 
 
 def _bounds(option: str, text: str, topic: str) -> str | Mapping[str, int | str]:
-    """A word for all queues, or offsets and words by queue."""
+    """Parse a word for all queues, or offsets and words by queue."""
     if text in _WORDS:
         _refuse_misused(option, (text,))
         return text

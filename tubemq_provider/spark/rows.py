@@ -1,8 +1,8 @@
-"""The schema that Spark asks for, and the way from fetched batches to Arrow of a good size.
+"""Schema that Spark asks for, and joining of fetched batches into Arrow batches of a good size.
 
-Spark checks the schema of a task's first Arrow batch to the letter and the later ones not at all,
-so one schema object, built from what Spark asked for, is used for every batch. pyspark and pyarrow
-are imported inside functions: option checking and the zip on a cluster import this module too.
+Spark checks the schema of a task's first Arrow batch exactly and the later ones not at all, so one
+schema object, built from the requested schema, is used for every batch. pyspark and pyarrow are
+imported inside functions: option checking and the zip on a cluster import this module too.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ __all__ = ["arrow_batches", "arrow_schema", "check_schema", "typed_batches"]
 
 
 class Batch(Protocol):
-    """What is needed of a fetched batch; `tubemq_client` calls it `MessageBatch`."""
+    """Interface of a fetched batch; the client's class is `MessageBatch`."""
 
     def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
-        """The records with exactly `schema`."""
+        """Return the records with exactly `schema`."""
 
 
-def check_schema(schema: StructType, known: str, name: str) -> None:
-    """Raises `ConfigError` unless `schema` is a subset, in any order, of the columns `known` of the
-    format `name`, which are written as Spark SQL does.
+def check_schema(schema: StructType, columns_ddl: str, name: str) -> None:
+    """Raise `ConfigError` unless `schema` is a subset, in any order, of the columns of the format
+    `name`, given as DDL.
 
-    A user who names fewer columns saves building the others. Types must be the source's own, and
+    A user who selects fewer columns saves building the others. Types must be the source's own, and
     columns nullable: Spark would not convert or check anything.
     """
     problems = [] if schema.fields else ["the schema has no column"]
-    types = {item.name: item.dataType.simpleString() for item in _struct(known).fields}
+    types = {item.name: item.dataType.simpleString() for item in _struct(columns_ddl).fields}
     for field in schema.fields:
         expected = types.get(field.name)
         if expected is None:
             problems.append(_unknown_column(field.name, list(types)))
         elif field.dataType.simpleString() != expected:
-            found = field.dataType.simpleString()
+            actual = field.dataType.simpleString()
             problems.append(
-                f"column {field.name!r} is {expected}, not {found}; cast it after load()"
+                f"column {field.name!r} is {expected}, not {actual}; cast it after load()"
             )
         elif not field.nullable:
             problems.append(f"column {field.name!r} must be nullable")
@@ -57,22 +57,22 @@ def check_schema(schema: StructType, known: str, name: str) -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark compares the first batch with."""
+    """Return the Arrow schema that Spark compares the first batch with."""
     try:
-        import pyarrow as pa  # noqa: F401 - Spark would name a missing one less kindly
+        import pyarrow as pa  # noqa: F401 - Spark's own error for a missing one is less helpful
         from pyspark.sql.pandas.types import to_arrow_schema
     except ImportError as error:
         raise require_extra("spark", error) from error
     if "timezone" in signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
-    return to_arrow_schema(schema)  # PySpark 4.1, in which timestamps are in UTC unless told
+    return to_arrow_schema(schema)  # PySpark 4.1, in which timestamps are in UTC by default
 
 
 def typed_batches(
     batches: Iterable[Batch], schema: pa.Schema, decoder: RowDecoder | None, rejects: Rejects
 ) -> Iterator[pa.RecordBatch]:
-    """`batches` as Arrow with `schema`, a subset of the columns; typed rows if there is a decoder,
-    and what does not decode to `rejects`."""
+    """Convert `batches` to Arrow with `schema`, a subset of the columns; to typed rows with a
+    decoder, and records that do not decode to `rejects`."""
     if decoder is None:
         yield from (batch.to_arrow(schema) for batch in batches)
         return
@@ -82,7 +82,7 @@ def typed_batches(
 
 
 def arrow_batches(batches: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """`batches`, several joined into one until it has about `batch_bytes`.
+    """Join `batches` until a batch has about `batch_bytes`.
 
     A broker's reply is some hundred KiB; Spark moves batches of 1 to 10 MiB fastest.
     """
@@ -111,13 +111,13 @@ def _join(pending: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _struct(ddl: str) -> StructType:
-    """Without a session: `StructType.fromDDL` would ask the JVM."""
+    """Parse DDL without a session: `StructType.fromDDL` would ask the JVM."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(parse_ddl(ddl))
 
 
-def _unknown_column(name: str, known: list[str]) -> str:
-    close = get_close_matches(name.lower(), known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+def _unknown_column(name: str, columns: list[str]) -> str:
+    close = get_close_matches(name.lower(), columns, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(columns)}"
     return f"unknown column {name!r}; {hint}"

@@ -1,6 +1,6 @@
-"""Helpers for holders of a Spark session: options for a plan, registration, and the zip.
+"""Helpers for owners of a Spark session: options for a plan, registration, and the zip.
 
-Driver-side only. Nothing here starts a session (`tubemq_provider.engines.session` does) or moves a
+Driver only. Nothing here starts a session (`tubemq_provider.engines.session` does) or moves a
 record. pyspark is imported inside functions.
 """
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["freeze", "register", "spark_artifacts", "spark_options"]
 
-_ROOMS = {
+_SUBPACKAGES = {
     "tubemq_client": ("_core", "_io", "_pb", "_wire", "admin", "config", "sync", "tdmsg"),
     "tubemq_provider": ("files", "rows", "sources", "spark", "windows"),
     "pyspark_tubemq": (),
 }
-"""Rooms that reading, planning and writing files in tasks import; modules of a package's top come
-along."""
+"""Subpackages that tasks import for reading, planning and writing files; top-level modules of a
+package are included."""
 _LEFT_OUT = (
     *("assets.py", "decorators.py", "get_provider_info.py", "links.py", "task_arguments.py"),
     *("_airflow.py", "notifications.py", "plugins.py", "rendered.py"),
@@ -56,19 +56,19 @@ _LEFT_OUT = (
     "_core/last_errors.py",
     *("_io/member_face.py", "sync/_member.py", "sync/assigned_consumer.py", "sync/consumer.py"),
 )
-"""What a task never imports: how windows are planned, run and published, asyncio, metrics, members
-of groups."""
+"""Modules that a task never imports: planning, running and publishing windows, asyncio, metrics,
+members of groups."""
 _FROZEN = (
     *("topic", "subscribe", "subscribePattern", "assign", "admin", "partitions"),
     *("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
     *("endingTimestamp", "endingOffsetsByTimestamp"),
 )
-"""Options that a frozen read says otherwise."""
+"""Options that a frozen read replaces."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def freeze(options: Mapping[str, str]) -> dict[str, str]:
-    """`options` with words such as "stable" replaced by the offsets they mean now.
+    """Replace words such as "stable" in `options` by the offsets they mean now.
 
     Asks the master and brokers. A `load()` freezes by itself; this is for ranges that several
     loads, or a record in some other system, must share.
@@ -81,15 +81,15 @@ def freeze(options: Mapping[str, str]) -> dict[str, str]:
     planned: PlannedRead = plan_read(parsed, parsed.settings())
     fixed = planned.options()
     replaced = {name.lower() for name in (*fixed, *_FROZEN)}
-    kept = {name: value for name, value in options.items() if name.lower() not in replaced}
-    return {**kept, **fixed}
+    other_options = {name: value for name, value in options.items() if name.lower() not in replaced}
+    return {**other_options, **fixed}
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("tubemq")` known to this session.
+    """Register `format("tubemq")` with this session.
 
     Not needed where the package is installed in the driver's Python: Spark finds it by itself.
-    Needed where it arrived as a zip (`spark_artifacts`), and always harmless.
+    Needed where it was shipped as a zip (`spark_artifacts`), and always harmless.
     """
     try:
         from tubemq_provider.spark.source import TubeMQDataSource
@@ -99,14 +99,14 @@ def register(spark: SparkSession) -> None:
 
 
 def spark_artifacts(directory: str | Path | None = None, *, kind: str = FIRST_SOURCE) -> Path:
-    """A zip of what reading a source of `kind` needs, for ``--py-files`` or ``addArtifacts(…,
-    pyfile=True)``; a kind of another distribution has to be installed besides.
+    """Build a zip for reading a source of `kind`, for ``--py-files`` or ``addArtifacts(…,
+    pyfile=True)``; a kind of another distribution must be installed separately.
 
-    Executors need protobuf and pyarrow installed besides; call `register` after adding it. The name
-    carries a hash of the content; an existing file is reused if it has that content and only this
-    user, or root, can change it, else replaced. A wheel would not do: Spark does not put wheels on
-    the path. Raises `ConfigError` if `directory` does not let it be replaced, or lets other users
-    do so.
+    Executors also need protobuf and pyarrow installed; call `register` after adding it. The name
+    contains a hash of the content; an existing file is reused if it has that content and only this
+    user, or root, can change it, else replaced. A wheel would not do: Spark does not add wheels to
+    the path. Raises `ConfigError` if the file in `directory` cannot be replaced, or other users
+    could do so.
     """
     from tubemq_provider.files.private import refuse_open_to_others
 
@@ -119,24 +119,24 @@ def spark_artifacts(directory: str | Path | None = None, *, kind: str = FIRST_SO
     refuse_open_to_others(folder, subject="directory of artifacts")
     target = folder / f"tubemq-spark-{digest.hexdigest()[:12]}.zip"
     content = _zip(files)
-    if not _is_mine(target, content):
+    if not _is_trusted(target, content):
         _put(target, content)
     return target
 
 
-def _is_mine(target: Path, content: bytes) -> bool:
-    """Whether `target` has just this content, and nobody else can change it afterwards. A name
-    that everybody can work out proves nothing about code that executors will run."""
+def _is_trusted(target: Path, content: bytes) -> bool:
+    """Return True if `target` has just this content, and no other user can change it afterwards. A
+    predictable name proves nothing about code that executors will run."""
     try:
-        found = target.lstat()
-        unchanging = found.st_uid in (os.geteuid(), 0) and not found.st_mode & 0o022
-        return stat.S_ISREG(found.st_mode) and unchanging and target.read_bytes() == content
+        status = target.lstat()
+        unchanging = status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022
+        return stat.S_ISREG(status.st_mode) and unchanging and target.read_bytes() == content
     except OSError:
         return False
 
 
 def _put(target: Path, content: bytes) -> None:
-    """All or nothing, in the place of whatever is there."""
+    """Write the file atomically, replacing any existing one."""
     draft = ""
     try:
         descriptor, draft = tempfile.mkstemp(prefix=".tubemq-spark-", dir=target.parent)
@@ -155,8 +155,8 @@ def _put(target: Path, content: bytes) -> None:
 
 
 def _sources(kind: str) -> Iterator[tuple[str, bytes]]:
-    left_out, of_kind = (*_LEFT_OUT, *_of_others(kind)), not_on_executors(kind)
-    for package, rooms in {**_ROOMS, **executor_rooms(kind)}.items():
+    left_out, of_kind = (*_LEFT_OUT, *_not_for_kind(kind)), not_on_executors(kind)
+    for package, rooms in {**_SUBPACKAGES, **executor_rooms(kind)}.items():
         spec = find_spec(package)
         places = spec.submodule_search_locations if spec is not None else None
         if not places:
@@ -172,8 +172,8 @@ def _sources(kind: str) -> Iterator[tuple[str, bytes]]:
                 yield str(name), path.read_bytes()
 
 
-def _of_others(kind: str) -> Iterator[str]:
-    """What planning with the kind needs, and what only other kinds do."""
+def _not_for_kind(kind: str) -> Iterator[str]:
+    """Yield modules that only planning of the kind needs, and those that only other kinds need."""
     if kind == FIRST_SOURCE:
         yield from ("sources/base.py", "windows/policies.py")
     for name, package in SOURCES.items():
@@ -186,9 +186,9 @@ def _of_others(kind: str) -> Iterator[str]:
 
 
 def _zip(files: Mapping[str, bytes]) -> bytes:
-    """The same bytes for the same sources."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    """Return the same bytes for the same sources."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED, 9)
-    return made.getvalue()
+    return buffer.getvalue()

@@ -1,9 +1,9 @@
-"""The `tubemq` batch data source as Spark sees it: options in, Arrow batches out.
+"""Data source `tubemq` as Spark sees it: options in, Arrow batches out.
 
-Spark runs the pieces in different processes (constructor, planner, tasks) and pickles them in
+Spark runs the parts in different processes (constructor, planner, tasks) and pickles them in
 between, so nothing here holds a connection, and anything heavy is imported where it is used. Spark
-also imports this module when it looks for formats: it must stay light. `pushFilters` is left out
-on purpose; Spark 4.3 lets a pushed filter leak into other scans of the same frame and lose rows.
+also imports this module when it looks for formats: it must stay light. `pushFilters` is left out on
+purpose; Spark 4.3 lets a pushed filter leak into other scans of the same frame and lose rows.
 
 Delivery: every action on a loaded frame reads the same ranges, each record once. Offsets are never
 confirmed to the broker from here.
@@ -57,8 +57,8 @@ __all__ = [
 class TubeMQDataSource(DataSource):
     """`spark.read.format("tubemq")`: bounded reads of a TubeMQ topic. Options: `docs/spark.md`.
 
-    Options are checked when the frame is loaded. The ranges are resolved at that moment too, or at
-    the first action if the user gave a schema, and never again.
+    Options are validated when the frame is loaded. The ranges are resolved at that moment too, or
+    at the first action if the user provided a schema, and never again.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -68,11 +68,11 @@ class TubeMQDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "tubemq"
 
     def schema(self) -> str:
-        """The selected columns; freezes the ranges. Spark skips it when the user gave a schema."""
+        """Return the selected columns; freezes the ranges. Spark skips it for a user's schema."""
         options = self._read_options
         if options is None:
             raise self._refused()
@@ -81,7 +81,7 @@ class TubeMQDataSource(DataSource):
         return schema_of(options, RECORDS)
 
     def reader(self, schema: StructType) -> TubeMQBatchReader:
-        """A reader of `schema`, which may be any subset of the columns in any order."""
+        """Return a reader of `schema`, which may be any subset of the columns in any order."""
         from tubemq_provider.spark.rows import check_schema
 
         options = self._read_options
@@ -94,7 +94,7 @@ class TubeMQDataSource(DataSource):
         return TubeMQBatchReader(options, self.planned(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader of micro-batches; see `stream`. Needs PySpark 4.2."""
+        """Return a reader of micro-batches; see `stream`. Needs PySpark 4.2."""
         from tubemq_provider.spark.rows import check_schema
 
         try:
@@ -109,13 +109,13 @@ class TubeMQDataSource(DataSource):
         return TubeMQStreamReader(options, options.settings(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Sends rows as records; see `writing`."""
+        """Return a writer that sends rows as records; see `writing`."""
         from tubemq_provider.spark.writing import TubeMQWriter, order_of
 
         return TubeMQWriter(order_of(self.options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """The same for each micro-batch."""
+        """Return the same writer for micro-batches."""
         from tubemq_provider.spark.writing import TubeMQStreamWriter, order_of
 
         return TubeMQStreamWriter(order_of(self.options, schema, overwrite=overwrite))
@@ -124,9 +124,9 @@ class TubeMQDataSource(DataSource):
         return self._refusal or ConfigError("nothing is read", subject="tubemq")
 
     def _freeze(self, options: ReadOptions) -> None:
-        """Resolve the ranges. A start that is spelled out may be that of a stream which has long
-        left it behind, and goes on from its checkpoint: then the first action of a batch read says
-        what is wrong with it."""
+        """Resolve the ranges. Explicit starting offsets may belong to a stream that has long passed
+        them and resumes from its checkpoint: then only the first action of a batch read reports the
+        problem."""
         try:
             self.planned()
         except (ConfigError, DataLoss):
@@ -134,8 +134,8 @@ class TubeMQDataSource(DataSource):
                 raise
 
     def planned(self) -> PlannedRead:
-        """The frozen ranges, resolved against the cluster on first use. Only here `configFile` is
-        read: what it says travels with the ranges."""
+        """Return the frozen ranges, resolved against the cluster on first use. `configFile` is read
+        only here: its contents accompany the ranges."""
         if self._planned is None:
             from tubemq_provider.spark.range_planner import plan_read
 
@@ -146,29 +146,29 @@ class TubeMQDataSource(DataSource):
         return self._planned
 
 
-def _read_options(given: Mapping[str, str]) -> tuple[ReadOptions | None, ConfigError | None]:
-    """Spark makes a source before it says what for. So only what can be neither a batch read, nor a
-    stream, nor a write is refused at once: with the words for the batch read, or for the write if
-    there is an option that only writes have."""
+def _read_options(options: Mapping[str, str]) -> tuple[ReadOptions | None, ConfigError | None]:
+    """Validate options before Spark tells what the source is for. Options are refused at once only
+    if they fit neither a batch read, nor a stream, nor a write: with the error of the batch read,
+    or of the write if an option is specific to writes."""
     try:
-        return parse_options(given), None
+        return parse_options(options), None
     except ConfigError as error:
         refusal = error
     try:
-        return parse_options(given, streaming=True), refusal
+        return parse_options(options, streaming=True), refusal
     except ConfigError:
         from tubemq_provider.spark.write_options import for_writing, parse_write_options
 
     try:
-        parse_write_options(given)
+        parse_write_options(options)
     except ConfigError as error:
-        raise (error if for_writing(given) else refusal) from None
+        raise (error if for_writing(options) else refusal) from None
     return None, refusal
 
 
 @contextmanager
 def reading(settings: ClientSettings, plan: WindowPlan) -> Iterator[dict[str, str]]:
-    """The options that read exactly `plan`. Users and TLS stand in a file while the body runs."""
+    """Provide options that read exactly `plan`. Users and TLS are in a file while the body runs."""
     from tubemq_provider.spark.credentials_file import access_file
     from tubemq_provider.spark.plan_options import spark_options
 
@@ -177,7 +177,7 @@ def reading(settings: ClientSettings, plan: WindowPlan) -> Iterator[dict[str, st
 
 
 def batch_reader(options: Mapping[str, str], schema: Any = None) -> TubeMQBatchReader:
-    """A planned reader; asks the master where brokers are."""
+    """Return a planned reader; asks the master for the brokers."""
     from tubemq_provider.spark.range_planner import plan_read
 
     parsed = parse_options(options)

@@ -1,6 +1,6 @@
-"""Where a stream stands: offsets by topic and partition, and how far the next batch goes.
+"""Offsets of a stream by topic and partition, and the end of its next batch.
 
-Pure arithmetic on what brokers said. Spark writes these documents into its checkpoint and hands
+Pure arithmetic on brokers' answers. Spark writes these documents into its checkpoint and passes
 them back, also to later releases: keys are sorted and there is a version. This module must not ask
 a broker or import pyspark.
 """
@@ -34,10 +34,10 @@ Offsets = Mapping[Partition, int]
 
 
 def offsets_document(offsets: Offsets, *, begin: Offsets | None = None) -> dict[str, Any]:
-    """What Spark keeps: ``{"v": 1, "offsets": {"orders": {"1:0": 2800}}}``; at the end of a first
-    batch also where that has its `begin`, under that name."""
-    found: dict[str, Any] = {"offsets": _by_topic(offsets), "v": _VERSION}
-    return found if begin is None else {"begin": _by_topic(begin), **found}
+    """Return the document for Spark's checkpoint: ``{"v": 1, "offsets": {"orders": {"1:0":
+    2800}}}``; at the end of a first batch also the `begin` of the stream, under that name."""
+    document: dict[str, Any] = {"offsets": _by_topic(offsets), "v": _VERSION}
+    return document if begin is None else {"begin": _by_topic(begin), **document}
 
 
 def _by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
@@ -48,14 +48,15 @@ def _by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def begin_of(end: Mapping[str, Any], start: Mapping[str, Any]) -> dict[Partition, int]:
-    """Where the batch up to `end` begins: where that says so, else at `start`. Checkpoints of
-    earlier releases say it nowhere."""
+    """Return the start of the batch up to `end`: the `begin` of that document, else `start`.
+    Checkpoints of earlier releases have no `begin`."""
     begin = end.get("begin")
     return read_document(start if begin is None else {"offsets": begin, "v": end.get("v")})
 
 
 def read_document(document: Mapping[str, Any]) -> dict[Partition, int]:
-    """The offsets of a checkpoint. Raises `DocumentError` for one that is not this source's."""
+    """Parse the offsets of a checkpoint. Raises `DocumentError` for one that is not this
+    source's."""
     subject = "offsets of a stream's checkpoint"
     if document.get("v") != _VERSION:
         raise DocumentError(
@@ -72,8 +73,8 @@ def read_document(document: Mapping[str, Any]) -> dict[Partition, int]:
 
 
 def ranges_between(start: Offsets, end: Offsets) -> tuple[OffsetRange, ...]:
-    """What a batch reads. A partition that only `end` has is taken up by this batch and read by the
-    next one, so that a batch which is tried again never asks anew where it began."""
+    """Return the ranges of a batch. A partition that only `end` has is added by this batch and read
+    by the next one, so that a retried batch never resolves a start again."""
     return tuple(
         SPACE.range(partition, start[partition], offset)
         for partition, offset in sorted(end.items())
@@ -83,7 +84,7 @@ def ranges_between(start: Offsets, end: Offsets) -> tuple[OffsetRange, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """The end of the next batch, and what has been passed over because it may be."""
+    """End of the next batch, and tolerated losses."""
 
     offsets: dict[Partition, int]
     warnings: tuple[str, ...] = ()
@@ -97,11 +98,11 @@ def advance(
     cap: Offsets | None = None,
     fail_on_data_loss: bool = True,
 ) -> Advance:
-    """The end of a batch from `start`: the stable `ends`, not beyond `cap`, and at most about
-    `limit` index entries, shared by what each partition has.
+    """Return the end of a batch from `start`: the stable `ends`, not beyond `cap`, and at most
+    about `limit` index entries, distributed in proportion to the lag of each partition.
 
-    New partitions are taken up at their first offset. Raises `DataLoss` or `LogTruncated` for a
-    partition that has vanished or is shorter than the stream, unless that may be.
+    New partitions are added at their first offset. Raises `DataLoss` or `LogTruncated` for a
+    partition that has vanished or ends before the stream's position, unless that is tolerated.
     """
     reach: dict[Partition, int] = {}
     warnings = []
@@ -117,17 +118,17 @@ def advance(
         else:
             warnings.append(left_out(problem))
             reach[partition] = at
-    found = reach if limit is None else _shared(start, reach, limit)
-    for partition, there in ends.items():
+    offsets = reach if limit is None else _distributed(start, reach, limit)
+    for partition, broker_ends in ends.items():
         if partition not in start:
-            found[partition] = there.min_offset
-    return Advance(found, tuple(warnings))
+            offsets[partition] = broker_ends.min_offset
+    return Advance(offsets, tuple(warnings))
 
 
 def vanished(partition: Partition, at: int) -> DataLoss:
-    """A partition is gone that the stream reads from `at`."""
+    """Return the error for a missing partition that the stream reads from `at`."""
     return DataLoss(
-        f"partition {partition.key} of topic {partition.topic!r} is gone, and the stream stands at "
+        f"partition {partition.key} of topic {partition.topic!r} is gone, and the stream is at "
         f"{at}; begin with a new checkpoint, or set failOnDataLoss=false to go on without it",
         start=at,
         available=at,
@@ -135,7 +136,7 @@ def vanished(partition: Partition, at: int) -> DataLoss:
 
 
 def left_out(problem: Exception) -> str:
-    """What is passed over, where that may be: the fact without the advice."""
+    """Return the fact of an error without its advice, for a tolerated loss."""
     return str(problem).partition(";")[0]
 
 
@@ -143,24 +144,25 @@ def _problem(
     partition: Partition, at: int, ends: Mapping[Partition, Ends]
 ) -> DataLoss | LogTruncated | None:
     where = f"partition {partition.key} of topic {partition.topic!r}"
-    there = ends.get(partition)
-    if there is None:
+    broker_ends = ends.get(partition)
+    if broker_ends is None:
         return vanished(partition, at)
-    if there.max_offset < at:
+    if broker_ends.max_offset < at:
         return LogTruncated(
-            f"{where} ends at {there.max_offset}, and the stream stands at {at}: its broker lost "
-            "records, or the topic was made anew; begin with a new checkpoint"
+            f"{where} ends at {broker_ends.max_offset}, and the stream is at {at}: its broker lost "
+            "records, or the topic was recreated; begin with a new checkpoint"
         )
     return None
 
 
-def _shared(start: Offsets, reach: Offsets, limit: int) -> dict[Partition, int]:
-    """As Kafka's source shares a limit: by what each partition has, at least one entry each."""
-    waiting = {p: (reach[p] - start[p]) // SPACE.step for p in reach}
-    total = sum(waiting.values())
+def _distributed(start: Offsets, reach: Offsets, limit: int) -> dict[Partition, int]:
+    """Distribute a limit as Spark's Kafka source does: in proportion to lag, at least one entry
+    each."""
+    lag = {p: (reach[p] - start[p]) // SPACE.step for p in reach}
+    total = sum(lag.values())
     if total <= limit:
         return dict(reach)
     return {
         p: start[p] + SPACE.step * min(count, max(1, -(-limit * count // total)) if count else 0)
-        for p, count in waiting.items()
+        for p, count in lag.items()
     }

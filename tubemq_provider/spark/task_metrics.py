@@ -1,7 +1,7 @@
-"""What a task tells about its read: a log line, and a small file if a place was named.
+"""Reports of tasks about their reads: a log line, and a small file if a place was named.
 
-Spark gives Python sources no way to send metrics to the driver, and gaps or dropped records must
-not be silent. Reports say what was *read*; whether it reached a sink only the sink can say. A user
+Spark has no way for Python sources to send metrics to the driver, and gaps or dropped records must
+not be silent. Reports count what was *read*; only the sink knows whether it was written. A user
 names a directory, an engine a `ReportPlace`, which may be in an object store.
 """
 
@@ -35,17 +35,17 @@ log = logging.getLogger(__name__)
 
 _PREFIX = "split-"
 _SUFFIX = ".json"
-_AT_ONCE = 16
+_PARALLEL_READS = 16
 NOT_SHARED: Final = (
     "executors have another file system than the driver; give staging_root, or a path, that all of "
     "them share, or a sink whose storage tasks write to themselves (s3://…, gs://…, az://…, tables "
     "there), without staging_root"
 )
-"""What to do where tasks and the driver do not see the same directory."""
+"""Advice if tasks and the driver do not see the same directory."""
 
 
 class Stats(Protocol):
-    """What is taken from the reader's `ReadStats`."""
+    """Part of the reader's `ReadStats` that reports use."""
 
     records: int
     bytes: int
@@ -56,19 +56,19 @@ class Stats(Protocol):
 
     @property
     def gaps(self) -> Sequence[Any]:
-        """Each has `start` and `end`."""
+        """Gaps, each with `start` and `end`."""
 
     @property
     def last(self) -> Mapping[str, Anchor]:
-        """The last record by partition key."""
+        """Last record by partition key."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitReport:
-    """One finished split: its sub-range, and what came out of it. `bytes` counts bodies; `last` is
-    the anchor of its last record, if it had any; `rows` is what was handed on, where decoding makes
-    that another number than `records`. `aside` is the file with its corrupt records, if it has one:
-    of all of a report, only that is another's in another attempt."""
+    """Report of one finished split: its sub-range, and the counts. `bytes` counts bodies; `last` is
+    the anchor of its last record, if it had any; `rows` is the number of rows passed on, if
+    decoding makes it differ from `records`. `aside` is the quarantine file, if there is one: the
+    only field that differs between attempts."""
 
     index: int
     partition: str
@@ -85,37 +85,37 @@ class SplitReport:
 
 @dataclass(frozen=True, slots=True)
 class ReportPlace:
-    """Where tasks of one try leave their reports: a directory that exists and that all share, or a
-    prefix of an object store, which `storage` opens."""
+    """Place of the reports of one try: a shared directory that exists, or a prefix of an object
+    store, with the options that open it (`storage`)."""
 
     directory: str
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def leave(self, report: SplitReport) -> None:
-        """Keep a report under a name of its own: what another attempt says stays beside it."""
+        """Write a report under a unique name, next to those of other attempts."""
         self.put(f"{_PREFIX}{report.index}-{uuid4().hex[:8]}{_SUFFIX}", asdict(report))
 
     def put(self, name: str, document: Any) -> None:
-        """Keep a JSON document under `name`, which nobody else has; never half of it. Raises
-        `ConfigError` if the directory is not there."""
+        """Write a JSON document under the unique `name`, atomically. Raises `ConfigError` if the
+        directory does not exist."""
         if not is_remote(self.directory):
             _write_shared(Path(self.directory), name, json.dumps(document))
             return
         keep_document(self._location(), name, document)
 
     def get(self, name: str) -> Any:
-        """What was kept under `name`. Raises `FileNotFoundError`."""
+        """Read the document `name`. Raises `FileNotFoundError`."""
         return document_in(self._location(), name)
 
     def collect(self) -> list[SplitReport]:
-        """One report for each split. Raises `CountMismatch` where two attempts have read a split
-        differently, as nobody knows whose records went on."""
+        """Return one report for each split. Raises `CountMismatch` if two attempts have read a
+        split differently, since it is unknown whose records were used."""
         location = self._location()
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_PARALLEL_READS) as pool:
             names = [name for name in location.stored() if name.startswith(_PREFIX)]
-            found = [*pool.map(lambda name: document_in(location, name), names)]
+            documents = [*pool.map(lambda name: document_in(location, name), names)]
         by_split: dict[int, SplitReport] = {}
-        for report in (SplitReport(**document) for document in found):
+        for report in (SplitReport(**document) for document in documents):
             if report != by_split.setdefault(report.index, report):
                 raise CountMismatch(
                     f"two attempts of Spark have read [{report.start}, {report.end}) of partition "
@@ -132,11 +132,11 @@ class ReportPlace:
         return location_at(self.directory, self.storage)
 
 
-def last_records(found: Iterable[tuple[str, int, Sequence[int]]]) -> dict[str, Anchor]:
-    """The last record of each partition, from `(partition, start, last)` of its splits; `last` is
-    empty where a split had no record."""
+def last_records(splits: Iterable[tuple[str, int, Sequence[int]]]) -> dict[str, Anchor]:
+    """Return the last record of each partition, from `(partition, start, last)` of its splits;
+    `last` is empty for a split without records."""
     last: dict[str, Anchor] = {}
-    for partition, _, anchor in sorted(found, key=lambda item: item[1]):
+    for partition, _, anchor in sorted(splits, key=lambda item: item[1]):
         if anchor:
             last[partition] = Anchor(*anchor)
     return last
@@ -151,11 +151,10 @@ def report_read(
     bad: int = 0,
     aside: str = "",
 ) -> None:
-    """Log the end of a split, and leave its report in `place` if there is one. `bad` records did
-    not decode; `aside` is the file that has the corrupt ones.
+    """Log the end of a split, and write its report to `place` if there is one. `bad` records did
+    not decode; `aside` is the quarantine file.
 
-    In a directory, a `str`, a retried task replaces the report of the attempt before it, which is
-    never half written.
+    In a directory, a `str`, a retried task atomically replaces the report of its earlier attempt.
     """
     report = SplitReport(
         index=split.index,
@@ -181,7 +180,7 @@ def report_read(
 
 
 def _write_shared(directory: Path, name: str, text: str) -> None:
-    """As `_write`, into a directory that the driver has made and may have removed again."""
+    """Write into a directory that the driver has created and may have removed again."""
     try:
         _write(directory, name, text)
     except FileNotFoundError as exc:

@@ -1,10 +1,10 @@
-"""Finds the offset of a time for `startingTimestamp` and its like, by looking at few records.
+"""Offset of a time for `startingTimestamp` and its alternatives, found by reading few records.
 
 A time is what producers wrote into their records (``$msgTime$``, a minute, read as UTC): brokers
-keep no other. The given instant counts from the beginning of its minute, so that reads which end
-and begin at the same time share one boundary. Where records are out of order the boundary is one of
-the places where time passes the instant. This module must not decide what a missing time means for
-a read, beyond saying so, or keep a connection.
+keep no other. An instant is rounded down to its minute, so that reads which end and begin at the
+same time share one boundary. Where records are out of order the boundary is one of the positions
+where time passes the instant. This module reports missing times without deciding what they mean for
+a read, and keeps no connection.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ __all__ = ["Place", "find_places", "open_reads"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an instant lies in one partition. `offset` None: no record is as late as that, and the
-    last one tells a time; with `late`, none is as late as that, and behind `offset` are records
-    that tell none.
+    """Position of an instant in one partition. `offset` None: no record is that late, and the last
+    one has a time; with `late`, none is that late, and the records from `offset` on have no time.
 
-    `cut` says that retention may have taken records of the instant or later; `untimed`, that the
-    partition has records and none of them tells a time.
+    `cut`: retention may have removed records of the instant or later; `untimed`: the partition has
+    records and none of them has a time.
     """
 
     offset: int | None
@@ -44,16 +43,19 @@ class Place:
 
 
 def find_places(
-    wanted: Iterable[tuple[Partition, At]], ends: Mapping[Partition, Ends], read: ReadRange
+    instants: Iterable[tuple[Partition, At]], ends: Mapping[Partition, Ends], read: ReadRange
 ) -> dict[tuple[Partition, At], Place]:
-    """The place of each pair; costs about log2(index entries) short reads for each."""
-    return {(p, at): _place(ends[p], _minute(at), read) for p, at in sorted(set(wanted), key=str)}
+    """Return the position of each pair; costs about log2(index entries) short reads for each."""
+    return {
+        (p, at): _position(ends[p], _minute(at), read) for p, at in sorted(set(instants), key=str)
+    }
 
 
 def open_reads(
     options: ReadOptions, brokers: Mapping[int, BrokerNode], opened: Callable[..., object]
 ) -> ReadRange:
-    """Reads ranges one after the other with one reader, which `opened` is told of, to close it."""
+    """Return a function that reads ranges with one reader, which is passed to `opened`, to be
+    closed."""
     from tubemq_client.sync import RangeReader
 
     reader = RangeReader(
@@ -62,7 +64,7 @@ def open_reads(
         brokers=brokers,
         pool_size=options.pool_size,
         slot_seed="timestamps",
-        # What is corrupt is judged where it is read for good.
+        # The actual read applies the policy for corrupt records.
         corrupt_records="drop",
         gap_policy="skip",
         deadline_ms=options.read_timeout_ms,
@@ -80,7 +82,7 @@ def _minute(at: At) -> datetime:
     return datetime.fromtimestamp(at.ms // 60_000 * 60, UTC)
 
 
-def _place(ends: Ends, instant: datetime, read: ReadRange) -> Place:
+def _position(ends: Ends, instant: datetime, read: ReadRange) -> Place:
     whole = SPACE.range(ends.partition, ends.min_offset, ends.max_offset)
     if first_in(read, whole, _time) is None:
         return Place(None, untimed=first_in(read, whole, lambda _: True) is not None)

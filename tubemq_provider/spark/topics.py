@@ -1,8 +1,8 @@
-"""Which topics and partitions a read is of: `topic`, `subscribe`, `subscribePattern` or `assign`.
+"""Topics and partitions of a read: `topic`, `subscribe`, `subscribePattern` or `assign`.
 
-Checks what was written, and asks the cluster once for what there is. Topics by pattern come from
-the masters' HTTP administration, because TubeMQ's own protocol cannot list them. This module must
-not know offsets.
+Validates the options, and asks the cluster once for existing topics. Topics by pattern come from
+the masters' HTTP administration, because TubeMQ's own protocol cannot list them. This module does
+not depend on offsets.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["TopicChoice", "choose_topics", "look_up_topics", "unknown_partitions
 
 _CHOICES = ("topic", "subscribe", "subscribePattern", "assign")
 _SYSTEM = "__offset_history__"
-"""The brokers' own topic, which no pattern means."""
+"""Internal topic of the brokers, which no pattern matches."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """`names` are empty with a `pattern`, which `admin` (HTTP addresses of masters) then answers;
-    `partitions` None means all of them."""
+    """Selected topics. `names` are empty with a `pattern`, which is resolved through `admin` (HTTP
+    addresses of masters); `partitions` None means all of them."""
 
     names: tuple[str, ...]
     pattern: str | None = None
@@ -41,22 +41,23 @@ class TopicChoice:
 
     @property
     def known(self) -> Collection[str] | None:
-        """The topics that options may speak of; None if only the cluster can say."""
+        """Topics that options may refer to; None if only the cluster knows them."""
         return self.names or None
 
 
 def choose_topics(values: OptionParser) -> TopicChoice:
-    """What the options say, exactly one of them; problems are collected in `values`."""
-    given = [name for name in _CHOICES if values.text(name) is not None]
-    if not given:
+    """Return the topics of the options, exactly one of which is set; problems are collected in
+    `values`."""
+    options = [name for name in _CHOICES if values.text(name) is not None]
+    if not options:
         values.problems.append("topic: is needed (or 'subscribe', 'subscribePattern', 'assign')")
-    if len(given) > 1:
-        values.problems.append(f"{given[1]}: cannot be combined with {given[0]!r}")
-    if values.text("admin") is not None and "subscribePattern" not in given:
+    if len(options) > 1:
+        values.problems.append(f"{options[1]}: cannot be combined with {options[0]!r}")
+    if values.text("admin") is not None and "subscribePattern" not in options:
         values.problems.append("admin: is used with 'subscribePattern' only")
-    if "assign" in given:
+    if "assign" in options:
         return _assigned(values)
-    if "subscribePattern" in given:
+    if "subscribePattern" in options:
         return _by_pattern(values)
     names = tuple(dict.fromkeys(values.words("subscribe"))) or tuple(
         name for name in [values.text("topic")] if name
@@ -67,26 +68,28 @@ def choose_topics(values: OptionParser) -> TopicChoice:
 def look_up_topics(
     metadata: Metadata, choice: TopicChoice, group: str
 ) -> Mapping[str, TopicMetadata]:
-    """What the master knows of each topic. Raises `errors.UnknownTopic` for one without partitions,
-    and for a pattern that no topic matches."""
-    found = {}
+    """Return the master's metadata of each topic. Raises `errors.UnknownTopic` for one without
+    partitions, and for a pattern that no topic matches."""
+    topics = {}
     for name in choice.names or _matching(choice):
-        found[name] = metadata.topic(name, group)
-        if not found[name].partitions:
+        topics[name] = metadata.topic(name, group)
+        if not topics[name].partitions:
             raise errors.UnknownTopic(431, f"topic {name!r} has no partition")
-    return found
+    return topics
 
 
 def unknown_partitions(
-    option: str, partitions: Iterable[Partition], known: Iterable[Partition]
+    option: str, partitions: Iterable[Partition], existing: Iterable[Partition]
 ) -> list[str]:
-    """A sentence for each partition that is not `known`."""
-    known = sorted(known)
+    """Return a sentence for each partition that is not in `existing`."""
+    existing = sorted(existing)
     problems = []
-    for partition in sorted(set(partitions).difference(known)):
-        listing = ", ".join(p.key for p in known if p.topic == partition.topic)
-        there = f"has no partition {partition.key}; it has {listing}" if listing else "is not read"
-        problems.append(f"{option}: topic {partition.topic!r} {there}")
+    for partition in sorted(set(partitions).difference(existing)):
+        listing = ", ".join(p.key for p in existing if p.topic == partition.topic)
+        problem = (
+            f"has no partition {partition.key}; it has {listing}" if listing else "is not read"
+        )
+        problems.append(f"{option}: topic {partition.topic!r} {problem}")
     return problems
 
 
@@ -97,13 +100,13 @@ def _assigned(values: OptionParser) -> TopicChoice:
     try:
         document = given_json(values.value("assign"))
         lists = {topic: _listed(keys) for topic, keys in document.items()}
-        found = [SPACE.partition(topic, str(key)) for topic in lists for key in lists[topic]]
+        partitions = [SPACE.partition(topic, str(key)) for topic in lists for key in lists[topic]]
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         values.problems.append(f"assign: {error}; write {example}")
         return TopicChoice(())
-    if not found or not all(lists.values()):
+    if not partitions or not all(lists.values()):
         values.problems.append(f"assign: names no partition; write {example}")
-    return TopicChoice(tuple(lists), partitions=tuple(sorted(set(found))))
+    return TopicChoice(tuple(lists), partitions=tuple(sorted(set(partitions))))
 
 
 def _listed(keys: Any) -> list[Any]:
@@ -133,13 +136,13 @@ def _partitions(values: OptionParser, names: Collection[str]) -> tuple[Partition
     if words and len(names) > 1:
         values.problems.append("partitions: needs one topic; use 'assign' for several")
         return None
-    found = set()
+    partitions = set()
     for key in words:
         try:
-            found.add(SPACE.partition(next(iter(names), ""), key))
+            partitions.add(SPACE.partition(next(iter(names), ""), key))
         except ValueError as error:
             values.problems.append(f"partitions: {error}")
-    return tuple(sorted(found)) or None
+    return tuple(sorted(partitions)) or None
 
 
 def _matching(choice: TopicChoice) -> list[str]:

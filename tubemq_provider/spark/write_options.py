@@ -1,6 +1,6 @@
-"""Every option of a write to `format("tubemq")`, checked once and all together.
+"""Options of a write to `format("tubemq")`, all validated at once.
 
-Contacts nobody. This module runs on the driver and must not import pyspark, pyarrow or pydantic.
+Contacts no server. This module runs on the driver and must not import pyspark, pyarrow or pydantic.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ WRITE_OPTIONS: Final = (
     Option("configFile"),
 )
 
-_ONLY: Final = ("inflight",)
-_SPARKS: Final = ("checkpointlocation", "queryname")
-"""Options of Spark's own that it hands on to the sink of a stream."""
+_WRITE_ONLY: Final = ("inflight",)
+_SPARK_OPTIONS: Final = ("checkpointlocation", "queryname")
+"""Options of Spark itself that it passes on to the sink of a stream."""
 _REFUSED: Final = {
     "password": "is not taken, because options show in query plans; name a file with 'configFile'",
     "path": "is not used; save() takes no argument, name the topic with the option 'topic'",
     "kafka.bootstrap.servers": "is Kafka's word; name the masters with 'masters'",
 }
-_KAFKAS: Final = ("kafka.", "belongs to Kafka's clients")
+_KAFKA_HINT: Final = ("kafka.", "belongs to Kafka's clients")
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """A checked set. `in_flight` records of a task may be unanswered at a time."""
+    """Validated options of a write. A task may have `in_flight` unacknowledged records."""
 
     masters: tuple[Address, ...]
     topic: str | None
@@ -48,21 +48,24 @@ class WriteOptions:
     rpc_timeout_given: bool = field(default=True, compare=False)
 
     def settings(self) -> ClientSettings:
-        """What tasks run on. Reads `configFile`, so ask on the driver only."""
+        """Return the client settings of tasks. Reads `configFile`, so call it on the driver
+        only."""
         return settings_of(
             self.masters, self.rpc_timeout_ms, self.config_file, said=self.rpc_timeout_given
         )
 
 
-def for_writing(given: Mapping[str, str]) -> bool:
-    """Whether there is an option that only writes have."""
-    return any(name.lower() in _ONLY for name in given)
+def for_writing(options: Mapping[str, str]) -> bool:
+    """Return True if an option is specific to writes."""
+    return any(name.lower() in _WRITE_ONLY for name in options)
 
 
-def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Check everything, then answer; raises `ConfigError` with all problems, one line each."""
-    own = {name: value for name, value in given.items() if name.lower() not in _SPARKS}
-    values = OptionParser(WRITE_OPTIONS, own, refused=_REFUSED, refused_prefix=_KAFKAS)
+def parse_write_options(user_options: Mapping[str, str]) -> WriteOptions:
+    """Validate all options. Raises `ConfigError` with all problems, one line each."""
+    options = {
+        name: value for name, value in user_options.items() if name.lower() not in _SPARK_OPTIONS
+    }
+    values = OptionParser(WRITE_OPTIONS, options, refused=_REFUSED, refused_prefix=_KAFKA_HINT)
     parsed = WriteOptions(
         masters=masters_of(values),
         topic=values.text("topic"),

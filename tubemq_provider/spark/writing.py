@@ -1,9 +1,9 @@
 """`frame.write.format("tubemq")`: rows become records, at least once.
 
-A task sends its rows with a bounded number unanswered, and ends when every one has its receipt. A
-task that fails is tried again from its first row, and Spark may run a task twice, so records can be
-there twice; TubeMQ has no transaction that would take them back. What was sent stands in the commit
-message: counts and offsets by partition. This module must not read, or retry by itself.
+A task sends its rows with a bounded number in flight, and ends when every one has its receipt. A
+failed task is retried from its first row, and Spark may run a task twice, so records can be
+duplicated; TubeMQ has no transaction that would undo them. The commit message has counts and
+offsets by partition. This module must not read, or retry by itself.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ COLUMNS: Final = {
     "msg_time": ("timestamp", "string"),
     "attributes": ("map<string,string>",),
 }
-"""What a frame to be written may have, and the types; `value` is needed."""
+"""Columns and types that a written frame may have; `value` is required."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOrder:
-    """What tasks are told: where to send, the topic of rows that name none, how many records may be
-    unanswered."""
+    """Parameters of the tasks: the client settings, the topic of rows without one, the number of
+    records in flight."""
 
     settings: ClientSettings
     topic: str | None
     in_flight: int
 
 
-def order_of(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteOrder:
-    """Checked options and columns. Raises `ConfigError` with every problem."""
-    options = parse_write_options(given)
+def order_of(user_options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteOrder:
+    """Validate options and columns. Raises `ConfigError` with every problem."""
+    options = parse_write_options(user_options)
     types = {item.name: item.dataType.simpleString() for item in schema.fields}
-    problems = ["mode 'overwrite' cannot be: a topic is appended to"] if overwrite else []
+    problems = ["mode 'overwrite' is not supported: a topic is append-only"] if overwrite else []
     if "value" not in types:
         problems.append("the frame has no column 'value', which becomes the body")
     if options.topic is None and "topic" not in types:
@@ -79,7 +79,8 @@ def order_of(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What one task sent: records, and the least and greatest offset, by topic and partition."""
+    """Commit message of one task: sent records, and the least and greatest offset, by topic and
+    partition."""
 
     records: int = 0
     partitions: dict[str, list[int]] = field(default_factory=dict)
@@ -88,13 +89,13 @@ class Sent(WriterCommitMessage):
         """Count one receipt."""
         self.records += 1
         name, offset = str(receipt.partition), receipt.offset
-        known = self.partitions.setdefault(name, [0, offset, offset])
-        known[0] += 1
-        known[1], known[2] = min(known[1], offset), max(known[2], offset)
+        counts = self.partitions.setdefault(name, [0, offset, offset])
+        counts[0] += 1
+        counts[1], counts[2] = min(counts[1], offset), max(counts[2], offset)
 
 
 class TubeMQWriter(DataSourceArrowWriter):
-    """A batch write."""
+    """Writer of a batch."""
 
     def __init__(self, order: WriteOrder) -> None:
         self._order = order
@@ -104,16 +105,16 @@ class TubeMQWriter(DataSourceArrowWriter):
         return _send(self._order, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Everything is sent already; say how much."""
-        _tell(messages)
+        """Log the counts; everything is sent already."""
+        _log_sent(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Records that were sent stay; say how many."""
-        _tell(messages, aborted=True)
+        """Log the counts; sent records stay."""
+        _log_sent(messages, aborted=True)
 
 
 class TubeMQStreamWriter(DataSourceStreamArrowWriter):
-    """A write of micro-batches; one that is tried again is sent again."""
+    """Writer of micro-batches; a retried batch is sent again."""
 
     def __init__(self, order: WriteOrder) -> None:
         self._order = order
@@ -123,12 +124,12 @@ class TubeMQStreamWriter(DataSourceStreamArrowWriter):
         return _send(self._order, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Everything is sent already; say how much."""
-        _tell(messages, f" of batch {batchId}")
+        """Log the counts; everything is sent already."""
+        _log_sent(messages, f" of batch {batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Records that were sent stay; say how many."""
-        _tell(messages, f" of batch {batchId}", aborted=True)
+        """Log the counts; sent records stay."""
+        _log_sent(messages, f" of batch {batchId}", aborted=True)
 
 
 def _send(order: WriteOrder, batches: Iterable[pa.RecordBatch]) -> Sent:
@@ -145,17 +146,17 @@ def _send(order: WriteOrder, batches: Iterable[pa.RecordBatch]) -> Sent:
 
 
 def _by_topic(batch: pa.RecordBatch, topic: str | None) -> dict[str, list[Record]]:
-    """The rows as records, in their order. Raises `ConfigError` that names a row that is none."""
-    found: dict[str, list[Record]] = {}
+    """Convert rows to records, in their order. Raises `ConfigError` that names an invalid row."""
+    records_by_topic: dict[str, list[Record]] = {}
     columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     for row in range(batch.num_rows):
         cell = {name: cells[row] for name, cells in columns.items()}
         to = cell.get("topic") or topic
         if to is None or cell["value"] is None:
             missing = "topic" if to is None else "value"
-            raise _refused(row, f"has no {missing}")
-        found.setdefault(to, []).append(_record(row, to, cell))
-    return found
+            raise _row_error(row, f"has no {missing}")
+        records_by_topic.setdefault(to, []).append(_record(row, to, cell))
+    return records_by_topic
 
 
 def _record(row: int, topic: str, cell: Mapping[str, Any]) -> Record:
@@ -163,12 +164,12 @@ def _record(row: int, topic: str, cell: Mapping[str, Any]) -> Record:
 
     attributes = dict(cell.get("attributes") or ())
     if nulls := [key for key, value in attributes.items() if value is None]:
-        raise _refused(row, f"has null for {nulls[0]!r} in 'attributes'")
+        raise _row_error(row, f"has null for {nulls[0]!r} in 'attributes'")
     key = cell.get("partition")
     try:
         partition = None if key is None else SPACE.partition(topic, key)
     except ValueError as error:
-        raise _refused(row, f"has partition {key!r}, which is none ({error})") from error
+        raise _row_error(row, f"has partition {key!r}, which is none ({error})") from error
     return Record(
         _bytes(cell["value"]),
         attributes or None,
@@ -179,7 +180,7 @@ def _record(row: int, topic: str, cell: Mapping[str, Any]) -> Record:
     )
 
 
-def _refused(row: int, why: str) -> ConfigError:
+def _row_error(row: int, why: str) -> ConfigError:
     return ConfigError(
         f"row {row} of a batch {why}; filter such rows out before the write",
         subject='write to format("tubemq")',
@@ -201,23 +202,23 @@ def _bytes(value: Any) -> bytes:
 
 
 def _minute(value: Any) -> str | None:
-    """As producers write it: UTC minutes. An instant without a zone is one of UTC."""
+    """Format a time as producers write it: UTC minutes. An instant without a zone is UTC."""
     if value is None or isinstance(value, str):
         return value
     instant = value if value.tzinfo is None else value.astimezone(UTC)
     return f"{instant.year:04}{instant:%m%d%H%M}"  # %Y has no leading zeros on Linux
 
 
-def _tell(messages: Iterable[Any], what: str = "", *, aborted: bool = False) -> None:
-    known = [message for message in messages if isinstance(message, Sent)]
-    records = sum(message.records for message in known)
+def _log_sent(messages: Iterable[Any], what: str = "", *, aborted: bool = False) -> None:
+    sent = [message for message in messages if isinstance(message, Sent)]
+    records = sum(message.records for message in sent)
     if aborted:
         log.warning(
             "tubemq write%s failed; %d records of finished tasks stay, and some of others may: "
-            "they will be there again after another try",
+            "a retry will send them again",
             what,
             records,
         )
         return
-    partitions = sorted({name for message in known for name in message.partitions})
+    partitions = sorted({name for message in sent for name in message.partitions})
     log.info("tubemq write%s: %d records to %s", what, records, ", ".join(partitions))

@@ -1,8 +1,6 @@
-"""Stands for `spark-submit` in cluster mode: brings files to a directory of their own, runs the
-driver there and waits for it, as YARN and `spark-submit` do. The driver reads without Spark.
-
-The directory is `node` beside the application's folder.
-"""
+"""Fake `spark-submit` in cluster mode: copies files to a separate directory, runs the driver there
+and waits for it, as YARN and `spark-submit` do. The driver reads without Spark. The directory is
+`node` next to the application's folder."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from tubemq_provider.windows.policies import Policies
 
 
 def main(arguments: list[str]) -> None:
-    """Be manager, node and driver."""
+    """Act as manager, node and driver."""
     text = Path(arguments[arguments.index("--properties-file") + 1]).read_text()
     conf = dict(line.split(" ", 1) for line in text.splitlines())
     node = Path(arguments[-1]).parent.parent / "node"

@@ -1,8 +1,8 @@
-"""Stands for `spark-submit`: a process that gets an application's folder and does as it is told.
+"""Fake `spark-submit`: a process that gets an application's folder and behaves as requested.
 
-What it is to do stands in the environment variable FAKE_SUBMIT: ``good`` counts a record for each
-partition, ``bad`` has a corrupt record, ``silent`` ends well without a result, ``slow`` waits for a
-file ``go`` beside the order, and is good then; ``mute`` waits before it reads its secrets;
+The environment variable FAKE_SUBMIT selects the behaviour: ``good`` counts a record for each
+partition, ``bad`` has a corrupt record, ``silent`` succeeds without a result, ``slow`` waits for a
+file ``go`` next to the order, and is good then; ``mute`` waits before it reads its secrets;
 ``lingers`` is good and does not end. ``holds`` and ``fails`` wait as ``slow`` does; one writes the
 records then, the other is bad.
 """
@@ -27,13 +27,13 @@ from tubemq_provider.windows.protocols import IngestCounts, Staging
 
 
 def staging_of(order: Mapping[str, Any], options: Mapping[str, str]) -> Staging:
-    """Where the order wants its files."""
+    """Return the staging place of the order."""
     known = {k: v for k, v in order["staging"].items() if k != "partition_by"}
     return Staging(**known, options=options)
 
 
 def main(program: str) -> None:
-    """Do what FAKE_SUBMIT says."""
+    """Behave as FAKE_SUBMIT says."""
     application, todo = Application(Path(program).parent), os.environ["FAKE_SUBMIT"]
     order = application.order
     assert order is not None
@@ -64,7 +64,7 @@ def main(program: str) -> None:
     application.finish({**outcome, "counts": counts_document(counts)})
     if todo == "lingers":
         time.sleep(60)
-    raise SystemExit(3)  # which nobody may believe
+    raise SystemExit(3)  # which must not be believed
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Which engine a window gets: by its size, known only when it is planned."""
+"""Choice of the engine by the size of a window, which is known only when it is planned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tubemq_provider.windows.protocols import Engine, IngestCounts, Staging
 
 
 class Noting:
-    """An engine that only says that it was asked."""
+    """Engine that records its calls only."""
 
     def __init__(self, name: str, asked: list[str]) -> None:
         self.name, self.asked = name, asked
@@ -65,7 +65,7 @@ def test_a_killed_engine_reads_nothing() -> None:
     assert asked == []
 
 
-def test_the_page_of_spark_is_told_as_soon_as_there_is_one() -> None:
+def test_the_url_of_sparks_ui_is_available_as_soon_as_it_exists() -> None:
     class Spark(Noting):
         ui_url = "http://driver:4040"
 
@@ -85,7 +85,7 @@ def test_the_page_of_spark_is_told_as_soon_as_there_is_one() -> None:
     assert pages == ["http://driver:4040", "before the read"]
 
 
-def test_the_progress_of_spark_is_told_as_that_of_the_engine_session_is(
+def test_the_progress_of_spark_is_reported_as_by_the_engine_session(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Spark(Noting):

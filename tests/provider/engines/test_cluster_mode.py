@@ -1,5 +1,5 @@
-"""Drivers in a cluster: what the process that stands for one does, whatever ends first, and what
-the manager is asked; against a manager and a `spark-submit` of the tests'."""
+"""Drivers in a cluster: the supervisor's reaction to every order of endings, and its requests to
+the manager; against a fake manager and a fake `spark-submit`."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ ON_YARN = {"spark.submit.deployMode": "cluster"}
 
 @dataclass
 class Manager:
-    """Applications by tag, as YARN's web interface tells of them."""
+    """Applications by tag, as YARN's web interface reports them."""
 
     states: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     address: str = ""
 
     def answer(self, method: str, path: str, body: bytes) -> dict[str, object] | None:
-        """What it says; None for 404."""
+        """Return the answer to a request; None for 404."""
         found = urlsplit(path)
         query = parse_qs(found.query)
         self.asked.append(f"{method} {found.path}")
@@ -72,7 +72,7 @@ def manager() -> Iterator[Manager]:
 
 @contextmanager
 def served(manager: Manager) -> Iterator[Manager]:
-    """`manager` behind a port of loopback."""
+    """Serve `manager` on a loopback port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -82,10 +82,10 @@ def served(manager: Manager) -> Iterator[Manager]:
             self.end_headers()
             self.wfile.write(json.dumps(answer).encode())
 
-        do_PUT = do_GET  # noqa: N815 - as the server calls it
+        do_PUT = do_GET  # noqa: N815 - name of the base class
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
@@ -97,7 +97,7 @@ def served(manager: Manager) -> Iterator[Manager]:
 
 
 def configured(folder: Path, **values: str) -> dict[str, str]:
-    """An environment whose Hadoop configuration says so."""
+    """Return an environment whose Hadoop configuration names the manager."""
     items = "".join(
         f"<property><name>yarn.{name.replace('__', '-').replace('_', '.')}</name>"
         f"<value>{value}</value></property>"
@@ -167,7 +167,7 @@ def supervisor(
     )
 
 
-def test_what_the_driver_says_in_the_store_comes_to_the_folder(
+def test_documents_of_the_driver_in_the_store_are_copied_to_the_folder(
     application: Application, manager: Manager
 ) -> None:
     manager.states[TAG] = "RUNNING"
@@ -183,7 +183,7 @@ def test_what_the_driver_says_in_the_store_comes_to_the_folder(
     [
         ("FAILED", None),
         ("KILLED", [sys.executable, "-c", "raise SystemExit(1)"]),
-        (None, [sys.executable, "-c", ""]),  # was never submitted, or the manager does not say
+        (None, [sys.executable, "-c", ""]),  # was never submitted, or the manager does not answer
     ],
 )
 def test_an_application_that_ends_without_a_result_is_an_error_and_submitted_once(
@@ -199,7 +199,7 @@ def test_an_application_that_ends_without_a_result_is_an_error_and_submitted_onc
     assert isinstance(error, WindowError)
     assert "ended in the cluster without a result" in str(error)
     assert "what spark-submit said" in str(error)
-    assert exchange_of(application).asked_to_stop  # should it run all the same
+    assert exchange_of(application).asked_to_stop  # in case it runs nevertheless
 
 
 def test_a_lost_spark_submit_is_no_lost_application(
@@ -209,7 +209,7 @@ def test_a_lost_spark_submit_is_no_lost_application(
     ended = supervisor(application, manager, [sys.executable, "-c", ""])
 
     class Finishing(Manager):
-        """Lets the driver finish once it was asked about."""
+        """Manager that lets the driver finish once it was asked about it."""
 
         def answer(self, method: str, path: str, body: bytes) -> dict[str, object] | None:
             exchange_of(application).finish({"v": 1, "hash": PLAN.hash})
@@ -221,7 +221,7 @@ def test_a_lost_spark_submit_is_no_lost_application(
     assert application.result == {"v": 1, "hash": PLAN.hash}
 
 
-def test_a_driver_whose_place_was_tidied_ends_whatever_it_has_told_since(tmp_path: Path) -> None:
+def test_a_driver_whose_place_was_tidied_stops_even_after_further_reports(tmp_path: Path) -> None:
     place = tmp_path / "exchange"
     place.mkdir()
     order = {"cluster": {"exchange": str(place), "tag": TAG}}
@@ -236,7 +236,7 @@ def test_a_driver_whose_place_was_tidied_ends_whatever_it_has_told_since(tmp_pat
     assert driver.asked_to_stop
 
 
-def test_a_manager_that_dies_in_mid_answer_is_one_that_gives_none() -> None:
+def test_a_manager_that_dies_in_mid_answer_counts_as_no_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -254,7 +254,7 @@ def test_a_manager_that_dies_in_mid_answer_is_one_that_gives_none() -> None:
 
 @contextmanager
 def managed(answer: Callable[[socket.socket], None]) -> Iterator[Yarn]:
-    """A manager whose answers `answer` writes, byte for byte."""
+    """Run a manager whose answers `answer` writes, byte for byte."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -270,7 +270,7 @@ def managed(answer: Callable[[socket.socket], None]) -> Iterator[Yarn]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_manager_that_sends_without_end_is_not_listened_to() -> None:
+def test_an_endless_answer_of_a_manager_is_cut_off() -> None:
     sent = 0
 
     def endless(connection: socket.socket) -> None:
@@ -286,9 +286,7 @@ def test_a_manager_that_sends_without_end_is_not_listened_to() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_manager_that_redirects_is_one_that_gives_no_answer(
-    manager: Manager, status: int
-) -> None:
+def test_a_redirect_of_a_manager_counts_as_no_answer(manager: Manager, status: int) -> None:
     manager.states[TAG] = "RUNNING"
 
     def redirect(connection: socket.socket) -> None:
@@ -336,7 +334,7 @@ def refuse(*_: object) -> None:
     raise ConfigError("the token has expired", subject="s3://lake")
 
 
-def test_a_store_that_refuses_keeps_nobody_from_asking_the_manager(
+def test_the_manager_is_asked_even_if_the_store_refuses(
     application: Application, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager.states[TAG] = "RUNNING"
@@ -348,7 +346,7 @@ def test_a_store_that_refuses_keeps_nobody_from_asking_the_manager(
 
 
 @pytest.mark.timeout(30)
-def test_what_a_store_cannot_tell_any_more_is_not_waited_for(
+def test_an_unreadable_result_is_not_awaited_for_ever(
     application: Application, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager.states[TAG] = "FINISHED"
@@ -357,17 +355,19 @@ def test_what_a_store_cannot_tell_any_more_is_not_waited_for(
     result = application.result
     assert result is not None
     assert "result cannot be read: invalid s3://lake" in str(error_from(result["error"]))
-    assert manager.asked.count("GET /ws/v1/cluster/apps") > 10  # it may have been for a moment
+    assert (
+        manager.asked.count("GET /ws/v1/cluster/apps") > 10
+    )  # the failure may have been temporary
 
 
 def test_a_kill_waits_for_a_manager_that_is_slow(
     application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Slow(Manager):
-        """Answers after the time in which other processes have ended."""
+        """Manager that answers later than the time in which other processes end."""
 
         def answer(self, method: str, path: str, body: bytes) -> dict[str, object] | None:
-            if len(self.asked) < 1:  # the supervisor's first look
+            if len(self.asked) < 1:  # the supervisor's first poll
                 self.asked.append("")
                 looked.set()
                 time.sleep(3)
@@ -397,7 +397,7 @@ def test_a_kill_waits_for_a_manager_that_is_slow(
 
 
 @pytest.mark.parametrize("by_signal", [True, False])
-def test_one_that_is_to_end_is_ended_by_word_and_by_its_manager(
+def test_a_driver_is_stopped_by_request_and_through_its_manager(
     application: Application, manager: Manager, by_signal: bool
 ) -> None:
     manager.states[TAG] = "RUNNING"
@@ -415,7 +415,7 @@ def test_one_that_is_to_end_is_ended_by_word_and_by_its_manager(
 
 
 @pytest.mark.spark
-def test_what_a_cluster_cannot_do_is_refused_before_anything_is_submitted(
+def test_unsupported_cluster_settings_are_refused_before_anything_is_submitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ClientConfig.parse({"masters": "127.0.0.1:1"}).settings()
@@ -443,7 +443,7 @@ def test_what_a_cluster_cannot_do_is_refused_before_anything_is_submitted(
 
 
 @pytest.mark.spark
-def test_a_driver_that_nothing_here_stands_for_is_told_when_it_is_of_no_use(
+def test_an_unsupervised_driver_is_stopped_when_it_cannot_be_resumed(
     application: Application, tmp_path: Path
 ) -> None:
     settings = ClientConfig.parse({"masters": "127.0.0.1:1"}).settings()
@@ -461,7 +461,7 @@ def test_a_driver_that_nothing_here_stands_for_is_told_when_it_is_of_no_use(
 
 
 @pytest.mark.spark
-def test_what_runs_in_a_cluster_for_a_window_that_others_have_published_is_ended(
+def test_a_driver_of_a_window_that_is_published_already_is_stopped(
     application: Application, manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager.states[TAG] = "RUNNING"
@@ -475,12 +475,14 @@ def test_what_runs_in_a_cluster_for_a_window_that_others_have_published_is_ended
 
     settings = ClientConfig.parse({"masters": "127.0.0.1:1"}).settings()
     engine = SubmitEngine(settings, master="yarn", conf=ON_YARN, work_dir=tmp_path / "work")
-    engine.end_abandoned(PLAN.window_id)  # nothing stands for it on this machine
+    engine.end_abandoned(PLAN.window_id)  # no supervisor on this machine
     assert manager.states[TAG] == "KILLED"
     assert not list((tmp_path / "work").iterdir())
 
 
-def test_a_driver_that_cannot_begin_says_why(application: Application, tmp_path: Path) -> None:
+def test_a_driver_that_cannot_start_reports_the_reason(
+    application: Application, tmp_path: Path
+) -> None:
     order = {
         "plan": PLAN.to_document(),
         "engine": {"transform": "dags_of_mine.clean"},  # a module that no node has
@@ -488,7 +490,7 @@ def test_a_driver_that_cannot_begin_says_why(application: Application, tmp_path:
         "staging": {"window_id": PLAN.window_id, "attempt": "a", "path": str(tmp_path / "staging")},
     }
     settings = ClientConfig.parse({"masters": "127.0.0.1:1"}).settings()
-    submit_main._work(application, order, {"settings": settings, "storage": {}})
+    submit_main._execute(application, order, {"settings": settings, "storage": {}})
     result = application.result
     assert result is not None
     assert result["hash"] == PLAN.hash

@@ -1,4 +1,4 @@
-"""What the engine connect judges before there is a server; the rest is in spark/test_connect."""
+"""Checks of the engine connect that need no server; the rest is in spark/test_connect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLAN = WindowPlan.explicit(WindowScope("local", "orders", "etl", "/lake"), {"1:0
         ("sc://c1:99999/;user_id=me;authorization=Bearer%20hush;x-api-key=hush", "user_id=me"),
     ],
 )
-def test_a_wrong_address_is_told_without_its_token(
+def test_the_error_for_a_wrong_address_hides_its_token(
     remote: str, words: str, tmp_path: object
 ) -> None:
     engine = ConnectEngine(ClientSettings((("127.0.0.1", 1),)), remote=remote)
@@ -48,8 +48,8 @@ def test_a_session_whose_server_is_gone_is_closed_soon(monkeypatch: pytest.Monke
     assert session.is_stopped
 
 
-def test_an_error_without_words_hides_no_other() -> None:
-    assert connect._said(EOFError()) == "EOFError()"
+def test_an_error_without_a_message_hides_no_other() -> None:
+    assert connect._error_line(EOFError()) == "EOFError()"
 
 
 def test_spark_s_own_writer_is_refused() -> None:

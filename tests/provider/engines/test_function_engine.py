@@ -1,4 +1,4 @@
-"""Windows that a function reads: done once, counted, and the same window when tried again."""
+"""Windows read by a function: done once, counted, and the same window on a retry."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Tasks:
         self.journal = MemoryJournal()
 
     def planned(self) -> WindowPlan:
-        """What a task that only plans hands over."""
+        """Return the output of a task that only plans."""
         plan, marker = self.window_run(calling(lambda _: None), "plan", ENDS).planned()
         assert plan is not None
         assert marker is None
@@ -121,7 +121,7 @@ def test_a_function_that_fails_gets_the_same_window_again_although_more_has_come
         (lambda window: {"7:0": 1}, "7:0 is not in the plan"),
     ],
 )
-def test_what_was_not_read_is_not_done(
+def test_a_partly_read_window_is_not_done(
     function: Callable[[PlannedWindow], Any], said: str, tasks: Tasks
 ) -> None:
     with pytest.raises(CountMismatch, match=said):
@@ -130,7 +130,8 @@ def test_what_was_not_read_is_not_done(
 
 
 class Lossy(FakeReader):
-    """Retention has taken the first five entries of 1:0, and a record of each partition is bad."""
+    """Reader that has lost the first five entries of 1:0 to retention, with a bad record in each
+    partition."""
 
     def read(self, range_: OffsetRange) -> Iterator[FakeBatch]:
         self.stats.corrupt += 1
@@ -151,7 +152,7 @@ def reads_twice(window: PlannedWindow) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("function", [reads_and_counts, reads_twice, lambda w: [*w.batches()]])
-def test_what_a_function_has_lost_is_told_whether_it_counts_or_not(
+def test_losses_of_a_function_are_counted_whether_it_returns_counts_or_not(
     function: Callable[[PlannedWindow], Any], tasks: Tasks
 ) -> None:
     done = tasks.run(FunctionEngine(function, lambda _: nullcontext(Lossy())))
@@ -163,7 +164,7 @@ def test_a_function_that_reads_elsewhere_has_lost_nothing_here(tasks: Tasks) -> 
     assert (done.total, done.gaps, done.corrupt) == (3, {}, 0)
 
 
-def test_counts_of_somebody_else_are_taken(tasks: Tasks) -> None:
+def test_counts_of_another_task_are_accepted(tasks: Tasks) -> None:
     with pytest.raises(MarkerConflict, match="of another window"):
         tasks.run(ReportedEngine("f" * 64, {"1:0": 1}))
     plan = tasks.planned()
@@ -171,7 +172,7 @@ def test_counts_of_somebody_else_are_taken(tasks: Tasks) -> None:
     assert (done.total, done.records["1:1"], done.bytes) == (20, 0, 99)
 
 
-def test_counts_are_whole_numbers_however_they_come() -> None:
+def test_counts_are_whole_numbers_in_every_notation() -> None:
     scope = WindowScope("c1", TOPIC, "g1", "memory:test")
     plan = WindowPlan.cursor(scope, 1, {"1:0": (0, 2_800), "2:1": (0, 2_800)})
     for count in (100, "100", 100.0, Decimal(100)):

@@ -29,7 +29,7 @@ PLAN = WindowPlan.cursor(
 
 
 def ignore(_: str) -> None:
-    """A progress nobody looks at."""
+    """Ignore progress."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Choosing a Java runtime: order, version floor, the wrapper around a trimmed runtime."""
+"""Choice of a Java runtime: order, minimal version, the wrapper around a trimmed runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def fake_java(home: Path, version: str) -> Path:
-    """A Java home whose `java` states `version` and otherwise prints its arguments, one a line."""
+    """Create a Java home whose `java` reports `version` and otherwise prints its arguments, one per
+    line."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(
@@ -67,7 +68,7 @@ def test_the_error_names_what_was_found_and_what_to_install(tmp_path: Path) -> N
     assert "\n" not in message
 
 
-def test_a_home_without_java_is_told(tmp_path: Path) -> None:
+def test_a_home_without_java_is_reported(tmp_path: Path) -> None:
     with pytest.raises(JavaUnavailable, match="JAVA_HOME is not a Java runtime"):
         find_java(minimum=99, env=environment(tmp_path))
 

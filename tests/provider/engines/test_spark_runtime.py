@@ -1,4 +1,4 @@
-"""What a JVM that the engines start finds in its environment."""
+"""Environment of a JVM that the engines start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 
 def launched(python: str) -> dict[str, str]:
-    """The environment of a driver whose nodes have `python`."""
+    """Return the environment of a driver whose nodes have `python`."""
     try:
         return launch_environment(
             {"spark.master": "k8s://https://api:6443", "spark.pyspark.python": python}
@@ -34,7 +34,7 @@ def test_a_python_that_is_a_name_is_this_one_for_the_driver() -> None:
     assert "PATH" not in launched("python-of-nodes")
 
 
-def test_settings_of_a_session_stand_in_no_command_line(
+def test_settings_of_a_session_appear_on_no_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pyspark = pytest.importorskip("pyspark")
@@ -44,7 +44,7 @@ def test_settings_of_a_session_stand_in_no_command_line(
     program.chmod(0o755)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
-    monkeypatch.setenv("SPARK_REMOTE", "sc://connect1")  # which is for tasks of others
+    monkeypatch.setenv("SPARK_REMOTE", "sc://connect1")  # it belongs to tasks of other engines
     # As in a process that has no JVM yet.
     monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)

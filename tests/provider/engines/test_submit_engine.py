@@ -1,5 +1,5 @@
-"""The engine `submit` against a process that stands for `spark-submit`: who is believed, what the
-next try takes up, and what ends with a kill."""
+"""The engine `submit` against a fake `spark-submit`: which reports it trusts, what the next try
+resumes, and what a kill ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PLAN = WindowPlan.explicit(
 
 
 class TaskDied(BaseException):
-    """Stands for the death of the task's process."""
+    """Death of the task's process."""
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def staging(tmp_path: Path) -> Staging:
 
 
 def later(staging: Staging, name: str = "second") -> Staging:
-    """The staging place of another try."""
+    """Return the staging place of another try."""
     path = Path(staging.path).with_name(name)
     path.mkdir(exist_ok=True)
     return replace(staging, attempt=name, path=str(path))
@@ -80,7 +80,7 @@ def folders(work: Path) -> list[Application]:
 
 
 def silent(point: str) -> None:
-    """Listens to nothing."""
+    """Ignore progress."""
 
 
 def die(point: str) -> None:
@@ -129,7 +129,7 @@ def test_an_error_comes_back_with_its_class(
     assert not folders(work)
 
 
-def test_the_next_try_takes_up_what_runs_and_what_is_done_but_not_published(
+def test_the_next_try_resumes_a_running_or_an_unpublished_application(
     work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_SUBMIT", "slow")
@@ -142,7 +142,7 @@ def test_the_next_try_takes_up_what_runs_and_what_is_done_but_not_published(
     assert second.place(PLAN, later(staging)) == staging
     points: list[str] = []
 
-    def let_go(point: str) -> None:  # not before: it must not be done when it is taken up
+    def let_go(point: str) -> None:  # not before: it must not be done when it is resumed
         points.append(point)
         (application.folder / "go").touch()
 
@@ -153,14 +153,14 @@ def test_the_next_try_takes_up_what_runs_and_what_is_done_but_not_published(
     third = engine(work)
     assert third.place(PLAN, later(staging, "third")) == staging
     assert third.ingest(PLAN, staging, silent).total == 2
-    third.leave(OSError)  # what was done before and failed again is not offered for ever
+    third.leave(OSError)  # a result that failed to publish again is not offered for ever
 
     assert not folders(work)
     assert engine(work).place(PLAN, later(staging, "fourth")).attempt == "fourth"
 
 
 @pytest.mark.parametrize("gone", ["part-0.parquet", "_corrupt/x"])
-def test_what_a_task_that_died_while_it_published_has_moved_is_read_anew(
+def test_a_result_whose_files_were_partly_published_is_read_again(
     work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
     monkeypatch.setenv("FAKE_SUBMIT", "good")
@@ -187,10 +187,10 @@ def test_a_process_starts_without_a_number_and_an_address_that_are_of_others(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     application = Applications(work).make(PLAN.window_id, {})
-    application.process = 4_194_304  # whoever bears it
+    application.process = 4_194_304  # of any process
     mine = engine(work)
     held = application.folder / "process.json"
-    monkeypatch.setenv("SPARK_REMOTE", "sc://connect1")  # for tasks of others
+    monkeypatch.setenv("SPARK_REMOTE", "sc://connect1")  # belongs to tasks of other engines
     look = (
         "import os, sys; sys.exit('SPARK_REMOTE' in os.environ"
         " or os.path.exists('{0}') and '4194304' in open('{0}').read())"
@@ -204,7 +204,7 @@ def test_a_process_starts_without_a_number_and_an_address_that_are_of_others(
 @pytest.mark.parametrize(
     "changed", [{"conf": {"spark.executor.memory": "2g"}}, {"shape": {"sql": "FROM records"}}]
 )
-def test_an_application_with_other_arguments_is_ended_and_not_taken_up(
+def test_an_application_with_other_arguments_is_ended_and_not_resumed(
     changed: dict[str, Any], work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_SUBMIT", "slow")
@@ -242,7 +242,7 @@ def test_an_application_is_found_by_its_scope_whatever_its_window_is_called(
     assert not folders(work)
 
 
-def test_an_application_of_another_place_is_left_alone(
+def test_an_application_of_another_sink_is_left_alone(
     work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_SUBMIT", "slow")
@@ -279,7 +279,7 @@ def test_a_task_that_is_alive_shares_its_staging_place_with_no_other(
     third.leave(OSError)
 
 
-def test_what_has_not_read_its_secrets_before_the_task_died_is_not_waited_for(
+def test_an_application_that_never_read_its_secrets_is_not_resumed(
     work: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die_early(point: str) -> None:
@@ -369,7 +369,7 @@ def test_a_transform_is_found_where_the_task_has_found_it(
     mine.leave(None)
 
 
-def test_a_place_of_spark_without_the_program_is_named(
+def test_a_spark_home_without_spark_submit_is_named(
     work: Path, staging: Staging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "nowhere"))
@@ -410,7 +410,7 @@ def test_a_directory_that_others_may_enter_is_refused(work: Path, staging: Stagi
         engine(work).place(PLAN, staging)
 
 
-def test_what_cannot_be_done_is_listed_at_once(work: Path) -> None:
+def test_unsupported_arguments_are_listed_at_once(work: Path) -> None:
     conf = {"spark.submit.deployMode": "cluster", "hive.metastore.uris": "thrift://m"}
     with pytest.raises(ConfigError) as caught:
         engine(work, conf=conf, shape={"transform": lambda f: f})
@@ -438,7 +438,7 @@ def test_counts_and_errors_come_back_as_they_were() -> None:
     assert str(error_from(error_document(OSError("disk")))) == "OSError: disk"
 
 
-def test_a_log_that_has_become_long_begins_anew_and_its_end_is_still_shown(
+def test_a_long_log_is_rotated_and_its_tail_is_still_shown(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tubemq_provider.engines.applications._LOG_BYTES", 1000)

@@ -1,5 +1,5 @@
-"""A task that leaves its application alone and comes back: what it finds, and what it never does
-twice."""
+"""A task that suspends while its application runs, and resumes: its view of the application, and
+the work that is never done twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLAN = WindowPlan.explicit(
 
 
 class Machine:
-    """One task after the other over the same machine."""
+    """Consecutive tasks on the same machine."""
 
     def __init__(self, root: Path) -> None:
         self.work = root / "work"
@@ -41,7 +41,7 @@ class Machine:
         self.points: list[str] = []
 
     def task(self, ticket: Document | None = None, **given: object) -> SubmitEngine:
-        """A try that may be deferred, or one that is back."""
+        """Run a try that may be deferred, or that resumes."""
         engine = SubmitEngine(SETTINGS, work_dir=self.work, **given)  # type: ignore[arg-type]
         assert isinstance(engine, SuspendingEngine)
         engine.may_suspend()
@@ -50,7 +50,7 @@ class Machine:
         return engine
 
     def ingest(self, engine: SubmitEngine, name: str) -> tuple[Staging, int]:
-        """Where it writes, and how many records it has."""
+        """Return the staging place, and the number of records."""
         (self.staging / name).mkdir()
         fresh = Staging(PLAN.window_id, name, str(self.staging / name))
         staging = engine.place(PLAN, fresh)
@@ -63,7 +63,7 @@ class Machine:
         return staging, total
 
     def suspended(self, name: str = "first") -> Document:
-        """The ticket of a task that was deferred."""
+        """Return the ticket of a deferred task."""
         with pytest.raises(Suspended) as caught:
             self.ingest(self.task(), name)
         return caught.value.ticket
@@ -87,7 +87,7 @@ def until_over(ticket: Document) -> None:
     assert Application.of_ticket(ticket).until_over(60)
 
 
-def test_a_task_leaves_its_application_running_and_takes_up_what_that_wrote(
+def test_a_task_suspends_and_resumes_with_the_files_of_its_application(
     machine: Machine,
 ) -> None:
     ticket = machine.suspended()
@@ -106,7 +106,7 @@ def test_a_task_leaves_its_application_running_and_takes_up_what_that_wrote(
     assert not machine.folders()
 
 
-def test_it_is_not_left_alone_before_it_has_read_its_secrets(
+def test_a_task_does_not_suspend_before_its_application_has_read_the_secrets(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The secrets are in the memory of the task."""
@@ -117,13 +117,13 @@ def test_it_is_not_left_alone_before_it_has_read_its_secrets(
         machine.ingest(engine, "first")
 
 
-def test_what_is_done_at_once_suspends_nothing(
+def test_a_finished_application_does_not_suspend_its_task(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticket = machine.suspended()
     let_go(ticket)
     until_over(ticket)
-    retry = machine.task()  # of a task that died instead of coming back
+    retry = machine.task()  # of a task that died instead of resuming
     assert machine.ingest(retry, "second")[1] == 2
 
 
@@ -151,12 +151,12 @@ def test_an_application_that_was_killed_meanwhile_fails_the_task_and_no_other_is
     with pytest.raises(WindowError, match="without a result"):
         machine.ingest(machine.task(ticket), "second")
     assert "application submitted" not in machine.points
-    # The next try begins anew, and may be deferred again.
+    # The next try starts from scratch, and may be deferred again.
     assert machine.suspended("third")["folder"] != ticket["folder"]
 
 
-def test_a_task_that_is_back_waits_itself_for_what_still_runs(machine: Machine) -> None:
-    """The triggerer may have seen nothing, as it is on another machine."""
+def test_a_resumed_task_waits_for_a_running_application(machine: Machine) -> None:
+    """The triggerer may not have seen the application, as it is on another machine."""
     ticket = machine.suspended()
     back = machine.task(ticket)
 
@@ -172,7 +172,7 @@ def test_a_task_that_is_back_waits_itself_for_what_still_runs(machine: Machine) 
     back.leave(None)
 
 
-def test_a_task_that_is_back_on_another_machine_reads_the_window_itself(
+def test_a_task_resumed_on_another_machine_reads_the_window_again(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ticket = machine.suspended()
@@ -185,7 +185,7 @@ def test_a_task_that_is_back_on_another_machine_reads_the_window_itself(
     Application.of_ticket(ticket).end()
 
 
-def test_what_could_not_be_published_is_there_for_the_next_try(machine: Machine) -> None:
+def test_an_unpublished_result_is_left_for_the_next_try(machine: Machine) -> None:
     ticket = machine.suspended()
     let_go(ticket)
     until_over(ticket)
@@ -196,11 +196,11 @@ def test_what_could_not_be_published_is_there_for_the_next_try(machine: Machine)
     assert machine.ingest(retry, "third")[0].attempt == "first"
 
 
-def test_a_cleared_task_takes_up_what_the_deferred_one_has_left(machine: Machine) -> None:
+def test_a_cleared_task_resumes_the_application_of_the_deferred_one(machine: Machine) -> None:
     first = machine.suspended()
     second = machine.suspended("second")
     assert second["folder"] == first["folder"]
-    # Whoever ends the first deferral late must not end what the second waits for.
+    # A late end of the first deferral must not end the application of the second.
     application = Application.of_ticket(first)
     assert not application.end_for(first)
     assert application.running
@@ -208,7 +208,7 @@ def test_a_cleared_task_takes_up_what_the_deferred_one_has_left(machine: Machine
     assert not application.running
 
 
-def test_what_another_task_waits_for_is_not_ended(machine: Machine) -> None:
+def test_an_application_claimed_by_another_task_is_not_ended(machine: Machine) -> None:
     ticket = machine.suspended()
     other = Application.of_ticket(ticket)
     assert other.claim()
@@ -218,7 +218,7 @@ def test_what_another_task_waits_for_is_not_ended(machine: Machine) -> None:
 
 
 def test_a_window_that_replaces_another_is_waited_for(machine: Machine) -> None:
-    """Nothing of an earlier try is taken up there, so that it would be read twice."""
+    """A replacement resumes no earlier try, so that a suspended one would be read twice."""
     engine = machine.task()
     (machine.staging / "first").mkdir()
     staging = Staging(PLAN.window_id, "first", str(machine.staging / "first"))
@@ -231,7 +231,7 @@ def test_a_window_that_replaces_another_is_waited_for(machine: Machine) -> None:
     engine.leave(None)
 
 
-def test_how_long_it_took_is_what_the_application_says(machine: Machine) -> None:
+def test_the_duration_is_that_of_the_application(machine: Machine) -> None:
     ticket = machine.suspended()
     let_go(ticket)
     until_over(ticket)

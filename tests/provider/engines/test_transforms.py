@@ -1,4 +1,4 @@
-"""SQL as people write it becomes one query in parentheses; `test_frame_write` asks Spark itself."""
+"""SQL as users write it becomes one query in parentheses; `test_frame_write` runs it in Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WHOLE = [
 
 @pytest.mark.parametrize("behind", BEHIND)
 @pytest.mark.parametrize("query", WHOLE[:10])
-def test_what_is_behind_a_query_is_left_out(query: str, behind: str) -> None:
+def test_trailing_semicolons_and_comments_of_a_query_are_dropped(query: str, behind: str) -> None:
     expected = query.removesuffix(" /* two */")
     assert _bound(f"\n {query}{behind}", "w") == f"WITH records AS (TABLE w) (\n{expected}\n)"
 

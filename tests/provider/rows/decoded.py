@@ -14,7 +14,7 @@ pa = pytest.importorskip("pyarrow")
 
 
 def batch(bodies: list[bytes], schema: Any) -> Any:
-    """Records 0, 1, … of partition 1:0 with these bodies."""
+    """Return records 0, 1, … of partition 1:0 with these bodies."""
     count = len(bodies)
     columns = {
         "topic": ["demo"] * count,
@@ -31,7 +31,7 @@ def batch(bodies: list[bytes], schema: Any) -> Any:
 
 
 def decode(spec: Any, bodies: list[bytes]) -> tuple[list[dict[str, Any]], list[BadRecord]]:
-    """Rows with their offset and decoded columns, and what was set aside."""
+    """Return rows with their offset and decoded columns, and the corrupt records."""
     bad: list[BadRecord] = []
     parsed = DecodeSpec.parse(spec)
     decoder = RowDecoder(parsed, RECORDS)

@@ -77,7 +77,7 @@ def test_an_avro_value_that_its_column_cannot_hold_is_bad_by_itself() -> None:
 
 
 def avro_record(**types: Any) -> str:
-    """The JSON of a record `shop.Order` with these fields."""
+    """Return the JSON of a record `shop.Order` with these fields."""
     fields = [{"name": name, "type": type_} for name, type_ in types.items()]
     return json.dumps({"type": "record", "name": "Order", "namespace": "shop", "fields": fields})
 
@@ -150,7 +150,8 @@ def test_a_value_that_no_column_holds_makes_the_record_bad_and_is_not_lost() -> 
 
 
 def avro_field(type_: Any, *values: bytes, **options: Any) -> tuple[list[Any], list[str]]:
-    """The field `a` of this type in bodies that are its values, and reasons of bad ones."""
+    """Decode the field `a` of this type from bodies that are its values; return reasons of bad
+    ones, too."""
     spec = {"format": "avro", "schema": avro_record(a=type_), **options}
     rows, bad = decode(spec, list(values))
     return [row["a"] for row in rows], [entry.reason for entry in bad]

@@ -1,4 +1,4 @@
-"""Bodies become columns: every record is a row, several, or named as bad with its reason."""
+"""Bodies become columns: every record is a row, several, or reported as bad with its reason."""
 
 from __future__ import annotations
 
@@ -326,7 +326,7 @@ def test_records_of_a_pack_are_decoded_further_and_bad_ones_named_by_themselves(
 
 
 def lengths(records: Any, *, least: int = 0) -> Any:
-    """A function as users write it."""
+    """Decode as a user's function would."""
     import pyarrow.compute as pc
 
     sizes = pc.binary_length(records.column("value"))
@@ -336,7 +336,7 @@ def lengths(records: Any, *, least: int = 0) -> Any:
     )
 
 
-def test_a_function_of_the_users_decodes_and_says_what_is_bad() -> None:
+def test_a_users_function_decodes_and_marks_bad_bodies() -> None:
     spec = {
         "format": "function", "function": f"{__name__}.lengths", "schema": "n bigint",
         "arguments": {"least": 2},
@@ -381,7 +381,7 @@ def test_without_a_policy_a_bad_record_fails_the_read_with_its_place() -> None:
     assert "corruptRecords=drop" in said
 
 
-def test_columns_and_a_prefix_settle_names_that_clash() -> None:
+def test_columns_and_a_prefix_resolve_names_that_clash() -> None:
     spec = {"format": "json", "schema": "topic string, value string"}
     with pytest.raises(ConfigError, match="columns: 'topic' is decoded too; leave it"):
         RowDecoder(DecodeSpec.parse(spec), RECORDS)

@@ -47,7 +47,7 @@ BAD = 7
 
 @pytest.fixture(scope="module")
 def typed() -> Iterator[World]:
-    """200 objects over four partitions, every `BAD`th with an id that is none."""
+    """Produce 200 objects over four partitions, every `BAD`th with an invalid id."""
     spec = TopicSpec(TOPIC, stores=1, partitions=2)
     with EmbeddedTubeMQ(brokers=2, topics=[spec], http=False) as mq:
         world = World(mq)
@@ -75,7 +75,7 @@ TWICE = (
 
 
 def transformed(world: World, decode: DecodeSpec, policy: str) -> Engine:
-    """Its query reads the window twice: every split has two attempts."""
+    """Return an engine whose query reads the window twice: every split has two attempts."""
     transform = sql_transform(TWICE)
     return SessionEngine(
         world.settings,
@@ -86,7 +86,7 @@ def transformed(world: World, decode: DecodeSpec, policy: str) -> Engine:
 
 
 def silent(point: str) -> None:
-    """Nobody listens."""
+    """Ignore progress."""
 
 
 ENGINES = [
@@ -152,7 +152,7 @@ VALUES_SCHEMA = (
 
 
 def same_values(records: Any) -> Any:
-    """A function that gives each record the same values."""
+    """Return the same values for each record, as a user's function."""
     import pyarrow as pa
 
     schema = parse_ddl(VALUES_SCHEMA)
@@ -274,7 +274,7 @@ def test_packs_make_more_rows_than_records_and_are_counted(tmp_path: Path) -> No
 
 @pytest.fixture
 def small() -> Iterator[tuple[World, EmbeddedTubeMQ]]:
-    """20 objects in the one partition 1:0."""
+    """Produce 20 objects in the one partition 1:0."""
     with EmbeddedTubeMQ(brokers=1, topics=[TopicSpec(TOPIC, partitions=1)], http=False) as mq:
         world = World(mq)
         with Producer(world.settings) as producer:
@@ -284,7 +284,7 @@ def small() -> Iterator[tuple[World, EmbeddedTubeMQ]]:
         yield world, mq
 
 
-def test_what_inference_reads_is_not_set_aside_twice(
+def test_records_read_for_inference_are_not_quarantined_twice(
     small: tuple[World, EmbeddedTubeMQ], tmp_path: Path
 ) -> None:
     world, mq = small
@@ -299,7 +299,7 @@ def test_what_inference_reads_is_not_set_aside_twice(
 
 
 def cut(world: World, mq: EmbeddedTubeMQ, schema_file: Path) -> tuple[WindowPlan, DecodeSpec]:
-    """A window whose first records retention has removed, and a spec that has to infer."""
+    """Return a window whose first records retention has removed, and a spec that must infer."""
     plan = world.plan({"1:0": (0, world.end("1:0"))})
     mq.broker(1).store(TOPIC).expire_to(28 * 10)
     return plan, DecodeSpec.parse({"format": "json", "schema_file": str(schema_file)})
@@ -333,7 +333,7 @@ def test_spark_leaves_no_columns_of_a_window_without_records(typed: World, tmp_p
 
 @pytest.mark.parametrize("engine", ENGINES[:2])
 @pytest.mark.usefixtures("with_spark")
-def test_typed_rows_are_apart_by_decoded_columns(
+def test_typed_rows_are_partitioned_by_decoded_columns(
     engine: object, typed: World, tmp_path: Path
 ) -> None:
     plan = typed.plan({"1:0": (0, typed.end("1:0"))})
@@ -353,10 +353,8 @@ def test_typed_rows_are_apart_by_decoded_columns(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-def test_a_transform_waits_for_the_first_records_to_tell_their_columns(
-    typed: World, tmp_path: Path
-) -> None:
-    """Columns that nobody has seen yet cannot be selected: a window without records is empty."""
+def test_a_transform_is_skipped_until_columns_are_inferred(typed: World, tmp_path: Path) -> None:
+    """Columns that are not inferred yet cannot be selected: a window without records is empty."""
     spec = DecodeSpec.parse({"format": "json", "schema_file": str(tmp_path / "orders.ddl")})
     sink = ParquetSink(tmp_path / "lake")
     twice = sql_transform("SELECT partition, name AS twice FROM records")

@@ -1,4 +1,5 @@
-"""A schema is kept only if later windows can read it, and says every digit of the first records."""
+"""A schema is kept only if later windows can read it, and preserves every digit of the first
+records."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ pa = pytest.importorskip("pyarrow")
 
 
 def settled(path: Path, *bodies: bytes) -> DecodeSpec:
-    """The spec of a window whose first records these are."""
+    """Return the spec of a window with these first records."""
     spec = DecodeSpec.parse({"format": "json", "schema_file": str(path)})
     return settle(spec, lambda: pa.array(list(bodies), pa.binary()))
 
 
 def again(path: Path) -> DecodeSpec:
-    """The spec of a later window."""
+    """Return the spec of a later window."""
     return DecodeSpec.parse({"format": "json", "schema_file": str(path)})
 
 

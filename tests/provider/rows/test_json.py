@@ -1,4 +1,4 @@
-"""JSON values that other writers have a rule for: bytes, nanoseconds, times of day."""
+"""JSON values with a common convention: bytes, nanoseconds, times of day."""
 
 from __future__ import annotations
 

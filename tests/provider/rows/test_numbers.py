@@ -1,4 +1,4 @@
-"""Numbers that Arrow would change without a word make their record bad, in every format."""
+"""Numbers that Arrow would change silently make their record bad, in every format."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_number_that_is_too_big_for_its_column_is_bad_and_infinity_is_not() ->
 
 
 def halves(records: Any) -> Any:
-    """A function whose numbers are doubles."""
+    """Return doubles, as a user's function."""
     one = pa.array([1e39 if body == b"big" else 0.5 for body in records["value"].to_pylist()])
     columns = [one, pa.StructArray.from_arrays([one], ["x"])]
     columns.append(pa.array([[cell.as_py()] for cell in one], pa.list_(pa.float64())))
@@ -73,7 +73,7 @@ def test_a_number_of_a_function_does_not_become_infinite(schema: str) -> None:
 
 
 def numbers(records: Any) -> Any:
-    """A function that gives numbers as they are in the bodies."""
+    """Return numbers as they are in the bodies, as a user's function."""
     cells = [None if body == b"-" else float(body) for body in records["value"].to_pylist()]
     real = pa.array(cells)
     columns = [real, real.cast(pa.float32()), real.cast(pa.int64(), safe=False)]
@@ -112,7 +112,7 @@ def test_a_number_of_a_function_is_true_only_if_it_is_one(schema: str) -> None:
 
 
 def times(records: Any) -> Any:
-    """A function whose columns are instants."""
+    """Return instants, as a user's function."""
     late = any(body == b"late" for body in records["value"].to_pylist())
     begin = 1_763_942_400_000_000 + (1 if late else 0)
     rows = [begin, None][: records.num_rows]
@@ -142,7 +142,7 @@ def test_an_instant_of_a_function_does_not_become_a_day_without_its_time(schema:
     ],
 )
 def test_an_instant_without_a_zone_is_not_moved_to_another_one(schema: str, body: str) -> None:
-    """As in CSV, one with a zone makes the record bad; it was moved to UTC without a word."""
+    """A zone makes the record bad, as in CSV; earlier it was silently moved to UTC."""
     texts = ["2026-11-21 08:15:00", "2026-11-21T08:15:00.000001", "2026-11-21T08:15:00+02:00"]
     bodies = [(body % text).encode() for text in [*texts, "2026-11-21T08:15:00Z", "soon"]]
     bodies.append((body % "x").replace('"x"', "null").encode())

@@ -44,7 +44,7 @@ def _set(file: Any) -> str:
 
 
 def odd_spec(**options: str) -> dict[str, Any]:
-    """Messages with every field that no column can hold."""
+    """Return messages with every field that no column can hold."""
     file = _file()
     tree = file.message_type.add(name="Tree")
     tree.field.add(name="n", number=1, type="TYPE_INT32", label="LABEL_OPTIONAL")
@@ -65,7 +65,7 @@ def odd_spec(**options: str) -> dict[str, Any]:
 
 
 def _odd_body() -> bytes:
-    """`id` 7, a struct {"a": [null, 1.5]}, an empty message, a tree of two, two values."""
+    """Return `id` 7, a struct {"a": [null, 1.5]}, an empty message, a tree of two, two values."""
     from google.protobuf import struct_pb2
 
     held = struct_pb2.Struct()

@@ -1,7 +1,7 @@
-"""The driver of a window on a Spark cluster, in a process of its own: ``python cluster_child.py``.
+"""Driver of a window on a Spark cluster, in a separate process: ``python cluster_child.py``.
 
-What to do comes as JSON on standard input, so that no secret stands in a command line; what was
-done is said as JSON in the file that is named there.
+The job comes as JSON on standard input, so that no secret appears on a command line; the result is
+written as JSON to a file that it names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tubemq_provider.windows.protocols import IngestCounts
 
 
 def main(order: dict[str, Any]) -> dict[str, Any]:
-    """Write one explicit window into an object store, and look at what Spark shows of it."""
+    """Write one explicit window into an object store, and collect what Spark shows of it."""
     settings = ClientConfig.parse({"masters": order["masters"]}).settings()
     sink = sink_for(order["sink"], storage_options=order["storage_options"])
     scope = WindowScope("local", order["topic"], "etl", sink.identity)
@@ -50,7 +50,7 @@ def main(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shown_plans() -> list[str]:
-    """What Spark's web pages say of every query."""
+    """Return Spark's web pages of every query."""
     from pyspark.sql import SparkSession
 
     session: Any = SparkSession.getActiveSession()

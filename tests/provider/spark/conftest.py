@@ -27,7 +27,7 @@ def world() -> Iterator[World]:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """A standalone cluster of two workers with directories of their own. Costs some seconds."""
+    """Start a standalone cluster of two workers with separate directories. Takes some seconds."""
     pytest.importorskip("pyspark")
     from tubemq_provider.engines.java import JavaUnavailable, find_java
 
@@ -41,14 +41,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 
 @pytest.fixture(scope="session")
 def lake() -> Iterator[dict[str, str]]:
-    """What opens the bucket `lake` of a loopback object store."""
+    """Return the options of the bucket `lake` of a loopback object store."""
     with object_server() as options:
         yield options
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session, started the way the engine starts one. Costs some seconds, once."""
+    """Start a local session, configured like the engine's. Takes some seconds, once."""
     pytest.importorskip("pyspark")
     from tubemq_provider.engines.java import JavaUnavailable
     from tubemq_provider.engines.spark_runtime import open_session

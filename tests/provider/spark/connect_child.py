@@ -1,8 +1,5 @@
-"""A window through Spark Connect in a process of its own, which may be killed: ``python
-connect_child.py``.
-
-What to do comes as JSON on standard input; points of the way are printed.
-"""
+"""Window through Spark Connect in a separate process, which may be killed: ``python
+connect_child.py``. The job comes as JSON on standard input; its progress is printed."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from tubemq_provider.windows.plan import WindowPlan
 
 
 def main(order: dict[str, Any]) -> None:
-    """Read the window, or wait for what does not come."""
+    """Read the window, or wait for ever."""
     settings = ClientConfig.parse({"masters": order["masters"]}).settings()
     plan = WindowPlan.from_document(order["plan"])
     staging = sink_for(order["sink"], storage_options=order["storage"]).begin(plan, "killed")

@@ -1,4 +1,4 @@
-"""Windows of a `World` by the ingest job itself, whatever engine its arguments name."""
+"""Windows of a `World` by the ingest job itself, with any engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLUSTER = "local"
 
 
 class Window:
-    """One window of everything in a world, and what a task would do with it, try after try."""
+    """One window of everything in a world, with consecutive tries of its task."""
 
     def __init__(self, world: World, sink: str, storage: dict[str, str], **given: Any) -> None:
         self.world = world
@@ -37,11 +37,11 @@ class Window:
         self.job: IngestJob | None = None
 
     def sink(self) -> Sink:
-        """The sink as a task opens it."""
+        """Open the sink as a task does."""
         return sink_for(self.url, storage_options=self.storage)
 
     def run(self, at: Callable[[str], None] = lambda _: None) -> WindowResult:
-        """One try; `at` is told every point and may raise."""
+        """Run one try; `at` is called at every point and may raise."""
         self.tries += 1
         arguments = parse(
             IngestArguments,
@@ -64,24 +64,24 @@ class Window:
             return self.job.run(store, attempt=attempt, serialised=True, observer=Listener(at))
 
     def expected(self) -> list[bytes]:
-        """Bodies that the receipts place in the window."""
+        """Return the bodies that the receipts place in the window."""
         return self.world.expected(self.ranges)
 
 
 class Listener:
-    """Tells a function of every point; it may raise."""
+    """Listener that calls a function at every point; it may raise."""
 
     def __init__(self, at: Callable[[str], None]) -> None:
         self._at = at
 
     def at(self, step: Step, point: str) -> None:
-        """Pass it on."""
+        """Forward the point."""
         del step
         self._at(point)
 
 
 def quarantined(sink: ObjectStoreSink) -> list[dict[str, Any]]:
-    """Records that all windows of `sink` have set aside."""
+    """Return the records in the quarantine of all windows of `sink`."""
     files, root = sink.storage.filesystem()
     return [
         row
@@ -91,7 +91,7 @@ def quarantined(sink: ObjectStoreSink) -> list[dict[str, Any]]:
 
 
 def conf_for(cluster: SparkCluster) -> dict[str, str]:
-    """Settings of a small application on `cluster`."""
+    """Return settings of a small application on `cluster`."""
     return {
         "spark.master": cluster.master_url,
         "spark.driver.host": "127.0.0.1",

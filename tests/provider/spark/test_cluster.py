@@ -1,5 +1,5 @@
-"""A window on a standalone cluster: executors in processes and directories of their own, one of
-which is killed, write straight into an object store; the driver only hears of it."""
+"""A window on a standalone cluster: executors in separate processes and directories, one of which
+is killed, write straight into an object store; the driver only gets their reports."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def order_of(world: World, cluster: SparkCluster, folder: Path) -> dict[str, obj
 
 
 def start_driver(folder: Path, order: dict[str, object], **more: str) -> subprocess.Popen[str]:
-    """The driver, with a temporary directory in which nothing of the window may turn up, and `more`
-    in its environment."""
+    """Start the driver, with a temporary directory in which nothing of the window may appear, and
+    `more` in its environment."""
     (folder / "tmp").mkdir()
     return start_with_order(
         [sys.executable, str(CHILD)],
@@ -77,7 +77,7 @@ def start_driver(folder: Path, order: dict[str, object], **more: str) -> subproc
 
 
 def data_files(sink: ObjectStoreSink | DeltaSink) -> list[str]:
-    """Everything that lies where the sink keeps data, but for reports of a read under way."""
+    """Return everything in the sink's data, except for reports of a running read."""
     root = "data" if isinstance(sink, ObjectStoreSink) else "windows"
     return sorted(name for name in sink.storage.names(root) if "/_reads/" not in name)
 
@@ -136,7 +136,7 @@ def test_executors_that_share_nothing_with_the_driver_write_a_window_and_one_is_
     assert done["won"]
     assert len(done["files"]) >= 12
     assert bodies_in(sink, lake) == world.expected(world.whole())
-    # What the killed executor left is gone; a worker of it may have outlived it by a moment.
+    # Files of the killed executor are gone; its Python worker may have outlived it by a moment.
     deadline = time.monotonic() + DEADLINE_S * PATIENCE
     while data_files(sink) != sorted(done["files"]) and time.monotonic() < deadline:
         sink.tidy(done["window_id"])

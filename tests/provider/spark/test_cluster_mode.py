@@ -1,5 +1,5 @@
-"""A window whose driver shares nothing with the task but an object store, by a `spark-submit` of
-the tests' that brings files as YARN does. A genuine YARN: `test_on_yarn`."""
+"""A window whose driver shares only an object store with the task, by a fake `spark-submit` that
+ships files as YARN does. A genuine YARN: `test_on_yarn`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Windows through Spark Connect, on a standalone cluster whose Python has no package of ours:
-whatever is killed, content equals receipts, nothing is left over, no secret is written down."""
+"""Windows through Spark Connect, on a standalone cluster whose Python lacks our packages: whatever
+is killed, content equals receipts, nothing is left over, no secret is written down."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ DEADLINE_S = 120
 
 
 class Lab:
-    """A cluster of its own with a server, which holds all of its cores."""
+    """Separate cluster with a server, which holds all of its cores."""
 
     def __init__(self, java: Path, cluster: SparkCluster, server: ConnectServer) -> None:
         self.java = java
@@ -60,17 +60,17 @@ class Lab:
         self.remote = server.remote
 
     def tasks_run_twice(self) -> int:
-        """How many second tries of tasks the server has started."""
+        """Return the number of second task attempts that the server has started."""
         return len(TWICE.findall((self.server.folder / "log").read_text("utf-8", "replace")))
 
     def written_down(self, secret: str) -> list[Path]:
-        """Files of the cluster that have `secret`."""
+        """Return files of the cluster that contain `secret`."""
         files = [*self.cluster.logs(), *self.server.logs()]
         return [path for path in files if secret.encode() in path.read_bytes()]
 
 
 def leftovers(window: Window, window_id: str) -> set[str]:
-    """What is in the store and not in the marker, after tidying."""
+    """Return files in the store that are not in the marker, after tidying."""
     sink = window.sink()
     sink.tidy(window_id)
     marker = sink.marker(window_id)
@@ -98,7 +98,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture
 def window(world: World, lab: Lab, lake: dict[str, str]) -> Callable[..., Window]:
-    """A window through the server, which is sent the package."""
+    """Run a window through the server, which gets the package."""
 
     def made(sink: str, **given: Any) -> Window:
         conf = {"spark.remote": lab.remote}
@@ -121,13 +121,15 @@ def test_a_task_runs_twice_an_executor_is_killed_and_every_record_is_written_onc
     result = run_over_a_killed_executor(through, lab)
     assert result.total == 2_000
     assert bodies(through) == through.expected()
-    until(lambda: not leftovers(through, result.window_id or ""))  # a worker may live for a moment
+    until(
+        lambda: not leftovers(through, result.window_id or "")
+    )  # a Python worker may live for a moment longer
     assert not lab.written_down(SECRET)
-    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ  # or sessions of others would change
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ  # or other sessions would change
 
 
 def run_over_a_killed_executor(through: Window, lab: Lab) -> WindowResult:
-    """One try, in which an executor dies while a task of broker 1 runs twice."""
+    """Run one try, in which an executor dies while a task of broker 1 runs twice."""
     broker = through.world.mq.broker(1)
     before = lab.tasks_run_twice()
     killed: list[int] = []
@@ -152,7 +154,7 @@ def run_over_a_killed_executor(through: Window, lab: Lab) -> WindowResult:
     return result
 
 
-def test_bad_records_behind_a_query_are_set_aside_once_though_a_task_ran_twice(
+def test_bad_records_behind_a_query_are_quarantined_once_though_a_task_ran_twice(
     window: Callable[..., Window], world: World, lab: Lab
 ) -> None:
     world.produce_objects(400, bad=7)
@@ -176,7 +178,7 @@ def test_bad_records_behind_a_query_are_set_aside_once_though_a_task_ran_twice(
     assert set(sink.storage.names("quarantine")) == aside
 
 
-def test_what_sql_makes_goes_into_a_delta_table(
+def test_sql_results_go_into_a_delta_table(
     window: Callable[..., Window], world: World, lab: Lab
 ) -> None:
     world.produce(400)
@@ -190,7 +192,7 @@ def test_what_sql_makes_goes_into_a_delta_table(
     assert not lab.written_down(SECRET)
 
 
-def test_what_a_killed_task_left_on_the_server_is_interrupted_by_its_next_try(
+def test_operations_of_a_killed_task_are_interrupted_by_its_next_try(
     world: World, lab: Lab, lake: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     world.produce(600)
@@ -218,7 +220,7 @@ def test_what_a_killed_task_left_on_the_server_is_interrupted_by_its_next_try(
     found = sink.publish(again, plan, counts, lambda _: None)
     sink.tidy(plan.window_id)
 
-    assert f"what an earlier try left on {lab.remote} is interrupted" in caplog.text
+    assert f"interrupted operations of an earlier try on {lab.remote}" in caplog.text
     assert counts.total == 600
     assert set(sink.storage.names("data")) == set(found.marker.files)
     values = read_windows(sink).to_table()["value"].to_pylist()
@@ -229,8 +231,8 @@ def test_what_a_killed_task_left_on_the_server_is_interrupted_by_its_next_try(
 def begun_in_its_job(
     order: dict[str, Any], sink: ObjectStoreSink
 ) -> Iterator[subprocess.Popen[str]]:
-    """A process of its own that has begun the window, when a task has written a file; killed in the
-    end."""
+    """Start the window in a separate process and wait until a task has written a file; kill it in
+    the end."""
     command = [sys.executable, str(CHILD)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as child:
         try:
@@ -330,7 +332,7 @@ def test_a_window_of_rocketmq(lab: Lab, staging: Staging) -> None:
     assert counts.total == len(made.expected())
 
 
-def test_what_is_wrong_with_a_server_is_told_by_its_address(
+def test_problems_of_a_server_are_reported_with_its_address(
     world: World, lab: Lab, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tubemq_provider.engines.connect._RETRIES", 1)
@@ -365,7 +367,7 @@ def test_the_server_is_killed_and_the_retry_finds_it_started_again(
 ) -> None:
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    # The client looks for a server that is gone again and again, with pauses of up to a minute.
+    # The client retries a lost server, with pauses of up to a minute.
     patient = partialmethod(DefaultPolicy.__init__, max_backoff=1_000)
     monkeypatch.setattr(DefaultPolicy, "__init__", patient)
     world.produce(400)

@@ -79,7 +79,7 @@ def test_a_file_that_does_not_do_is_named(tmp_path: Path, text: str | None, prob
 
 
 def test_the_timeout_of_the_file_counts_where_no_option_says_another(tmp_path: Path) -> None:
-    """The option has a default, which is no reason to pass over what the file says."""
+    """The option's default must not replace the value of the file."""
     file = tmp_path / "tubemq.toml"
     file.write_text("rpc_timeout_ms = 60000\n")
     write = {"masters": "m1", "topic": "demo"}
@@ -139,7 +139,7 @@ def test_the_file_is_read_once_a_load(tmp_path: Path) -> None:
         given = {**READ, "masters": server.masters, "configFile": str(file)}
         source = TubeMQDataSource(given)
         source.schema()
-        # Whoever would read it again does not find it.
+        # A second read would not find it.
         file.unlink()
         reader = source.reader(StructType([StructField("partition", StringType())]))
     assert [range_.partition.key for range_ in reader.planned_ranges] == ["1:0"]
@@ -178,7 +178,7 @@ print(settings_from(sys.argv[1], masters="m1:1").auth.username)
 
 
 def test_another_process_of_this_user_can_read_it(tmp_path: Path) -> None:
-    """Spark plans a read in a process of its own."""
+    """Spark plans a read in a separate process."""
     with access_file(SETTINGS) as path:
         done = subprocess.run(
             [sys.executable, "-c", READING, str(path)],

@@ -1,4 +1,4 @@
-"""The direct write: what tasks write, what the driver accepts, and how large files become."""
+"""The direct write: files of tasks, acceptance by the driver, and sizes of files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tubemq_provider.spark.session import spark_options  # noqa: E402
 
 
 def silent(point: str) -> None:
-    """A progress callback that listens to nothing."""
+    """Ignore progress."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def staging(tmp_path: Path) -> Staging:
 
 
 class Job:
-    """The tasks of a window as Spark would run them, here one after the other in this process."""
+    """Tasks of a window as Spark would run them, here one after the other in this process."""
 
     def __init__(self, world: World, plan: WindowPlan, staging: Staging, **order: Any) -> None:
         options = {**spark_options(world.settings, plan), "corruptRecords": "drop"}
@@ -73,7 +73,7 @@ def bodies(staging: Staging) -> list[bytes]:
     return sorted(body for f in files for body in pq.read_table(f).column("value").to_pylist())
 
 
-def test_files_of_other_tries_are_never_taken(world: World, staging: Staging) -> None:
+def test_files_of_other_tries_are_never_accepted(world: World, staging: Staging) -> None:
     world.produce(200)
     plan = world.plan(world.whole())
     job = Job(world, plan, staging, min_partitions=6)
@@ -88,7 +88,7 @@ def test_files_of_other_tries_are_never_taken(world: World, staging: Staging) ->
     assert len(landed) == len(files) + 2
     assert not (Path(staging.path) / "_direct_write").exists()
     with pytest.raises(FileNotFoundError):
-        job.run(0)  # whoever is still at it has nowhere to write
+        job.run(0)  # a task that still runs has nowhere to write
 
 
 def test_over_several_connections_files_are_the_same(
@@ -142,7 +142,7 @@ def test_a_manifest_that_does_not_tile_the_plan_is_refused(
         check_counts(plan, counts)
 
 
-def test_executors_with_another_file_system_are_found_out(world: World, staging: Staging) -> None:
+def test_executors_with_another_file_system_are_detected(world: World, staging: Staging) -> None:
     world.produce(8)
     plan = world.plan(world.whole())
     manifest = Job(world, plan, staging).run_all()
@@ -173,7 +173,7 @@ def test_small_splits_share_a_file_and_large_ones_are_cut(world: World, staging:
     groups = pq.read_metadata(next(Path(staging.path).glob("*.parquet")))
     for index in range(groups.num_row_groups):
         known = groups.row_group(index).column(1).statistics
-        assert known.min == known.max  # one partition, told by the footer alone
+        assert known.min == known.max  # one partition, known from the footer alone
 
 
 def test_a_window_is_written_by_tasks_published_once_and_read_by_spark(
@@ -193,7 +193,7 @@ def test_a_window_is_written_by_tasks_published_once_and_read_by_spark(
     assert spark.read.parquet(str(tmp_path)).count() == 120
 
 
-def test_corrupt_records_are_set_aside_beside_the_window(world: World, tmp_path: Path) -> None:
+def test_corrupt_records_are_quarantined_next_to_the_window(world: World, tmp_path: Path) -> None:
     world.produce(40)
     plan = world.plan({"1:0": (0, world.end("1:0"))})
     world.mq.broker(1).corrupt_next(1)

@@ -1,4 +1,4 @@
-"""The page about the source names every option, default and column, and nothing else."""
+"""The page about the source documents every option, default and column, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf
 
 
 def table(heading: str) -> list[list[str]]:
-    """The cells of the table below a heading, without its head."""
+    """Return the cells of the table below a heading, without its head."""
     section = PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     rows = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
@@ -38,7 +38,7 @@ def test_every_column_is_documented_with_its_type() -> None:
 
 
 def jobs_of_kafka(reader: str) -> tuple[str, str]:
-    """The job that is shown before and after the change, for `read` or `readStream`."""
+    """Return the job before and after the change, for `read` or `readStream`."""
     section = PAGE.split("\n## From spark-sql-kafka\n", 1)[1].split("\n## ", 1)[0]
     blocks = [block.split("```", 1)[0] for block in section.split("```python\n")[1:]]
     (block,) = [block for block in blocks if f"spark.{reader}." in block]

@@ -1,4 +1,4 @@
-"""`spark.read.format("tubemq")` on a running Spark: what only the JVM can prove."""
+"""`spark.read.format("tubemq")` on a running Spark: properties that only the JVM can prove."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """Without `register`: Spark finds the format through `pyspark_tubemq`."""
+    """Load without `register`: Spark finds the format through `pyspark_tubemq`."""
     return spark.read.format("tubemq").options(**options).load()
 
 
@@ -35,7 +35,7 @@ def bodies(frame: DataFrame) -> list[bytes]:
 
 
 def last_line(error: BaseException) -> str:
-    """Of the Python text; Spark may add its SQLSTATE below."""
+    """Return the last line of the Python text; Spark may add its SQLSTATE below."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return next(line for line in reversed(lines) if "SQLSTATE" not in line).strip()
 
@@ -209,7 +209,8 @@ def test_the_zip_is_all_that_a_cluster_needs(
 
 
 def hide_installed() -> str:
-    """A `sitecustomize` that takes the repository off the path; an editable install adds it."""
+    """Write a `sitecustomize` that takes the repository off the path; an editable install adds
+    it."""
     return (
         "import sys\n"
         f"sys.path[:] = [p for p in sys.path if p != {str(ROOT)!r}]\n"

@@ -1,4 +1,4 @@
-"""Rows that a transform made, written by our tasks: as Spark's own writer would, and counted."""
+"""Rows of a transform, written by our tasks: as Spark's own writer would, and counted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ REPORT = SplitReport(3, "1:0", 0, 280, 10, 100, 0, [])
 
 
 def silent(point: str) -> None:
-    """Nobody listens."""
+    """Ignore progress."""
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_query_that_needs_no_record_reads_them_all_and_writes_none(
 
 @pytest.mark.spark
 @pytest.mark.timeout(120)
-def test_a_query_that_does_not_read_all_is_told_what_to_write_instead(
+def test_a_query_that_does_not_read_all_is_refused_with_advice(
     spark: SparkSession, world: World, stagings: tuple[Staging, Staging]
 ) -> None:
     world.produce(8_000, size=4_000)  # more than fits between a task and its worker
@@ -181,20 +181,20 @@ def rows_in_any_order(staging: Staging) -> list[bytes]:
     return sorted(pq.read_table(staging.path)["value"].to_pylist())
 
 
-def test_a_count_that_spark_never_tells_is_not_waited_for_without_an_end(
+def test_a_count_that_spark_never_reports_is_awaited_for_a_limited_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Dropped:
-        """Its event was lost."""
+        """Observation whose event was lost."""
 
         @property
         def get(self) -> dict[str, int]:
             threading.Event().wait(30)
             return {}
 
-    monkeypatch.setattr(frame_write_job, "_TOLD_S", 0.05)
+    monkeypatch.setattr(frame_write_job, "_OBSERVATION_S", 0.05)
     with pytest.raises(CountMismatch, match="a retry writes the window again"):
-        frame_write_job._handed(Dropped())  # type: ignore[arg-type]
+        frame_write_job._observed_rows(Dropped())  # type: ignore[arg-type]
 
 
 def test_rows_of_any_partition_are_counted_by_file(tmp_path: Path) -> None:

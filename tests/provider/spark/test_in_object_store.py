@@ -1,4 +1,5 @@
-"""Spark into object stores: tasks write there themselves; a transform's files are uploaded."""
+"""Spark into object stores: tasks write there themselves; files of Spark's own writer are
+uploaded."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ SECRET = "hush-hush"
 
 
 def silent(point: str) -> None:
-    """A progress callback that listens to nothing."""
+    """Ignore progress."""
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,7 @@ def test_tasks_write_folders_of_partitions_into_the_store(
 
 
 @pytest.mark.parametrize("transform", [None, lambda frame: frame.select("partition", "value")])
-def test_corrupt_records_are_set_aside_in_the_store(
+def test_corrupt_records_are_quarantined_in_the_store(
     spark: SparkSession,
     world: World,
     options: dict[str, str],
@@ -123,7 +124,7 @@ def test_corrupt_records_are_set_aside_in_the_store(
 
 
 @pytest.mark.parametrize("write", ["auto", "off"])
-def test_what_a_transform_makes_goes_where_the_sink_keeps_its_files(
+def test_rows_of_a_transform_are_written_to_the_sinks_storage(
     spark: SparkSession, world: World, options: dict[str, str], write: Literal["auto", "off"]
 ) -> None:
     world.produce(40)
@@ -135,7 +136,7 @@ def test_what_a_transform_makes_goes_where_the_sink_keeps_its_files(
     )
     counts = engine.ingest(plan, staging, silent)
     check_counts(plan, counts)
-    # Only tasks of ours tell of their files; those of Spark's writer are uploaded by the driver.
+    # Only our tasks report their files; those of Spark's writer are uploaded by the driver.
     assert (counts.files is None) == (write == "off")
     assert {name for name in sink.storage.names("") if "_reads" in name} == set()
     assert sink.publish(staging, plan, counts, silent).won
@@ -165,7 +166,7 @@ def test_a_transform_fills_the_folders_of_partitions(
     assert dict(sink.recount(marker)) == marker.counts.records
 
 
-def test_a_store_that_refuses_the_tasks_says_so_without_its_words(
+def test_a_refusal_of_the_store_is_reported_without_secrets(
     spark: SparkSession, world: World, options: dict[str, str]
 ) -> None:
     world.produce(8)
@@ -176,7 +177,7 @@ def test_a_store_that_refuses_the_tasks_says_so_without_its_words(
     assert SECRET not in str(refused.value)
 
 
-def test_what_opens_a_storage_is_in_a_file_of_its_owner_and_nowhere_else(
+def test_credentials_of_a_storage_are_only_in_a_private_file(
     options: dict[str, str],
 ) -> None:
     with storage_file(options) as path:
@@ -192,7 +193,7 @@ def test_what_opens_a_storage_is_in_a_file_of_its_owner_and_nowhere_else(
 
 
 def shown_plans(spark: SparkSession) -> list[str]:
-    """What Spark's web pages say of every query so far."""
+    """Return Spark's web pages of every query so far."""
     session: Any = spark
     store = session._jsparkSession.sharedState().statusStore()
     found = store.executionsList()

@@ -1,4 +1,4 @@
-"""What jobs that read from Kafka expect of a batch read: several topics, patterns, times."""
+"""Batch reads as jobs on Kafka use them: several topics, patterns, times."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def ms(minutes: float) -> str:
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[World]:
-    """Topics with different numbers of partitions; of `timed`, 20 records a minute from noon on in
-    1:0, nothing in 1:1, and one record without a time in 1:0 first."""
+    """Create topics with different numbers of partitions; `timed` has 20 records a minute from noon
+    on in 1:0, nothing in 1:1, and one record without a time in 1:0 first."""
     topics = [
         TopicSpec("orders", stores=1, partitions=2),
         TopicSpec("orders_eu", stores=1, partitions=1),
@@ -170,7 +170,7 @@ def test_times_are_found_in_memory_too_where_a_read_ends_there() -> None:
         assert bodies(read({**given, "endingOffsets": "latest"})) == [b"late"]
 
 
-def test_a_time_that_retention_may_have_cut_is_an_error_unless_told_otherwise() -> None:
+def test_a_time_that_retention_may_have_cut_is_an_error_unless_allowed() -> None:
     with EmbeddedTubeMQ(brokers=1, topics=[TopicSpec("demo", partitions=1)], http=False) as mq:
         world = World(mq)
         world.produce(100)
@@ -196,7 +196,7 @@ def test_attributes_are_left_out_on_request(three: World) -> None:
     assert "attributes" not in TubeMQDataSource(given).schema()
 
 
-def test_a_topic_whose_brokers_are_all_away_is_left_out_where_that_may_be() -> None:
+def test_a_topic_without_reachable_brokers_is_left_out_if_allowed() -> None:
     with EmbeddedTubeMQ(brokers=2, topics=[TopicSpec("demo", partitions=1)]) as mq:
         world = World(mq)
         with AdminClient(f"http://{mq.master_web}", token="abc") as admin:
@@ -209,5 +209,5 @@ def test_a_topic_whose_brokers_are_all_away_is_left_out_where_that_may_be() -> N
         frozen = freeze({**given, "unreachablePartitions": "skip"})
         assert set(read(frozen).column("partition").to_pylist()) == {"1:0"}
         alone = options(world, topic="second", unreachablePartitions="skip", planRetries="0")
-        with pytest.raises(ConnectError, match="no broker of what is to be read answers"):
+        with pytest.raises(ConnectError, match="no broker of the partitions to read answers"):
             read(alone)

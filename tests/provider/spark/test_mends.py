@@ -1,4 +1,4 @@
-"""Spark's failures about interpreters and packages answer with what to change."""
+"""Spark's failures about interpreters and packages are explained with the setting to change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_failure_names_the_setting_to_change(text: str, words: list[str]) -> N
         (CRASH, "pip install"),
     ],
 )
-def test_a_server_of_spark_connect_is_mended_there(text: str, words: str) -> None:
+def test_hints_for_a_spark_connect_server_name_the_server(text: str, words: str) -> None:
     said = str(mend_on_server(text))
     assert words in said
     assert "the server of Spark Connect" in said

@@ -1,6 +1,5 @@
 """Windows whose executors are pods of a genuine Kubernetes API server: pods that have nothing but
-Spark, Python and its packages, and a driver with no more rights than the documentation gives it.
-By hand."""
+Spark, Python and its packages, and a driver with only the documented rights. By hand."""
 
 from __future__ import annotations
 
@@ -42,11 +41,11 @@ RIGHTS = [
         "verbs": ["create", "get", "list", "watch", "delete", "deletecollection"],
     }
 ]
-"""The role of the documentation's recipe."""
+"""Role of the documentation's recipe."""
 
 
 class Place:
-    """The API server, its node, and the driver's account."""
+    """API server, its node, and the driver's account."""
 
     def __init__(self, cluster: KubernetesCluster, node: Node, token: Path) -> None:
         self.cluster = cluster
@@ -54,7 +53,7 @@ class Place:
         self.token = token
 
     def conf(self, **more: str) -> dict[str, str]:
-        """Settings of an application of two executors."""
+        """Return settings of an application of two executors."""
         return {
             "spark.master": f"k8s://{self.cluster.url}",
             "spark.kubernetes.namespace": self.cluster.namespace,
@@ -73,18 +72,18 @@ class Place:
         }
 
     def left(self) -> list[str]:
-        """Objects in the namespace that an application has made."""
+        """Return objects in the namespace that an application has created."""
         own = {"kube-root-ca.crt"}
         kinds = ("pods", "configmaps", "services", "secrets", "persistentvolumeclaims")
         return [name for kind in kinds for name in self.cluster.names(kind) if name not in own]
 
     def phases(self) -> set[str]:
-        """What has become of the pods that there are."""
+        """Return the phases of the existing pods."""
         pods = self.cluster.admin.get(self.cluster.path("pods"))["items"]
         return {pod["status"]["phase"] for pod in pods}
 
     def forget_executors(self) -> None:
-        """The documentation's command for what a driver has left that was killed."""
+        """Run the documented command that removes leftovers of a killed driver."""
         kinds, selector = "pods,configmaps", "--selector=spark-role=executor"
         subprocess.run(
             [
@@ -97,7 +96,7 @@ class Place:
         )
 
     def told(self) -> str:
-        """For the reader of a failed test."""
+        """Describe the cluster for a failed test."""
         return "\n".join(path.read_text("utf-8", "replace")[-2000:] for path in self.node.logs())
 
 
@@ -124,14 +123,14 @@ def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def window_on(place: Place, world: World, lake: dict[str, str], sink: str, **given: Any) -> Window:
-    """A window through the engine `session`, which sends the package along."""
+    """Run a window through the engine `session`, which ships the package."""
     conf = {**place.conf(), **given.pop("more", {})}
     options = {"engine": "session", "spark_conf": conf, "ship_package": True}
     return Window(world, sink, lake, **{**options, **given})
 
 
 def nothing_is_left(place: Place, window: Window, window_id: str | None) -> None:
-    """In the store and in the namespace."""
+    """Check that store and namespace have no leftovers."""
     sink = window.sink()
     sink.tidy(window_id or "")
     marker = sink.marker(window_id or "")
@@ -142,15 +141,15 @@ def nothing_is_left(place: Place, window: Window, window_id: str | None) -> None
 
 
 def in_mid_task(window: Window, act: Callable[[], None]) -> Callable[[str], None]:
-    """For `Window.run`: broker 2 gives nothing until `act`, on a thread, which begins when tasks of
-    the other broker have written."""
+    """Return a hook for `Window.run`: broker 2 sends nothing until `act`, on a thread, which begins
+    when tasks of the other broker have written."""
     problems: list[BaseException] = []
 
     def work() -> None:
         try:
             until(lambda: data_files(window))
             act()
-        except BaseException as error:  # noqa: BLE001 - in the way of no window
+        except BaseException as error:  # noqa: BLE001 - must not disturb the window
             problems.append(error)
         finally:
             window.world.mq.broker(2).resume_reading()
@@ -222,7 +221,7 @@ def test_a_task_that_is_killed_leaves_no_pod(
     assert bodies(window) == window.expected()
 
 
-def test_a_driver_in_a_process_of_its_own(
+def test_a_driver_in_a_separate_process(
     place: Place, world: World, lake: dict[str, str], tmp_path: Path
 ) -> None:
     world.produce(100)
@@ -250,7 +249,7 @@ def test_a_driver_in_a_pod_is_refused_before_anything_is_made(
 
 
 def driver_of(place: Place, window: Window, folder: Path) -> subprocess.Popen[str]:
-    """The window's driver in a process group of its own."""
+    """Start the window's driver in a separate process group."""
     conf = place.conf()
     order = {
         "masters": window.world.masters,
@@ -270,7 +269,7 @@ def driver_of(place: Place, window: Window, folder: Path) -> subprocess.Popen[st
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["task", "task-and-its-jvm"])
-def test_after_a_driver_that_was_killed_no_executor_goes_on(
+def test_no_executor_survives_a_killed_driver(
     place: Place, world: World, lake: dict[str, str], tmp_path: Path, *, whole: bool
 ) -> None:
     if whole and shutil.which("kubectl") is None:

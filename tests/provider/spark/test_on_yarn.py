@@ -54,7 +54,7 @@ def configuration(yarn: YarnCluster, monkeypatch: pytest.MonkeyPatch) -> None:
 def window_on(
     world: World, yarn: YarnCluster, lake: dict[str, str], work: Path, sink: str
 ) -> Window:
-    """A window whose driver is in the cluster; broker 2 gives nothing once it is submitted."""
+    """Run a window whose driver is in the cluster; broker 2 sends nothing once it is submitted."""
     conf = {
         "spark.master": "yarn",
         "spark.submit.deployMode": "cluster",
@@ -74,7 +74,7 @@ def window_on(
 
 
 @pytest.mark.parametrize("sink", ["s3://lake/by-yarn", "delta:s3://lake/by-yarn-delta"])
-def test_the_task_and_what_stands_for_the_driver_die_and_the_next_try_goes_on_with_it(
+def test_the_next_try_resumes_the_driver_after_task_and_supervisor_died(
     world: World, yarn: YarnCluster, lake: dict[str, str], tmp_path: Path, sink: str
 ) -> None:
     world.produce(500, size=500)

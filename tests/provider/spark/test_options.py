@@ -1,4 +1,5 @@
-"""What a user sees of option checking: all at once, by name, before anything is contacted."""
+"""Option checking as users see it: all problems at once, by name, before any server is
+contacted."""
 
 from __future__ import annotations
 
@@ -187,7 +188,7 @@ def test_an_ipv6_master_is_understood(text: str, master: tuple[str, int]) -> Non
 
 
 @pytest.mark.parametrize("text", ["m1:8715;m2:8715", "m1 m2", "http://m1:8715", "m1:1234567"])
-def test_what_no_host_can_be_called_is_no_master(text: str) -> None:
+def test_an_invalid_host_name_is_no_master(text: str) -> None:
     with pytest.raises(ConfigError, match="is not '<host>:<port>'"):
         parse_options({**GOOD, "masters": text})
 

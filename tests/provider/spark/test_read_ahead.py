@@ -1,4 +1,4 @@
-"""Reading on a thread while what was read is written: order, bound, errors, early ends."""
+"""Read-ahead on a thread during writes: order, bound, errors, early ends."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tubemq_provider.spark import read_ahead
 from tubemq_provider.spark.read_ahead import ReadAhead
 
 PATIENCE_S: Final = 60
-"""How long a test waits for what must come; it is there at once unless something is broken."""
+"""Seconds that a test waits for an event; it comes at once unless something is broken."""
 
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread is waited for however busy the machine is."""
+    """Wait for the thread however busy the machine is."""
     monkeypatch.setattr(read_ahead, "STOP_S", PATIENCE_S)
 
 
 class Source:
-    """Numbers from 0 with their sizes; counts what was made, and says when it is closed."""
+    """Source of numbers from 0 with their sizes; counts them, and records its close."""
 
     def __init__(self, sizes: list[int], error: BaseException | None = None) -> None:
         self.made = 0
@@ -55,7 +55,7 @@ def test_items_come_whole_and_in_order_and_no_more_wait_than_the_limit(
         for number in ahead:
             found.append(number)
             taken += sizes[number]
-            # What waits, and one that waits for its place.
+            # The buffered items, and one that waits for room.
             assert source.made - taken <= max(limit, *sizes) + max(sizes)
     assert found == list(range(len(sizes)))
 
@@ -80,7 +80,7 @@ def test_an_item_above_the_limit_passes() -> None:
         assert list(ahead) == [0, 1, 2]
 
 
-def test_what_making_raises_comes_behind_the_items_before_it() -> None:
+def test_an_error_comes_after_the_items_before_it() -> None:
     source, found = Source([1, 1], ValueError("the broker said no")), list[int]()
     with source.ahead(100) as ahead, pytest.raises(ValueError, match="the broker said no"):
         found.extend(ahead)

@@ -1,4 +1,4 @@
-"""What `format("rocketmq")` plans on the driver: every queue that is named, or an error."""
+"""Plans of `format("rocketmq")` on the driver: every named queue, or an error."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_queues_that_are_there_may_be_named(rocketmq: EmbeddedRocketMQ) -> None:
 
 
 def given(start: Any = None, end: Any = None) -> dict[str, str]:
-    """Options that say where both queues begin and end."""
+    """Return options with start and end of both queues."""
     sides = {"startingOffsets": start, "endingOffsets": end}
     texts = {
         name: side if isinstance(side, str) else json.dumps({"orders": dict.fromkeys(QUEUES, side)})
@@ -77,7 +77,7 @@ def given(start: Any = None, end: Any = None) -> dict[str, str]:
     return {"topic": "orders", "group": "lake", **texts}
 
 
-def test_ranges_may_be_empty_where_they_are_asked_to_be(rocketmq: EmbeddedRocketMQ) -> None:
+def test_ranges_may_be_empty_on_request(rocketmq: EmbeddedRocketMQ) -> None:
     fill(rocketmq)
     assert planned(rocketmq, **given(5)) == ["orders@broker-a:0[5,5)", "orders@broker-b:0[5,5)"]
     assert planned(rocketmq, **given(3, 3)) == ["orders@broker-a:0[3,3)", "orders@broker-b:0[3,3)"]

@@ -1,4 +1,5 @@
-"""The engine `session` over RocketMQ: every way to write a window gives what the receipts say."""
+"""The engine `session` over RocketMQ: every way to write a window results in what the receipts
+say."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ BAD = 7
 
 
 class Filled:
-    """A RocketMQ of two brokers with 120 objects in four queues, every `BAD`th with a bad id."""
+    """RocketMQ cluster of two brokers with 120 objects in four queues, every `BAD`th with a bad
+    id."""
 
     def __init__(self, mq: EmbeddedRocketMQ) -> None:
         self.mq = mq
@@ -47,7 +49,7 @@ class Filled:
                     self.odd.add((receipt.queue.key, receipt.offset))
 
     def plan(self, filters: tuple[str, ...] = ()) -> WindowPlan:
-        """Everything but the first two records of each queue."""
+        """Plan everything but the first two records of each queue."""
         ends: dict[str, int] = {}
         for key, offset in self.bodies:
             ends[key] = max(ends.get(key, 0), offset + 1)
@@ -74,7 +76,7 @@ def filled() -> Iterator[Filled]:
 
 
 def publish(root: Path, engine: Engine, plan: WindowPlan) -> tuple[Any, IngestCounts]:
-    """One attempt as a run makes it; the table that readers of the directory find."""
+    """Run one attempt as a run does; return the table that readers of the directory find."""
     sink = ParquetSink(root)
     staging = sink.begin(plan, "try-1")
     counts = engine.ingest(plan, staging, lambda _: None)
@@ -168,8 +170,8 @@ def test_a_bad_body_fails_the_window_with_the_way_out(filled: Filled, tmp_path: 
 
 
 @pytest.mark.usefixtures("spark")
-def test_what_brokers_refuse_keeps_its_class(filled: Filled, tmp_path: Path) -> None:
-    """It says that no retry cures it."""
+def test_an_error_of_a_broker_keeps_its_class(filled: Filled, tmp_path: Path) -> None:
+    """The class tells that no retry can fix it."""
     auth = Credentials("reader01", "the-secret")
     with EmbeddedRocketMQ(topics={"orders": 2}, brokers=2, credentials=auth) as closed:
         engine = SessionEngine(closed.settings, kind="rocketmq")

@@ -37,7 +37,7 @@ def test_a_window_is_read_and_no_plan_shows_the_password(
 
 
 def shown_plans(spark: SparkSession) -> list[str]:
-    """What Spark's web pages say of every query so far."""
+    """Return Spark's web pages of every query so far."""
     store = spark._jsparkSession.sharedState().statusStore()  # type: ignore[attr-defined]
     found = store.executionsList()
     return [found.apply(n).physicalPlanDescription() for n in range(found.size())]

@@ -36,7 +36,7 @@ def staging(tmp_path: Path) -> Staging:
 
 
 def silent(point: str) -> None:
-    """A progress callback that listens to nothing."""
+    """Ignore progress."""
 
 
 def written(staging: Staging) -> list[bytes]:
@@ -69,10 +69,10 @@ def test_a_plan_becomes_files_and_counts(
         assert edges[1:-1:2] == edges[2::2]
     assert not (Path(staging.path) / "_reads").exists()
     engine.stop()
-    assert spark.range(1).count() == 1  # it was active before, so it goes on
+    assert spark.range(1).count() == 1  # it was active before, so it keeps running
 
 
-def test_tasks_of_the_job_are_told_while_it_runs(
+def test_task_counts_of_the_job_are_reported_while_it_runs(
     spark: SparkSession, world: World, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tubemq_provider.engines.spark_runtime._FOLLOW_S", 0.01)
@@ -193,7 +193,7 @@ def test_a_transform_must_leave_the_partition_column_alone(
         ),
     ],
 )
-def test_a_transform_that_makes_no_frame_for_a_window_is_told_why(
+def test_a_transform_without_a_valid_frame_is_refused_with_the_reason(
     spark: SparkSession, world: World, staging: Staging, transform: Any, sentence: str
 ) -> None:
     world.produce(4)
@@ -216,7 +216,7 @@ def test_a_gap_is_counted_when_skipping_is_allowed(
     assert counts.total == len(world.expected({"1:0": (280, world.end("1:0"))}))
 
 
-def test_a_kill_while_spark_starts_is_told_as_one(
+def test_a_kill_while_spark_starts_is_reported_as_one(
     world: World, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = SessionEngine(world.settings)
@@ -255,7 +255,8 @@ def test_cancelling_stops_a_running_ingest(
 
 
 class _TimeIsOver(BaseException):
-    """As Airflow raises `AirflowTaskTimeout`: from a signal's handler, whatever is under way."""
+    """Exception raised as Airflow raises `AirflowTaskTimeout`: by a signal handler, at any
+    moment."""
 
 
 def _wait_for_jobs(spark: SparkSession, *, running: bool) -> None:
@@ -304,7 +305,7 @@ def test_a_task_whose_time_is_over_ends_at_once_and_so_does_its_job(
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
 
 
-def test_what_no_retry_cures_keeps_its_class_on_the_way_out_of_spark(
+def test_a_fatal_error_keeps_its_class_on_the_way_out_of_spark(
     spark: SparkSession, world: World, staging: Staging
 ) -> None:
     world.produce(8)
@@ -344,10 +345,10 @@ def test_settings_in_a_file_are_what_was_given(spark: SparkSession) -> None:
     assert found.size() == len(given)
 
 
-def test_a_session_of_another_thread_is_not_ours_to_stop(
+def test_a_session_of_another_thread_is_not_stopped(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SPARK_REMOTE", "sc://connect1")  # which is for tasks of others
+    monkeypatch.setenv("SPARK_REMOTE", "sc://connect1")  # it belongs to tasks of other engines
     found: list[tuple[SparkSession, bool]] = []
     conf = {"spark.sql.shuffle.partitions": "7"}
     other = threading.Thread(target=lambda: found.append(open_session("local[1]", conf)))

@@ -61,7 +61,7 @@ def subset(*names: str) -> StructType:
 
 
 def read(options: dict[str, str], schema: StructType = ALL) -> pa.Table:
-    """Everything, each split read by pickled copies as tasks get them."""
+    """Read everything, each split with pickled copies as in tasks."""
     source = pickle.loads(pickle.dumps(TubeMQDataSource(options)))
     reader = source.reader(schema)
     batches = []

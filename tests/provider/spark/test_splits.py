@@ -1,4 +1,4 @@
-"""Splits tile their ranges exactly, whatever the sizes asked for."""
+"""Splits tile their ranges exactly, for all sizes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_an_empty_plan_has_no_split() -> None:
     assert split_ranges([range_of(0, 5, 0)], max_records=10, min_partitions=4) == []
 
 
-def test_extra_splits_go_where_the_pieces_are_largest() -> None:
+def test_extra_splits_go_where_the_sub_ranges_are_largest() -> None:
     splits = split_ranges(
         [range_of(0, 0, 900), range_of(1, 0, 100)], max_records=10_000, min_partitions=10
     )
@@ -54,7 +54,7 @@ def test_extra_splits_go_where_the_pieces_are_largest() -> None:
     assert (by_partition.count(0), by_partition.count(1)) == (9, 1)
 
 
-def test_equal_pieces_of_several_brokers_alternate() -> None:
+def test_equal_sub_ranges_of_several_brokers_alternate() -> None:
     ranges = [range_of(0, 0, 30, broker=1), range_of(0, 0, 30, broker=2)]
     splits = split_ranges(ranges, max_records=10)
     assert [split.range.partition.broker_id for split in splits] == [1, 2, 1, 2, 1, 2]

@@ -1,7 +1,5 @@
-"""A stream on a cluster whose driver and one of whose executors are killed: the drill, in small.
-
-By hand (minutes on a busy machine); CI kills workers of a local stream (`test_streams.py`).
-"""
+"""A stream on a cluster whose driver and one of whose executors are killed: a small drill. By hand
+(minutes on a busy machine); CI kills workers of a local stream (`test_streams.py`)."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ def test_the_table_has_each_record_once_after_kills_of_driver_and_executor(
 
 
 class Batch:
-    """As much of a frame as the function for `foreachBatch` asks for."""
+    """Part of a frame that the function for `foreachBatch` uses."""
 
     def __init__(self, *numbers: int) -> None:
         self._numbers = numbers

@@ -1,4 +1,4 @@
-"""Where a stream goes on: limits, partitions that come and go, logs that are shorter."""
+"""Offsets of a stream's next batch: limits, partitions that come and go, logs that are shorter."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_batches_tile_the_logs_and_keep_the_limit(
     assert at == {p: found.max_offset for p, found in there.items()}
 
 
-def test_a_new_partition_is_taken_up_first_and_read_by_the_next_batch() -> None:
+def test_a_new_partition_is_added_by_one_batch_and_read_by_the_next() -> None:
     old, new = PARTITIONS[0], PARTITIONS[2]
     start = {old: 28}
     there = {**ends({old: 56}), **ends({new: 280}, low=84)}
@@ -77,7 +77,7 @@ def test_a_new_partition_is_taken_up_first_and_read_by_the_next_batch() -> None:
     assert (following.partition, following.start, following.end) == (new, 84, 280)
 
 
-def test_what_is_there_at_the_start_is_all_that_such_a_query_reads() -> None:
+def test_an_available_now_query_reads_only_what_exists_at_its_start() -> None:
     partition = PARTITIONS[0]
     found = advance({partition: 28}, ends({partition: 280}), cap={partition: 84})
     assert found.offsets == {partition: 84}
@@ -89,18 +89,18 @@ def test_the_end_of_a_first_batch_says_where_the_batch_began() -> None:
     first, second = PARTITIONS[:2]
     end = offsets_document({first: 280, second: 28}, begin={first: 56})
     assert read_document(end) == {first: 280, second: 28}
-    anew = offsets_document({first: 140, second: 0})  # what the options would say by now
+    anew = offsets_document({first: 140, second: 0})  # the options resolved now
     assert begin_of(json.loads(json.dumps(end)), anew) == {first: 56}
     older = offsets_document({first: 280, second: 28})
     assert begin_of(older, anew) == {first: 140, second: 0}
 
 
-def test_a_partition_that_vanished_or_shrank_is_loss_unless_it_may_be() -> None:
+def test_a_partition_that_vanished_or_shrank_is_data_loss_unless_tolerated() -> None:
     kept, gone = PARTITIONS[0], PARTITIONS[1]
     start = {kept: 280, gone: 280}
     with pytest.raises(DataLoss, match="failOnDataLoss=false"):
         advance(start, ends({kept: 280}))
-    with pytest.raises(LogTruncated, match="ends at 28, and the stream stands at 280"):
+    with pytest.raises(LogTruncated, match="ends at 28, and the stream is at 280"):
         advance(start, ends({kept: 280, gone: 28}))
     found = advance(start, ends({kept: 308}), fail_on_data_loss=False)
     assert found.offsets == {kept: 308, gone: 280}

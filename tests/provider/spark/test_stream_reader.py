@@ -1,4 +1,4 @@
-"""A stream's reader, asked what Spark asks it: over restarts, and over brokers that are away."""
+"""A stream's reader under Spark's calls: over restarts, and over unreachable brokers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCHEMA = StructType([StructField("partition", StringType()), StructField("value"
 
 
 def reader(world: World, **given: str) -> TubeMQStreamReader:
-    """As Spark makes one in each run of a query."""
+    """Create one as Spark does in each run of a query."""
     options = {"masters": world.masters, "group": GROUP, "planRetries": "0", **given}
     if "subscribePattern" not in given:
         options["topic"] = TOPIC
@@ -37,7 +37,7 @@ def reader(world: World, **given: str) -> TubeMQStreamReader:
 
 
 def kept(document: dict[str, Any]) -> dict[str, Any]:
-    """The document as it comes out of a checkpoint."""
+    """Return the document as it comes out of a checkpoint."""
     return dict(json.loads(json.dumps(document)))
 
 
@@ -54,7 +54,7 @@ def test_a_first_batch_that_is_tried_again_begins_where_it_began(world: World) -
     planned = ranges(before, begin, end)
     assert planned == world.whole()
 
-    after = reader(world, startingOffsets="latest")  # which Spark ignores where there is a plan
+    after = reader(world, startingOffsets="latest")  # which Spark ignores if it has a plan
     assert after.initialOffset() != begin
     assert ranges(after, after.initialOffset(), end) == planned
     assert after.latestOffset(kept(end), ReadAllAvailable()) == end  # nothing new: no batch
@@ -76,9 +76,7 @@ def test_reports_of_a_batch_stay_when_the_next_one_reports(world: World, tmp_pat
 
 
 @pytest.mark.parametrize("expire", ["expire_to", "expire_data_to"])
-def test_what_retention_takes_before_a_first_batch_is_tried_again_is_told(
-    world: World, expire: str
-) -> None:
+def test_retention_before_a_retried_first_batch_is_reported(world: World, expire: str) -> None:
     world.produce(40)
     before = reader(world)
     begin = before.initialOffset()
@@ -90,7 +88,7 @@ def test_what_retention_takes_before_a_first_batch_is_tried_again_is_told(
         list(after.read(first))
 
 
-def test_a_partition_that_is_gone_under_a_planned_batch_is_loss_unless_it_may_be(
+def test_a_partition_missing_from_a_planned_batch_is_data_loss_unless_tolerated(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.produce(40)
@@ -104,7 +102,7 @@ def test_a_partition_that_is_gone_under_a_planned_batch_is_loss_unless_it_may_be
     assert "set failOnDataLoss" not in caplog.text
 
 
-def test_a_broker_that_is_away_holds_up_only_what_is_read_from_it() -> None:
+def test_an_unreachable_broker_blocks_only_its_own_partitions() -> None:
     topics = [TopicSpec(TOPIC, partitions=1)]
     with EmbeddedTubeMQ(brokers=2, topics=topics) as mq:
         world = World(mq)
@@ -113,9 +111,9 @@ def test_a_broker_that_is_away_holds_up_only_what_is_read_from_it() -> None:
         stream = reader(world)
         held = {"v": 1, "offsets": {TOPIC: {"1:0": 0}}}
         found = stream.latestOffset(held, ReadAllAvailable())
-        assert set(found["offsets"][TOPIC]) == {"1:0"}  # 2:0 is taken up by a later batch
+        assert set(found["offsets"][TOPIC]) == {"1:0"}  # 2:0 is added by a later batch
         held["offsets"][TOPIC]["2:0"] = 0  # type: ignore[index]
         with pytest.raises(ConnectError, match="partition 2:0 of topic 'demo'"):
             stream.latestOffset(held, ReadAllAvailable())
         with pytest.raises(ConnectError, match="partition 2:0"):
-            stream.prepareForTriggerAvailableNow()  # all that is there now
+            stream.prepareForTriggerAvailableNow()  # all current records

@@ -28,7 +28,7 @@ from pyspark.sql import functions as sf  # noqa: E402
 
 
 class Stream:
-    """A query from the topic into Parquet files, with its checkpoint."""
+    """Query from the topic into Parquet files, with its checkpoint."""
 
     def __init__(self, spark: SparkSession, world: World, root: Path, **options: str) -> None:
         self._spark = spark
@@ -36,25 +36,25 @@ class Stream:
         self._checkpoint, self.table = str(root / "checkpoint"), str(root / "table")
 
     def run(self, **trigger: Any) -> Any:
-        """Until what is there now is read; the query."""
+        """Run until the current records are read; return the query."""
         query = self.start(**trigger)
         query.awaitTermination(90)
         return query
 
     def start(self, **trigger: Any) -> Any:
-        """The query, started."""
+        """Start the query and return it."""
         frame = self._spark.readStream.format("tubemq").options(**self._options).load()
         writer = frame.writeStream.format("parquet").option("path", self.table)
         writer = writer.option("checkpointLocation", self._checkpoint)
         return writer.trigger(**(trigger or {"availableNow": True})).start()
 
     def bodies(self) -> list[bytes]:
-        """What the sink has, as its readers see it."""
+        """Return the records of the sink, as its readers see it."""
         rows = self._spark.read.parquet(self.table).select("value").collect()
         return sorted(bytes(row.value) for row in rows)
 
 
-def test_available_now_reads_in_batches_and_goes_on_from_its_checkpoint(
+def test_available_now_reads_in_batches_and_resumes_from_its_checkpoint(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     world.produce(100)
@@ -114,8 +114,8 @@ def test_killed_workers_and_stopped_queries_lose_and_double_nothing(
 
 
 def python_workers() -> list[int]:
-    """Processes in which the JVM of this test process reads: forks of Spark's daemons for tasks and
-    for streams. Not the daemons, without which a session is of no use any more."""
+    """Return processes in which the JVM of this test process reads: forks of Spark's daemons for
+    tasks and for streams. Not the daemons, without which a session is of no use any more."""
     children: dict[int, list[int]] = {}
     commands: dict[int, str] = {}
     for entry in Path("/proc").iterdir():
@@ -176,14 +176,14 @@ def test_typed_rows_come_as_a_stream_too(spark: SparkSession, world: World, tmp_
 
 
 def length_of(records: Any) -> Any:
-    """A decoder as users write it."""
+    """Decode as a user's function would."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     return pa.RecordBatch.from_pydict({"n": pc.binary_length(records.column("value"))})
 
 
-def test_what_a_stream_cannot_have_is_named(spark: SparkSession, world: World) -> None:
+def test_unsupported_options_of_a_stream_are_named(spark: SparkSession, world: World) -> None:
     for option in ("endingOffsets", "minOffsetsPerTrigger"):
         options = {**world.options, option: "stable" if option.startswith("end") else "5"}
         frame = spark.readStream.format("tubemq").options(**options)

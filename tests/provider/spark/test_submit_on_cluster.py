@@ -1,5 +1,5 @@
-"""Windows through `spark-submit` on a standalone cluster that tries slow tasks twice: whatever is
-killed, content equals receipts, and nothing is left over."""
+"""Windows through `spark-submit` on a standalone cluster that runs slow tasks twice (speculation):
+whatever is killed, content equals receipts, and nothing is left over."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ SPECULATION = {
     "spark.speculation.quantile": "0.5",
 }
 TWICE = re.compile(r"Starting task \d+\.1 in stage")
-"""What a driver says of a second try of a task, while the first goes on or after it."""
+"""Driver's log lines of a second task attempt, during or after the first."""
 
 
 class TaskDied(BaseException):
-    """What stands for the death of the task's process: nothing catches it, nothing cleans up."""
+    """Death of the task's process: nothing catches it, nothing cleans up."""
 
 
 def bodies(window: Window) -> list[bytes]:
@@ -66,7 +66,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def said(*folders: Path) -> list[str]:
-    """What files say, as far as they are still there."""
+    """Return the contents of files that still exist."""
     found = []
     for path in (path for folder in folders for path in folder.rglob("*")):
         with suppress(OSError):
@@ -75,7 +75,7 @@ def said(*folders: Path) -> list[str]:
 
 
 def commands() -> str:
-    """Command lines of all processes."""
+    """Return command lines of all processes."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -86,8 +86,8 @@ def commands() -> str:
 def submitting(
     world: World, cluster: SparkCluster, lake: dict[str, str], work: Path, **given: Any
 ) -> Window:
-    """A window of three of the four partitions through `spark-submit`: when two of them are done,
-    one of both workers is free for a second try of what the third's task does."""
+    """Start a window of three of the four partitions through `spark-submit`: when two of them are
+    done, one of both workers is free for a second attempt of the third's task."""
     conf = {**conf_for(cluster), **SPECULATION}
     options = {"engine": "submit", "spark_conf": conf, "spark_work_dir": str(work)}
     window = Window(world, given.pop("sink"), lake, **options, **given)
@@ -96,22 +96,21 @@ def submitting(
 
 
 def storage_of(window: Window) -> tuple[Any, str]:
-    """The sink's storage, and the folder of its data."""
+    """Return the sink's storage, and the folder of its data."""
     sink = window.sink()
     assert isinstance(sink, ObjectStoreSink | DeltaSink)
     return sink.storage, "data" if isinstance(sink, ObjectStoreSink) else "windows"
 
 
 def data_files(window: Window) -> set[str]:
-    """What lies where the sink keeps data."""
+    """Return the files of the sink's data."""
     storage, root = storage_of(window)
     return set(storage.names(root))
 
 
 def kill_in_mid_task(world: World, cluster: SparkCluster, window: Window, work: Path) -> None:
-    """Kill an executor while a task that cannot read on runs on both, and have it read on.
-
-    Broker 2 gives nothing until then."""
+    """Kill an executor while a task that is blocked in a read runs on both, and unblock it. Broker
+    2 sends nothing until then."""
     application = application_of(work)
     until(lambda: TWICE.search(application.log.read_text("utf-8", "replace")))
     assert data_files(window)  # of the tasks that are done
@@ -121,8 +120,8 @@ def kill_in_mid_task(world: World, cluster: SparkCluster, window: Window, work: 
 
 
 def nothing_is_left(window: Window, window_id: str, work: Path) -> bool:
-    """Whether only the marker's files are in the store and no application is on this machine. An
-    executor may outlive its driver by a moment, and what it writes then is tidied later."""
+    """Check that only the marker's files are in the store and no application is on this machine. An
+    executor may outlive its driver by a moment; files that it writes then are tidied later."""
     sink = window.sink()
     sink.tidy(window_id)
     marker = sink.marker(window_id)

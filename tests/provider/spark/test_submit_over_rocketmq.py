@@ -1,5 +1,5 @@
-"""Windows of RocketMQ through `spark-submit`: a try that dies, the next one that takes its
-application up, and a node that is all they reach."""
+"""Windows of RocketMQ through `spark-submit`: a try that dies, the next one that resumes its
+application, and a service node as their only peer."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 BROKERS = Credentials("nodes01", "secret-of-nodes")
-"""What brokers ask for, and the node alone has: nothing reaches a broker around it."""
+"""Credentials that brokers require and only the node has: nothing reaches a broker directly."""
 READER = Credentials("reader01", "hush-hush")
 NAMES = {"topic": "orders", "group": "lake"}
 
 
 class Job:
-    """Tries of one task: a window of everything there is, of two tags, in a process of Spark's."""
+    """Tries of one task: a window of everything, of two tags, in a Spark process."""
 
     def __init__(self, settings: ClientSettings, root: Path) -> None:
         self.settings, self.root = settings, root
@@ -44,7 +44,7 @@ class Job:
         self.tries = 0
 
     def run(self, at: Callable[[str], None]) -> WindowResult:
-        """One try; `at` is told every point and may raise."""
+        """Run one try; `at` is called at every point and may raise."""
         self.tries += 1
         given = {
             **NAMES,
@@ -71,7 +71,7 @@ class Job:
 
 
 def produced(settings: ClientSettings) -> list[tuple[str, int, bytes, str]]:
-    """Records of three tags; the place of each."""
+    """Produce records of three tags; return the position of each."""
     found = []
     with Producer(settings) as producer:
         for number in range(600):

@@ -1,4 +1,4 @@
-"""What the rows of a frame become before they are sent."""
+"""Conversion of a frame's rows to records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels to executors: everything that their code imports, and little more."""
+"""Contents of the executors' zip: everything that their code imports, and little more."""
 
 import ast
 import subprocess
@@ -17,7 +17,7 @@ OURS = (
 )
 LARGEST = 405 * 1024
 LARGER = 480 * 1024
-"""With what a second kind of source brings."""
+"""Sizes with a second kind of source."""
 IMPORT_ALL = """
 import sys, zipfile
 zipped = sys.argv[1]
@@ -40,7 +40,7 @@ def zipped(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def imported(source: str) -> set[str]:
-    """Modules of ours that a source names, in functions too."""
+    """Return our modules that a source imports, in functions too."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -70,7 +70,7 @@ def test_every_module_of_the_zip_can_be_imported_from_it_alone(zipped: Path) -> 
     assert done.returncode == 0, done.stderr
 
 
-def test_what_the_source_imports_late_is_in_the_zip_too(zipped: Path) -> None:
+def test_late_imports_of_the_source_are_in_the_zip_too(zipped: Path) -> None:
     archive = zipfile.ZipFile(zipped)
     modules = {
         name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name

@@ -50,7 +50,7 @@ def silent(_: str) -> None:
 
 @pytest.fixture
 def abroad(spark: SparkSession) -> Iterator[None]:
-    """A worker in New York: the zone of the machine is the JVM's, and so Spark's by default."""
+    """Run as a worker in New York: the machine's zone is the JVM's, and so Spark's by default."""
     zones: Any = spark._jvm.java.util.TimeZone  # type: ignore[union-attr]
     before = zones.getDefault()
     zones.setDefault(zones.getTimeZone("America/New_York"))
@@ -75,7 +75,7 @@ def test_the_zone_of_a_worker_changes_no_row(
     rows = written(world, tmp_path / "a", way, sql_transform(SQL)).select([*IN_UTC]).to_pylist()
     assert rows
     assert all(row == IN_UTC for row in rows)
-    # Nor would the session's next window take it for one that was chosen.
+    # Otherwise the session's next window would treat it as chosen by the user.
     assert ZONE not in spark.conf.getAll
     assert spark.conf.get(ZONE) == "America/New_York"
 
@@ -132,7 +132,7 @@ def test_old_dates_are_written_as_they_are_under_any_setting(
 
 
 def in_python(frame: DataFrame) -> DataFrame:
-    """Spark hands instants to functions in Python without a zone, in that of the process."""
+    """Spark passes instants to Python functions without a zone, in that of the process."""
     from pyspark.sql import functions as sf
 
     @sf.udf("string", useArrow=False)

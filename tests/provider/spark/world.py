@@ -1,4 +1,4 @@
-"""A small TubeMQ with known records, for every test that reads."""
+"""Small TubeMQ cluster with known records, for every test that reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USER = Credentials("etl", "s3cret-word")
 
 @dataclass
 class World:
-    """A cluster of two brokers and the receipts of everything produced to it."""
+    """Cluster of two brokers and the receipts of everything produced to it."""
 
     mq: EmbeddedTubeMQ
     bodies: dict[Partition, list[tuple[int, bytes]]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class World:
         self._send(topic, records)
 
     def produce_objects(self, count: int, bad: int) -> None:
-        """Send `count` JSON objects, every `bad`th with an id that is none, as `produce` does."""
+        """Send `count` JSON objects, every `bad`th with an invalid id, as `produce` does."""
         values = [
             {"id": number if number % bad else "x", "name": f"n{number}"} for number in range(count)
         ]
@@ -76,7 +76,7 @@ class World:
         return self.mq.broker(partition.broker_id).store(topic, partition.store_id).ends.stable
 
     def whole(self, topic: str = TOPIC) -> dict[str, tuple[int, int]]:
-        """The range of everything, by partition key."""
+        """Return the range of everything, by partition key."""
         found = sorted(p for p in self.bodies if p.topic == topic)
         return {p.key: (0, self.end(p.key, topic)) for p in found}
 
@@ -87,7 +87,7 @@ class World:
         return WindowPlan.explicit(scope, ranges)
 
     def expected(self, ranges: dict[str, tuple[int, int]], topic: str = TOPIC) -> list[bytes]:
-        """Bodies that the receipts place inside `ranges`, sorted."""
+        """Return the bodies that the receipts place inside `ranges`, sorted."""
         found = []
         for key, (start, end) in ranges.items():
             range_ = OffsetRange(Partition.from_key(topic, key), start, end)
@@ -96,7 +96,7 @@ class World:
 
 
 class SecuredWorld(World):
-    """A world that only its user sees, over mutual TLS."""
+    """World that only its user sees, over mutual TLS."""
 
     tls: TlsSettings
 

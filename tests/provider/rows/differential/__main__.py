@@ -1,4 +1,4 @@
-"""Run one format at length: `python -m tests.provider.rows.differential --inputs N --format F`."""
+"""Long run of one format: `python -m tests.provider.rows.differential --inputs N --format F`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Parse options, compare, print what differs."""
+    """Parse options, compare, print the differences."""
     parser = argparse.ArgumentParser(prog="python -m tests.provider.rows.differential")
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def spark_jars() -> Path | None:
-    """The folder of PySpark's jars, None without PySpark."""
+    """Return the folder of PySpark's jars, None without PySpark."""
     spec = importlib.util.find_spec("pyspark")
     return None if spec is None or spec.origin is None else Path(spec.origin).parent / "jars"
 

@@ -27,15 +27,15 @@ from tubemq_provider.sources.tubemq.columns import RECORDS
 __all__ = ["Answer", "JavaAvro", "avro_differences", "fastavro_answers"]
 
 Answer = Any
-"""The fields of a body as plain values, or a text "!" and the error."""
+"""Fields of a body as plain values, or a text "!" and the error."""
 
 _STRICTER = (
     "a boolean is",  # Java: false; fastavro: true
-    "a number has more than",  # Java drops what is beyond 32 or 64 bits, fastavro beyond 64
+    "a number has more than",  # Java drops bits beyond 32 or 64, fastavro beyond 64
     "codec can't decode",  # Java: U+FFFD
     "a map has a key twice",  # the last one counts in both
     "another size than it says",  # neither looks at the size of a block
-    "items cannot be in a body",  # of items without bytes both make as many as they are told
+    "items cannot be in a body",  # both create any declared number of items without bytes
     "is no time of day",  # a number to both
     "of the years 1 to 9999",  # a number to both
     "more digits than the precision",  # neither looks at it
@@ -51,7 +51,7 @@ def avro_differences(
     oracle: Callable[[AvroCase], list[Answer]],
     policy: str = "leave_out",
 ) -> tuple[int, list[str]]:
-    """Compare each body; return how many were compared, and what differs."""
+    """Compare each body; return the number of comparisons, and the differences."""
     problems: list[str] = []
     count = 0
     for case in cases:
@@ -77,7 +77,7 @@ def _difference(ours: Answer, theirs: Answer) -> str | None:
 
 
 def _pruned(theirs: Any, ours: Any) -> Any:
-    """Without members that have no column."""
+    """Drop members that have no column."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         return {k: _pruned(v, ours[k]) for k, v in theirs.items() if k in ours}
     if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
@@ -114,7 +114,7 @@ def _answers(case: AvroCase, policy: str) -> list[Answer]:
 
 
 def plain_cells(column: Any) -> list[Any]:
-    """Values as the Java tool writes them."""
+    """Return values as the Java tool writes them."""
     import pyarrow as pa
 
     type_ = column.type
@@ -155,7 +155,7 @@ def _plain(cell: Any) -> Any:
 
 
 class JavaAvro:
-    """Avro's Java library in a process of its own; `answers` are those of all cases."""
+    """Avro's Java library in a separate process; `answers` are those of all cases."""
 
     def __init__(self, jars: Path) -> None:
         names = ("avro-1*", "jackson-*", "slf4j-api*", "commons-*")
@@ -180,8 +180,9 @@ def _parsed(line: str) -> Answer:
 
 
 def fastavro_answers(case: AvroCase) -> list[Answer]:
-    """Base values by fastavro, from a schema without logical types; so nothing but numbers of
-    milliseconds, decimals and UUIDs differ, which `without_logical` leaves out of the schema."""
+    """Read base values by fastavro, from a schema without logical types: the product differs in
+    nothing but numbers of milliseconds, decimals and UUIDs, which `without_logical` removes from
+    the schema."""
     import fastavro
 
     schema = fastavro.parse_schema(json.loads(case.schema))
@@ -207,7 +208,7 @@ def _plain_datum(datum: Any) -> Any:
 
 
 def without_logical(case: AvroCase) -> AvroCase:
-    """The same bodies by the base types."""
+    """Replace the logical types by their base types."""
 
     def base(item: dict[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in item.items() if k not in ("logicalType", "precision", "scale")}
@@ -216,7 +217,7 @@ def without_logical(case: AvroCase) -> AvroCase:
 
 
 def run(inputs: int, seed: int, jars: Path | None) -> tuple[int, list[str]]:
-    """Compare `inputs` bodies, with Java where its `jars` are given."""
+    """Compare `inputs` bodies, with Java if its `jars` are given."""
     random, count, problems = Random(seed), 0, []
     while count < inputs:
         cases = [avro_case(random) for _ in range(min(20_000, (inputs - count) // 4 + 1))]

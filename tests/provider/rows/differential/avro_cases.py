@@ -1,4 +1,4 @@
-"""Generates Avro schemas, data and their encoding, sound or damaged, from a seed."""
+"""Generator of Avro schemas, data and their encoding, valid or damaged, from a seed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _TEXTS = ["", "a", "é", "\U0001f600", "x" * 70, "\ufeff", "\0", '"', "a,b\n"]
 
 @dataclass(frozen=True, slots=True)
 class AvroCase:
-    """A record schema and bodies."""
+    """Record schema and bodies."""
 
     schema: str
     bodies: list[bytes]
 
 
 def avro_case(random: Random, bodies: int = 4) -> AvroCase:
-    """A schema with some bodies, of which about a half are damaged."""
+    """Generate a schema with some bodies, about half of which are damaged."""
     maker = _Schemas(random)
     schema = maker.record(2)
     made = []
@@ -41,7 +41,7 @@ def avro_case(random: Random, bodies: int = 4) -> AvroCase:
 
 
 def zigzag(number: int) -> bytes:
-    """The shortest encoding."""
+    """Return the shortest encoding."""
     rest, made = (number << 1) ^ (number >> 63), bytearray()
     while rest > 127:
         made.append(rest & 127 | 128)
@@ -50,7 +50,7 @@ def zigzag(number: int) -> bytes:
 
 
 def damaged(random: Random, body: bytes) -> bytes:
-    """The body with a mistake, which need not show."""
+    """Damage the body, possibly without an effect."""
     where = random.randrange(len(body) + 1)
     kind = random.randrange(6)
     if kind == 0:
@@ -155,7 +155,7 @@ class _Schemas:
 
 
 def encode(random: Random, schema: Any, named: dict[str, Any], deep: int = 0) -> bytes:
-    """The bytes of a value of the type."""
+    """Encode a value of the type."""
     if isinstance(schema, list):
         index = random.randrange(len(schema))
         if deep > 8 and "null" in schema:

@@ -1,8 +1,8 @@
 """CSV: the product against Python's csv module, its numbers and its times, and against DuckDB.
 
 Rows are split by Python's module in strict mode, with rules for what the product refuses or takes;
-values are read by Python's own types from the grammar that docs/typed-rows.md gives. DuckDB reads
-the same bodies with types of its own, where both read a value it must be the same.
+values are read by Python's own types from the grammar in docs/typed-rows.md. DuckDB reads the same
+bodies with its own types; values that both read must be equal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TYPES = [
 ]
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 BAD = object()
-"""What an oracle says of a body that is no row."""
+"""Oracle's answer for a body that is no row."""
 
 _CELLS = [
     *("", "0", "1", "-1", "+1", "127", "128", "-129", "32768", "2147483648", "9223372036854775808"),
@@ -56,7 +56,7 @@ _MOMENT = re.compile(
 
 
 def case(random: Random) -> tuple[list[str], bytes]:
-    """Types of columns and a body."""
+    """Generate types of columns and a body."""
     types = [random.choice(TYPES) for _ in range(random.randrange(1, 5))]
     cells = [_cell(random) for _ in types]
     body = ",".join(cells)
@@ -81,7 +81,7 @@ def _cell(random: Random) -> str:
 
 
 def expected(types: list[str], body: bytes, nanoseconds: str) -> Any:
-    """The row by the oracle, or `BAD`."""
+    """Return the oracle's row, or `BAD`."""
     text = body.decode().lstrip("\ufeff")
     text = re.sub(r"(\r?\n){1,2}\Z", "", text)
     cells = _split(text)
@@ -94,9 +94,9 @@ def expected(types: list[str], body: bytes, nanoseconds: str) -> Any:
 
 
 def _split(text: str) -> list[tuple[str, bool]] | None:
-    """Cells, and whether each was in quotes; a state machine of RFC 4180, in which a quote inside
-    a value without quotes is text. Like Python's module and DuckDB it refuses a quote that is not
-    closed."""
+    """Return cells, and whether each was quoted; a state machine of RFC 4180, in which a quote
+    inside an unquoted value is text. Like Python's module and DuckDB it refuses an unclosed
+    quote."""
     cells, at = [], 0
     while True:
         if text[at : at + 1] == '"':
@@ -206,7 +206,7 @@ def _clock(text: str, nanoseconds: str) -> time:
 
 
 def same(ours: Any, other: Any) -> bool:
-    """Equal values of one type; NaN is itself."""
+    """Compare values of one type; NaN equals itself."""
     if isinstance(ours, float) and isinstance(other, float) and math.isnan(ours):
         return math.isnan(other)
     if isinstance(ours, datetime) and isinstance(other, datetime):
@@ -247,5 +247,5 @@ def run(inputs: int, seed: int, jars: Path | None) -> tuple[int, list[str]]:
 
 
 def read_by_python(body: bytes) -> list[str]:
-    """The row by Python's module in strict mode; a check of the splitter above."""
+    """Read the row by Python's module in strict mode; a check of the splitter above."""
     return next(csv.reader(io.StringIO(body.decode(), newline=""), strict=True))

@@ -1,7 +1,7 @@
-"""Schemas: the product's parser against Spark's own, on generated schemas and on what Spark prints.
+"""Schemas: the product's parser against Spark's own, on generated schemas and on Spark's output.
 
-Both give one type where both take a schema. The product refuses more (`_STRICTER`) and takes a
-little more (a colon behind the name of a column, the word `bool`).
+Both return one type where both accept a schema. The product refuses more (`_STRICTER`) and accepts
+a little more (a colon after the name of a column, the word `bool`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tubemq_provider.rows.ddl import ddl_of, parse_ddl
 __all__ = ["Spark", "generated", "run", "spark_of"]
 
 Spark = Callable[[str], "tuple[str, list[str]] | None"]
-"""The JSON of a schema and the ways in which Spark prints it; None for one that it refuses."""
+"""JSON of a schema and the ways in which Spark prints it; None for one that it refuses."""
 
 _SIMPLE = [
     *("BOOLEAN", "TINYINT", "BYTE", "SMALLINT", "SHORT", "INT", "INTEGER", "BIGINT", "LONG"),
@@ -50,7 +50,7 @@ _SPACES = [" ", "  ", "\n", "\t", " /* x */ ", " -- y\n"]
 
 
 def generated(random: Random) -> str:
-    """A schema, in one of ten damaged."""
+    """Generate a schema, one in ten damaged."""
     text = _fields(random, 3, ",")
     if random.random() < 0.1:
         at = random.randrange(len(text))
@@ -85,7 +85,7 @@ def _type(random: Random, depth: int) -> str:
 
 
 def spark_of(session: Any) -> Spark:
-    """Spark's parser, in the JVM of a session."""
+    """Return Spark's parser, in the JVM of a session."""
     schemas = session._jvm.org.apache.spark.sql.types.StructType
 
     def parse(text: str) -> tuple[str, list[str]] | None:
@@ -103,7 +103,7 @@ def _said(fields: list[dict[str, Any]]) -> str:
 
 
 def _said_type(type_: Any) -> str:
-    """Spark's JSON of a type as this project writes it."""
+    """Convert Spark's JSON of a type to the notation of this project."""
     if isinstance(type_, str):
         word = type_.partition("(")[0]
         known = {
@@ -122,7 +122,7 @@ def _said_type(type_: Any) -> str:
 
 
 def difference(text: str, spark: Spark) -> str | None:
-    """What differs for one schema."""
+    """Return the difference for one schema."""
     found = spark(text)
     try:
         ours = ddl_of(parse_ddl(text))
@@ -145,7 +145,7 @@ def difference(text: str, spark: Spark) -> str | None:
 
 
 def run(inputs: int, seed: int, jars: Path | None) -> tuple[int, list[str]]:
-    """Compare `inputs` schemas, with a Spark session of its own."""
+    """Compare `inputs` schemas, with a separate Spark session."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")

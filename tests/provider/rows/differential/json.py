@@ -65,7 +65,7 @@ _WRONG = [
 
 
 def type_of(random: Random, depth: int) -> str:
-    """A type as Spark SQL writes it."""
+    """Return a type as Spark SQL writes it."""
     pick = random.random()
     if depth and pick < 0.15:
         return f"array<{type_of(random, depth - 1)}>"
@@ -76,7 +76,7 @@ def type_of(random: Random, depth: int) -> str:
 
 
 def value(random: Random, type_: str) -> str:
-    """JSON of a value that often fits."""
+    """Return JSON of a value that often fits."""
     pick = random.random()
     if pick < 0.08:
         return "null"
@@ -95,7 +95,7 @@ def value(random: Random, type_: str) -> str:
 
 
 def members(type_: str) -> dict[str, str]:
-    """The names and types within a struct."""
+    """Return the names and types within a struct."""
     found, depth, start = {}, 0, 7
     for at, sign in enumerate(type_[:-1] + ",", start=0):
         depth += (sign in "<(") - (sign in ">)")
@@ -107,7 +107,7 @@ def members(type_: str) -> dict[str, str]:
 
 
 def object_of(random: Random, fields: dict[str, str]) -> str:
-    """JSON of an object, in which fields may miss, be there twice or be others."""
+    """Return JSON of an object, in which fields may be missing, duplicate or unknown."""
     made = [f'"{n}": {value(random, t)}' for n, t in fields.items() if random.random() < 0.9]
     if random.random() < 0.05 and made:
         made.append(random.choice(made))
@@ -119,11 +119,11 @@ def object_of(random: Random, fields: dict[str, str]) -> str:
 
 
 class _Twice(ValueError):
-    """A field with a column is there twice."""
+    """Duplicate field that has a column."""
 
 
 def expected(fields: dict[str, str], body: bytes, nanoseconds: str) -> Any:
-    """The row by the oracle, or `BAD`."""
+    """Return the oracle's row, or `BAD`."""
     try:
         text = body.decode()
         found = json.loads(
@@ -139,11 +139,11 @@ def expected(fields: dict[str, str], body: bytes, nanoseconds: str) -> Any:
 
 
 class _Pairs(list):  # type: ignore[type-arg]
-    """An object, as it was written."""
+    """Object as it was written."""
 
 
 class _Number(str):
-    """A number, as it was written."""
+    """Number as it was written."""
 
     __slots__ = ()
 
@@ -209,7 +209,7 @@ def _need(condition: bool) -> None:
 
 
 def same(ours: Any, other: Any) -> bool:
-    """Equal values of one type, at any depth."""
+    """Compare values of one type, at any depth."""
     if isinstance(ours, dict) and isinstance(other, dict):
         return ours.keys() == other.keys() and all(same(ours[k], other[k]) for k in ours)
     if isinstance(ours, list) and isinstance(other, list):

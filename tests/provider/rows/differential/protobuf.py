@@ -1,7 +1,7 @@
 """Protobuf: the product against an encoder that knows the values, and against protobuf's JSON.
 
-Sound bodies are encoded here, byte by byte, from generated values, so the row is known. Damaged
-ones are compared with what protobuf's own JSON says of the message that the runtime makes of them.
+Valid bodies are encoded here, byte by byte, from generated values, so the row is known. Damaged
+ones are compared with protobuf's own JSON of the message that the runtime parses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TIMES = [(0, 0), (1_795_314_366, 123_456_000), (-1, 999_999_000), (253_402_300_
 
 
 class _Schemas:
-    """A file with messages, as descriptors and as what to encode."""
+    """File with messages, as descriptors and as input of the encoder."""
 
     def __init__(self, random: Random) -> None:
         from google.protobuf import descriptor_pb2 as pb
@@ -102,7 +102,7 @@ class _Schemas:
         return name, number, kind, label, inner, explicit
 
     def descriptor(self) -> str:
-        """The set, in base64."""
+        """Return the descriptor set, in base64."""
         from google.protobuf import descriptor_pb2 as pb
         from google.protobuf import timestamp_pb2
 
@@ -113,7 +113,7 @@ class _Schemas:
 
 
 def varint(number: int) -> bytes:
-    """The shortest encoding of a number of 64 bits."""
+    """Return the shortest encoding of a number of 64 bits."""
     number &= 2**64 - 1
     made = bytearray()
     while number > 127:
@@ -123,7 +123,7 @@ def varint(number: int) -> bytes:
 
 
 def scalar(random: Random, kind: str) -> tuple[Any, bytes, int]:
-    """A value as its column has it, its bytes and their wire type."""
+    """Return a value as its column has it, its bytes and their wire type."""
     if kind in _VARINTS:
         bits = _VARINTS[kind]
         signed = not kind.startswith("U") and bits > 1
@@ -152,11 +152,11 @@ def scalar(random: Random, kind: str) -> tuple[Any, bytes, int]:
 
 
 class _BadRowError(Exception):
-    """The message must be refused."""
+    """Message that must be refused."""
 
 
 def message(random: Random, fields: list[Any], proto2: bool) -> tuple[dict[str, Any], bytes, bool]:
-    """The row, the bytes, and whether it is sound."""
+    """Return the row, the bytes, and whether it is valid."""
     row: dict[str, Any] = {}
     parts: list[bytes] = []
     sound = True
@@ -235,7 +235,7 @@ def _repeated(
 
 
 def same(ours: Any, other: Any) -> bool:
-    """Equal at any depth; NaN is itself, a map has no order."""
+    """Compare at any depth; NaN equals itself, a map has no order."""
     if isinstance(other, dict):
         found = dict(ours) if isinstance(ours, (dict, list)) else {}
         return found.keys() == other.keys() and all(same(found[k], other[k]) for k in other)
@@ -276,7 +276,7 @@ def _damaged(random: Random, body: bytes) -> bytes:
 
 
 def _differences(spec: dict[str, Any], bodies: list[bytes]) -> list[str]:
-    """Between rows and protobuf's JSON of what the runtime reads, field by field where both are."""
+    """Return differences between rows and protobuf's JSON, field by field where both exist."""
     from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
     from google.protobuf.message import Error
 
@@ -307,7 +307,7 @@ def _differences(spec: dict[str, Any], bodies: list[bytes]) -> list[str]:
 
 
 def _agrees(ours: Any, said: Any) -> bool:
-    """With the form that JSON has for the value."""
+    """Compare with the form that JSON has for the value."""
     if isinstance(ours, bytes):
         return bool(base64.b64encode(ours).decode() == said)
     if isinstance(ours, datetime):

@@ -21,7 +21,7 @@ def test_csv_is_read_by_its_grammar_or_refused() -> None:
 
 
 def test_rows_that_python_s_reader_splits_are_split_alike() -> None:
-    """Python's module in strict mode refuses text behind a closing quote as the product does."""
+    """Python's module in strict mode refuses text after a closing quote as the product does."""
     random, compared = Random(2), 0
     for _ in range(1_500):
         types, body = case(random)
@@ -41,7 +41,7 @@ def test_rows_that_python_s_reader_splits_are_split_alike() -> None:
 
 def test_values_that_duckdb_reads_too_are_the_same() -> None:
     """DuckDB casts more (hexadecimal and rounded numbers, other times) and refuses other things;
-    what both read is one value, but for doubles of the last bit."""
+    values that both read are equal, except for the last bit of doubles."""
     duckdb = pytest.importorskip("duckdb")
     words = {"timestamp": "timestamptz", "timestamp_ntz": "timestamp", "double": "double"}
     names = [*words, "tinyint", "smallint", "int", "bigint", "date", "boolean"]

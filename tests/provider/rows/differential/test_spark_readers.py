@@ -1,8 +1,8 @@
 """JSON and CSV bodies against Spark's `from_json` and `from_csv`.
 
 Spark reads more (it rounds decimals, takes numbers for times and `+1` for a number, cuts
-nanoseconds) and says nothing of a value that it does not read. What both read is one value, but for
-the rules in `_differs_on_purpose`.
+nanoseconds) and returns null for a value that it cannot read. Values that both read are equal,
+except for the rules in `_differs_on_purpose`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _same(ours: Any, theirs: Any) -> bool:
 
 
 def _plain(type_: str) -> str:
-    """A number for times, of which Spark has more years than Python."""
+    """Return times as numbers: Spark has more years than Python."""
     forms = {
         "date": "unix_date(c)",
         "timestamp": "unix_micros(c)",
@@ -56,7 +56,7 @@ def _plain(type_: str) -> str:
 
 
 def _differs_on_purpose(format_: str, type_: str, body: bytes) -> bool:
-    """Spark's CSV takes a backslash for an escape, the product only with the option `escape`."""
+    """Spark's CSV treats a backslash as an escape, the product only with the option `escape`."""
     return format_ == "csv" and b"\\" in body and type_ in ("string", "binary")
 
 
