@@ -1,8 +1,8 @@
 """The ingest operators: one window of a topic into a sink, exactly once.
 
-`TubeMQCursorIngestOperator` takes what comes next, `TubeMQWindowIngestOperator` a window of time or
-of offsets; `TubeMQSparkIngestOperator`, the older name, takes `mode` and is either. They differ in
-what they are told: all they do is in `base`.
+`TubeMQCursorIngestOperator` reads the next window, `TubeMQWindowIngestOperator` a window of time or
+of offsets; `TubeMQSparkIngestOperator`, the older name, takes `mode` and is either. They differ
+only in their arguments; `execute` is in `base`.
 """
 
 from __future__ import annotations
