@@ -55,7 +55,7 @@ class Chosen:
         """
         if self.longest is None:
             raise errors.ConfigError(
-                "the run asks for a separate interval, and the task does not allow that: the "
+                "the run requests an interval, and the task does not allow that: the "
                 "Dag's author allows it with max_run_window, the greatest length of such an "
                 "interval",
                 subject=WINDOW_KEY,
