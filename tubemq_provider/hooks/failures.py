@@ -39,7 +39,7 @@ class Whereabouts(NamedTuple):
         named = {"connection": self.conn_id, "topic": self.topic, "group": self.group}
         about = ", ".join(f"{what} {name!r}" for what, name in named.items() if name)
         command = self.command or f"airflow tubemq check --conn-id {self.conn_id}"
-        return [about, f"for more: {command}"]
+        return [about, f"to look further: {command}"]
 
 
 def fatal_errors_fail_the_task(
@@ -88,7 +88,7 @@ def explained(error: Exception, about: Whereabouts | None = None) -> str:
     """
     lines = f"{type(error).__name__}: {error}".splitlines()
     if about is not None and (remedy := _remedy(error, about)):
-        lines.append(f"to fix it: {remedy}")
+        lines.append(f"to mend it: {remedy}")
     wrapped = [short for line in lines for short in _short(line)]
     return "\n".join([*wrapped, *(about.lines() if about is not None else ())])
 

@@ -56,7 +56,8 @@ def open_sink(
     if problem := needless_connection(spec):
         raise errors.ConfigError(problem, subject="sink_conn_id")
     sink_connection = connection(conn_id)
-    extras_of(sink_connection)  # Airflow ignores unreadable extras
+    # Airflow ignores unreadable extras, and another store would be used.
+    extras_of(sink_connection)
     if word == "iceberg":
         return sink_for(spec, **options, catalog_properties=_catalog_properties(sink_connection))
     if word in DATABASES:
