@@ -74,10 +74,10 @@ def _with_login(spec: str, word: str, connection: Connection) -> str:
     if problems := address_problems(word, rest):
         raise errors.ConfigError(problems, subject="sink")
     allowed = _place_of_connection(word, connection)
-    address_of_sink = place_of(word, rest)
-    if allowed != address_of_sink:
+    sink_host = place_of(word, rest)
+    if allowed != sink_host:
         raise errors.ConfigError(
-            f"connection {connection.conn_id!r} is for {allowed}, the sink is on {address_of_sink}; its "
+            f"connection {connection.conn_id!r} is for {allowed}, the sink is on {sink_host}; its "
             "password is not sent there. Host and port of the connection have to be the sink's (no "
             "port means the usual one of the database)",
             subject="sink_conn_id",

@@ -276,7 +276,7 @@ def test_assets_of_explicit_offsets_beside_a_cursor_with_claims_take_claims_too(
                 "resolver": "store_time",
                 "partitions_def": dg.HourlyPartitionsDefinition("2026-11-21-08:00"),
             },
-            "'store_time' is no way to time of tubemq",
+            "'store_time' is not available for tubemq",
         ),
     ],
 )

@@ -191,12 +191,12 @@ def test_mistakes_show_when_the_dag_is_parsed(tmp_path) -> None:
 
 @pytest.mark.parametrize("way", ["history", "message_time"])
 def test_ways_to_time_of_the_other_source_are_refused_when_the_dag_is_parsed(way, tmp_path) -> None:
-    with pytest.raises(ConfigError, match=f"resolver='{way}' is no way to time of rocketmq"):
+    with pytest.raises(ConfigError, match=f"resolver='{way}' is not available for rocketmq"):
         operator(tmp_path, mode="time", resolver=way)
 
 
 def test_a_place_of_each_run_is_refused_with_times_of_storing(tmp_path) -> None:
-    with pytest.raises(ConfigError, match="makes another place of each run"):
+    with pytest.raises(ConfigError, match="gives each run another sink"):
         operator(tmp_path, mode="time", path=f"{tmp_path}/{{{{ ds }}}}")
 
 

@@ -220,7 +220,7 @@ class TestPlace:
     def test_a_place_per_run_is_refused_where_boundaries_are_fixed_in_it(
         self, path: str, resolver: str
     ) -> None:
-        with pytest.raises(ConfigError, match="makes another place of each run"):
+        with pytest.raises(ConfigError, match="gives each run another sink"):
             ingest_of(path=path, resolver=resolver)
 
     @pytest.mark.parametrize(
