@@ -107,7 +107,7 @@ class IngestJob:
             on_missing_interval=arguments.on_missing_interval,
         )
         self._engine = make_engine(arguments, source, self._policies, stack)
-        self._told_engine: Engine = self._engine
+        self._logged_engine: Engine = self._engine
 
     def run(
         self,
@@ -161,7 +161,7 @@ class IngestJob:
             return self._source.open_reader(plan, self._policies)
 
         engine = FunctionEngine(function, open_reader)
-        self._engine = self._told_engine = engine
+        self._engine = self._logged_engine = engine
         return engine
 
     def written(self, window_id: str) -> WindowPlan | None:
@@ -172,7 +172,7 @@ class IngestJob:
     def take_counts(self, plan_hash: str, records: Mapping[str, int], size: int = 0) -> None:
         """Use counts of a window that was read elsewhere, identified by its hash, instead of
         reading."""
-        self._engine = self._told_engine = ReportedEngine(plan_hash, records, size)
+        self._engine = self._logged_engine = ReportedEngine(plan_hash, records, size)
 
     def may_suspend(self) -> None:
         """Let `run` raise `Suspended` as soon as the engine's work needs no waiting process.
@@ -205,7 +205,7 @@ class IngestJob:
             self._planner(self._scope(store), serialised=serialised),
             store,
             self._sink,
-            self._told_engine,
+            self._logged_engine,
             attempt=attempt,
             observer=observer,
             cleared=cleared,
@@ -224,7 +224,7 @@ class IngestJob:
         narrator = Narrator(
             log, self._cancelled, self._arguments.destination or self._sink.identity
         )
-        self._told_engine = narrated(self._engine, narrator)
+        self._logged_engine = narrated(self._engine, narrator)
         return narrator
 
     def _scope(self, store: OffsetStore) -> WindowScope:

@@ -17,7 +17,7 @@ __all__ = ["with_ends"]
 def with_ends(
     position: Mapping[str, int], ends: Mapping[Any, Ends], space: OffsetSpace
 ) -> list[dict[str, object]]:
-    """A row for each partition that a group has or the topic offers; `lag` in entries."""
+    """Return a row for each partition that a group has or the topic offers; `lag` in entries."""
     by_key = {place.key: (place, end) for place, end in ends.items()}
     rows: list[dict[str, object]] = []
     for key in space.ordered({*position, *by_key}):

@@ -1,7 +1,7 @@
-"""Showing a group's offsets at brokers, some of which may not answer.
+"""Commit of a group's offsets at brokers, some of which may not answer.
 
-One loop for every kind of source: what a broker that is away costs, and when nothing was told at
-all. How a broker is told, and which errors mean what, is the kind's business.
+One loop for every kind of source: it skips brokers that do not answer, and fails if none does. The
+request, and the meaning of errors, belong to the kind of source.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 __all__ = ["tell_brokers"]
 
 Place = TypeVar("Place", bound=Hashable)
-"""A partition, or a queue."""
+"""Partition, or queue."""
 
 
 def tell_brokers(
@@ -25,12 +25,11 @@ def tell_brokers(
     away: tuple[type[Exception], ...],
     refusals: tuple[type[Exception], ...] = (),
 ) -> dict[Place, str]:
-    """`tell` each of `known` its offset; the places left out, with the reason (`absent` for those
-    that are not known).
+    """Call `tell` with the offset of each of `known`; return the places left out, with the reason.
 
-    After an error of `away` its broker is not asked again, because each of its places would wait
-    for it anew; an error of `refusals` costs its own place only. Raises the last of them if no
-    place was told, and all other errors at once.
+    The reason of places that are not in `known` is `absent`. After an error of `away` its broker is
+    skipped, because each of its places would wait again; an error of `refusals` affects its place
+    only. Raises the last of them if every place failed, and all other errors at once.
     """
     left_out: dict[Place, str] = {}
     silent: dict[Hashable, Exception] = {}

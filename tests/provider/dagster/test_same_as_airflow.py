@@ -188,7 +188,7 @@ def test_brokers_are_retired_and_boundaries_taken_back(
     assert (book.retired, book.instants()) == ({"2", "3"}, [])
     with pytest.raises(ConfigError, match="no boundary of this group is fixed"):
         upkeep(resource, lake, unfix="2026-11-21T12:00:00Z")
-    with pytest.raises(ConfigError, match="say one of retire, unfix and epoch"):
+    with pytest.raises(ConfigError, match="give one of retire, unfix and epoch"):
         upkeep(resource, lake)
     with pytest.raises(ConfigError, match="retire_names 'broker-b': brokers of TubeMQ have number"):
         upkeep(resource, lake, retire_names=["broker-b"])
@@ -252,14 +252,14 @@ def test_assets_of_explicit_offsets_beside_a_cursor_with_claims_take_claims_too(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"start": NOON}, "start has no effect: partitions_def says it"),
+        ({"start": NOON}, "start has no effect: partitions_def defines it"),
         ({"offset_store": "ledger"}, "claims=True"),
         ({"policies": Policies(), "gap_policy": "skip"}, "gap_policy: give it in policies"),
         ({"boundaries": {}}, "boundaries need partitions_def"),
         ({"initial_position": "stable"}, "'stable' needs claims=True"),
         ({"initial_position": {"1:0": 0, "1:1": "stable"}}, "'stable' needs claims=True"),
         ({"spark_conf": {"a": "b"}}, "spark_conf has no effect with engine='inline'"),
-        ({"spark_conn_id": "lab"}, "spark_conn_id has no effect: spark_conf says it"),
+        ({"spark_conn_id": "lab"}, "spark_conn_id has no effect: spark_conf defines it"),
         ({"cluster": "a/b"}, "cluster: "),
         (
             {

