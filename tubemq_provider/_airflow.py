@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 _EXCEPTIONS: Final = ("airflow.sdk.exceptions", "airflow.exceptions")
-_PLACES: Final = {
+_MODULES: Final = {
     **dict.fromkeys(
         (
             *("AirflowException", "AirflowFailException", "AirflowNotFoundException"),
@@ -104,19 +104,19 @@ class _Absent:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    for place in _PLACES[name]:
+    for module in _MODULES[name]:
         try:
-            found = getattr(import_module(place), name)
+            value = getattr(import_module(module), name)
         except (ImportError, AttributeError):
             continue
         break
     else:
         # A base class must be a class; its subclass is unused as well.
-        found = object if name == "MetastoreBackend" else _Absent(name)
-    globals()[name] = found
-    return found
+        value = object if name == "MetastoreBackend" else _Absent(name)
+    globals()[name] = value
+    return value
 
 
 def has_asset_state() -> bool:

@@ -73,14 +73,14 @@ def _called_without_window(function: Callable[..., Any]) -> Callable[..., Any]:
     is in the signature.
     """
     signature = inspect.signature(function)
-    place = list(signature.parameters).index(_WINDOW)
+    position = list(signature.parameters).index(_WINDOW)
     by_keyword = signature.parameters[_WINDOW].kind is inspect.Parameter.KEYWORD_ONLY
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if by_keyword or place > len(args):
+        if by_keyword or position > len(args):
             return function(*args, **kwargs)
-        return function(*args[:place], kwargs.pop(_WINDOW), *args[place:], **kwargs)
+        return function(*args[:position], kwargs.pop(_WINDOW), *args[position:], **kwargs)
 
     others = [p for p in signature.parameters.values() if p.name != _WINDOW]
     rest = [others.pop()] if others and others[-1].kind is inspect.Parameter.VAR_KEYWORD else []

@@ -43,11 +43,11 @@ class RefusesNothing:
         )
         files = tuple(getattr(self, "template_ext", ()) or ())
         problems = [
-            f"{where}: its template rendered to nothing ({found!r}), and what was asked for is not "
-            f"taken for left out. Render a value, or leave the argument out"
-            for name, given in templates.items()
-            for where, found in _nothing(
-                name, given, getattr(parent, name, None), files, inside=name not in self.own_data
+            f"{where}: its template rendered to nothing ({rendered!r}), which is not treated as a "
+            f"missing argument. Render a value, or leave the argument out"
+            for name, template in templates.items()
+            for where, rendered in _nothing(
+                name, template, getattr(parent, name, None), files, inside=name not in self.own_data
             )
         ]
         if problems:

@@ -133,8 +133,8 @@ def near_names(kind: type, elsewhere: Mapping[str, str] | None = None) -> Iterat
         yield
     except TypeError as exc:
         wrong = re.findall(r"'(\w+)': ", str(exc)) if "Invalid arguments" in str(exc) else []
-        known = [name for base in kind.__mro__ for name in signature(base).parameters]
-        near = {name: get_close_matches(name, known, n=1, cutoff=0.75) for name in wrong}
+        names = [name for base in kind.__mro__ for name in signature(base).parameters]
+        near = {name: get_close_matches(name, names, n=1, cutoff=0.75) for name in wrong}
         hints = [
             f"{name}: give it as {written_as[name]}"
             if name in written_as

@@ -29,19 +29,19 @@ def begin(args: Any) -> None:
     with open_group(args.asset) as group:
         store, cursor = group.cursor()
         event = group.newest_position()
-        known = epochs_of(cursor, event, group.events(most=RECENT))
+        epochs = epochs_of(cursor, event, group.events(most=RECENT))
         after = epoch_document(
             group.parts,
             args.name,
             beginning(args.begin),
-            known,
+            epochs,
             before=cursor,
             by="airflow tubemq",
             source=group.source,
             seen=args.seen,
         )
         begun = {name: after.get(name) for name in ("epoch", "begin", "seen")}
-        changed(args, {"epoch": known.present, "last_window": known.last}, begun)
+        changed(args, {"epoch": epochs.present, "last_window": epochs.last}, begun)
         if newer_position(cursor, event) is not cursor and people(args):
             print(_UNSEEN)
         confirm(args)

@@ -44,7 +44,7 @@ def diff(args: Any) -> int:
     compared = list(positions)
     if ends:
         positions["brokers"] = _at_brokers(args, group)
-        positions["end"] = {place.key: end.max_offset for place, end in ends.items()}
+        positions["end"] = {partition.key: end.max_offset for partition, end in ends.items()}
     rows = []
     for key in space_of(group.source).ordered(
         {key for offsets in positions.values() for key in offsets}
@@ -77,7 +77,7 @@ def _at_brokers(args: Any, group: Group) -> dict[str, int]:
         offsets = hook_of(args, group).group_offsets(topic, name)
     except errors.TubeMQError:
         return {}
-    return {place.key: offset for place, offset in offsets.items() if offset is not None}
+    return {partition.key: offset for partition, offset in offsets.items() if offset is not None}
 
 
 @command

@@ -189,8 +189,8 @@ def _seen(document: Document | None) -> object:
 # Making -------------------------------------------------------------------------------------------
 
 
-def _offsets(text: str, known: Iterable[str], space: OffsetSpace) -> dict[str, int]:
-    """Return offsets from the command line, of all `known` partitions.
+def _offsets(text: str, partitions: Iterable[str], space: OffsetSpace) -> dict[str, int]:
+    """Return offsets from the command line, of all `partitions`.
 
     Raises `DocumentError` with every problem.
     """
@@ -198,7 +198,7 @@ def _offsets(text: str, known: Iterable[str], space: OffsetSpace) -> dict[str, i
         document = given_json(text)
     except (ValueError, RecursionError) as exc:
         raise DocumentError("--offsets", [f"it is not JSON: {exc}"]) from exc
-    return named_offsets(document, known, space, subject="--offsets")
+    return named_offsets(document, partitions, space, subject="--offsets")
 
 
 def _stamp(cursor: Document) -> Document:
@@ -257,8 +257,8 @@ def _rebuilt(
             f"{going_on(plans[-1])}",
             subject="rebuild",
         )
-    begins = Position(0, plans[0].bases, plans[0].anchors_at_start)
-    return rebuilt(begins, plans, claims), plans[0].to_document()
+    first_position = Position(0, plans[0].bases, plans[0].anchors_at_start)
+    return rebuilt(first_position, plans, claims), plans[0].to_document()
 
 
 def _document(

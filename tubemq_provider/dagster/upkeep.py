@@ -138,20 +138,20 @@ def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: 
         raise ConfigError("give one of retire, unfix and epoch", subject="upkeep")
     if config.epoch:
         before = store.load_cursor()
-        known = epochs_of(before, store.newest_position(), store.recent_events())
+        epochs = epochs_of(before, store.newest_position(), store.recent_events())
         names = (scope.cluster, scope.topic, scope.group)
         after = epoch_document(
             names,
             config.epoch,
             beginning(config.begin),
-            known,
+            epochs,
             before=before,
             by="dagster",
             source=scope.source,
             seen=config.seen,
         )
         store.store_cursor(after)
-        return f"epoch {known[0]!r} has ended, {config.epoch!r} begins at {config.begin}"
+        return f"epoch {epochs[0]!r} has ended, {config.epoch!r} begins at {config.begin}"
     book = book_of(sink, scope)
     if config.unfix:
         instant = instant_given(config.unfix, "unfix")

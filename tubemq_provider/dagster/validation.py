@@ -70,7 +70,7 @@ def asset_arguments(
     """
     problems = [f"{word} has no effect: {_OURS[word]}" for word in given if word in _OURS]
     problems += [
-        f"{word}: {value!r} names nothing, and what was asked for is not taken for left out"
+        f"{word}: {value!r} names nothing, and is not treated as a missing argument"
         for word, value in given.items()
         if isinstance(value, str) and value.strip() in ("", "None") and word != "epoch"
     ]

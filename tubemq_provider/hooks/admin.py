@@ -69,7 +69,7 @@ class TubeMQAdminHook(BaseHook):
 
     def has_topic(self, name: str) -> bool:
         """Return True if any broker has the topic."""
-        return any(found.name == name for found in self.topics())
+        return any(topic.name == name for topic in self.topics())
 
     def create_topic(self, name: str, **settings: Any) -> None:
         """Create a topic, on every broker or on those of `broker_ids`.

@@ -37,16 +37,14 @@ def tubemq_retry_policy(
     for source in SOURCES:
         space_of(source)  # imports the client, whose errors are then subclasses of the base class
     classes = [*_tree(errors.TubeMQError)]
-    fatal = [_path(found) for found in classes if found.fatal or found is errors.TlsError]
+    fatal = [_path(each) for each in classes if each.fatal or each is errors.TlsError]
     network = [
-        _path(found)
-        for found in classes
-        if issubclass(found, errors.NetworkError) and found.retriable
+        _path(each) for each in classes if issubclass(each, errors.NetworkError) and each.retriable
     ]
     others = [
-        _path(found)
-        for found in classes
-        if found.retriable and not issubclass(found, errors.NetworkError | WindowNotReady)
+        _path(each)
+        for each in classes
+        if each.retriable and not issubclass(each, errors.NetworkError | WindowNotReady)
     ]
     return ExceptionRetryPolicy(
         rules=[
@@ -69,9 +67,9 @@ def _tree(root: type[errors.TubeMQError]) -> Iterator[type[errors.TubeMQError]]:
     """Yield the shipped classes below `root`, and `root`; policies are stored by their path."""
     if root.__module__.startswith(_SHIPPED):
         yield root
-    for below in sorted(root.__subclasses__(), key=lambda found: found.__name__):
+    for below in sorted(root.__subclasses__(), key=lambda each: each.__name__):
         yield from _tree(below)
 
 
-def _path(found: type) -> str:
-    return f"{found.__module__}.{found.__qualname__}"
+def _path(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

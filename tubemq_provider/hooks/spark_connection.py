@@ -46,10 +46,10 @@ def spark_settings(connection: Connection, engine: str) -> dict[str, str]:
     They include ``spark.master`` or, for ``connect``, ``spark.remote``. Raises `ConfigError` with
     every problem.
     """
-    wanted = "spark_connect" if engine == "connect" else "spark"
-    if connection.conn_type != wanted:
+    needed = "spark_connect" if engine == "connect" else "spark"
+    if connection.conn_type != needed:
         raise ConfigError(
-            f"its type is {connection.conn_type!r}, not {wanted!r}, which engine={engine!r} takes",
+            f"its type is {connection.conn_type!r}, not {needed!r}, which engine={engine!r} takes",
             subject=f"connection {connection.conn_id!r}",
         )
     return _of_server(connection) if engine == "connect" else _of_cluster(connection)

@@ -150,8 +150,8 @@ class IngestJob:
             plan, marker = run.planned()
             if run.finished is not None:
                 done.append(run.finished)
-            again = run.finished is not None and self._arguments.mode == "cursor"
-            if not again or len(done) >= _FINISHED:
+            next_one = run.finished is not None and self._arguments.mode == "cursor"
+            if not next_one or len(done) >= _FINISHED:
                 return Planned(plan, marker, tuple(done))
 
     def hand_to(self, function: Callable[[PlannedWindow], object]) -> FunctionEngine:
@@ -327,9 +327,9 @@ def _check_identity(arguments: IngestArguments, source: Source) -> None:
     expected = (arguments.source, arguments.cluster, arguments.topic, arguments.group)
     actual = (source.space.source, source.identity, source.topic, source.group)
     problems = [
-        f"{name}: the source is {theirs!r}, the arguments are for {mine!r}"
-        for name, mine, theirs in zip(_IDENTITY, expected, actual, strict=True)
-        if mine != theirs
+        f"{name}: the source is {actual_value!r}, the arguments are for {argument!r}"
+        for name, argument, actual_value in zip(_IDENTITY, expected, actual, strict=True)
+        if argument != actual_value
     ]
     if problems:
         raise ConfigError(problems, subject="source")

@@ -405,10 +405,10 @@ class IngestOperator(RefusesNothing, BaseOperator):
     def _arguments(self) -> dict[str, Any]:
         """Return the operator's arguments, with value objects expanded."""
         names = {*IngestArguments.model_fields, "policies"} & {*vars(self), "mode", "source"}
-        given = {name: getattr(self, name) for name in sorted(names)}
-        if given.get("policies", ...) is None:
-            del given["policies"]
-        return taken_apart(given)
+        arguments = {name: getattr(self, name) for name in sorted(names)}
+        if arguments.get("policies", ...) is None:
+            del arguments["policies"]
+        return taken_apart(arguments)
 
     def _templated(self) -> frozenset[str]:
         """Return the arguments that a template may fill in, members of value objects included."""

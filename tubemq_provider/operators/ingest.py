@@ -386,5 +386,5 @@ class TubeMQSparkIngestOperator(IngestOperator):
 
 def _given(names: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ingest arguments among the local names of an `__init__`."""
-    known = {*IngestArguments.model_fields, "policies"}
-    return {name: value for name, value in names.items() if name in known}
+    fields = {*IngestArguments.model_fields, "policies"}
+    return {name: value for name, value in names.items() if name in fields}

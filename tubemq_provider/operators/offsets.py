@@ -188,7 +188,7 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
                     arguments.group,
                     self._by_partition({k: v for k, v in before.items() if k not in unavailable}),
                 )
-                unavailable |= {place.key: reason for place, reason in refused.items()}
+                unavailable |= {partition.key: reason for partition, reason in refused.items()}
         for key, reason in unavailable.items():
             self.log.warning("partition %s is left out: %s", key, reason)
         report = self._judged(arguments, before, after, ends, unavailable)
@@ -254,8 +254,8 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
             return dict(note.before), before, False
         offsets = named_offsets(_resolved(arguments, ends, before), before, SPACE, subject="to")
 
-        def change(there: Document | None) -> Document:
-            base, now = there or cursor, datetime.now(UTC)
+        def change(stored_now: Document | None) -> Document:
+            base, now = stored_now or cursor, datetime.now(UTC)
             document = moved(base, event, offsets, by=store.writer, now=now)
             note.keep(document, _shown(before))
             return document

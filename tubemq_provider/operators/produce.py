@@ -45,7 +45,7 @@ __all__ = ["TubeMQProduceOperator"]
 _SENT: Final = "tubemq_sent"
 """Task state: how many records of the source have receipts."""
 _ENDS: Final = "tubemq_ends"
-"""Task state: the offset behind the last of them, by partition."""
+"""Task state: the offset after the last of them, by partition."""
 _TRAIL: Final = "tubemq_trail"
 """Task state: count and hash of those records, ``{"count", "hash"}``; absent in earlier
 releases."""
@@ -255,7 +255,8 @@ class TubeMQProduceOperator(RefusesNothing, BaseOperator):
 class _Noted:
     """Progress of earlier tries: `done` records with receipts, up to `ends`; stored in `state`.
 
-    `trail` is the hash of the records with receipts; `told` is the one that an earlier try stored.
+    `trail` is the hash of the records with receipts; `stored_hash` is the one that an earlier try
+    stored.
     """
 
     state: Any

@@ -104,7 +104,7 @@ def _row(commit: Commit, event: Mapping[str, Any]) -> dict[str, Any]:
         "bytes": event.get("bytes", 0),
         "corrupt": event.get("corrupt", 0),
         "partitions": len(event.get("ranges", {})),
-        "gaps": sum(len(found) for found in event.get("gaps", {}).values()),
+        "gaps": sum(len(lost) for lost in event.get("gaps", {}).values()),
         "missing": len(_listed(event.get("missing"))),
         "replayed": bool(event.get("replayed")),
         "place": f"{sink.get('kind', '')} {sink.get('ref', '')}".strip(),

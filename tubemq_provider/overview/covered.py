@@ -88,7 +88,7 @@ class _Scope:
     def document(self, source: str) -> dict[str, Any]:
         """Return plain JSON values."""
         intervals = pieces_of(self.intervals)
-        offsets = {key: one_after_another(reversed(found)) for key, found in self.ranges.items()}
+        offsets = {key: one_after_another(reversed(epochs)) for key, epochs in self.ranges.items()}
         return {
             "scope": self.scope_hash,
             "epoch": self.epoch,
@@ -151,14 +151,20 @@ def _hash_of(window_id: str) -> str:
     return window_id.rpartition("-")[2]
 
 
-def _instants(pieces: Pieces[datetime]) -> dict[str, list[list[str]]]:
-    named = {"missing": pieces.missing, "overlapping": pieces.overlapping}
+def _instants(intervals: Pieces[datetime]) -> dict[str, list[list[str]]]:
+    named = {"missing": intervals.missing, "overlapping": intervals.overlapping}
     return {
-        name: [[rfc3339(low), rfc3339(high)] for low, high in found[-_INTERVALS:]]
-        for name, found in named.items()
+        name: [[rfc3339(low), rfc3339(high)] for low, high in each[-_INTERVALS:]]
+        for name, each in named.items()
     }
 
 
-def _offsets(pieces: Pieces[int]) -> dict[str, list[list[int]]]:
-    named = {"done": pieces.done, "missing": pieces.missing, "overlapping": pieces.overlapping}
-    return {name: [list(piece) for piece in found[-_INTERVALS:]] for name, found in named.items()}
+def _offsets(intervals: Pieces[int]) -> dict[str, list[list[int]]]:
+    named = {
+        "done": intervals.done,
+        "missing": intervals.missing,
+        "overlapping": intervals.overlapping,
+    }
+    return {
+        name: [list(interval) for interval in each[-_INTERVALS:]] for name, each in named.items()
+    }

@@ -229,7 +229,7 @@ def _lag_rows(answer: Answer, position: dict[str, int], source: str) -> dict[str
         return {"state": answer.state, "note": answer.note, "partitions": []}
     rows = with_ends(position, answer.ends, space)
     rows.sort(key=lambda row: -lag if isinstance(lag := row.get("lag"), int) else 1)
-    starts = {place: position.get(place.key) for place in answer.ends}
+    starts = {partition: position.get(partition.key) for partition in answer.ends}
     return {
         "state": "known",
         "note": "",

@@ -68,7 +68,7 @@ class LagDesk:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _asking: dict[Hashable, float] = field(default_factory=dict)
     _known: dict[Hashable, Answer] = field(default_factory=dict)
-    _troubles: dict[Hashable, Answer] = field(default_factory=dict)
+    _failures: dict[Hashable, Answer] = field(default_factory=dict)
 
     def look(
         self, key: Hashable, cluster: Hashable, ask: Callable[[], Mapping[Any, Ends]]
@@ -84,14 +84,14 @@ class LagDesk:
                 return cached
             if cached is not None and now - cached.at >= self.stale_s:
                 cached = None
-            trouble = self._troubles.get(cluster)
-            if trouble is not None and now - trouble.at < self.trouble_s:
-                return trouble
+            failure = self._failures.get(cluster)
+            if failure is not None and now - failure.at < self.trouble_s:
+                return failure
             since = self._asking.get(key)
-            begins = since is None and len(self._asking) < self.most
-            if begins:
+            starts = since is None and len(self._asking) < self.most
+            if starts:
                 self._asking[key] = now
-        if begins:
+        if starts:
             try:
                 self._start(lambda: self._ask(key, cluster, ask))
             except RuntimeError as exc:  # no thread available: the next request tries again
@@ -112,9 +112,9 @@ class LagDesk:
             if answer.state == "asking":
                 return
             if answer.of_cluster:
-                self._troubles[cluster] = answer
+                self._failures[cluster] = answer
                 return
-            self._troubles.pop(cluster, None)
+            self._failures.pop(cluster, None)
             self._known.pop(key, None)
             self._known[key] = answer
             while len(self._known) > _KEPT:

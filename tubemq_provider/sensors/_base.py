@@ -105,7 +105,7 @@ class TubeMQSensor(RefusesNothing, BaseSensorOperator):
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
     ) -> Any:
-        """Tell the timeouts of a deferral apart.
+        """Distinguish the timeouts of a deferral.
 
         Airflow treats each as the sensor's `timeout`, which is never retried; after
         `execution_timeout` a retry follows.
@@ -173,4 +173,4 @@ class TubeMQSensor(RefusesNothing, BaseSensorOperator):
 
 def ends_document(ends: Mapping[Any, Ends]) -> dict[str, int]:
     """Return ends by partition key, for XCom."""
-    return {partition.key: found.max_offset for partition, found in sorted(ends.items())}
+    return {partition.key: end.max_offset for partition, end in sorted(ends.items())}

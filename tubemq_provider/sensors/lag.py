@@ -59,7 +59,7 @@ class LagArguments(TaskArguments):
 
 
 class TubeMQLagSensor(TubeMQSensor):
-    """Succeed when `group` is at least `min_lag` index entries behind on `topic`.
+    """Succeed when `group` has a lag of at least `min_lag` index entries on `topic`.
 
     Lag is Σ over stores of max(end - position), in entries: an upper bound on records, since
     partitions of a store share its log and filters leave records out.

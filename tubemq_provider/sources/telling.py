@@ -33,7 +33,7 @@ def tell_brokers(
     """
     left_out: dict[Place, str] = {}
     silent: dict[Hashable, Exception] = {}
-    trouble: Exception | None = None
+    last_error: Exception | None = None
     for place, offset in offsets.items():
         if place not in known:
             left_out[place] = absent
@@ -47,8 +47,8 @@ def tell_brokers(
                 silent[broker_of(place)] = error = caught
             except refusals as caught:
                 error = caught
-        trouble = error
+        last_error = error
         left_out[place] = str(error)
-    if trouble is not None and len(left_out) == len(offsets):
-        raise trouble
+    if last_error is not None and len(left_out) == len(offsets):
+        raise last_error
     return left_out

@@ -114,7 +114,7 @@ class TubeMQOffsetTrigger(WaitingTrigger):
         return self._reached(ends)
 
     def _reached(self, ends: Mapping[Partition, Ends]) -> bool:
-        at = {partition.key: found.max_offset for partition, found in ends.items()}
+        at = {partition.key: end.max_offset for partition, end in ends.items()}
         if any(at[key] < offset for key, offset in self.positions.items() if key in at):
             return True
         if any(at.get(key, 0) < offset for key, offset in self.until.items()):

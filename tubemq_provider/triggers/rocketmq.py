@@ -96,7 +96,7 @@ class RocketMQOffsetTrigger(WaitingTrigger):
             # Before the ends: otherwise later commits would seem to lie beyond them.
             committed = await client.group_offsets(self.topic, self.group)
         ends = await client.ends(self.topic, stable=self.stable)
-        at = {queue.key: found.max_offset for queue, found in ends.items()}
+        at = {queue.key: end.max_offset for queue, end in ends.items()}
         if not at or any(at.get(key, -1) < offset for key, offset in offsets.items()):
             return False
         return committed is None or self._is_behind(ends, committed)

@@ -157,17 +157,17 @@ class HistoryResolver:
             if before is None:
                 later |= {} if after is None else after.ends
                 continue
-            found = cover(
+            covered = cover(
                 [before] if after is None else [before, _credible(before, after)],
                 at,
                 first_seen=dict.fromkeys(before.ends, before.at_ms),
                 subject=self._subject,
             )
-            ends |= found.ends
-            unknown |= found.unknown
-            later |= found.later
-            since.append(found.since_ms)
-            until.append(found.until_ms)
+            ends |= covered.ends
+            unknown |= covered.unknown
+            later |= covered.later
+            since.append(covered.since_ms)
+            until.append(covered.until_ms)
         # Zeros may come from a topic that its broker was not publishing.
         later = {store: end for store, end in later.items() if end}
         partitions = list(self._partitions())
@@ -184,13 +184,13 @@ class HistoryResolver:
             sample = self._first(rest)
             return sample is None or sample.at_ms >= at_ms
 
-        place = crossing(SPACE, ends, passed)
-        after = self._first(OffsetRange(partition, place, ends.max_offset))
+        crossing_offset = crossing(SPACE, ends, passed)
+        after = self._first(OffsetRange(partition, crossing_offset, ends.max_offset))
         if after is not None and after.at_ms == at_ms:
             return _Around(after, after)
-        if place > ends.min_offset:
+        if crossing_offset > ends.min_offset:
             # The entry below the crossing did not pass: it is the last sample before.
-            last = OffsetRange(partition, place - INDEX_ENTRY_BYTES, place)
+            last = OffsetRange(partition, crossing_offset - INDEX_ENTRY_BYTES, crossing_offset)
             return _Around(self._first(last), after)
         if after is not None and ends.min_offset:
             # The group may have been recorded earlier; treating an old store as a new one would

@@ -51,7 +51,7 @@ _FIRST: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Boundary:
     """Boundary in one partition. `first` is the minimum minute of its first timed records."""
 
     offset: int
@@ -114,15 +114,17 @@ class MessageTimeResolver:
         reachable = self._ends()
         ends = by_key(self._topic, SPACE, reachable)
         self._believed = (_OLDEST, self._clock() + _AHEAD)
-        places = {key: self._place(found, instant) for key, found in ends.items()}
-        lost = self._lost_to_retention(ends, places, instant)
+        boundaries = {
+            key: self._boundary(partition_ends, instant) for key, partition_ends in ends.items()
+        }
+        lost = self._lost_to_retention(ends, boundaries, instant)
         overlap = {
-            key: {"late": place.late, "early": place.early}
-            for key, place in places.items()
-            if place.late
+            key: {"late": boundary.late, "early": boundary.early}
+            for key, boundary in boundaries.items()
+            if boundary.late
         }
         return Resolved(
-            {key: place.offset for key, place in places.items()},
+            {key: boundary.offset for key, boundary in boundaries.items()},
             {
                 "late_allowance_s": int(self._late_allowance.total_seconds()),
                 "looked_entries": self._stretch // INDEX_ENTRY_BYTES,
@@ -133,38 +135,38 @@ class MessageTimeResolver:
             held={key: ends[key].min_offset for key in lost},
         )
 
-    def _place(self, ends: Ends, instant: datetime) -> _Place:
+    def _boundary(self, ends: Ends, instant: datetime) -> _Boundary:
         partition = ends.partition
         whole = OffsetRange(partition, ends.min_offset, ends.max_offset)
         first = self._first_minutes_minimum(whole)
         if first is None:
             self._refuse_records_without_time(whole)
             # No timed record could belong after the end, and retention cannot pass it.
-            return _Place(ends.max_offset, None)
+            return _Boundary(ends.max_offset, None)
 
         def passed(rest: OffsetRange) -> bool:
             minute = self._first_time(rest)
             return minute is None or minute >= instant
 
-        place = crossing(SPACE, ends, passed)
-        if place == ends.min_offset > 0:
-            place = self._first_offset(whole)
-        late_until = self._after_the_last_late(partition, place, ends.max_offset, instant)
-        if late_until == place:
-            return _Place(place, first)
+        offset = crossing(SPACE, ends, passed)
+        if offset == ends.min_offset > 0:
+            offset = self._first_offset(whole)
+        late_until = self._after_the_last_late(partition, offset, ends.max_offset, instant)
+        if late_until == offset:
+            return _Boundary(offset, first)
         minutes = [
             minute
-            for record in self._read(OffsetRange(partition, place, late_until))
+            for record in self._read(OffsetRange(partition, offset, late_until))
             if (minute := self._minute(record)) is not None
         ]
         late = sum(minute < instant for minute in minutes)
-        return _Place(late_until, first, late, len(minutes) - late)
+        return _Boundary(late_until, first, late, len(minutes) - late)
 
     def _after_the_last_late(
-        self, partition: Partition, place: int, end: int, instant: datetime
+        self, partition: Partition, start: int, end: int, instant: datetime
     ) -> int:
-        """Return the offset in the stretch from `place` after which there is no late record."""
-        stretch = PartitionEnds(partition, place, min(end, place + self._stretch), stable=True)
+        """Return the offset in the stretch from `start` on after which no record is late."""
+        stretch = PartitionEnds(partition, start, min(end, start + self._stretch), stable=True)
 
         def late(message: Message) -> bool | None:
             minute = self._minute(message)
@@ -219,10 +221,10 @@ class MessageTimeResolver:
         Implausible times are accepted: their records belong to the window that reads them.
         """
 
-        def told(message: Message) -> bool | None:
+        def has_time(message: Message) -> bool | None:
             return message_minute(message.msg_time, self._zone) is not None or None
 
-        if first_in(self._read, range_, told):
+        if first_in(self._read, range_, has_time):
             return
         if first_in(self._read, range_, lambda message: message.message_id) is not None:
             raise ConfigError(
@@ -234,7 +236,7 @@ class MessageTimeResolver:
     def _lost_to_retention(
         self,
         ends: Mapping[str, Ends],
-        places: Mapping[str, _Place],
+        boundaries: Mapping[str, _Boundary],
         instant: datetime,
     ) -> list[str]:
         """Return partitions whose boundary is unknown because of retention.
@@ -244,11 +246,11 @@ class MessageTimeResolver:
         """
         oldest: dict[str, datetime] = {}
         cut: set[str] = set()
-        for key, place in places.items():
+        for key, boundary in boundaries.items():
             store = SPACE.log_of(key)
-            if place.first is not None:
-                oldest[store] = min(oldest.get(store, place.first), place.first)
+            if boundary.first is not None:
+                oldest[store] = min(oldest.get(store, boundary.first), boundary.first)
             if ends[key].min_offset:
                 cut.add(store)
         open_ = {store for store in cut if store not in oldest or oldest[store] >= instant}
-        return [key for key in SPACE.ordered(places) if SPACE.log_of(key) in open_]
+        return [key for key in SPACE.ordered(boundaries) if SPACE.log_of(key) in open_]
