@@ -172,7 +172,7 @@ def test_settings_of_spark_are_shown_by_name(kind: Any) -> None:
 
 
 def test_a_secret_among_settings_of_spark_is_in_no_stored_dag() -> None:
-    """As value object or template; `spark_conf` is stored as it is, as documented."""
+    """Value objects and templates; `spark_conf` is stored as it is, as documented."""
     name = "spark.hadoop.fs.s3a.secret.key"
     with DAG("stored", schedule=None) as dag:
         for number, conf in enumerate(({name: SECRETS[0]}, {name: "{{ conn.lake.password }}"})):

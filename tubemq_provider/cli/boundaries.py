@@ -33,7 +33,7 @@ __all__ = ["retire", "unfix"]
 @command
 def retire(args: Any) -> None:
     """Retire brokers: windows of time no longer wait for them. Safe while tasks run."""
-    _, scope, book = _opened(args)
+    _, scope, book = _open(args)
     hint = (
         "; for a topic of another kind, name its asset with the kind before it, as 'offsets list' "
         "shows it"
@@ -57,7 +57,7 @@ def unfix(args: Any) -> None:
 
     The next window that needs the instant asks its resolver again.
     """
-    sink, scope, book = _opened(args)
+    sink, scope, book = _open(args)
     instant = instant_given(args.instant, "--instant")
     planned, running = _under_way(args.asset)
     if getattr(args, "ended", False) and not running:
@@ -86,7 +86,7 @@ def _under_way(asset: str) -> tuple[list[str], list[str]]:
         return group_.planned(), running
 
 
-def _opened(args: Any) -> tuple[Sink, WindowScope, ScopeBook]:
+def _open(args: Any) -> tuple[Sink, WindowScope, ScopeBook]:
     """Return the sink, the group's scope in it, and its boundaries."""
     named, _, rest = args.asset.partition("/")
     topic, _, group = rest.partition("/")

@@ -71,7 +71,7 @@ def lag(args: Any) -> None:
         with suppress(KeyboardInterrupt):
             _watch(args)
     else:
-        _look(args)
+        _show_lag(args)
 
 
 def _watch(args: Any) -> None:
@@ -79,7 +79,7 @@ def _watch(args: Any) -> None:
     before: tuple[float, int] | None = None
     for number in itertools.count(1):
         try:
-            before = _look_again(args, before)
+            before = _show_lag_again(args, before)
         except errors.TubeMQError as exc:
             if before is None or not exc.retriable:
                 raise
@@ -90,9 +90,9 @@ def _watch(args: Any) -> None:
         threading.Event().wait(args.watch)
 
 
-def _look_again(args: Any, before: tuple[float, int] | None) -> tuple[float, int]:
+def _show_lag_again(args: Any, before: tuple[float, int] | None) -> tuple[float, int]:
     """Return the time of the check, and the lag."""
-    total, at = _look(args), time.monotonic()
+    total, at = _show_lag(args), time.monotonic()
     if before is not None and people(args):
         rate = (before[1] - total) / max(at - before[0], 0.001)
         rest = f", caught up in {total / rate:.0f} s" if rate > 0 and total else ""
@@ -100,7 +100,7 @@ def _look_again(args: Any, before: tuple[float, int] | None) -> tuple[float, int
     return at, total
 
 
-def _look(args: Any) -> int:
+def _show_lag(args: Any) -> int:
     """Print the lag once, and return it."""
     with open_group(args.asset) as group:
         _, topic, name = group.parts

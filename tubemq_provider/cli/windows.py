@@ -77,10 +77,10 @@ def show(args: Any) -> None:
     if args.output in ("json", "yaml"):
         show_document(args, window)
     else:
-        _tell(args, window)
+        _print_window(args, window)
 
 
-def _tell(args: Any, window: Mapping[str, Any]) -> None:
+def _print_window(args: Any, window: Mapping[str, Any]) -> None:
     """Print a window for people: facts first, then a row for each partition."""
     event, marker = window.get("event") or {}, window.get("marker") or {}
     plan = marker.get("plan") or window.get("plan") or {}

@@ -24,7 +24,7 @@ __all__ = ["UNNAMED", "asset_arguments", "is_argument"]
 UNNAMED: Final = "unnamed"
 """Cluster of an asset that leaves it to the resource."""
 
-_OURS: Final = {
+_EQUIVALENTS: Final = {
     "mode": "partitions_def and starting_offsets define it",
     "start": "partitions_def defines it",
     "end": "partitions_def defines it",
@@ -68,13 +68,15 @@ def asset_arguments(
 
     Raises `ConfigError` with every problem; None means not set.
     """
-    problems = [f"{word} has no effect: {_OURS[word]}" for word in given if word in _OURS]
+    problems = [
+        f"{word} has no effect: {_EQUIVALENTS[word]}" for word in given if word in _EQUIVALENTS
+    ]
     problems += [
         f"{word}: {value!r} names nothing, and is not treated as a missing argument"
         for word, value in given.items()
         if isinstance(value, str) and value.strip() in ("", "None") and word != "epoch"
     ]
-    chosen = {word: value for word, value in given.items() if word not in _OURS}
+    chosen = {word: value for word, value in given.items() if word not in _EQUIVALENTS}
     if policies is not None:
         named = [word for word in _POLICIES if word in chosen]
         problems += [f"{word}: give it in policies, or without them" for word in named]

@@ -114,7 +114,7 @@ def _remedy(error: Exception, about: Whereabouts) -> str | None:
     """Return what to do about errors whose text cannot say it, since it knows no connection."""
     named = f"connection {about.conn_id!r}"
     if isinstance(error, AirflowNotFoundException):
-        return _adding(error, about)
+        return _missing_connection_remedy(error, about)
     if isinstance(error, errors.TlsError):
         return f"compare the TLS fields of {named} with the certificates of the servers"
     if isinstance(error, errors.NetworkError):
@@ -124,10 +124,10 @@ def _remedy(error: Exception, about: Whereabouts) -> str | None:
         )
     if type(error) is errors.ProtocolViolation and "frame starts" in str(error):
         return f"name the port of the servers in {named} ({about.port}, by default)"
-    return _letting_in(error, about) if isinstance(error, _REFUSED) else None
+    return _access_remedy(error, about) if isinstance(error, _REFUSED) else None
 
 
-def _letting_in(error: Exception, about: Whereabouts) -> str:
+def _access_remedy(error: Exception, about: Whereabouts) -> str:
     """Return what grants access.
 
     A TubeMQ master that knows the user may not know the group, or not allow it to read the topic.
@@ -143,7 +143,7 @@ def _letting_in(error: Exception, about: Whereabouts) -> str:
     )
 
 
-def _adding(error: Exception, about: Whereabouts) -> str:
+def _missing_connection_remedy(error: Exception, about: Whereabouts) -> str:
     """Return how to add the missing connection; a task has others too, of its sink and of Spark."""
     missing = match[1] if (match := _CONN_ID.search(str(error))) else about.conn_id
     kind = f" of type {about.conn_type}" if missing == about.conn_id else ""

@@ -30,7 +30,7 @@ _SETTINGS: Final = {
     "deploy-mode": "spark.submit.deployMode",
 }
 """Extras that are settings of Spark under another name."""
-_NO_MATTER: Final = {"spark-binary": "spark-submit"}
+_FIXED: Final = {"spark-binary": "spark-submit"}
 """Extras with the only value that is accepted."""
 
 _MASTER: Final = "spark.master"
@@ -67,7 +67,7 @@ def _of_server(connection: Connection) -> dict[str, str]:
         parameters["user_id"] = connection.login
     for name, value in extras_of(connection).items():
         if name == _REMOTE:
-            problems.append(_beside_host(name))
+            problems.append(_set_by_host(name))
         elif name == "use_ssl" and isinstance(value, bool | str):
             parameters[name] = _text(value).lower()
         elif name.startswith("spark.") and isinstance(value, str | int | float):
@@ -105,15 +105,15 @@ def _of_cluster(connection: Connection) -> dict[str, str]:
     for name, value in extras_of(connection).items():
         key = _SETTINGS.get(name.replace("_", "-"), name)
         if key == _MASTER:
-            problems.append(_beside_host(name))
+            problems.append(_set_by_host(name))
         elif key.startswith("spark.") and isinstance(value, str | int | float):
             settings[key] = _text(value)
-        elif _NO_MATTER.get(name.replace("_", "-")) != value:
+        elif _FIXED.get(name.replace("_", "-")) != value:
             problems.append(
                 f"extra {name!r} has no effect here: it may have "
                 f"{', '.join(_SETTINGS)} and settings of Spark by their names"
-                if name.replace("_", "-") not in _NO_MATTER
-                else f"extra {name!r}: only {_NO_MATTER[name.replace('_', '-')]!r} is possible here"
+                if name.replace("_", "-") not in _FIXED
+                else f"extra {name!r}: only {_FIXED[name.replace('_', '-')]!r} is possible here"
             )
     if problems:
         raise ConfigError(problems, subject=f"connection {connection.conn_id!r}")
@@ -127,7 +127,7 @@ def _master(connection: Connection) -> str:
     return f"{address}:{connection.port}" if connection.port else address
 
 
-def _beside_host(name: str) -> str:
+def _set_by_host(name: str) -> str:
     return f"extra {name!r} is set by host and port; give it there"
 
 

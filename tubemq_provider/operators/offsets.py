@@ -250,7 +250,7 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
         note = _Note.of(context, wanted=not arguments.dry_run)
         if note.tells_of(cursor, store.writer):
             self.log.info("an earlier try has moved the group already")
-            self._tell(store, cursor, event)
+            self._emit_event(store, cursor, event)
             return dict(note.before), before, False
         offsets = named_offsets(_resolved(arguments, ends, before), before, SPACE, subject="to")
 
@@ -266,11 +266,11 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
                 document = store.change_cursor(change) or document
             else:
                 store.store_cursor(document)
-            self._tell(store, document, event)
+            self._emit_event(store, document, event)
         return before, dict(document["next"]), is_by_hand(cursor)
 
     @staticmethod
-    def _tell(store: TaskStore, cursor: Document, event: Document | None) -> None:
+    def _emit_event(store: TaskStore, cursor: Document, event: Document | None) -> None:
         if (moved_to := moved_event(cursor, event)) is not None:
             store.emit(moved_to)
 

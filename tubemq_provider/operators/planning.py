@@ -82,7 +82,7 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
                 observer=self.observer(context, narrator),
             )
             document = _document(plan)
-        self._tell(context, arguments, finished)
+        self._emit_events(context, arguments, finished)
         if arguments.skip_if_empty and (plan is None or not plan.entries or marker is not None):
             why = (
                 "there is nothing to read"
@@ -99,7 +99,7 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
         self.log.info("window %s: at most %s records", document["window_id"], document["entries"])
         return document
 
-    def _tell(
+    def _emit_events(
         self, context: Context, arguments: IngestArguments, finished: Sequence[WindowResult]
     ) -> None:
         """Emit the events of windows without entries, which this task has finished.

@@ -28,8 +28,8 @@ class LagWatch:
     ring_again_after: float
     _behind_since: float | None = field(default=None, init=False)
     _lagging_since: float | None = field(default=None, init=False)
-    _rung_at: float | None = field(default=None, init=False)
-    _rung_for: dict[str, int] | None = field(default=None, init=False)
+    _fired_at: float | None = field(default=None, init=False)
+    _fired_for: dict[str, int] | None = field(default=None, init=False)
 
     def reason(
         self, now: float, lag: int, position: Mapping[str, int], *, untaken: int | None = None
@@ -46,8 +46,8 @@ class LagWatch:
             self._lagging_since = now
         if self._behind_since is None:
             self._behind_since = now
-        if self._rung_at is not None and position == self._rung_for:
-            return "again" if now - self._rung_at >= self.ring_again_after else None
+        if self._fired_at is not None and position == self._fired_for:
+            return "again" if now - self._fired_at >= self.ring_again_after else None
         fresh = lag if untaken is None else untaken
         if fresh >= self.min_lag:
             return "lag"
@@ -57,7 +57,7 @@ class LagWatch:
     @property
     def has_rung(self) -> bool:
         """True if it has fired, also by an earlier triggerer's note."""
-        return self._rung_at is not None
+        return self._fired_at is not None
 
     def behind(self, now: float) -> float:
         """Return the seconds for which every check has found lag, not interrupted by an event."""
@@ -65,8 +65,8 @@ class LagWatch:
 
     def rang(self, now: float, position: Mapping[str, int]) -> None:
         """Note an event for `position`."""
-        self._rung_at = now
-        self._rung_for = dict(position)
+        self._fired_at = now
+        self._fired_for = dict(position)
         self._behind_since = None
 
 

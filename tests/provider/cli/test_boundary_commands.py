@@ -277,7 +277,7 @@ def test_a_boundary_of_a_planned_window_is_not_removed(
 
     monkeypatch.setattr(boundaries, "groups", known(Planned(window)))
     for number in (0, 1):
-        with pytest.raises(BoundaryConflict, match=f"{window} is planned[^$]*say --ended"):
+        with pytest.raises(BoundaryConflict, match=f"{window} is planned[^$]*pass --ended"):
             setup.ask(boundaries.unfix, instant=hour(number), ended=False)
     monkeypatch.setattr(boundaries, "groups", known(Planned(window, task)))
     with pytest.raises(BoundaryConflict, match="is planned"):

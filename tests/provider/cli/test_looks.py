@@ -259,7 +259,7 @@ def test_a_watch_prints_each_check_at_once_and_ends_with_ctrl_c(
         print("one look")
         return 3
 
-    monkeypatch.setattr(checks, "_look", look)
+    monkeypatch.setattr(checks, "_show_lag", look)
     assert ask(checks.lag, watch=0.01) is None
     assert come.getvalue() == b"one look\n"
 
@@ -275,7 +275,7 @@ def test_a_watch_goes_on_when_a_look_fails(
             raise found
         return found
 
-    monkeypatch.setattr(checks, "_look", look)
+    monkeypatch.setattr(checks, "_show_lag", look)
     with pytest.raises(ConfigError, match="wrong"):
         ask(checks.lag, watch=0.01)
     said = capsys.readouterr()

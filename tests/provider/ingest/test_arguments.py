@@ -177,7 +177,7 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ),
         (
             {"spark_conn_id": "lab", "spark_conf": {"spark.master": "yarn"}},
-            "spark.master is what spark_conn_id says",
+            "spark.master is set by spark_conn_id",
         ),
         ({"decode": "xml"}, "decode"),
         ({"decode": {"format": "tdmsg", "then": {"format": "csv"}}}, "then: schema: is needed"),

@@ -21,10 +21,10 @@ def tell(offsets: dict[str, int], errors: dict[str, Exception]) -> tuple[list[st
     left_out = tell_brokers(
         offsets,
         one,
-        known=PLACES.keys() - {"c:0"},
+        available=PLACES.keys() - {"c:0"},
         absent="gone",
         broker_of=lambda place: place[0],
-        away=(ConnectionError,),
+        unreachable=(ConnectionError,),
         refusals=(PermissionError,),
     )
     return asked, left_out

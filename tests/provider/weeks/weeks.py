@@ -32,7 +32,7 @@ from tubemq_provider.operators.offsets import TubeMQOffsetsOperator
 GROUP = "lake"
 MAX_TRIES = 3
 FINISHING = 9
-"""So deep nobody acts any more."""
+"""Nesting depth without further moves."""
 
 
 _OF_RUNS = {"open": "running", "failed": "failed", "success": "success", "skipped": "success"}

@@ -167,10 +167,10 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
             refused = tell_brokers(
                 queues,
                 consumer.commit,
-                known=set(consumer.queues(self._topic)),
+                available=set(consumer.queues(self._topic)),
                 absent="no broker has it now",
                 broker_of=lambda queue: queue.broker,
-                away=(errors.NetworkError, errors.ServerError),
+                unreachable=(errors.NetworkError, errors.ServerError),
             )
         return {queue.key: reason for queue, reason in refused.items()}
 

@@ -324,9 +324,9 @@ def mirror_offsets(
         return tell_brokers(
             dict(sorted(offsets.items())),
             partial(_show, consumer),
-            known=consumer.partitions(),
+            available=consumer.partitions(),
             absent="the topic does not have it any more",
             broker_of=lambda partition: partition.broker_id,
-            away=(errors.NetworkError, errors.RemoteException),
+            unreachable=(errors.NetworkError, errors.RemoteException),
             refusals=(errors.Forbidden, errors.ServerFailure, errors.ServiceUnavailable),
         )
