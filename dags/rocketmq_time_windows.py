@@ -1,11 +1,11 @@
 """Ready, then ingest: one window per interval of the schedule, with known boundaries.
 
-A JSON file says where each interval begins in every queue:
+A JSON file has the begin of each interval in every queue:
 ``{"2026-01-01T00:00:00Z": {"orders": {"broker-a:0": 100}}}``. Each run waits until the brokers hold
 the end of its interval on disk, then writes exactly that interval. Intervals are independent of
 each other, so a backfill over past ones writes one window each, and creating it again writes
-nothing. Without such a file, leave `boundaries` out: intervals are then the brokers' own time of
-storing, and the sensor waits with ``until="{{ data_interval_end }}"``.
+nothing. Without such a file, leave `boundaries` out: intervals are then by the brokers' own store
+time, and the sensor waits with ``until="{{ data_interval_end }}"``.
 
 Set the environment variables below where Airflow's processes run; everything has a default that
 suits `make demo`.
@@ -35,7 +35,7 @@ ENGINE = os.environ.get("ROCKETMQ_EXAMPLE_ENGINE", "auto")
 
 
 def offsets_at(instant: datetime) -> str:
-    """Where every queue stands at `instant`, as JSON: what templates can carry."""
+    """Return the offset of every queue at `instant`, as JSON for templates."""
     return json.dumps(
         dict(Boundaries.load(BOUNDARIES, TOPIC, source="rocketmq").offsets_at(instant))
     )

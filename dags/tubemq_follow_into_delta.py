@@ -1,8 +1,8 @@
 """Follow a topic into a Delta table: one commit per window, exactly once, without Spark.
 
-The sink is a word before a place; for ``s3://``, ``gs://`` and ``az://`` name a connection with the
-credentials in `sink_conn_id`. Files are as large as `target_file_bytes` says, however many
-partitions the topic has. Needs the extra `lake`.
+The sink is a kind and a location; for ``s3://``, ``gs://`` and ``az://`` name a connection with the
+credentials in `sink_conn_id`. The size of files is `target_file_bytes`, for any number of
+partitions. Needs the extra `lake`.
 
 Set the environment variables below where Airflow's processes run.
 """

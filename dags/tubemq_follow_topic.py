@@ -1,8 +1,8 @@
-"""Lag, then ingest: follow a topic, one window per run, from where the last one ended.
+"""Lag, then ingest: follow a topic, one window per run, from the end of the last one.
 
 The sensor waits, in the triggerer and without a worker slot, until there is something on the
-brokers' disks that the group has not read; the ingest task takes everything up to the stable end
-and keeps its position on the offsets asset. Runs may be triggered by hand, by a schedule or by
+brokers' disks that the group has not read; the ingest task reads everything up to the stable end
+and stores its position on the offsets asset. Runs may be triggered by hand, by a schedule or by
 anything else; a run without new data changes nothing.
 
 Set the environment variables below where Airflow's processes run.

@@ -1,8 +1,8 @@
-"""An alert when a group falls behind: look every ten minutes, fail beyond a limit, tell somebody.
+"""Alert when a group falls behind: check every ten minutes, fail beyond a limit, notify.
 
-The task that fails is the alert: Airflow shows it, and its callbacks tell of it. The
-notifier here sends a record to a topic; any other of Airflow's notifiers (mail, chat, pager) goes
-into the same list. The lag is also a metric, `tubemq.group.lag`.
+The task that fails is the alert: Airflow shows it, and runs its callbacks. The notifier here sends
+a record to a topic; any other of Airflow's notifiers (mail, chat, pager) goes into the same list.
+The lag is also a metric, `tubemq.group.lag`.
 
 Set the environment variables below where Airflow's processes run.
 """
@@ -26,7 +26,7 @@ LIMIT = int(os.environ.get("TUBEMQ_EXAMPLE_LAG_LIMIT", "100000"))
 
 with DAG(
     dag_id="tubemq_lag_alert",
-    description="Fails, and tells, while a group is too far behind",
+    description="Fails, and notifies, while a group is too far behind",
     schedule="*/10 * * * *",
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
     catchup=False,

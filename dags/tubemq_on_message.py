@@ -1,8 +1,8 @@
 """Event-driven: a run for the commands on a topic, each of which the run can read.
 
-The watcher in Airflow's triggerer reads the topic as a consumer group of its own and rings for each
-record, at least once; events that come together start one run. For a few records a second: a topic
-of data is for `tubemq_on_records`.
+The watcher in Airflow's triggerer reads the topic as a separate consumer group and fires an event
+for each record, at least once; events that arrive together start one run. For a few records a
+second; use `tubemq_on_records` for a topic of data.
 
 Set the environment variables below where Airflow's processes run.
 """
@@ -48,12 +48,12 @@ with DAG(
 
     @task
     def obey(triggering_asset_events: Any = None) -> list[str]:
-        """What the records say, each once: a record may ring twice, and has one id."""
-        found: dict[tuple[str, int], str] = {}
+        """Return the text of each record once: it may have several events, and has one id."""
+        texts: dict[tuple[str, int], str] = {}
         for events in triggering_asset_events.values():
             for event in events:
-                said = event.extra["payload"]
-                found[said["partition"], said["message_id"]] = said["body"]
-        return list(found.values())
+                record = event.extra["payload"]
+                texts[record["partition"], record["message_id"]] = record["body"]
+        return list(texts.values())
 
     obey()

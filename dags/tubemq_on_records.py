@@ -1,8 +1,8 @@
-"""Event-driven: a run for every batch of records that waits on a topic, and none without.
+"""Event-driven: a run for every batch of records that waits on a topic, and none otherwise.
 
 The watcher lives in Airflow's triggerer. It compares the ends of the logs with the position that
-the ingest task keeps, so it reads nothing and holds no worker slot; it rings again while records
-remain. The run plans its own window, exactly once, whatever became of the events.
+the ingest task stores, so it reads nothing and holds no worker slot; it fires again while records
+remain. The run plans its own window, exactly once, even if events are lost or merged.
 
 Set the environment variables below where Airflow's processes run.
 """

@@ -1,9 +1,10 @@
-"""Your own tasks between plan and commit, and a function that is given a window.
+"""Your own tasks between plan and commit, and a function that receives a window.
 
-`tubemq_plan_read_commit`: one task freezes which offsets come next, your tasks read exactly those,
-by their own means, and one task notes that the window is done. `tubemq_window_function` does the
-three in one task. Both are for what no sink is for; who writes under the window's id, in the place
-of what an earlier try has left, writes each record once.
+`tubemq_plan_read_commit`: one task freezes the next offsets, your tasks read exactly those, by
+their
+own means, and one task records that the window is done. `tubemq_window_function` does all three in
+one task. Both are for destinations without a sink; a task that writes under the window's id, and
+replaces what an earlier try left, writes each record once.
 
 Set the environment variables below where Airflow's processes run.
 """
@@ -35,7 +36,7 @@ USUAL = {
 
 
 def written(window_id: str, document: dict[str, Any]) -> None:
-    """A file under the window's id: what an earlier try has left is replaced."""
+    """Write a file under the window's id; it replaces that of an earlier try."""
     REPORTS.mkdir(exist_ok=True)
     (REPORTS / f"{window_id}.json").write_text(json.dumps(document))
 
@@ -46,21 +47,22 @@ with DAG(
     schedule=None,
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
     catchup=False,
-    max_active_runs=1,  # a run beside this one would be given the same window
+    max_active_runs=1,  # a concurrent run would get the same window
     default_args=USUAL,
     tags=["tubemq"],
 ):
 
     @task
     def count(window: dict[str, Any]) -> dict[str, int]:
-        """How many records each partition has in the window; any other engine would do."""
+        """Return the number of records of each partition in the window; any other engine would
+        do."""
         hook = TubeMQHook()
-        found = {}
+        counts = {}
         for key, (start, end) in window["ranges"].items():
             range_ = OffsetRange(Partition.from_key(TOPIC, key), start, end)
-            found[key] = sum(1 for _ in hook.read_range(range_, group=window["group"]))
-        written(window["window_id"], found)
-        return found
+            counts[key] = sum(1 for _ in hook.read_range(range_, group=window["group"]))
+        written(window["window_id"], counts)
+        return counts
 
     plan = TubeMQPlanWindowOperator(
         task_id="plan",
@@ -74,7 +76,7 @@ with DAG(
 
 with DAG(
     dag_id="tubemq_window_function",
-    description="A function that is given a window of a topic",
+    description="A function that receives a window of a topic",
     schedule=None,
     start_date=datetime(2013, 1, 1, tzinfo=UTC),
     catchup=False,
@@ -90,7 +92,7 @@ with DAG(
         initial_position="earliest",
     )
     def report(window: Any) -> int:
-        """The length of all bodies."""
+        """Return the length of all bodies."""
         total = sum(len(message.body) for message in window.messages())
         written(window.window_id, {"bytes": total})
         return total

@@ -1,6 +1,6 @@
 """Ready, then ingest: one window per interval of the schedule, with known boundaries.
 
-A JSON file says where each interval begins in every partition:
+A JSON file has the begin of each interval in every partition:
 ``{"2026-01-01T00:00:00Z": {"orders": {"1:0": 2800}}}``. Each run waits until the brokers hold the
 end of its interval on disk, then writes exactly that interval. Intervals are independent of each
 other, so a backfill over past ones writes one window each, and creating it again writes nothing.
@@ -33,7 +33,7 @@ ENGINE = os.environ.get("TUBEMQ_EXAMPLE_ENGINE", "auto")
 
 
 def offsets_at(instant: datetime) -> str:
-    """Where every partition stands at `instant`, as JSON: what templates can carry."""
+    """Return the offset of every partition at `instant`, as JSON for templates."""
     return json.dumps(dict(Boundaries.load(BOUNDARIES, TOPIC).offsets_at(instant)))
 
 

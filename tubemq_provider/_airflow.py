@@ -1,9 +1,9 @@
-"""Names of Airflow that stand elsewhere in 3.1 or 3.2, or that only 3.3 has.
+"""Names of Airflow with another module in 3.1 or 3.2, or that only 3.3 has.
 
-Airflow 3.3 is what this provider is written for. On 3.1 and 3.2 every module can be imported, and
-what needs asset state, task state or retry policies says so when it is used
-(`docs/airflow.md#airflow-versions`). Names are looked up when they are asked for, so importing this
-module loads nothing of Airflow. It must not decide anything by a version number.
+This provider is written for Airflow 3.3. On 3.1 and 3.2 every module can be imported, and features
+that need asset state, task state or retry policies raise an error on use
+(`docs/airflow.md#airflow-versions`). Names are resolved on access, so importing this module loads
+nothing of Airflow. It must not decide anything by a version number.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 _EXCEPTIONS: Final = ("airflow.sdk.exceptions", "airflow.exceptions")
-_PLACES: Final = {
+_MODULES: Final = {
     **dict.fromkeys(
         (
             *("AirflowException", "AirflowFailException", "AirflowNotFoundException"),
@@ -87,7 +87,7 @@ _PLACES: Final = {
 
 
 class _Absent:
-    """Stands for a name that this Airflow has not; using it is the error."""
+    """Placeholder of a name that this Airflow does not have; using it raises."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -104,28 +104,28 @@ class _Absent:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    for place in _PLACES[name]:
+    for module in _MODULES[name]:
         try:
-            found = getattr(import_module(place), name)
+            value = getattr(import_module(module), name)
         except (ImportError, AttributeError):
             continue
         break
     else:
-        # A base class must be one; what it is made for is absent with it.
-        found = object if name == "MetastoreBackend" else _Absent(name)
-    globals()[name] = found
-    return found
+        # A base class must be a class; its subclass is unused as well.
+        value = object if name == "MetastoreBackend" else _Absent(name)
+    globals()[name] = value
+    return value
 
 
 def has_asset_state() -> bool:
-    """Whether this Airflow keeps state of assets and tasks: 3.3 and newer."""
+    """Return True if this Airflow has state of assets and tasks: 3.3 and newer."""
     return find_spec("airflow.state") is not None
 
 
 def needs_asset_state(what: str, instead: str = "") -> str:
-    """The problem, in words, of something that cannot be had without asset state."""
+    """Return the problem of a feature that is unavailable without asset state."""
     way_out = f"; {instead}" if instead else ""
     return f"{what} needs Airflow 3.3, which keeps state of assets, not {_installed()}{way_out}"
 

@@ -1,8 +1,8 @@
 """Airflow assets of this provider: names, URIs, and the handler of their URIs.
 
 The *offsets asset* carries progress of one (cluster, topic, group); Airflow keys its state by the
-asset's name, so names are made here and nowhere else. `<cluster>` is an alias, never an address:
-moving masters must not move offsets. Nothing here opens a connection or reads one.
+asset's name, so names are defined only here. `<cluster>` is an alias, never an address: moving
+masters must not move offsets. Nothing here opens a connection or reads one.
 """
 
 from __future__ import annotations
@@ -34,33 +34,36 @@ __all__ = [
 
 
 GROUP = "tubemq"
-"""The group under which Airflow sorts this provider's assets; names and URIs tell them apart."""
+"""Airflow's group of this provider's assets; names and URIs distinguish them."""
 
 
 def offsets_asset(cluster: str, topic: str, group: str, source: str = FIRST_SOURCE) -> Asset:
-    """The asset that carries the progress of `group` on `topic`; `source` is the topic's kind.
+    """Return the asset with the progress of `group` on `topic`; `source` is the topic's kind.
 
     The ingest task has it as inlet *and* outlet: Airflow lets a task read state and events of
-    inlets only, and wipes the state of assets that are nothing but outlets when a Dag file is
-    missing for a while. Raises `ValueError` for names that TubeMQ or a URI could not carry.
+    inlets only, and deletes the state of assets that are only outlets when a Dag file is missing
+    for a while. Raises `ValueError` for names that TubeMQ or a URI could not carry.
     """
     name = f"{source}:{cluster}/{topic}/{group}"
     return Asset(name=name, uri=_uri(cluster, topic, group, source), group=GROUP)
 
 
 def declared(asset: Asset, among: Iterable[object]) -> bool:
-    """Whether `asset` is one of `among`. As for Airflow itself, name and URI tell assets apart: one
-    that a Dag's author has built may have another group."""
+    """Return True if `asset` is one of `among`.
+
+    Compared by name and URI, as Airflow does: an asset that a Dag's author has built may have
+    another group.
+    """
     return any(_same(asset, other) for other in among)
 
 
 def without(assets: Iterable[Any], asset: Asset) -> list[Any]:
-    """`assets` but `asset`, told by name and URI."""
+    """Return `assets` without `asset`, compared by name and URI."""
     return [other for other in assets if not _same(asset, other)]
 
 
 def topic_asset(cluster: str, topic: str) -> Asset:
-    """The asset of a topic, the same for all groups: what producing tasks have as outlet."""
+    """Return the asset of a topic, the same for all groups: an outlet of producing tasks."""
     return create_asset(cluster=cluster, topic=topic)
 
 
@@ -71,23 +74,26 @@ def create_asset(
     group: str | None = None,
     extra: Mapping[str, JsonValue] | None = None,
 ) -> Asset:
-    """An asset for a topic, or for a group on it, as hook lineage records it."""
+    """Return an asset for a topic, or for a group on it, as in hook lineage."""
     name = f"tubemq:{cluster}/{topic}" + (f"/{group}" if group else "")
     return Asset(name=name, uri=_uri(cluster, topic, group), group=GROUP, extra=dict(extra or {}))
 
 
 def sink_asset(spec: str) -> Asset:
-    """The asset of a sink, for scheduling what comes after: `sink_uri` of its spec, so a Parquet
-    directory is named by its path and a table by its place, without credentials.
+    """Return the asset of a sink, for scheduling downstream Dags.
 
-    `spec` is what `sink_for` takes. Trailing slashes do not matter.
+    Its URI is `sink_uri` of the spec: the path of a Parquet directory or the location of a table,
+    without credentials.
+
+    `spec` is an argument of `sink_for`. Trailing slashes do not matter.
     """
     uri = sink_uri(spec).rstrip("/")
     return Asset(name=uri, uri=uri, group=GROUP)
 
 
 def to_openlineage(asset: Asset, lineage_context: object) -> Any:  # noqa: ARG001
-    """A topic as OpenLineage's dataset: namespace ``<kind>://<cluster>``, name ``<topic>``."""
+    """Return a topic as OpenLineage's dataset: namespace ``<kind>://<cluster>``, name
+    ``<topic>``."""
     from airflow.providers.common.compat.openlineage.facet import Dataset
 
     parts = urlsplit(asset.uri)
@@ -102,8 +108,8 @@ def sanitize_uri(parts: SplitResult) -> SplitResult:
     Raises `ValueError` for anything else. The case of names is kept, as TubeMQ distinguishes it.
     """
     topic = parts.path.strip("/")
-    told = parse_qsl(parts.query, keep_blank_values=True)
-    query = dict(told)
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    query = dict(pairs)
     problems = []
     if "@" in parts.netloc:
         problems.append("what stands before @ is not a cluster alias (a user is not one)")
@@ -115,7 +121,7 @@ def sanitize_uri(parts: SplitResult) -> SplitResult:
         problems.append(f"unknown query keys {', '.join(unknown)}")
     if "group" in query and not query["group"]:
         problems.append("group is empty")
-    if len(told) > len(query):
+    if len(pairs) > len(query):
         problems.append("a group is told twice")
     if parts.fragment:
         problems.append("what is behind # would have no effect")

@@ -1,7 +1,7 @@
-"""``@task.tubemq_window``: a function that is given a planned window, and reads it as it likes.
+"""``@task.tubemq_window``: a function that receives a planned window.
 
-The function between plan and commit, in one task: the window is frozen before it is called, and
-noted as done when it returns. This module must not know how windows are planned.
+Plan, function and commit in one task: the window is frozen before the call, and recorded as done
+when the function returns. This module must not know how windows are planned.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ _WINDOW = "window"
 
 
 class _WindowDecoratedOperator(DecoratedOperator, TubeMQWindowOperator):
-    """Calls the decorated function with `window`, its own arguments, and what it names of the
-    context."""
+    """Operator that calls the function with `window`, its arguments, and values of the context."""
 
     custom_operator_name = "@task.tubemq_window"
     template_fields: Sequence[str] = (
@@ -54,31 +53,34 @@ class _WindowDecoratedOperator(DecoratedOperator, TubeMQWindowOperator):
         self._engine: FunctionEngine | None = None
 
     def execute(self, context: Context) -> Any:
-        """The result of the window, with what the function returned."""
+        """Return the result of the window, with the function's return value."""
         document = TubeMQWindowOperator.execute(self, context)
         return {**document, "returned": self._engine.returned if self._engine else None}
 
     def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:  # noqa: ARG002
         def call(window: PlannedWindow) -> Any:
-            given = {**context, **self.op_kwargs, _WINDOW: window}
-            named = determine_kwargs(self.python_callable, self.op_args, given)
+            values = {**context, **self.op_kwargs, _WINDOW: window}
+            named = determine_kwargs(self.python_callable, self.op_args, values)
             return self.python_callable(*self.op_args, **named)
 
         self._engine = job.hand_to(call)
 
 
 def _called_without_window(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with `window` as an optional keyword that comes last: calls in a Dag do not give
-    it, and their positional arguments are the others, wherever `window` stands."""
+    """Return `function` with `window` as an optional keyword in the last place.
+
+    Calls in a Dag do not pass it, and their positional arguments are the others, wherever `window`
+    is in the signature.
+    """
     signature = inspect.signature(function)
-    place = list(signature.parameters).index(_WINDOW)
+    position = list(signature.parameters).index(_WINDOW)
     by_keyword = signature.parameters[_WINDOW].kind is inspect.Parameter.KEYWORD_ONLY
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if by_keyword or place > len(args):
+        if by_keyword or position > len(args):
             return function(*args, **kwargs)
-        return function(*args[:place], kwargs.pop(_WINDOW), *args[place:], **kwargs)
+        return function(*args[:position], kwargs.pop(_WINDOW), *args[position:], **kwargs)
 
     others = [p for p in signature.parameters.values() if p.name != _WINDOW]
     rest = [others.pop()] if others and others[-1].kind is inspect.Parameter.VAR_KEYWORD else []
@@ -90,12 +92,12 @@ def _called_without_window(function: Callable[..., Any]) -> Callable[..., Any]:
 def tubemq_window_task(
     python_callable: Callable[..., Any] | None = None, **kwargs: Any
 ) -> TaskDecorator:
-    """Turn a function into a task that is given one window of a topic, each record once.
+    """Turn a function into a task that receives one window of a topic, each record once.
 
     ``@task.tubemq_window(topic="orders", group="report", markers="/lake/done", …)`` takes the
     arguments of `TubeMQWindowOperator`. The function must read the whole window
-    (``window.messages()``, ``window.batches()``, ``window.to_pandas()``), or return how many
-    records it has read of each partition, ``{"1:0": 100}``. Its value is ``returned`` in XCom.
+    (``window.messages()``, ``window.batches()``, ``window.to_pandas()``), or return the number of
+    records that it has read of each partition, ``{"1:0": 100}``. Its value is ``returned`` in XCom.
     """
     return task_decorator_factory(
         python_callable=python_callable,

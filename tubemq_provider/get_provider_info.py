@@ -1,9 +1,4 @@
-"""The provider's manifest: what Airflow learns about this distribution at every process start.
-
-Plain data. This module imports nothing and decides nothing, because Airflow calls it from every
-command and dies with it if it raises. A test checks it against the installed schema and checks
-that every module and class named here exists.
-"""
+"""Manifest of the provider: what Airflow reads of this distribution at every process start."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ _ROCKETMQ = "Apache RocketMQ"
 
 
 def get_provider_info() -> dict[str, object]:
-    """The manifest, in the shape of Airflow's `provider_info.schema.json`."""
+    """Return the manifest, in the form of Airflow's `provider_info.schema.json`."""
     return {
         "package-name": "airflow-provider-tubemq",
         "name": "Apache InLong TubeMQ",

@@ -1,7 +1,7 @@
-"""Links on a task's page: where its progress, its windows, its sink, its topic and its Spark are.
+"""Links on a task's page: to its progress, its windows, its sink, its topic and its Spark UI.
 
-Airflow asks for them in the worker when a task ends, and keeps them as XCom. They hold addresses
-and names, never credentials. An operator that has nothing to show for a link has none.
+Airflow calls them in the worker when a task ends, and stores them as XCom. They contain addresses
+and names, never credentials. An operator without a target for a link returns "".
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ __all__ = [
 
 
 def _assets_page(asset: Asset) -> str:
-    """Airflow's list of assets, with this one alone: a worker does not know the asset's number."""
+    """Return Airflow's list of assets, filtered to this one: a worker does not know its id."""
     base = conf.get("api", "base_url", fallback="").rstrip("/")
     return f"{base}/assets?name_pattern={quote(asset.name, safe='')}"
 
 
 class TubeMQOffsetsLink(BaseOperatorLink):
-    """The offsets asset: position, plans and events of the group."""
+    """Link to the offsets asset: position, plans and events of the group."""
 
     name = "Offsets"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        """The asset's page."""
+        """Return the asset's page."""
         asset: Any = getattr(operator, "offsets_asset", None)
         return _assets_page(asset) if asset is not None else ""
 
 
 class TubeMQPageLink(BaseOperatorLink):
-    """The web page with the groups of the task's Dag, unless the page is switched off."""
+    """Link to the web page with the groups of the task's Dag, unless the page is disabled."""
 
     name = "Windows"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        """The page, for this Dag."""
+        """Return the page, for this Dag."""
         if not conf.getboolean("tubemq", "page", fallback=True):
             return ""
         base = conf.get("api", "base_url", fallback="").rstrip("/")
@@ -58,25 +58,25 @@ class TubeMQPageLink(BaseOperatorLink):
 
 
 class TubeMQSinkLink(BaseOperatorLink):
-    """The sink's asset: its events say which windows came, and which Dags run for them."""
+    """Link to the sink's asset: its events, and the Dags that they trigger."""
 
     name = "Sink"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        """The asset's page."""
+        """Return the asset's page."""
         spec = getattr(operator, "sink", None) or getattr(operator, "path", None)
         sink = sink_asset(spec) if isinstance(spec, str) else None
-        # An empty run, and a template in the address, leave it out; others are the author's own.
+        # An empty run, and a template in the address, leave it out; the author may declare others.
         return _assets_page(sink) if sink and declared(sink, operator.outlets) else ""
 
 
 class TubeMQTopicLink(BaseOperatorLink):
-    """What TubeMQ's master says of the topic, where the connection has its HTTP address."""
+    """Link to the master's answer about the topic, if the connection has its HTTP address."""
 
     name = "Topic"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        """The master's answer, as JSON."""
+        """Return the address of the master's answer, which is JSON."""
         admin_url: Any = getattr(operator, "admin_url", None)
         topic: Any = getattr(operator, "topic", None)
         if not admin_url or not topic:
@@ -86,11 +86,11 @@ class TubeMQTopicLink(BaseOperatorLink):
 
 
 class TubeMQSparkLink(BaseOperatorLink):
-    """Spark's own page of the session that the task uses, while it runs."""
+    """Link to the Spark UI of the task's session, while it runs."""
 
     name = "Spark"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        """The address that Spark gave."""
-        found: Any = getattr(operator, "spark_ui", None)
-        return found or ""
+        """Return the address of the Spark UI."""
+        address: Any = getattr(operator, "spark_ui", None)
+        return address or ""

@@ -1,8 +1,8 @@
-"""`TubeMQNotifier`: what became of a task, a Dag or a deadline, as a record on a topic.
+"""`TubeMQNotifier`: outcome of a task, a Dag or a deadline, as a record on a topic.
 
-For readers that watch a topic instead of a mailbox: other systems, other Dags. Works as a callback
-(in Airflow's Dag processor) and for deadlines (in the triggerer). A notification that cannot be
-sent is an error in the log of the sending process; nothing else fails.
+For consumers of a topic instead of a mailbox: other systems, other Dags. Works as a callback (in
+Airflow's Dag processor) and for deadlines (in the triggerer). A notification that cannot be sent is
+an error in the log of the sending process; nothing else fails.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class TubeMQNotifier(RefusesNothing, BaseNotifier):
     """Send one record to `topic`.
 
     :param topic: topic to send to.
-    :param message: the record's body: text, or a mapping that becomes JSON; templates allowed, of
-        what the callback's context has: that of a deadline, `dag_run` and `deadline`. Default: Dag,
-        task and run.
-    :param stream_id: the record's stream, by which readers filter.
+    :param message: the record's body: text, or a mapping that becomes JSON; templates allowed, with
+        the callback's context (for a deadline `dag_run` and `deadline`). Default: Dag, task and
+        run.
+    :param stream_id: the record's stream, which readers can filter by.
     :param tubemq_conn_id: the connection.
     """
 
@@ -63,16 +63,18 @@ class TubeMQNotifier(RefusesNothing, BaseNotifier):
         self.tubemq_conn_id = tubemq_conn_id
 
     def __call__(self, *args: Any) -> None:
-        """One callback. Airflow fills templates in in place, and may call one notifier for several
-        runs or tasks: so a copy of it is filled in."""
+        """Run one callback on a copy.
+
+        Airflow renders templates in place, and may call one notifier for several runs or tasks.
+        """
         BaseNotifier.__call__(copy(self), *args)
 
-    def notify(self, context: Context) -> None:  # noqa: ARG002 - templates are filled in by now
-        """Send it and wait for the receipt."""
+    def notify(self, context: Context) -> None:  # noqa: ARG002 - templates are rendered already
+        """Send the record and wait for the receipt."""
         list(TubeMQHook(self.tubemq_conn_id).produce(self.topic, [self._record()]))
 
     async def async_notify(self, context: Context) -> None:  # noqa: ARG002
-        """The same without blocking, as the triggerer asks for."""
+        """Send the record without blocking, for the triggerer."""
         settings = (await TubeMQAsyncHook(self.tubemq_conn_id).config()).settings()
         async with Producer(settings) as producer:
             record = self._record()

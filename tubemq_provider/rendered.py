@@ -1,8 +1,8 @@
-"""Template fields that were asked for and render to nothing are refused, for every operator here.
+"""Refusal of template fields that render to nothing, for every operator here.
 
-Jinja makes "" of a parameter that is missing or empty, and "None" of None. As filters that would
-mean "read everything", as SQL "as it is", as a group one called None: an argument that a Dag's
-author has given is never taken for one that was left out. Knows no argument of any operator.
+Jinja renders "" for a parameter that is missing or empty, and "None" for None. As filters that
+would mean "read everything", as SQL "unchanged", as a group one called None: an argument that a
+Dag's author has set is never treated as missing. Knows no argument of any operator.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _NOTHING = ("", "None")
 
 
 class RefusesNothing:
-    """Mixed into what Airflow renders; stands before Airflow's own class.
+    """Mix-in for templated classes; comes before Airflow's own class.
 
-    - `own_data`: template fields whose members are data of the user, in which a blank text is one
-      value like others; the field itself has to be something.
-    - `given_through`: template fields that are passed on as they are, to a function of the user.
+    - `own_data`: template fields whose members are data of the user, in which a blank text is a
+      value; the field itself must not be empty.
+    - `given_through`: template fields that are passed unchanged to a function of the user.
     """
 
     own_data: ClassVar[frozenset[str]] = frozenset()
@@ -34,19 +34,20 @@ class RefusesNothing:
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], *args: Any, **kwargs: Any
     ) -> None:
-        """As Airflow's, for this object and, as `parent`, for values in its fields."""
+        """Render like Airflow, for this object and, as `parent`, for value objects in its
+        fields."""
         names = [name for name in template_fields if name not in self.given_through]
-        asked = {name: getattr(parent, name, None) for name in names}
+        templates = {name: getattr(parent, name, None) for name in names}
         super()._do_render_template_fields(  # type: ignore[misc]
             parent, template_fields, *args, **kwargs
         )
         files = tuple(getattr(self, "template_ext", ()) or ())
         problems = [
-            f"{where}: its template rendered to nothing ({found!r}), and what was asked for is not "
-            f"taken for left out. Render a value, or leave the argument out"
-            for name, given in asked.items()
-            for where, found in _nothing(
-                name, given, getattr(parent, name, None), files, inside=name not in self.own_data
+            f"{where}: its template rendered to nothing ({rendered!r}), which is not treated as a "
+            f"missing argument. Render a value, or leave the argument out"
+            for name, template in templates.items()
+            for where, rendered in _nothing(
+                name, template, getattr(parent, name, None), files, inside=name not in self.own_data
             )
         ]
         if problems:
@@ -57,23 +58,29 @@ class RefusesNothing:
 
 
 def _nothing(
-    where: str, given: Any, found: Any, files: tuple[str, ...], *, inside: bool
+    where: str, template: Any, rendered: Any, files: tuple[str, ...], *, inside: bool
 ) -> Iterator[tuple[str, Any]]:
-    """Where templates in `given` have become nothing in `found`, each with what it became; `files`
-    are endings of texts that name a template's file."""
-    if isinstance(given, str):
-        asked = is_template(given) or (files and given.endswith(files))
-        if asked and (found is None or (isinstance(found, str) and found.strip() in _NOTHING)):
-            yield where, found
-    elif isinstance(given, Mapping) and isinstance(found, Mapping):
-        for key in given if inside else ():
-            yield from _nothing(f"{where}[{key!r}]", given[key], found.get(key), (), inside=True)
-    elif isinstance(given, list | tuple) and isinstance(found, list | tuple):
-        for number, (one, other) in enumerate(zip_longest(given, found) if inside else ()):
+    """Yield where templates in `given` have rendered to nothing in `found`, with the result.
+
+    `files` are suffixes of texts that name a template's file.
+    """
+    if isinstance(template, str):
+        templated = is_template(template) or (files and template.endswith(files))
+        if templated and (
+            rendered is None or (isinstance(rendered, str) and rendered.strip() in _NOTHING)
+        ):
+            yield where, rendered
+    elif isinstance(template, Mapping) and isinstance(rendered, Mapping):
+        for key in template if inside else ():
+            yield from _nothing(
+                f"{where}[{key!r}]", template[key], rendered.get(key), (), inside=True
+            )
+    elif isinstance(template, list | tuple) and isinstance(rendered, list | tuple):
+        for number, (one, other) in enumerate(zip_longest(template, rendered) if inside else ()):
             yield from _nothing(f"{where}[{number}]", one, other, files, inside=True)
-    elif isinstance(given, set | frozenset):
-        blank = [item for item in found or () if str(item).strip() in _NOTHING]
-        if inside and is_template(given) and blank:
+    elif isinstance(template, set | frozenset):
+        blank = [item for item in rendered or () if str(item).strip() in _NOTHING]
+        if inside and is_template(template) and blank:
             yield where, blank[0]
-    elif is_template(given) and (found is None or str(found).strip() in _NOTHING):
-        yield where, found  # the output of another task
+    elif is_template(template) and (rendered is None or str(rendered).strip() in _NOTHING):
+        yield where, rendered  # the output of another task

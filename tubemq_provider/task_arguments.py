@@ -58,14 +58,20 @@ __all__ = [
 
 
 def is_mapped(task: object) -> bool:
-    """Whether a worker makes `task` of a mapped one. The scheduler has then seen nothing but
-    .partial(): assets that are added now would look declared without being so."""
+    """Return True if a worker creates `task` from a mapped one.
+
+    The scheduler has then seen only .partial(): assets that are added now would look declared
+    without being so.
+    """
     return bool(getattr(task, "_BaseOperator__from_mapped", False))
 
 
 def require_inlet(task: Any, asset: Asset) -> None:
-    """Raise `errors.ConfigError` unless `asset` is an inlet of `task`: Airflow would let it read
-    nothing. Only a mapped task, whose author alone can declare it, comes without."""
+    """Raise `errors.ConfigError` unless `asset` is an inlet of `task`.
+
+    Without the inlet Airflow would return nothing. Only a mapped task can lack it, which its author
+    must declare.
+    """
     from tubemq_provider.assets import declared
 
     if not declared(asset, task.inlets):
@@ -85,11 +91,11 @@ def check_literals(
     problems: Iterable[str] = (),
     task: Any = None,
 ) -> None:
-    """Check what is already known. Raises `errors.ConfigError` with every problem.
+    """Check literal arguments. Raises `errors.ConfigError` with every problem.
 
     `static` names arguments that may not be templates, each with the reason; `problems` are those
-    that the caller has found; the text names `task`. What can be read only once is refused: it
-    would be empty in the run.
+    of
+    the caller; the text names `task`. Iterators are refused: they would be empty in the run.
     """
     templates = {name for name, value in arguments.items() if is_template(value)}
     problems = [
@@ -106,10 +112,10 @@ def check_literals(
             if isinstance(value, Iterator)
         ),
     ]
-    found = validated(model, arguments)
-    if not isinstance(found, model):
-        # Rules between arguments begin with the name of the one whose value they judge.
-        about = ((name or text.partition(":")[0], text) for name, text in found)
+    result = validated(model, arguments)
+    if not isinstance(result, model):
+        # Messages of cross-field rules begin with the name of an argument.
+        about = ((name or text.partition(":")[0], text) for name, text in result)
         problems += [text for name, text in about if name not in templates]
     if problems:
         of = f" of {type(task).__name__} {task.task_id!r}" if task is not None else ""
@@ -118,19 +124,23 @@ def check_literals(
 
 @contextmanager
 def near_names(kind: type, elsewhere: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Tell of arguments that `kind` does not take which one nearly matches, or how they are given
-    by what `elsewhere` says of them; for Airflow's own `TypeError`."""
-    told = elsewhere or {}
+    """Add hints to Airflow's own `TypeError` for unknown arguments of `kind`.
+
+    The hint is a near match, or how to write the argument, from `elsewhere`.
+    """
+    written_as = elsewhere or {}
     try:
         yield
     except TypeError as exc:
         wrong = re.findall(r"'(\w+)': ", str(exc)) if "Invalid arguments" in str(exc) else []
-        known = [name for base in kind.__mro__ for name in signature(base).parameters]
-        near = {name: get_close_matches(name, known, n=1, cutoff=0.75) for name in wrong}
+        names = [name for base in kind.__mro__ for name in signature(base).parameters]
+        near = {name: get_close_matches(name, names, n=1, cutoff=0.75) for name in wrong}
         hints = [
-            f"{name}: give it as {told[name]}" if name in told else f"{name}: did you mean {item}?"
+            f"{name}: give it as {written_as[name]}"
+            if name in written_as
+            else f"{name}: did you mean {item}?"
             for name in wrong
-            for item in (near[name] or ([""] if name in told else []))
+            for item in (near[name] or ([""] if name in written_as else []))
         ]
         if not hints:
             raise

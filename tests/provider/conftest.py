@@ -1,4 +1,4 @@
-"""An embedded cluster and a hook connected to it; rooms with worlds of their own override them."""
+"""Embedded cluster and a hook connected to it; rooms with other fixtures override them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ mq = embedded_tubemq(
 
 @pytest.fixture
 def hook(mq: EmbeddedTubeMQ, monkeypatch: pytest.MonkeyPatch) -> TubeMQHook:
-    """A hook whose connection comes from the environment, as Airflow allows."""
+    """Return a hook whose connection comes from the environment."""
     from tubemq_provider.hooks.tubemq import TubeMQHook  # only these tests need Airflow
 
     connection = {"conn_type": "tubemq", "host": mq.masters, "extra": {"cluster": "test"}}

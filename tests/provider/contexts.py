@@ -44,7 +44,7 @@ class Inlets(dict[Any, Inlet]):
 
 
 def data_interval(start: datetime, end: datetime) -> dict[str, Any]:
-    """A data interval in a context, as Airflow's task runner puts it there: of pendulum's type."""
+    """Return a data interval for a context, with pendulum's types as from Airflow's task runner."""
     return {
         "data_interval_start": coerce_datetime(start),
         "data_interval_end": coerce_datetime(end),
@@ -52,7 +52,7 @@ def data_interval(start: datetime, end: datetime) -> dict[str, Any]:
 
 
 def fake_context(task: Any, kept: dict[Any, Any], *, run: str = "r1", **more: Any) -> Any:
-    """The context of a try of `task` in run `run`, over what is `kept`."""
+    """Return the context of a try of `task` in run `run`, over the state `kept`."""
     key = ("task", task.task_id, run)
     ti = SimpleNamespace(
         id=uuid.uuid4(),
@@ -82,7 +82,7 @@ def fake_context(task: Any, kept: dict[Any, Any], *, run: str = "r1", **more: An
 
 
 def accept(context: Any, kept: dict[Any, Any]) -> None:
-    """The task has succeeded: its events become visible."""
+    """Mark the task as succeeded: its events become visible."""
     for asset, event in context["outlet_events"].items():
         if asset in context["ti"].task.outlets:
             kept.setdefault("events", {}).setdefault(asset, []).append(event.extra)

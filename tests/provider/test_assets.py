@@ -50,7 +50,7 @@ def test_handler_normalises(uri: str) -> None:
         ("tubemq://prod/orders?group=lake#other", "would have no effect"),
     ],
 )
-def test_handler_refuses_what_is_no_offsets_uri(uri: str, said: str) -> None:
+def test_handler_refuses_other_uris(uri: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         sanitize_uri(urlsplit(uri))
 

@@ -1,4 +1,4 @@
-"""Airflow before 3.3: names stand elsewhere or are absent, and what needs them says so."""
+"""Airflow before 3.3: names are in other modules or absent, and features that need them raise."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Events:
 
 @pytest.fixture
 def older(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An Airflow without `airflow.state`."""
+    """Hide `airflow.state`, as in an older Airflow."""
     found = importlib.util.find_spec
     monkeypatch.setattr(
         _airflow, "find_spec", lambda name: None if name == "airflow.state" else found(name)
@@ -57,7 +57,7 @@ def test_each_of_them_is_there_on_this_airflow() -> None:
     ]
 
 
-def test_using_a_name_that_is_absent_says_what_is_needed() -> None:
+def test_using_an_absent_name_reports_the_needed_version() -> None:
     absent = _airflow._Absent("RetryAction")
     with pytest.raises(ConfigError, match=r"RetryAction is of Airflow 3\.3, and Airflow \d"):
         absent.FAIL  # noqa: B018 - the access is the use
@@ -84,7 +84,7 @@ def test_the_lag_trigger_names_the_sensor_instead() -> None:
         TubeMQLagTrigger(topic="orders", group="lake")
 
 
-def test_without_state_of_assets_a_position_is_what_events_say() -> None:
+def test_without_asset_state_a_position_comes_from_events() -> None:
     events = Events({"position": {"seq": 1}, "next": {"1:0": 28}, "seq": 1})
     found = AssetProgress.of_inlet({"inlet_events": {"asset": events}}, "asset")
     assert found.load_cursor() is None

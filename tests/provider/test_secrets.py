@@ -1,4 +1,4 @@
-"""No secret of a connection is told: one run on a cluster with users, and all that it leaves."""
+"""Secrets of a connection are nowhere in the output of a run on a cluster with users."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def ingest(path: Path) -> TubeMQCursorIngestOperator:
     )
 
 
-def test_nothing_that_a_run_leaves_has_a_secret(
+def test_no_output_of_a_run_has_a_secret(
     cluster: EmbeddedTubeMQ,
     tmp_path: Path,
     request: pytest.FixtureRequest,
@@ -172,7 +172,7 @@ def test_settings_of_spark_are_shown_by_name(kind: Any) -> None:
 
 
 def test_a_secret_among_settings_of_spark_is_in_no_stored_dag() -> None:
-    """As a value, or as a template; `spark_conf` is stored as it is, as its documentation says."""
+    """Value objects and templates; `spark_conf` is stored as it is, as documented."""
     name = "spark.hadoop.fs.s3a.secret.key"
     with DAG("stored", schedule=None) as dag:
         for number, conf in enumerate(({name: SECRETS[0]}, {name: "{{ conn.lake.password }}"})):

@@ -1,5 +1,5 @@
-"""``airflow tubemq``: see and repair progress where Airflow's metadata database can be reached.
+"""``airflow tubemq``: inspect and repair progress with access to Airflow's metadata database.
 
-`definition` is what Airflow loads at every start and stays light. The commands read and write what
-the stores keep, through Airflow's own models and state backend; they never decide what a window is.
+`definition` is loaded by Airflow at every start and stays light. The commands read and write the
+stores through Airflow's own models and state backend; they never decide what a window is.
 """

@@ -1,7 +1,7 @@
-"""How far a topic's logs reach now, for commands whose answer is worth something without it.
+"""Ends of a topic's logs, for commands that are also useful without them.
 
-A command about progress must work while a cluster is away or its connection is not here: then the
-ends are left out, and a note says why. Asks brokers only; changes nothing.
+A command about progress must work while a cluster is down or its connection is missing: then the
+ends are left out, with a note why. Queries brokers only; changes nothing.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ __all__ = ["LookingHook", "hook_of", "known_ends"]
 
 
 class LookingHook(Protocol):
-    """What commands ask of a hook, whatever kind of source its connection leads to."""
+    """Hook of a command, for any kind of source."""
 
     @property
     def cluster(self) -> str:
-        """The cluster's alias."""
+        """Alias of the cluster."""
 
     def reachable_ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Any, Ends]:
-        """How far the logs reach of the partitions whose brokers answer."""
+        """Return the ends of the partitions whose brokers answer."""
 
     def group_offsets(self, topic: str, group: str) -> Mapping[Any, int | None]:
-        """What brokers keep for `group`, by partition."""
+        """Return the brokers' offsets of `group`, by partition."""
 
 
 def hook_of(args: Any, group: Group) -> LookingHook:
-    """The hook of ``--conn-id``, by default of the group's kind of source. Raises
-    `errors.ConfigError` if it is of another cluster, or the kind has no connections."""
+    """Return the hook of ``--conn-id``, by default of the group's kind of source.
+
+    Raises `errors.ConfigError` if it is of another cluster, or the kind has no connections.
+    """
     kind = hook_class(group.source)
     if kind is None:
         raise errors.ConfigError(
@@ -52,9 +54,9 @@ def hook_of(args: Any, group: Group) -> LookingHook:
 
 
 def known_ends(args: Any, group: Group) -> tuple[Mapping[Any, Ends], str]:
-    """Stable ends by partition, and a note where they could not be had."""
+    """Return stable ends by partition, and a note if they are unavailable."""
     _, topic, name = group.parts
     try:
         return hook_of(args, group).reachable_ends(topic, name, stable=True), ""
-    except Exception as exc:  # noqa: BLE001 - whatever it is, the rest of the answer stands
+    except Exception as exc:  # noqa: BLE001 - the rest of the answer is still useful
         return {}, f"without ends and lag: {exc}"

@@ -1,6 +1,6 @@
-"""How commands speak: tables, JSON or YAML on standard output, questions first, short errors.
+"""Output of commands: tables, JSON or YAML on standard output, questions first, short errors.
 
-Airflow's own console wraps JSON at the width of a terminal, so this prints plainly.
+Airflow's own console wraps JSON at the width of a terminal, so this module prints plainly.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ Row = Mapping[str, object]
 
 
 def command(function: Callable[[Any], int | None]) -> Callable[[Any], None]:
-    """A command of Airflow's. Errors of this provider, or of Airflow, end it with their text and
-    status 1; a status that it returns ends it too."""
+    """Wrap a command for Airflow.
+
+    Errors of this provider, or of Airflow, end it with their text and status 1; a status that it
+    returns ends it too.
+    """
 
     @suppress_logs_and_warning
     @providers_configuration_loaded
@@ -44,7 +47,7 @@ def command(function: Callable[[Any], int | None]) -> Callable[[Any], None]:
 
 
 def say(args: Any, rows: Sequence[Row], document: object = None) -> None:
-    """`rows` as a table, or, as JSON or YAML, the `document` (or the rows where there is none)."""
+    """Print `rows` as a table, or `document` (default: the rows) as JSON or YAML."""
     if args.output in ("json", "yaml"):
         show_document(args, list(rows) if document is None else document)
     else:
@@ -52,7 +55,7 @@ def say(args: Any, rows: Sequence[Row], document: object = None) -> None:
 
 
 def show_document(args: Any, document: object) -> None:
-    """A document as JSON or YAML."""
+    """Print a document as JSON or YAML."""
     if args.output == "yaml":
         yaml: Any = import_module("yaml")
         plain = json.loads(json.dumps(document, default=str))
@@ -62,7 +65,7 @@ def show_document(args: Any, document: object) -> None:
 
 
 def people(args: Any) -> bool:
-    """Whether a person reads: notes and headings belong into a table only."""
+    """Return True for a table, which may have notes and headings."""
     return bool(args.output == "table")
 
 
@@ -83,7 +86,7 @@ def _is_terminal() -> bool:
 
 
 def table(rows: Sequence[Row], *, colours: bool = False) -> str:
-    """Columns padded to their longest value."""
+    """Return rows as columns padded to their longest value."""
     if not rows:
         return "nothing found"
     names = list(rows[0])
@@ -104,7 +107,7 @@ def _coloured(padded: str, text: str, number: int) -> str:
 
 
 def changed(args: Any, before: object, after: object) -> None:
-    """What is there and what will be."""
+    """Print the state before and after a change."""
     if args.output in ("json", "yaml"):
         show_document(args, {"before": before, "after": after})
         return
@@ -113,10 +116,11 @@ def changed(args: Any, before: object, after: object) -> None:
 
 
 def confirm(args: Any) -> None:
-    """Ask, unless told not to. Ends the command if the answer is no, or nobody is there."""
+    """Ask, unless ``--yes`` is given. Ends the command if the answer is no, or without a
+    terminal."""
     if args.yes:
         return
     if not sys.stdin.isatty():
-        raise SystemExit("nothing changed: nobody to ask; pass --yes")
+        raise SystemExit("nothing changed: no terminal to ask on; pass --yes")
     if input("change it? [y/N] ").strip().lower() not in ("y", "yes"):
         raise SystemExit("nothing changed")

@@ -1,7 +1,7 @@
-"""The sink that a command names with ``--sink``, and the connection that has its credentials.
+"""Sink of a command's ``--sink``, with the credentials of its connection.
 
-As the operator's `sink` and `sink_conn_id`: a password belongs into neither a command line, which
-every user of the machine can list, nor a shell's history. Opens nothing itself.
+Like the operator's `sink` and `sink_conn_id`: a password does not belong on a command line, which
+every user of the machine can list, nor in a shell's history. Opens nothing itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["sink_of"]
 
 
 def sink_of(args: Any) -> Sink | None:
-    """The sink, or None if none is named. Raises `errors.ConfigError`, which repeats no secret."""
+    """Return the sink, or None without ``--sink``. Raises `errors.ConfigError` without secrets."""
     if args.sink is None:
         if args.sink_conn_id is not None:
             raise errors.ConfigError("--sink-conn-id has no effect without --sink", subject="sink")

@@ -1,8 +1,8 @@
-"""``airflow tubemq offsets retire`` and ``unfix``: what only a person can say about boundaries.
+"""``airflow tubemq offsets retire`` and ``unfix``: administrative changes of boundaries.
 
-Boundaries live beside the data, so these commands need the sink, and the group's name in full;
-Airflow's database only tells which epoch of the group is the present one. Each change is shown and
-asked for first.
+Boundaries are stored in the sink, so these commands need the sink, and the group's full name;
+Airflow's database is only used for the group's current epoch. Each change is shown and confirmed
+first.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ __all__ = ["retire", "unfix"]
 
 @command
 def retire(args: Any) -> None:
-    """Give brokers up: windows of time no longer wait for them. Safe while tasks run."""
-    _, scope, book = _opened(args)
+    """Retire brokers: windows of time no longer wait for them. Safe while tasks run."""
+    _, scope, book = _open(args)
     hint = (
         "; for a topic of another kind, name its asset with the kind before it, as 'offsets list' "
         "shows it"
@@ -52,12 +52,12 @@ def retire(args: Any) -> None:
 
 @command
 def unfix(args: Any) -> None:
-    """Take a boundary back that no window touches which is published, or planned by a run that may
-    be reading it; never while a task of the group runs.
+    """Remove a boundary that no published or planned window touches, while no task of the group
+    runs.
 
-    The next window that needs the instant asks its resolver anew.
+    The next window that needs the instant asks its resolver again.
     """
-    sink, scope, book = _opened(args)
+    sink, scope, book = _open(args)
     instant = instant_given(args.instant, "--instant")
     planned, running = _under_way(args.asset)
     if getattr(args, "ended", False) and not running:
@@ -75,19 +75,19 @@ def unfix(args: Any) -> None:
 
 
 def _under_way(asset: str) -> tuple[list[str], list[str]]:
-    """Windows of the group that Airflow has a stored plan of, and its tasks that run now."""
+    """Return the group's windows with a stored plan in Airflow, and its running tasks."""
     if not is_set_up():
         return [], []
     with groups() as every:
-        found = next((group for group in every if asset in (group.asset, group.name)), None)
-        if found is None:
+        group_ = next((group for group in every if asset in (group.asset, group.name)), None)
+        if group_ is None:
             return [], []
-        running = [f"{task.dag_id} {task.run_id} {task.task_id}" for task in found.tasks()]
-        return found.planned(), running
+        running = [f"{task.dag_id} {task.run_id} {task.task_id}" for task in group_.tasks()]
+        return group_.planned(), running
 
 
-def _opened(args: Any) -> tuple[Sink, WindowScope, ScopeBook]:
-    """The sink, the scope that the group has in it, and its boundaries."""
+def _open(args: Any) -> tuple[Sink, WindowScope, ScopeBook]:
+    """Return the sink, the group's scope in it, and its boundaries."""
     named, _, rest = args.asset.partition("/")
     topic, _, group = rest.partition("/")
     source, _, cluster = named.rpartition(":")
@@ -107,10 +107,10 @@ def _opened(args: Any) -> tuple[Sink, WindowScope, ScopeBook]:
 
 
 def _present_epoch(asset: str) -> str:
-    """That of the group, the first one if Airflow does not know it: boundaries belong to one."""
+    """Return the group's epoch, the first one if Airflow does not know the group."""
     with groups() as every:
-        found = next((group for group in every if asset in (group.asset, group.name)), None)
-        if found is None:
+        group_ = next((group for group in every if asset in (group.asset, group.name)), None)
+        if group_ is None:
             return ""
-        _, cursor = found.cursor()
-        return epochs_of(cursor, found.newest_position(), found.events(most=RECENT)).present
+        _, cursor = group_.cursor()
+        return epochs_of(cursor, group_.newest_position(), group_.events(most=RECENT)).present

@@ -1,4 +1,4 @@
-"""``airflow tubemq lag`` and ``check``: questions to the cluster from where Airflow runs.
+"""``airflow tubemq lag`` and ``check``: queries of the cluster from Airflow's machine.
 
 Connections are read as Airflow's command line reads them (environment, secrets backends, database).
 Nothing here changes anything.
@@ -38,18 +38,18 @@ __all__ = ["check", "lag"]
 
 
 class TestedHook(Protocol):
-    """What is asked of a hook, whatever kind of source its connection leads to."""
+    """Hook of the checks, for any kind of source."""
 
     @property
     def cluster(self) -> str:
-        """The cluster's alias."""
+        """Alias of the cluster."""
 
     @property
     def servers(self) -> str:
-        """What the connection leads to, in words."""
+        """Servers of the connection, as text."""
 
     def test_connection(self) -> tuple[bool, str]:
-        """Try it, and say what came of it."""
+        """Test it, and return success and a report."""
 
 
 _BACKEND = "tubemq_provider.offsets.ledger.backend.TubeMQStateBackend"
@@ -57,8 +57,11 @@ _BACKEND = "tubemq_provider.offsets.ledger.backend.TubeMQStateBackend"
 
 @command
 def lag(args: Any) -> None:
-    """Index entries between a group's position and the stable ends: an upper bound on records.
-    Partitions whose broker does not answer are delayed, and say why."""
+    """Print index entries between a group's position and the stable ends: an upper bound on
+    records.
+
+    Partitions whose broker does not answer are shown as delayed, with the reason.
+    """
     watch, looks = getattr(args, "watch", None), getattr(args, "looks", None)
     if watch is not None and not 0 < watch < threading.TIMEOUT_MAX:
         raise errors.ConfigError(f"{watch} is no number of seconds", subject="--watch")
@@ -68,28 +71,28 @@ def lag(args: Any) -> None:
         with suppress(KeyboardInterrupt):
             _watch(args)
     else:
-        _look(args)
+        _show_lag(args)
 
 
 def _watch(args: Any) -> None:
-    """Look again and again; between looks, how fast the lag changes."""
+    """Check repeatedly, and print the rate at which the lag changes."""
     before: tuple[float, int] | None = None
     for number in itertools.count(1):
         try:
-            before = _look_again(args, before)
+            before = _show_lag_again(args, before)
         except errors.TubeMQError as exc:
             if before is None or not exc.retriable:
                 raise
-            print(visible(f"{exc}; it is tried again", lines=True), file=sys.stderr)
-        sys.stdout.flush()  # a pipe waits for it
+            print(visible(f"{exc}; trying again", lines=True), file=sys.stderr)
+        sys.stdout.flush()  # for a pipe
         if number == args.looks:
             return
         threading.Event().wait(args.watch)
 
 
-def _look_again(args: Any, before: tuple[float, int] | None) -> tuple[float, int]:
-    """When it was, and the lag."""
-    total, at = _look(args), time.monotonic()
+def _show_lag_again(args: Any, before: tuple[float, int] | None) -> tuple[float, int]:
+    """Return the time of the check, and the lag."""
+    total, at = _show_lag(args), time.monotonic()
     if before is not None and people(args):
         rate = (before[1] - total) / max(at - before[0], 0.001)
         rest = f", caught up in {total / rate:.0f} s" if rate > 0 and total else ""
@@ -97,8 +100,8 @@ def _look_again(args: Any, before: tuple[float, int] | None) -> tuple[float, int
     return at, total
 
 
-def _look(args: Any) -> int:
-    """One look; the lag."""
+def _show_lag(args: Any) -> int:
+    """Print the lag once, and return it."""
     with open_group(args.asset) as group:
         _, topic, name = group.parts
         _, cursor = group.cursor()
@@ -110,16 +113,16 @@ def _look(args: Any) -> int:
     }
     ends = hook_of(args, group).reachable_ends(topic, name, stable=True)
     delayed = away_of(ends)
-    found = lag_between(ends, positions, space)
+    lag_ = lag_between(ends, positions, space)
     rows = _lags(ends, positions, [space.partition(topic, key) for key in delayed], space)
-    told = {"asset": args.asset, "lag": found.total, "partitions": rows, "delayed": delayed}
-    say(args, rows, told)
+    document = {"asset": args.asset, "lag": lag_.total, "partitions": rows, "delayed": delayed}
+    say(args, rows, document)
     if people(args):
         least = "at least " if delayed else ""
-        print(f"lag: {least}{found.total} index entries (partitions of a store share its log)")
+        print(f"lag: {least}{lag_.total} index entries (partitions of a store share its log)")
         for key, reason in delayed.items():
             print(visible(f"delayed: partition {key}: {reason}"))
-    return found.total
+    return lag_.total
 
 
 def _lags(
@@ -128,29 +131,29 @@ def _lags(
     delayed: list[Any],
     space: OffsetSpace,
 ) -> list[Mapping[str, object]]:
-    """A row for each partition, those that are delayed last."""
-    here = [
-        (place, end.max_offset, lag_between({place: end}, positions, space).total)
-        for place, end in sorted(ends.items())
+    """Return a row for each partition, delayed ones last."""
+    reachable = [
+        (partition_, end.max_offset, lag_between({partition_: end}, positions, space).total)
+        for partition_, end in sorted(ends.items())
     ]
-    away = [(place, "delayed", "unknown") for place in delayed]
+    unreachable = [(partition_, "delayed", "unknown") for partition_ in delayed]
     return [
         {
-            "partition": place.key,
-            "position": positions.get(place, "none"),
+            "partition": partition_.key,
+            "position": positions.get(partition_, "none"),
             "end": end,
             "entries": entries,
         }
-        for place, end, entries in [*here, *away]
+        for partition_, end, entries in [*reachable, *unreachable]
     ]
 
 
 @command
 def check(args: Any) -> int:
-    """Try everything a task needs. Status 1 if something fails."""
+    """Test everything that a task needs. Status 1 if something fails."""
     conn_id = args.conn_id or TubeMQHook.default_conn_name
     steps: list[tuple[str, Callable[[], str]]] = [
-        ("connection", lambda: _said(_hook(conn_id))),
+        ("connection", lambda: _connection_text(_hook(conn_id))),
         ("cluster", lambda: _reached(_hook(conn_id))),
         ("state backend", _backend),
         ("ledger tables", _tables),
@@ -170,13 +173,13 @@ def _tried(name: str, step: Callable[[], str]) -> dict[str, str]:
 
 
 def _hook(conn_id: str) -> TestedHook:
-    """The hook of the connection's type; any other than ours is read as the first kind's."""
+    """Return the hook of the connection's type; foreign types are read as the first kind's."""
     kind = hook_class(TubeMQHook.get_connection(conn_id).conn_type or "") or TubeMQHook
-    found: TestedHook = kind(conn_id)
-    return found
+    hook: TestedHook = kind(conn_id)
+    return hook
 
 
-def _said(hook: TestedHook) -> str:
+def _connection_text(hook: TestedHook) -> str:
     return f"cluster {hook.cluster}, {hook.servers}"
 
 
@@ -193,7 +196,7 @@ def _backend() -> str:
         return backend + (" (ledger)" if backend == _BACKEND else " (offset_store='asset_state')")
     raise errors.ConfigError(
         "clear_on_success drops task plans as soon as a task succeeds; a cleared task then plans "
-        "anew instead of replaying its window",
+        "again instead of replaying its window",
         subject="[state_store]",
     )
 

@@ -1,7 +1,7 @@
-"""The command tree of ``airflow tubemq``, in Airflow's terms.
+"""Command tree of ``airflow tubemq``, in Airflow's terms.
 
-Airflow calls `get_tubemq_commands` at the start of every command of its own, so this module imports
-nothing but Airflow's definitions; the code behind a command is loaded when it runs.
+Airflow calls `get_tubemq_commands` at the start of every command, so this module imports only
+Airflow's definitions; the code of a command is loaded when it runs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _OUTPUT = _arg(
     choices=("table", "plain", "json", "yaml"),
     default="table",
 )
-_VERBOSE = _arg(("-v", "--verbose"), help="also show what is logged", action="store_true")
+_VERBOSE = _arg(("-v", "--verbose"), help="also show log lines", action="store_true")
 _YES = _arg(("-y", "--yes"), help="change without asking", action="store_true")
 _ASSET = _arg(
     ("asset",),
-    help="the offsets asset: <cluster>/<topic>/<group>, as 'offsets list' shows it: with its kind "
-    "and a colon before it if that is not TubeMQ",
+    help="the offsets asset: <cluster>/<topic>/<group>, as 'offsets list' shows it; a kind other "
+    "than TubeMQ is put before it with a colon",
 )
 _ONE_ASSET = _arg(("--asset",), help="only this offsets asset, as 'offsets list' shows it")
 _CONN = _arg(
@@ -37,11 +37,11 @@ _SINK_CONN = _arg(("--sink-conn-id",), help="the connection with the sink's cred
 _WINDOW = _arg(("window_id",), help="id of the window")
 _OFFSETS = _arg(
     ("--offsets",),
-    help='where each partition goes on, as JSON: {"1:0": 2800, "1:1": 0}',
+    help='the next offset of each partition, as JSON: {"1:0": 2800, "1:1": 0}',
     required=True,
 )
 _NEW_EPOCH = _arg(
-    ("name",), help="a name that the group has not had: letters, digits, '.', '_', '-'"
+    ("name",), help="a name that the group has not used: letters, digits, '.', '_', '-'"
 )
 _BEGIN = _arg(
     ("--begin",),
@@ -50,13 +50,13 @@ _BEGIN = _arg(
 )
 _SEEN = _arg(
     ("--seen",),
-    help="id of the last window that the failed run knew, as its error says: refused if the group "
-    "has gone on since",
+    help="id of the last window that the failed run read, from its error: refused if the group has "
+    "advanced since",
 )
 _CLAIM = _arg(("--window",), help="only the claim on this window")
 _DROP = _arg(
     ("--drop-claims",),
-    help="forget claims that nobody has written; only while no task of the group runs",
+    help="drop claims of unpublished windows; only while no task of the group runs",
     action="store_true",
 )
 _BROKER = _arg(
@@ -68,18 +68,18 @@ _BROKER = _arg(
 _INSTANT = _arg(("--instant",), help="the boundary's instant, RFC 3339", required=True)
 _ENDED = _arg(
     ("--ended",),
-    help="the runs have ended that planned, and did not publish, windows which touch the instant",
+    help="the runs that planned windows touching the instant, without publishing them, have ended",
     action="store_true",
 )
 _FILTER = _arg(
     ("--filter",), help="one of the operator's filters; may be repeated", action="append"
 )
-_EPOCH = _arg(("--epoch",), help="an epoch of the group (default: the present one)")
+_EPOCH = _arg(("--epoch",), help="an epoch of the group (default: the current one)")
 _MAX_RECORDS = _arg(("--max-records",), help="the operator's max_records", type=int)
-_WATCH = _arg(("--watch",), help="look again at this interval (seconds), until Ctrl-C", type=float)
-_LOOKS = _arg(("--looks",), help="with --watch: stop after this many looks", type=int)
-_START = _arg(("--start",), help="first instant that counts, RFC 3339")
-_END = _arg(("--end",), help="first instant after, RFC 3339")
+_WATCH = _arg(("--watch",), help="repeat at this interval (seconds), until Ctrl-C", type=float)
+_LOOKS = _arg(("--looks",), help="with --watch: stop after this many checks", type=int)
+_START = _arg(("--start",), help="begin of the interval, RFC 3339")
+_END = _arg(("--end",), help="end of the interval, exclusive, RFC 3339")
 
 
 def _action(name: str, text: str, function: str, *arguments: Arg) -> ActionCommand:
@@ -99,14 +99,14 @@ _OFFSETS_COMMANDS = (
     ),
     _action(
         "diff",
-        "Where cursor, events, sink and brokers say that a group is",
+        "Positions of a group in cursor, events, sink and brokers",
         "looks.diff",
         *(_ASSET, _SINK, _SINK_CONN, _CONN),
     ),
     _action("set", "Set the position by hand", "offsets.set_position", _ASSET, _OFFSETS, _YES),
     _action(
         "epoch",
-        "Begin a new life of a group, whose topic was made anew",
+        "Start a new epoch of a group whose topic was recreated",
         "epochs.begin",
         *(_ASSET, _NEW_EPOCH, _BEGIN, _SEEN, _YES),
     ),
@@ -118,19 +118,19 @@ _OFFSETS_COMMANDS = (
     ),
     _action(
         "rebuild",
-        "Make the position anew from events and the sink's markers",
+        "Rebuild the position from events and the sink's markers",
         "offsets.rebuild",
         *(_ASSET, _SINK, _SINK_CONN, _DROP, _YES),
     ),
     _action(
         "retire",
-        "Give up a broker that will not come back: windows of time no longer wait for it",
+        "Retire a broker that will not come back: windows of time no longer wait for it",
         "boundaries.retire",
         *(_ASSET, _NEEDED_SINK, _SINK_CONN, _BROKER, _FILTER, _EPOCH, _YES),
     ),
     _action(
         "unfix",
-        "Take back the boundary of an instant that no published or planned window touches",
+        "Remove the boundary of an instant that no published or planned window touches",
         "boundaries.unfix",
         *(_ASSET, _NEEDED_SINK, _SINK_CONN, _INSTANT, _ENDED, _FILTER, _EPOCH, _YES),
     ),
@@ -151,7 +151,7 @@ _WINDOW_COMMANDS = (
     ),
     _action(
         "plan",
-        "What the next cursor window of a group would be; changes nothing",
+        "Show the next cursor window of a group; changes nothing",
         "looks.plan",
         *(_ASSET, _MAX_RECORDS, _CONN),
     ),
@@ -163,7 +163,7 @@ _WINDOW_COMMANDS = (
     ),
     _action(
         "coverage",
-        "Which intervals and offsets a sink has, misses, or has twice",
+        "Intervals and offsets that a sink has, misses, or has twice",
         "windows.show_coverage",
         *(_NEEDED_SINK, _SINK_CONN, _START, _END),
     ),
@@ -171,7 +171,7 @@ _WINDOW_COMMANDS = (
 
 
 def get_tubemq_commands() -> list[GroupCommand]:
-    """The commands of this provider."""
+    """Return the commands of this provider."""
     return [
         GroupCommand(
             name="tubemq",
@@ -181,7 +181,7 @@ def get_tubemq_commands() -> list[GroupCommand]:
                 GroupCommand("windows", "Windows that were written", _WINDOW_COMMANDS),
                 _action(
                     "lag",
-                    "How far a group is behind",
+                    "Lag of a group",
                     "checks.lag",
                     *(_ASSET, _CONN, _WATCH, _LOOKS),
                 ),

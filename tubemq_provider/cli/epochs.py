@@ -1,8 +1,8 @@
-"""``airflow tubemq offsets epoch``: a group whose topic was made anew begins a new life.
+"""``airflow tubemq offsets epoch``: start a new epoch of a group whose topic was recreated.
 
-What is stored afterwards is a cursor without a position: it names the epoch, those that have ended,
-and where the new one begins. The next run plans its first window. Windows of earlier epochs stay in
-the sink, under ids of their own. Stop the tasks of the group first.
+The command stores a cursor without a position: it names the epoch, those that have ended, and the
+begin of the new one. The next run plans its first window. Windows of earlier epochs stay in the
+sink, under other ids. Stop the tasks of the group first.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from tubemq_provider.windows.cursor import newer_position
 __all__ = ["begin"]
 
 _UNSEEN = (
-    "note: runs of this group may keep no cursor; tasks with offset_store='events' do not look at "
-    "the one that it gets, and begin an epoch by their arguments epoch and epoch_seen"
+    "note: runs of this group may keep no cursor; tasks with offset_store='events' do not read the "
+    "new one, and begin an epoch by their arguments epoch and epoch_seen"
 )
 
 
 @command
 def begin(args: Any) -> None:
-    """Begin an epoch; the group's next run takes its first window."""
+    """Start an epoch; the group's next run reads its first window."""
     with open_group(args.asset) as group:
         store, cursor = group.cursor()
         event = group.newest_position()
-        known = epochs_of(cursor, event, group.events(most=RECENT))
+        epochs = epochs_of(cursor, event, group.events(most=RECENT))
         after = epoch_document(
             group.parts,
             args.name,
             beginning(args.begin),
-            known,
+            epochs,
             before=cursor,
             by="airflow tubemq",
             source=group.source,
             seen=args.seen,
         )
-        wanted = {name: after.get(name) for name in ("epoch", "begin", "seen")}
-        changed(args, {"epoch": known.present, "last_window": known.last}, wanted)
+        begun = {name: after.get(name) for name in ("epoch", "begin", "seen")}
+        changed(args, {"epoch": epochs.present, "last_window": epochs.last}, begun)
         if newer_position(cursor, event) is not cursor and people(args):
             print(_UNSEEN)
         confirm(args)
         group.store_cursor(store, after)
-        # Samples are ends of logs that are gone: boundaries of the new life must not rest on them.
+        # Samples are ends of logs that are gone: boundaries of the new epoch must not rest on them.
         group.forget_timeline()

@@ -1,6 +1,6 @@
-"""``airflow tubemq offsets diff`` and ``windows plan``: what would be, and which store says what.
+"""``airflow tubemq offsets diff`` and ``windows plan``: the stores compared, and the next window.
 
-Both only look: no plan is stored, no position moved, no record read.
+Both only read: no plan is stored, no position moved, no record read.
 """
 
 from __future__ import annotations
@@ -26,28 +26,31 @@ __all__ = ["diff", "plan"]
 
 @command
 def diff(args: Any) -> int:
-    """A row for each partition: cursor, newest event, the sink's newest window, the brokers' own
-    positions, and the end. Status 1 where cursor, event and sink differ."""
+    """Print a row for each partition with the positions in all stores, and the end.
+
+    Stores are the cursor, the newest event, the sink's newest window and the brokers. Status 1 if
+    cursor, event and sink differ.
+    """
     with open_group(args.asset) as group:
         _, cursor = group.cursor()
         event = group.newest_position()
-    said: dict[str, dict[str, Any]] = {
+    positions: dict[str, dict[str, Any]] = {
         "cursor": dict((cursor or {}).get("next", {})),
         "event": dict((event or {}).get("position", {}).get("next", {})),
     }
     if args.sink is not None:
-        said["sink"] = _ends_in_sink(args, group)
+        positions["sink"] = _ends_in_sink(args, group)
     ends, note = known_ends(args, group)
-    compared = list(said)
+    compared = list(positions)
     if ends:
-        said["brokers"] = _at_brokers(args, group)
-        said["end"] = {place.key: found.max_offset for place, found in ends.items()}
+        positions["brokers"] = _at_brokers(args, group)
+        positions["end"] = {partition.key: end.max_offset for partition, end in ends.items()}
     rows = []
     for key in space_of(group.source).ordered(
-        {key for offsets in said.values() for key in offsets}
+        {key for offsets in positions.values() for key in offsets}
     ):
-        values = {name: said[name].get(key, "-") for name in said}
-        held = {values[name] for name in compared if said[name]}
+        values = {name: positions[name].get(key, "-") for name in positions}
+        held = {values[name] for name in compared if positions[name]}
         rows.append({"partition": key, **values, "verdict": "ok" if len(held) < 2 else "differs"})
     say(args, rows)
     if people(args) and note:
@@ -56,31 +59,33 @@ def diff(args: Any) -> int:
 
 
 def _ends_in_sink(args: Any, group: Group) -> dict[str, int]:
-    """Where the newest cursor window of the group in the sink ends."""
+    """Return the end of the group's newest cursor window in the sink."""
     sink = sink_of(args)
     plans = [
         marker.plan
         for marker in published_windows(sink or args.sink)
         if marker.plan.scope_in("").asset == group.asset and marker.plan.seq
     ]
-    newest = max(plans, key=lambda found: found.seq or 0, default=None)
+    newest = max(plans, key=lambda each: each.seq or 0, default=None)
     return dict(newest.ends) if newest is not None else {}
 
 
 def _at_brokers(args: Any, group: Group) -> dict[str, int]:
-    """What the brokers keep for the group, if their administration answers."""
+    """Return the brokers' offsets of the group, if their administration answers."""
     _, topic, name = group.parts
     try:
-        found = hook_of(args, group).group_offsets(topic, name)
+        offsets = hook_of(args, group).group_offsets(topic, name)
     except errors.TubeMQError:
         return {}
-    return {place.key: offset for place, offset in found.items() if offset is not None}
+    return {partition.key: offset for partition, offset in offsets.items() if offset is not None}
 
 
 @command
 def plan(args: Any) -> None:
-    """Ranges of the next cursor window, as the planner would cut them now: with the ledger, behind
-    those that runs have claimed."""
+    """Print the ranges of the next cursor window, as the planner would cut them now.
+
+    With the ledger, they begin behind those that runs have claimed.
+    """
     with open_group(args.asset) as group:
         cluster, topic, name = group.parts
         _, cursor = group.cursor()
@@ -101,20 +106,20 @@ def plan(args: Any) -> None:
     seq, start = int(newest["seq"]), dict(newest["next"])
     move_behind(start, claims)
     seq = max(seq, *(int(key.split("-")[1]) for key in claims)) if claims else seq
-    found = planner.plan(Position(seq, start))
+    window = planner.plan(Position(seq, start))
     rows = [
         {"partition": key, "from": start, "to": end, "entries": space.entries(start, end)}
-        for key, (start, end) in (found.ranges if found else {}).items()
+        for key, (start, end) in (window.ranges if window else {}).items()
         if start < end
     ]
     # Partitions of a store share its log.
-    entries = sum(entries_by_log(space, found.ranges).values()) if found else 0
-    more = bool(found and found.has_more)
-    told: dict[str, Any] = {"window": seq + 1, "entries": entries, "has_more": more}
-    told["claimed"] = sorted(newest.get("pending", {}))
-    say(args, rows, {**told, "ranges": rows})
+    entries = sum(entries_by_log(space, window.ranges).values()) if window else 0
+    more = bool(window and window.has_more)
+    document: dict[str, Any] = {"window": seq + 1, "entries": entries, "has_more": more}
+    document["claimed"] = sorted(newest.get("pending", {}))
+    say(args, rows, {**document, "ranges": rows})
     if people(args):
         for claimed in newest.get("pending", {}):
             print(visible(f"window {claimed} is claimed: a run takes it over if its task is gone"))
         rest = "; max_records leaves more for the next one" if more else ""
-        print(f"window {told['window']}: at most {entries} records{rest}; nothing was stored")
+        print(f"window {document['window']}: at most {entries} records{rest}; nothing was stored")

@@ -1,7 +1,7 @@
-"""``airflow tubemq offsets``: show positions, set them, free claims, rebuild what was lost.
+"""``airflow tubemq offsets``: show positions, set them, free claims, rebuild a lost position.
 
-Every change prints what is there and what will be, and asks first. Stop the tasks of a group before
-its position is set: a run that is under way goes on with the plan it has.
+Every change prints the state before and after, and asks first. Stop the tasks of a group before its
+position is set: a running task keeps the plan it has.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ __all__ = ["adopt", "list_groups", "rebuild", "set_position", "show"]
 
 _BY = "airflow tubemq"
 _UNSEEN = (
-    "note: runs of this group may keep no cursor; tasks with offset_store='events' do not look at "
-    "the one that it gets, and are moved by TubeMQOffsetsOperator(action='set')"
+    "note: runs of this group may keep no cursor; tasks with offset_store='events' do not read the "
+    "new one, and are moved by TubeMQOffsetsOperator(action='set')"
 )
 
 
 @command
 def list_groups(args: Any) -> None:
-    """A row per group; one says so whose cursor was edited and cannot be read."""
+    """Print a row per group, also for one whose cursor was edited and cannot be read."""
     with groups() as every:
         say(args, [row_of(group) for group in every])
 
 
 @command
 def show(args: Any) -> None:
-    """Everything about one group."""
+    """Print all stored progress of one group."""
     with open_group(args.asset) as group:
         now = standing_of(group)
-        # A cleared window has an event for each time.
+        # A cleared window has several events.
         accepted = len({event["window_id"] for event in group.events() if "window_id" in event})
     ends, note = known_ends(args, group)
     rows = with_ends(now.next, ends, space_of(group.source))
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "asset": now.asset,
         "store": now.store,
         "cursor": now.cursor,
@@ -71,7 +71,7 @@ def show(args: Any) -> None:
     }
     if people(args):
         print(visible(_headline(now)))
-    say(args, rows, found)
+    say(args, rows, document)
     if people(args) and note:
         print(visible(note))
     if people(args) and now.claims:
@@ -81,15 +81,15 @@ def show(args: Any) -> None:
 
 @command
 def set_position(args: Any) -> None:
-    """Set where every partition goes on; the number of the last accepted window stays."""
+    """Set the next offset of every partition; the number of the last accepted window stays."""
     with open_group(args.asset) as group:
-        store, kept = group.cursor()
+        store, stored = group.cursor()
         space, event = space_of(group.source), group.newest_position()
-        cursor = standing(kept, event, group.asset, space)
+        cursor = standing(stored, event, group.asset, space)
         offsets = _offsets(args.offsets, cursor.get("next", {}), space)
         after = moved(cursor, event, offsets, by=_BY, now=datetime.now(UTC))
         changed(args, cursor["next"], offsets)
-        if cursor is not kept and people(args):
+        if cursor is not stored and people(args):
             print(_UNSEEN)
         confirm(args)
         group.store_cursor(store, after)
@@ -97,7 +97,7 @@ def set_position(args: Any) -> None:
 
 @command
 def adopt(args: Any) -> None:
-    """Give claims to nobody: the next run adopts them, with their exact ranges."""
+    """Free claims: the next run adopts them, with their exact ranges."""
     with open_group(args.asset) as group:
         store, cursor = group.cursor()
         pending = dict((cursor or {}).get("pending", {}))
@@ -113,10 +113,10 @@ def adopt(args: Any) -> None:
 
 @command
 def rebuild(args: Any) -> None:
-    """Position and claims anew, from the newest event and what the sink has beyond it.
+    """Rebuild position and claims from the newest event and later windows of the sink.
 
-    Claims that nobody has written are kept, unless they are to be dropped: a window that can never
-    be read, as its log was truncated, would hold up its group for ever.
+    Claims of unpublished windows are kept, unless they are to be dropped: a window that can never
+    be read, because its log was truncated, would block its group for ever.
     """
     with open_group(args.asset) as group:
         store, cursor = group.cursor(of_ledger=True)
@@ -143,10 +143,10 @@ def rebuild(args: Any) -> None:
                 "hole; set the position by hand",
                 subject="rebuild",
             )
-        known = int((cursor or {}).get("seq", 0))
-        if book.position.seq < known:
+        seq = int((cursor or {}).get("seq", 0))
+        if book.position.seq < seq:
             raise errors.ConfigError(
-                f"the cursor is at window {known}, but events and sink only lead to window "
+                f"the cursor is at window {seq}, but events and sink only lead to window "
                 f"{book.position.seq}; going back could store records twice. If the cursor is "
                 f"wrong, set the position by hand",
                 subject="rebuild",
@@ -175,28 +175,30 @@ def _claim(window_id: str, claim: Mapping[str, Any]) -> dict[str, object]:
     return {"claimed window": window_id, "by": claim["by"] or "nobody", "since": claim["at"]}
 
 
-def _seen(cursor: Document | None) -> object:
-    if cursor is None:
+def _seen(document: Document | None) -> object:
+    if document is None:
         return None
     return {
-        "seq": cursor["seq"],
-        "next": cursor.get("next", {}),
-        "claims": sorted(cursor.get("pending", {})),
-        "done": sorted(cursor.get("done", {})),
+        "seq": document["seq"],
+        "next": document.get("next", {}),
+        "claims": sorted(document.get("pending", {})),
+        "done": sorted(document.get("done", {})),
     }
 
 
 # Making -------------------------------------------------------------------------------------------
 
 
-def _offsets(text: str, known: Iterable[str], space: OffsetSpace) -> dict[str, int]:
-    """Offsets from the command line, of all `known` partitions. Raises `DocumentError` with every
-    problem."""
+def _offsets(text: str, partitions: Iterable[str], space: OffsetSpace) -> dict[str, int]:
+    """Return offsets from the command line, of all `partitions`.
+
+    Raises `DocumentError` with every problem.
+    """
     try:
-        given = given_json(text)
+        document = given_json(text)
     except (ValueError, RecursionError) as exc:
         raise DocumentError("--offsets", [f"it is not JSON: {exc}"]) from exc
-    return named_offsets(given, known, space, subject="--offsets")
+    return named_offsets(document, partitions, space, subject="--offsets")
 
 
 def _stamp(cursor: Document) -> Document:
@@ -210,7 +212,7 @@ def _base(about: Mapping[str, Any], position: Position, space: OffsetSpace) -> D
 
 
 def _plans(sink: Sink | None, about: Document | None) -> list[WindowPlan]:
-    """Cursor windows of this group that a sink has, in order."""
+    """Return cursor windows of this group in a sink, in order."""
     if sink is None:
         return []
     markers = [marker.plan for marker in published_windows(sink)]
@@ -222,12 +224,12 @@ def _plans(sink: Sink | None, about: Document | None) -> list[WindowPlan]:
 
 
 def _claims(cursor: Document | None) -> list[Claim]:
-    """What is claimed now; `DocumentError` if it was edited by hand and cannot be read."""
-    found = []
+    """Return the current claims. Raises `DocumentError` if they were edited and cannot be read."""
+    claims = []
     for key, value in (cursor or {}).get("pending", {}).items():
         plan = WindowPlan.from_document(value.get("plan"), where=f"claim {key}")
-        found.append(Claim(plan, str(value.get("by", "")), str(value.get("at", ""))))
-    return found
+        claims.append(Claim(plan, str(value.get("by", "")), str(value.get("at", ""))))
+    return claims
 
 
 def _rebuilt(
@@ -239,7 +241,7 @@ def _rebuilt(
 ) -> tuple[ClaimBook, Mapping[str, Any]]:
     where: Mapping[str, Any] | None = event["position"] if event is not None else None
     if where is None and cursor is not None and "next" in cursor:
-        where = cursor  # e.g. of a restored database from before the first event
+        where = cursor  # e.g. of a restored database, older than the first event
     if where is not None:
         last = read_anchors(where.get("last", {}), space)
         position = Position(where["seq"], where["next"], last, is_by_hand(where))
@@ -250,13 +252,13 @@ def _rebuilt(
         )
     if plans[0].seq != 1:
         raise errors.ConfigError(
-            f"the sink's first window is {plans[0].window_id}, and no event says what was before; "
+            f"the sink's first window is {plans[0].window_id}, and no event has what was before; "
             f"if those before it were removed, go on behind the last one: "
             f"{going_on(plans[-1])}",
             subject="rebuild",
         )
-    begins = Position(0, plans[0].bases, plans[0].anchors_at_start)
-    return rebuilt(begins, plans, claims), plans[0].to_document()
+    first_position = Position(0, plans[0].bases, plans[0].anchors_at_start)
+    return rebuilt(first_position, plans, claims), plans[0].to_document()
 
 
 def _document(

@@ -1,7 +1,7 @@
-"""``airflow tubemq windows``: what was written, what was accepted, and whether the two agree.
+"""``airflow tubemq windows``: published windows, accepted windows, and their differences.
 
-A sink's markers say what is written, commit events (and the ledger) what was accepted. Nothing here
-changes anything.
+A sink's markers prove what is published, commit events (and the ledger) what was accepted. Nothing
+here changes anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["list_windows", "show", "show_coverage", "verify"]
 
 @command
 def list_windows(args: Any) -> None:
-    """A row per window: from the sink if one is named, else from commit events and ledger."""
+    """Print a row per window: from the sink if one is named, else from commit events and ledger."""
     sink = sink_of(args)
     if sink is not None:
         say(args, [_of_marker(marker) for marker in _of_asset(sink, args.asset)])
@@ -53,43 +53,43 @@ def list_windows(args: Any) -> None:
 
 @command
 def show(args: Any) -> None:
-    """Event, ledger row and marker of one window."""
-    found: dict[str, object] = {}
+    """Print event, ledger row and marker of one window."""
+    window: dict[str, object] = {}
     with groups() as every:
         for group in _chosen(every, args.asset):
             with closing(group.events()) as events:
                 event = next((e for e in events if e.get("window_id") == args.window_id), None)
             if event is not None:
-                found |= {"asset": group.asset, "event": event}
+                window |= {"asset": group.asset, "event": event}
             for row in group.windows():
                 if row.window_id == args.window_id:
-                    found |= {"asset": group.asset, "ledger": row.state, "plan": row.plan}
+                    window |= {"asset": group.asset, "ledger": row.state, "plan": row.plan}
     sink = sink_of(args)
     if sink is not None:
         marker = sink.marker(args.window_id)
-        found["marker"] = (
+        window["marker"] = (
             {"plan": marker.plan.to_document(), "ref": marker.ref, **_counts(marker)}
             if marker
             else None
         )
-    if not any(found.values()):
+    if not any(window.values()):
         raise errors.ConfigError(f"nothing is known of {args.window_id}", subject="window")
     if args.output in ("json", "yaml"):
-        show_document(args, found)
+        show_document(args, window)
     else:
-        _tell(args, found)
+        _print_window(args, window)
 
 
-def _tell(args: Any, found: Mapping[str, Any]) -> None:
-    """What is known of a window, for people: facts first, then a row for each partition."""
-    event, marker = found.get("event") or {}, found.get("marker") or {}
-    plan = marker.get("plan") or found.get("plan") or {}
+def _print_window(args: Any, window: Mapping[str, Any]) -> None:
+    """Print a window for people: facts first, then a row for each partition."""
+    event, marker = window.get("event") or {}, window.get("marker") or {}
+    plan = marker.get("plan") or window.get("plan") or {}
     records = marker.get("records") or event.get("records") or {}
     ranges = plan.get("ranges") or plan.get("r") or event.get("ranges") or {}
     facts = {
         "window": args.window_id,
-        "asset": found.get("asset", ""),
-        "state": ", ".join(_states(found)),
+        "asset": window.get("asset", ""),
+        "state": ", ".join(_states(window)),
         "interval": " to ".join(plan.get("time") or ()) or "-",
         "records": sum(records.values()),
         "bytes": marker.get("bytes", event.get("bytes", "-")),
@@ -109,53 +109,55 @@ def _tell(args: Any, found: Mapping[str, Any]) -> None:
         say(args, rows)
 
 
-def _states(found: Mapping[str, Any]) -> Iterator[str]:
-    """Where a window is known, in words."""
-    if found.get("marker"):
+def _states(window: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the states of a window, in words."""
+    if window.get("marker"):
         yield "written"
-    elif "marker" in found:
+    elif "marker" in window:
         yield "not in the sink"
-    if found.get("event"):
+    if window.get("event"):
         yield "accepted"
-    if found.get("ledger"):
-        yield f"{found['ledger']} (ledger)"
+    if window.get("ledger"):
+        yield f"{window['ledger']} (ledger)"
 
 
 @command
 def verify(args: Any) -> int:
-    """Each marker against the accepted windows, and cursor windows against each other. Status 1 if
-    something is wrong."""
+    """Compare each marker with the accepted windows, and cursor windows with each other.
+
+    Status 1 if something is wrong.
+    """
     sink = _named(args)
     markers = _of_asset(sink, args.asset)
     written = {marker.plan.scope_hash for marker in markers}
     with groups() as every:
-        found = {
+        accepted_windows = {
             key: event
             for group in _chosen(every, args.asset)
             for key, event in accepted(group).items()
             if _is_of(sink, written, key, event)
         }
-    problems = [*_disagreements(markers, found), *_breaks(markers)]
+    problems = [*_disagreements(markers, accepted_windows), *_breaks(markers)]
     rows = [{"problem": problem} for problem in problems]
-    verdict = {"windows": len(markers), "accepted": len(found), "problems": problems}
+    verdict = {"windows": len(markers), "accepted": len(accepted_windows), "problems": problems}
     if not people(args) or problems:
         say(args, rows, verdict)
     else:
-        print(f"{len(markers)} windows written, {len(found)} accepted, no problem")
+        print(f"{len(markers)} windows written, {len(accepted_windows)} accepted, no problem")
     return 1 if problems else 0
 
 
 @command
 def show_coverage(args: Any) -> int:
-    """The coverage of each group in a sink, with a calendar. Status 1 if it is not complete."""
-    given = (("--start", args.start), ("--end", args.end))
-    start, end = (instant_given(text, name) if text else None for name, text in given)
-    found = coverage(published_windows(_named(args)), start=start, end=end)
+    """Print the coverage of each group in a sink, with a calendar. Status 1 if incomplete."""
+    instants = (("--start", args.start), ("--end", args.end))
+    start, end = (instant_given(text, name) if text else None for name, text in instants)
+    scopes = coverage(published_windows(_named(args)), start=start, end=end)
     if args.output in ("json", "yaml"):
-        show_document(args, [item.to_document() for item in found])
+        show_document(args, [item.to_document() for item in scopes])
     else:
-        print(visible("\n\n".join(map(report, found)), lines=True) or "nothing found")
-    return 0 if found and all(item.complete for item in found) else 1
+        print(visible("\n\n".join(map(report, scopes)), lines=True) or "nothing found")
+    return 0 if scopes and all(item.complete for item in scopes) else 1
 
 
 def _named(args: Any) -> Sink:
@@ -166,31 +168,33 @@ def _named(args: Any) -> Sink:
 
 
 def _chosen(every: list[Group], label: str | None) -> list[Group]:
-    found = [group for group in every if label in (None, group.asset, group.name)]
-    if label is not None and not found:
+    chosen = [group for group in every if label in (None, group.asset, group.name)]
+    if label is not None and not chosen:
         raise errors.ConfigError(f"no offsets asset {label!r}", subject="asset")
-    return found
+    return chosen
 
 
 def _of_asset(sink: Sink, label: str | None) -> list[Marker]:
-    """The markers of a sink, or those of one group's windows."""
+    """Return the markers of a sink, or those of one group's windows."""
     markers = published_windows(sink)
     return [marker for marker in markers if label in (None, *_labels(marker))]
 
 
 def _labels(marker: Marker) -> tuple[str, str]:
-    """The group of a window as commands name it, and with the kind of its source."""
+    """Return the group of a window as commands name it, and with the kind of its source."""
     scope = marker.plan.scope_in("")
     return scope.asset, f"{scope.source}:{scope.asset.removeprefix(f'{scope.source}:')}"
 
 
 def _is_of(sink: Sink, written: set[str], window_id: str, event: Accepted) -> bool:
-    """Whether an accepted window went to this sink: it is of a scope that the sink has windows of,
-    or was published at this sink's place."""
+    """Return True if an accepted window was written to this sink.
+
+    It is of a scope that the sink has windows of, or was published at this sink's location.
+    """
     if window_id.rpartition("-")[2] in written:
         return True
-    place = sink.identity.partition(":")[2]
-    return event.sink_kind == sink.kind and event.ref.startswith(place)
+    location = sink.identity.partition(":")[2]
+    return event.sink_kind == sink.kind and event.ref.startswith(location)
 
 
 def _of_event(group: Group, window_id: str, event: Accepted) -> dict[str, object]:
@@ -218,9 +222,11 @@ def _counts(marker: Marker) -> dict[str, object]:
     return {"records": dict(marker.counts.records), "bytes": marker.counts.bytes}
 
 
-def _disagreements(markers: list[Marker], told: Mapping[str, Accepted]) -> Iterator[str]:
+def _disagreements(
+    markers: list[Marker], accepted_windows: Mapping[str, Accepted]
+) -> Iterator[str]:
     written = {marker.plan.window_id: marker for marker in markers}
-    for window_id, event in told.items():
+    for window_id, event in accepted_windows.items():
         marker = written.get(window_id)
         if marker is None:
             yield f"{window_id} was accepted, but the sink has no marker of it"

@@ -1,14 +1,13 @@
-"""Dagster's surface: the same windows, sinks and engines as assets; no Airflow.
+"""Dagster integration: the same windows, sinks and engines as assets, without Airflow.
 
-Needs the extra `dagster`. What a window is, and what makes it exactly-once, is decided in
-`tubemq_provider.windows`; these modules turn Dagster's partitions into windows and results into
-metadata.
+Needs the extra `dagster`. Windows and their guarantee are defined in `tubemq_provider.windows`;
+these modules turn Dagster's partitions into windows and results into metadata.
 """
 
 from tubemq_client.errors import require_extra
 
 try:
-    import dagster  # noqa: F401 - its absence is told here, once for all modules
+    import dagster  # noqa: F401 - a missing extra is reported here, once for all modules
 except ImportError as exc:
     raise require_extra("dagster", exc) from exc
 

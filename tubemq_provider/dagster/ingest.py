@@ -1,8 +1,8 @@
-"""One asset per topic and sink: a partition of time is a window, or a run is the next window.
+"""Assets for ingest: one per topic and sink; a time partition, or a run, is a window.
 
-A time-partitioned asset ingests the windows of the partitions it is asked for, in any order and as
-often as a user likes; an unpartitioned one goes on from the cursor. Records are there exactly
-once either way: a rerun finds the window's marker in the sink and writes nothing.
+A time-partitioned asset ingests the windows of the requested partitions, in any order and as often
+as a user likes; an unpartitioned one continues from the cursor. Either way records are there
+exactly once: a rerun finds the window's marker in the sink and writes nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ _NOT_READY_WAIT_S = 30
 
 @dataclass(frozen=True, slots=True)
 class _Ingest:
-    """What every run of one asset does; `resource` and the window come with the run."""
+    """Work of every run of one asset; `resource` and the window belong to the run."""
 
     name: str
     arguments: IngestArguments
@@ -52,7 +52,7 @@ class _Ingest:
         context: dg.AssetExecutionContext,
         partitions: dg.TimeWindowPartitionsDefinition | None,
     ) -> dict[str | None, WindowResult]:
-        """A window for each partition of this run, or the next one after the cursor."""
+        """Ingest a window for each partition of this run, or the next one after the cursor."""
         if partitions is None:
             return {None: self._window(resource, context, context.run.run_id, (None, None))}
         return {
@@ -84,11 +84,11 @@ class _Ingest:
                 result = job.run(
                     self._store(resource, context, f"{self.name}|{key}"),
                     attempt=f"{context.run.run_id}-{retry}",
-                    # Dagster lets two runs of an asset overlap unless a pool says otherwise.
+                    # Without a pool Dagster lets two runs of an asset overlap.
                     serialised=self.claims,
                     observer=narrator,
-                    # Who materialises a partition again asks for it. So does a step's own retry:
-                    # nothing says how far the try before it came, and reading twice loses nothing.
+                    # Materialising a partition again requests it. So does a retry of a step: the
+                    # progress of the earlier try is unknown, and reading twice loses nothing.
                     cleared=arguments.on_clear == "rewrite",
                 )
             except BaseException:
@@ -100,13 +100,16 @@ class _Ingest:
         return result
 
     def _of_cluster(self, resource: SourceResource) -> IngestArguments:
-        """The arguments, for the resource's cluster. Raises `ConfigError` if the asset was made for
-        another one: its progress must not end up under that one's name."""
-        asked = self.arguments.cluster
-        if asked not in (UNNAMED, resource.cluster):
+        """Return the arguments, with the resource's cluster.
+
+        Raises `ConfigError` if the asset was defined for another one, whose progress would be mixed
+        up.
+        """
+        cluster = self.arguments.cluster
+        if cluster not in (UNNAMED, resource.cluster):
             raise ConfigError(
                 f"the resource is of cluster {resource.cluster!r}, asset {self.name!r} is for "
-                f"{asked!r}",
+                f"{cluster!r}",
                 subject="cluster",
             )
         return self.arguments.model_copy(update={"cluster": resource.cluster})
@@ -121,7 +124,7 @@ class _Ingest:
 
 
 def _is_over(instance: dg.DagsterInstance, task: str) -> bool:
-    """Whether the run of that task has ended, or is not known any more."""
+    """Return True if the run of that task has ended, or is unknown."""
     run = instance.get_run_by_id(task.rpartition("|")[2])
     return run is None or run.is_finished
 
@@ -141,44 +144,54 @@ def build_tubemq_asset(
     max_retries: int = 20,
     **options: Any,
 ) -> dg.AssetsDefinition:
-    """An asset that brings `topic` into `sink`, exactly once.
+    """Return an asset that ingests `topic` into `sink`, exactly once.
 
     :param partitions_def: partitions of time; each is a window. None: every run takes the next
         window after the cursor, or `starting_offsets` to `ending_offsets`.
-    :param policies: all policies in one value, instead of `gap_policy`, `corrupt_records` …
-    :param claims: runs of a cursor asset may overlap: each claims a window of its own in the
-        directory of progress, which must be on a file system with locks that all hosts share.
-        Assets of time or of explicit offsets take it too where such an asset has their group.
+    :param policies: all policies in one object, instead of `gap_policy`, `corrupt_records` …
+    :param claims: runs of a cursor asset may overlap: each claims a separate window in the
+        directory
+        of progress, which must be on a file system with locks that all hosts share. Assets of time
+        or of explicit offsets need it too if such an asset uses their group.
     :param storage_options: credentials and options of an object store.
     :param catalog_properties: properties of an Iceberg catalog.
-    :param max_retries: how often a window that is not ready (its end not on disk yet, or not
-        sampled yet) is tried again, 30 s apart.
+    :param max_retries: number of retries, 30 s apart, for a window that is not ready (its end not
+        on
+        disk yet, or not sampled yet).
 
-    `options` are arguments of the ingest operators by their names, with their meaning: `engine`
-    (here ``inline`` by default), `verify`, `partition_by`,
-    `schema_evolution`, `spark_conf`, `resolver` (by default the samples that
-    `build_tubemq_ends_asset` takes, or `boundaries`), `filters`, `initial_position`, `max_bytes`,
-    `max_duration`, `epoch`, `epoch_seen`, `commit_to_broker`, `cluster` … All others go to
-    `dagster.asset`. Runs
-    of one cursor asset that overlap without claims cost work and no records; a `pool` with one slot
-    avoids it. Raises `ConfigError` at once, with every problem.
+    `options` are arguments of the ingest operators, with the same names and meaning: `engine` (here
+    ``inline`` by default), `verify`, `partition_by`, `schema_evolution`, `spark_conf`, `resolver`
+    (by default ``timeline``, with samples of `build_tubemq_ends_asset`, or `boundaries`),
+    `filters`, `initial_position`, `max_bytes`, `max_duration`, `epoch`, `epoch_seen`,
+    `commit_to_broker`, `cluster` … All others are passed to `dagster.asset`. Runs of one cursor
+    asset that overlap without claims waste work but lose no records; a `pool` with one slot avoids
+    it. Raises `ConfigError` at once, with every problem.
     """
-    given = {key: value for key, value in options.items() if is_argument(key)}
-    given |= {"topic": topic, "group": group}
-    rest = {key: value for key, value in options.items() if not is_argument(key)}
-    given = {key: value for key, value in given.items() if value is not None}
-    arguments = asset_arguments(name, sink, partitions_def, policies, given, claims=claims)
-    place = sink_for(
+    ingest_options = {key: value for key, value in options.items() if is_argument(key)}
+    ingest_options |= {"topic": topic, "group": group}
+    asset_options = {key: value for key, value in options.items() if not is_argument(key)}
+    ingest_options = {key: value for key, value in ingest_options.items() if value is not None}
+    arguments = asset_arguments(name, sink, partitions_def, policies, ingest_options, claims=claims)
+    opened_sink = sink_for(
         sink,
         storage_options=storage_options,
         catalog_properties=catalog_properties,
         **arguments.sink_options,
     )
     if isinstance(sink, str | PathLike):
-        rest["metadata"] = {"dagster/uri": sink_uri(sink), **rest.get("metadata", {})}
+        asset_options["metadata"] = {
+            "dagster/uri": sink_uri(sink),
+            **asset_options.get("metadata", {}),
+        }
     if partitions_def is not None:
-        rest["partitions_def"] = partitions_def
-    return _asset(name, _Ingest(name, arguments, place, claims), resource_key, max_retries, rest)
+        asset_options["partitions_def"] = partitions_def
+    return _asset(
+        name,
+        _Ingest(name, arguments, opened_sink, claims),
+        resource_key,
+        max_retries,
+        asset_options,
+    )
 
 
 def _asset(
@@ -189,8 +202,8 @@ def _asset(
     def ingested(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
         resource: SourceResource = getattr(context.resources, resource_key)
         with _in_dagsters_terms(max_retries):
-            found = ingest.windows(resource, context, partitions)
-            return _materialized(context, found, space_of(ingest.arguments.source).step)
+            windows = ingest.windows(resource, context, partitions)
+            return _materialized(context, windows, space_of(ingest.arguments.source).step)
 
     return dg.asset(  # type: ignore[no-any-return]
         name=name,
@@ -207,7 +220,7 @@ def _span(partitions: dg.TimeWindowPartitionsDefinition, key: str) -> tuple[date
 
 @contextmanager
 def _in_dagsters_terms(max_retries: int) -> Iterator[None]:
-    """Trouble that passes asks for a retry, trouble that does not refuses one."""
+    """Turn errors that may pass into a retry request, and permanent ones into a failure."""
     try:
         yield
     except WindowNotReady as error:
@@ -221,8 +234,11 @@ def _in_dagsters_terms(max_retries: int) -> Iterator[None]:
 def _materialized(
     context: dg.AssetExecutionContext, windows: Mapping[str | None, WindowResult], step: int
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """What each partition of a run is told of its own window, and a version that a rerun of the
-    same partitions repeats: Dagster keeps one version for all events of a step."""
+    """Return the result of a run, with the metadata of each partition's window.
+
+    The data version is the same when the same partitions run again: Dagster keeps one version for
+    all events of a step.
+    """
     hashes = [result.hash or "" for result in windows.values()]
     version = dg.DataVersion(hashes[0] if len(hashes) == 1 else sha256_hex(hashes))
     if len(windows) > 1:
@@ -236,7 +252,7 @@ def _materialized(
 
 
 def _metadata(result: WindowResult, step: int) -> dict[str, Any]:
-    """Numbers that Dagster plots, and the whole result. `step` is the length of an entry."""
+    """Return numbers that Dagster plots, and the whole result; `step` is the length of an entry."""
     gaps = (end - start for lost in result.gaps.values() for start, end in lost)
     return {
         "dagster/partition_row_count": result.total,
@@ -253,7 +269,7 @@ def _metadata(result: WindowResult, step: int) -> dict[str, Any]:
 
 
 def _rate(result: WindowResult) -> float:
-    """Index entries a second of the window's own run; 0 where it is not known."""
+    """Return index entries per second of the window's own run; 0 if unknown."""
     if result.replayed or result.pace is None or not result.pace.took_ms:
         return 0.0
     return round(result.pace.entries * 1000 / result.pace.took_ms, 1)

@@ -1,6 +1,6 @@
-"""What is asked of a topic, and of its sink, between windows: samples of ends, and coverage.
+"""Observation of a topic and its sink between windows: samples of ends, and coverage.
 
-Nothing here moves records or progress.
+Moves neither records nor progress.
 """
 
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ __all__ = ["build_coverage_check", "build_tubemq_ends_asset"]
 def build_tubemq_ends_asset(
     name: str, *, topic: str, group: str, resource_key: str = "tubemq"
 ) -> dg.AssetsDefinition:
-    """An asset that samples where the topic ends: give it a schedule of a minute or so.
+    """Return an asset that samples the topic's ends: schedule it every minute or so.
 
     Its samples are the clock of time windows: a boundary between two windows is as sharp as the
     samples are dense. Its data version is the ends themselves.
@@ -57,21 +57,25 @@ def build_tubemq_ends_asset(
 def build_coverage_check(
     asset: dg.AssetKey | str, sink: str | PathLike[str] | Sink
 ) -> dg.AssetChecksDefinition:
-    """A check that fails while windows are missing or overlap in `sink`, judged by its markers, and
-    while there are none. `sink` is the asset's."""
-    place = sink_for(sink)
+    """Return a check that fails while windows are missing or overlap in `sink`, or none exist.
+
+    Judged by the sink's markers. `sink` is the asset's.
+    """
+    opened_sink = sink_for(sink)
 
     @dg.asset_check(asset=asset, name="coverage")
     def check() -> dg.AssetCheckResult:
-        found = coverage(published_windows(place))
-        blocks = list(map(_block, found)) or [f"no window is published in `{place.identity}`"]
+        scopes = coverage(published_windows(opened_sink))
+        blocks = list(map(_block, scopes)) or [
+            f"no window is published in `{opened_sink.identity}`"
+        ]
         return dg.AssetCheckResult(
-            passed=bool(found) and all(scope.complete for scope in found),
+            passed=bool(scopes) and all(scope.complete for scope in scopes),
             metadata={"report": dg.MetadataValue.md("\n\n".join(blocks))},
         )
 
     return check
 
 
-def _block(found: Coverage) -> str:
-    return f"```\n{report(found)}\n```"
+def _block(scope: Coverage) -> str:
+    return f"```\n{report(scope)}\n```"

@@ -1,6 +1,6 @@
-"""How Dagster's assets reach a cluster and where their progress is kept.
+"""Resources: how Dagster's assets reach a cluster, and where their progress is stored.
 
-Opens connections only inside its methods; Dagster builds it anew for every run.
+Opens connections only inside its methods; Dagster creates a resource for every run.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _FOREIGN: Final = re.compile(r"[^\w.-]")
 
 
 class SourceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """A cluster of any kind, and the directory with the progress of its groups.
+    """Cluster of any kind, and the directory with the progress of its groups.
 
     `offsets_dir` must be on storage that all runs share and that outlives them. It is not the only
-    record: what is written is proven by the markers in the sink. A kind derives from it, with its
-    fields, and `source`.
+    record: published windows are proven by the markers in the sink. A kind of source derives from
+    it, with its fields, and `source`.
     """
 
     model_config = ConfigDict(hide_input_in_errors=True)
@@ -49,24 +49,27 @@ class SourceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @abstractmethod
     def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> Source:
-        """A topic as windows of `group` are planned from it and read. Connects to nothing yet."""
+        """Return the source that windows of `group` are planned from and read.
+
+        Connects to nothing yet.
+        """
 
     def directory(self, topic: str, group: str) -> Path:
-        """Where the progress of a group on a topic is kept."""
+        """Return the directory with the progress of a group on a topic."""
         names = (self.cluster, topic, group)
-        found = Path(self.offsets_dir).joinpath(*map(_folder, names))
-        before = Path(self.offsets_dir).joinpath(*(_FOREIGN.sub("_", name) for name in names))
-        # Earlier releases wrote an underscore for each foreign character.
-        return before if before != found and _is_of(before, names) else found
+        current = Path(self.offsets_dir).joinpath(*map(_folder, names))
+        earlier = Path(self.offsets_dir).joinpath(*(_FOREIGN.sub("_", name) for name in names))
+        # Earlier releases replaced each unsafe character by an underscore.
+        return earlier if earlier != current and _is_of(earlier, names) else current
 
     def reachable_ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Any, Ends]:
-        """Minimum and end offsets of the partitions whose brokers answer."""
+        """Return minimum and end offsets of the partitions whose brokers answer."""
         with self.source(topic, group) as source:
             return source.ends("stable" if stable else "latest")
 
 
 class TubeMQResource(SourceResource):
-    """A TubeMQ cluster, and the directory with the progress of its groups."""
+    """TubeMQ cluster, and the directory with the progress of its groups."""
 
     masters: str = Field(description="host:port[,host:port…] of the masters")
     cluster: ClusterAlias = Field(
@@ -85,38 +88,43 @@ class TubeMQResource(SourceResource):
     )
 
     def settings(self) -> ClientSettings:
-        """The client's settings; fields here win over the file. Raises `errors.ConfigError` that
-        lists every problem."""
-        found = from_file(self.config_file) if self.config_file else {}
-        found.update(self.options, masters=self.masters)
+        """Return the client's settings; fields here override the file.
+
+        Raises `errors.ConfigError` that lists every problem.
+        """
+        options = from_file(self.config_file) if self.config_file else {}
+        options.update(self.options, masters=self.masters)
         if self.username or self.password:
-            found["auth"] = {"username": self.username or "", "password": self.password or ""}
-        return ClientConfig.parse(found).settings()
+            options["auth"] = {"username": self.username or "", "password": self.password or ""}
+        return ClientConfig.parse(options).settings()
 
     def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> TubeMQSource:
-        """A topic as windows of `group` are planned from it and read. Connects to nothing yet."""
+        """Return the source that windows of `group` are planned from and read.
+
+        Connects to nothing yet.
+        """
         return TubeMQSource(
             self.settings(), identity=self.cluster, topic=topic, group=group, filters=filters
         )
 
     def ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Partition, Ends]:
-        """Minimum and end offsets: one look-up per store. See `Metadata.ends`."""
+        """Return minimum and end offsets: one look-up per store. See `Metadata.ends`."""
         with Metadata(self.settings()) as metadata:
             return metadata.ends(topic, group, stable=stable)
 
     def partitions(self, topic: str, group: str) -> list[Partition]:
-        """The partitions of `topic` now."""
+        """Return the current partitions of `topic`."""
         with Metadata(self.settings()) as metadata:
             return sorted(metadata.topic(topic, group).partitions)
 
 
 def _folder(name: str) -> str:
-    """A name of its own for each name; most are as they are."""
+    """Return a distinct folder name for each name; most are unchanged."""
     return quote(name, safe="") if _FOREIGN.search(name) else name
 
 
 def _is_of(directory: Path, names: tuple[str, str, str]) -> bool:
-    """Whether the progress in `directory` is that of these cluster, topic and group."""
+    """Return True if the progress in `directory` is of this cluster, topic and group."""
     store = FileOffsetStore(directory, task="")
     documents = (
         read_document(directory / CURSOR_FILE),
@@ -124,4 +132,4 @@ def _is_of(directory: Path, names: tuple[str, str, str]) -> bool:
         *store.recent_events(),
     )
     keys = ("cluster", "topic", "group")
-    return any(found and tuple(found.get(key) for key in keys) == names for found in documents)
+    return any(each and tuple(each.get(key) for key in keys) == names for each in documents)

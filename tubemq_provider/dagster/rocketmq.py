@@ -1,7 +1,7 @@
-"""RocketMQ for Dagster: the same assets over another resource, and its own way to time.
+"""RocketMQ for Dagster: the same assets over another resource, and another resolver.
 
-What an asset does is `ingest`'s; here is only how a cluster is reached and what is by default. It
-connects to nothing when definitions are loaded.
+The work of an asset is in `ingest`; here are only the resource and defaults. It connects to nothing
+when definitions are loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["RocketMQResource", "build_rocketmq_asset"]
 
 
 class RocketMQResource(SourceResource):
-    """A RocketMQ cluster, and the directory with the progress of its groups."""
+    """RocketMQ cluster, and the directory with the progress of its groups."""
 
     name_servers: str = Field(description="host:port[;host:port…] of the name servers")
     cluster: ClusterAlias = Field(
@@ -45,20 +45,24 @@ class RocketMQResource(SourceResource):
     )
 
     def settings(self) -> ClientSettings:
-        """The client's settings; fields here win over the file. Raises `errors.ConfigError` that
-        lists every problem."""
-        found = dict(from_file(self.config_file)) if self.config_file else {}
-        found.update(self.options, name_servers=self.name_servers)
+        """Return the client's settings; fields here override the file.
+
+        Raises `errors.ConfigError` that lists every problem.
+        """
+        options = dict(from_file(self.config_file)) if self.config_file else {}
+        options.update(self.options, name_servers=self.name_servers)
         if self.access_key or self.secret_key:
-            found["auth"] = {
+            options["auth"] = {
                 "access_key": self.access_key or "",
                 "secret_key": self.secret_key or "",
             }
-        return ClientConfig.parse(found).settings()
+        return ClientConfig.parse(options).settings()
 
     def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> RocketMQSource:
-        """A topic as windows of `group` are planned from it and read; filters are tags. Connects to
-        nothing yet."""
+        """Return the source that windows of `group` are planned from and read; filters are tags.
+
+        Connects to nothing yet.
+        """
         return RocketMQSource(
             self.settings(), identity=self.cluster, topic=topic, group=group, tags=filters
         )
@@ -74,10 +78,11 @@ def build_rocketmq_asset(
     resource_key: str = "rocketmq",
     **options: Any,
 ) -> dg.AssetsDefinition:
-    """An asset that brings `topic` of RocketMQ into `sink`, exactly once.
+    """Return an asset that ingests `topic` of RocketMQ into `sink`, exactly once.
 
-    Takes what `build_tubemq_asset` does. Partitions are queues (``broker-a:0``), `filters` are
-    tags, and with `partitions_def` a window holds what brokers stored in its time
+    Takes the arguments of `build_tubemq_asset`. Partitions are queues (``broker-a:0``), `filters`
+    are
+    tags, and with `partitions_def` a window has the records that brokers stored in its interval
     (``resolver="store_time"``) unless `boundaries` or another `resolver` is given.
     """
     if partitions_def is not None and options.get("boundaries") is None:

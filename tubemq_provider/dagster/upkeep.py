@@ -1,7 +1,7 @@
-"""A job for what a person does to a group between runs: retire, take a boundary back, begin a life.
+"""Job for administrative changes to a group: retire a broker, remove a boundary, start an epoch.
 
-Launched by hand, with its configuration filled in; each run does one thing and logs what was and
-what is. Stop the asset's runs first, but for `retire`, which is safe beside them.
+Launched by hand, with its configuration filled in; each run makes one change and logs the state
+before and after. Stop the asset's runs first, except for `retire`, which is safe while they run.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ _TASK = "upkeep"
 
 
 class _Change(dg.Config):
-    """One of these; the others stay as they are."""
+    """Configuration of one change; the other fields stay at their defaults."""
 
     retire: list[int] = Field(
         default_factory=list, description="brokers that will not come back: windows do not wait"
@@ -47,22 +47,22 @@ class _Change(dg.Config):
     )
     ended: bool = Field(
         default=False,
-        description="of unfix: the runs have ended that planned, and did not publish, windows "
-        "which touch the instant",
+        description="for unfix: the runs that planned windows which touch the instant, without "
+        "publishing them, have ended",
     )
     unfix: str | None = Field(
-        None, description="instant of a boundary that no published window touches: it is forgotten"
+        None, description="instant of a boundary that no published window touches: remove it"
     )
     epoch: str | None = Field(
-        None, description="name of a life to begin, after the topic was made anew"
+        None, description="name of an epoch to start, after the topic was recreated"
     )
     begin: str = Field(
         "earliest",
-        description="where the life begins: earliest, stable, or offsets of every partition as "
+        description="where the epoch begins: earliest, stable, or offsets of every partition as "
         "JSON, as errors write them behind --begin",
     )
     seen: str | None = Field(
-        None, description="last window that the failed run knew, as its error says"
+        None, description="last window that the failed run read, from its error"
     )
 
 
@@ -78,15 +78,17 @@ def build_tubemq_upkeep_job(
     resource_key: str = "tubemq",
     **sink_options: Any,
 ) -> dg.JobDefinition:
-    """A job that changes what is kept of `group`; `topic`, `group`, `sink`, `filters`, `claims` and
-    `epoch` (None: the asset names none) are those of its asset, `sink_options` go to `sink_for`.
+    """Return a job that changes the stored state of `group`.
+
+    `topic`, `group`, `sink`, `filters`, `claims` and `epoch` (None: the asset names none) are those
+    of its asset, `sink_options` are passed to `sink_for`.
 
     Configure one of ``retire`` (ids of brokers; ``retire_names`` where brokers have names),
     ``unfix`` (an instant, RFC 3339) and ``epoch`` (a name, with ``begin`` and ``seen``) of its op
-    ``change``. Raises what the commands of Airflow raise, and `ConfigError` if the asset keeps its
-    progress where `claims` is the other way round.
+    ``change``. Raises the errors of Airflow's commands, and `ConfigError` if the asset's progress
+    is stored with the other value of `claims`.
     """
-    place = sink_for(sink, **sink_options)
+    opened_sink = sink_for(sink, **sink_options)
 
     @dg.op(required_resource_keys={resource_key}, name="change")
     def change(context: dg.OpExecutionContext, config: _Change) -> None:
@@ -97,12 +99,12 @@ def build_tubemq_upkeep_job(
             resource.cluster,
             topic,
             group,
-            place.identity,
+            opened_sink.identity,
             filters_of(filters),
             stored_epoch(store) if epoch is None else epoch,
             resource.source(topic, group).space.source,
         )
-        context.log.info(_changed(config, store, scope, place))
+        context.log.info(_changed(config, store, scope, opened_sink))
 
     @dg.job(name=name)
     def upkeep() -> None:
@@ -112,8 +114,11 @@ def build_tubemq_upkeep_job(
 
 
 def _store(directory: str | PathLike[str], *, claims: bool) -> FileOffsetStore:
-    """Where the asset has its progress. Raises `ConfigError` if another document is ahead of that:
-    a change of one that no run reads would have no effect."""
+    """Return the store with the asset's progress.
+
+    Raises `ConfigError` if another document is ahead of it: a change of one that no run reads would
+    have no effect.
+    """
     if claims_lead(directory) in (None, claims):
         if claims:
             return FileClaimStore(directory, task=_TASK, over=lambda _: False)
@@ -127,26 +132,26 @@ def _store(directory: str | PathLike[str], *, claims: bool) -> FileOffsetStore:
 
 
 def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: Sink) -> str:
-    """Do it, and say what was and what is."""
+    """Make the change, and return a text with the state before and after."""
     gone: Sequence[int | str] = (*config.retire, *config.retire_names)
     if sum(map(bool, (gone, config.unfix, config.epoch))) != 1:
-        raise ConfigError("say one of retire, unfix and epoch", subject="upkeep")
+        raise ConfigError("give one of retire, unfix and epoch", subject="upkeep")
     if config.epoch:
         before = store.load_cursor()
-        known = epochs_of(before, store.newest_position(), store.recent_events())
+        epochs = epochs_of(before, store.newest_position(), store.recent_events())
         names = (scope.cluster, scope.topic, scope.group)
         after = epoch_document(
             names,
             config.epoch,
             beginning(config.begin),
-            known,
+            epochs,
             before=before,
             by="dagster",
             source=scope.source,
             seen=config.seen,
         )
         store.store_cursor(after)
-        return f"epoch {known[0]!r} has ended, {config.epoch!r} begins at {config.begin}"
+        return f"epoch {epochs[0]!r} has ended, {config.epoch!r} begins at {config.begin}"
     book = book_of(sink, scope)
     if config.unfix:
         instant = instant_given(config.unfix, "unfix")

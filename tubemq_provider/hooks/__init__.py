@@ -1,9 +1,9 @@
-"""Airflow connections turned into clients, sinks and settings of Spark.
+"""Airflow hooks: connections turned into clients, sinks and settings of Spark.
 
-The only room that knows what the fields of a connection mean; other rooms get one from Airflow at
-most, and hand it over. `connection` judges the fields; `aio`, `admin` and the modules named after a
-kind of source make clients of them and close them; `sink_connection` and `spark_connection` are for
-other places. What a window is or where progress lives is not theirs to know.
+The only room that interprets the fields of a connection; other rooms only pass a connection on.
+`connection` validates the fields; `aio`, `admin` and the modules named after a kind of source
+create clients from them and close them; `sink_connection` and `spark_connection` serve sinks and
+engines. This room must not know windows or the storage of progress.
 """
 
 from tubemq_client.errors import require_extra

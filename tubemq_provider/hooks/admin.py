@@ -1,8 +1,8 @@
 """`TubeMQAdminHook`: topics, groups and positions of a cluster, from an Airflow connection.
 
-Administration goes over HTTP to the masters, changes with the connection's administration token,
-which only this hook reads. Each call is one client, opened and closed; methods block. What a
-change means to clients is in docs/administration.md.
+Administration uses HTTP to the masters; changes need the connection's administration token,
+which only this hook reads. Each call opens and closes a client; methods block. The effect of a
+change on clients is described in docs/administration.md.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ __all__ = ["TubeMQAdminHook"]
 
 
 class TubeMQAdminHook(BaseHook):
-    """Administers the cluster of the connection `tubemq_conn_id`.
+    """Hook that administers the cluster of the connection `tubemq_conn_id`.
 
-    The connection's `admin_url` says where (default: port 8080 of each master), its `admin_token`
+    The connection's `admin_url` is the address (default: port 8080 of each master), its
+    `admin_token`
     is the masters' ``confModAuthToken``; only changes need it.
 
     :param tubemq_conn_id: id of a connection of type ``tubemq``.
@@ -47,11 +48,11 @@ class TubeMQAdminHook(BaseHook):
 
     @cached_property
     def config(self) -> ConnectionConfig:
-        """The validated connection. Raises `errors.ConfigError` that lists every problem."""
+        """Validated connection. Raises `errors.ConfigError` that lists every problem."""
         return ConnectionConfig.from_connection(self.get_connection(self.tubemq_conn_id))
 
     def get_conn(self) -> AdminClient:
-        """The client, with all that it can do; a context manager that the caller closes."""
+        """Return the client with all operations, a context manager that the caller closes."""
         config = self.config
         return AdminClient(
             config.admin_urls(),
@@ -62,32 +63,35 @@ class TubeMQAdminHook(BaseHook):
         )
 
     def topics(self, names: Sequence[str] = ()) -> list[TopicInfo]:
-        """What the masters know of topics; all, or those of `names`."""
+        """Return the topics in the masters' configuration; all, or those of `names`."""
         with self.get_conn() as client:
             return client.topics(names)
 
     def has_topic(self, name: str) -> bool:
-        """Whether any broker has the topic."""
-        return any(found.name == name for found in self.topics())
+        """Return True if any broker has the topic."""
+        return any(topic.name == name for topic in self.topics())
 
     def create_topic(self, name: str, **settings: Any) -> None:
-        """Make a topic, on every broker unless `broker_ids` names some; `settings` are those of
-        `AdminClient.create_topic`. Raises `errors.AdminError` with what each broker said."""
+        """Create a topic, on every broker or on those of `broker_ids`.
+
+        `settings` are those of `AdminClient.create_topic`. Raises `errors.AdminError` with the
+        answer of each broker.
+        """
         with self.get_conn() as client:
             client.create_topic(name, **settings)
 
     def modify_topic(self, name: str, **settings: Any) -> None:
-        """Change a topic; stores and partitions only grow."""
+        """Change a topic; the numbers of stores and partitions can only grow."""
         with self.get_conn() as client:
             client.modify_topic(name, **settings)
 
     def delete_topic(self, name: str, **settings: Any) -> None:
-        """Delete a topic; there is no way back with `remove_data`."""
+        """Delete a topic; with `remove_data` its records cannot be recovered."""
         with self.get_conn() as client:
             client.delete_topic(name, **settings)
 
     def group_lag(self, group: str, topic: str | None = None) -> list[GroupLag]:
-        """How far a group of TubeMQ's own consumers is behind, to the ends in memory."""
+        """Return the lag of a group of TubeMQ's own consumers, to the ends in memory."""
         with self.get_conn() as client:
             return client.lag(group, topic)
 
@@ -99,10 +103,10 @@ class TubeMQAdminHook(BaseHook):
         dry_run: bool = False,
     ) -> list[OffsetChange]:
         """Move the positions that brokers keep for `group`: offsets, ``earliest`` or ``latest`` by
-        partition. `dry_run` only says what would be.
+        partition. `dry_run` only returns the changes.
 
-        Stop the group's consumers first. Progress of ingest tasks is not kept there:
-        `TubeMQOffsetsOperator` is for that.
+        Stop the group's consumers first. Progress of ingest tasks is not stored there: use
+        `TubeMQOffsetsOperator`.
         """
         with self.get_conn() as client:
             return client.set_offsets(group, offsets, dry_run=dry_run)

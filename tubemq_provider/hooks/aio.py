@@ -1,6 +1,6 @@
-"""`TubeMQAsyncHook`: an Airflow connection turned into answers on asyncio, for triggers.
+"""`TubeMQAsyncHook`: clients and look-ups of an Airflow connection on asyncio, for triggers.
 
-A triggerer runs hundreds of triggers in one event loop. All that speak to one cluster share one
+A triggerer runs hundreds of triggers in one event loop. All triggers of one cluster share one
 connection to each server: the first one opens it, the last one to leave closes it. Nothing here
 blocks the loop, and nothing secret is logged or shown by `repr`.
 """
@@ -28,10 +28,11 @@ __all__ = ["TubeMQAsyncHook"]
 
 
 class TubeMQAsyncHook:
-    """Reads the connection `tubemq_conn_id` and asks its cluster, without blocking.
+    """Hook of the connection `tubemq_conn_id`, for look-ups without blocking.
 
-    Use one hook in one event loop. It reads the Airflow connection once; make a new one to follow
-    an edited connection. `TubeMQHook` is its blocking twin.
+    Use one hook in one event loop. It reads the Airflow connection once; create a new hook after
+    the
+    connection was edited. `TubeMQHook` is the blocking one.
 
     :param tubemq_conn_id: id of a connection of type ``tubemq``.
     """
@@ -44,7 +45,7 @@ class TubeMQAsyncHook:
         return f"TubeMQAsyncHook({self.tubemq_conn_id!r})"
 
     async def config(self) -> ConnectionConfig:
-        """The validated connection. Raises `errors.ConfigError` that lists every problem."""
+        """Return the validated connection. Raises `errors.ConfigError` with every problem."""
         if self._config is None:
             connection = await BaseHook.aget_connection(self.tubemq_conn_id)
             self._config = ConnectionConfig.from_connection(connection)
@@ -61,14 +62,16 @@ class TubeMQAsyncHook:
             )
 
     def connected(self) -> AbstractAsyncContextManager[Metadata]:
-        """A client for look-ups over connections that all hooks of this loop share per cluster."""
+        """Return a look-up client on connections that this loop shares per cluster."""
         return Connected(self._settings, Session, Metadata)
 
     def member(
         self, group: str, topics: Mapping[str, Sequence[str]], **options: Any
     ) -> AbstractAsyncContextManager[Consumer]:
-        """A member of `group` over the same connections, to be started; `options` as `Consumer`
-        takes them. It leaves the group when the context ends."""
+        """Return a member of `group` on the shared connections, to be started.
+
+        `options` are those of `Consumer`. The member leaves the group when the context ends.
+        """
         return Connected(
             self._settings, Session, lambda session: Consumer(session, group, topics, **options)
         )
@@ -77,7 +80,8 @@ class TubeMQAsyncHook:
         return (await self.config()).settings()
 
     async def topic(self, topic: str, group: str | None = None) -> TopicMetadata:
-        """Brokers and partitions of `topic`. Raises `errors.UnknownTopic` and network errors."""
+        """Return brokers and partitions of `topic`. Raises `errors.UnknownTopic`, network
+        errors."""
         config = await self.config()
         async with self.connected() as client:
             return await client.topic(topic, group or config.default_group)
@@ -90,9 +94,10 @@ class TubeMQAsyncHook:
         *,
         stable: bool = True,
     ) -> Mapping[Partition, Ends]:
-        """Minimum and end offsets; `stable` ends survive a broker crash. One look-up per store.
+        """Return minimum and end offsets; `stable` ends survive a broker crash.
 
-        Raises `errors.ConfigError` if neither `group` nor the connection names a group.
+        One look-up per store. Raises `errors.ConfigError` if neither `group` nor the connection
+        names a group.
         """
         name = (await self.config()).group_of(group, conn_id=self.tubemq_conn_id)
         async with self.connected() as client:
@@ -106,5 +111,5 @@ class TubeMQAsyncHook:
         *,
         stable: bool = True,
     ) -> Lag:
-        """Index entries between `positions` and the ends: an upper bound on records."""
+        """Return index entries between `positions` and the ends: an upper bound on records."""
         return lag_between(await self.ends(topic, group, stable=stable), positions, SPACE)

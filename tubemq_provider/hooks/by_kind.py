@@ -1,7 +1,7 @@
-"""Which hook leads to a kind of source: the class whose connections have the kind for their type.
+"""Hook class of a kind of source: the one whose connections have the kind as their type.
 
-The provider's manifest says it, so that commands and the page know no kind by its name. Imports the
-module of the hook that is asked for, and reads no connection.
+Read from the provider's manifest, so that commands and the page hard-code no kind. Imports the
+module of the requested hook, and reads no connection.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ __all__ = ["hook_class"]
 
 
 def hook_class(source: str) -> type[Any] | None:
-    """The hook of connections of the type `source`; None where no type has that name."""
+    """Return the hook of connections of type `source`; None for an unknown type."""
     kinds: Any = get_provider_info()["connection-types"]
     for kind in kinds:
         if kind["connection-type"] == source:
             module, _, name = kind["hook-class-name"].rpartition(".")
-            found: type[Any] = getattr(import_module(module), name)
-            return found
+            hook: type[Any] = getattr(import_module(module), name)
+            return hook
     return None

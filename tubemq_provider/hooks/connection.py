@@ -26,7 +26,7 @@ DEFAULT_ADMIN_PORT = 8080
 
 
 def _in_the_form(problem: str) -> str:
-    """A problem in words of the connection form, where options are called otherwise."""
+    """Return a problem in the words of the connection form, which names options differently."""
     if problem.startswith("masters: ''"):
         return "host (Masters) is empty: name the masters, as master1:8715,master2:8715"
     return problem.replace("admin_token, admin_url, auth, ", "admin_token, admin_url, ")
@@ -46,13 +46,13 @@ def _http_url(value: object) -> object:
 
 
 class ConnectionConfig(ClientConfig):
-    """What a connection says: how to reach the cluster, and what the cluster is called."""
+    """Fields of a connection: how to reach the cluster, and its alias."""
 
     cluster: str = Field(
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
         description="alias that names the cluster in assets and window ids",
     )
-    default_group: str | None = Field(None, description="group for look-ups not told one")
+    default_group: str | None = Field(None, description="group for look-ups that name none")
     admin_url: Annotated[str, BeforeValidator(_http_url)] | None = Field(
         None, description="HTTP address of a master"
     )
@@ -64,8 +64,8 @@ class ConnectionConfig(ClientConfig):
     admin_ca_file: str | None = Field(
         None, description="authorities to trust for an https:// admin_url"
     )
-    admin_cert_file: str | None = Field(None, description="the client's certificate for it")
-    admin_key_file: str | None = Field(None, description="its key; by default in the certificate")
+    admin_cert_file: str | None = Field(None, description="the client's certificate for admin_url")
+    admin_key_file: str | None = Field(None, description="its key; default: in admin_cert_file")
     admin_key_password: SecretStr | None = Field(None, description="opens an encrypted key")
 
     @model_validator(mode="after")
@@ -77,16 +77,16 @@ class ConnectionConfig(ClientConfig):
         return self
 
     def admin_tls(self) -> dict[str, Any]:
-        """Options of `AdminClient` for TLS that are given."""
+        """Return the TLS options of `AdminClient` that are set."""
         names = ("ca_file", "cert_file", "key_file", "key_password")
-        given = {name: getattr(self, f"admin_{name}") for name in names}
-        return {name: value for name, value in given.items() if value is not None}
+        values = {name: getattr(self, f"admin_{name}") for name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
     @classmethod
     def from_connection(cls, connection: Connection) -> ConnectionConfig:
-        """The model for an Airflow connection; its `cluster` defaults to the connection id.
+        """Return the model of an Airflow connection; `cluster` defaults to the connection id.
 
-        Raises `errors.ConfigError` that lists every problem and never repeats a secret.
+        Raises `errors.ConfigError` that lists every problem and never contains a secret.
         """
         subject = f"connection {connection.conn_id!r}"
         problems = misplaced(connection)
@@ -107,9 +107,9 @@ class ConnectionConfig(ClientConfig):
             ) from None
 
     def group_of(self, group: str | None, *, conn_id: str) -> str:
-        """`group`, or else the default group of the connection `conn_id`, which is this one.
+        """Return `group`, or the default group of this connection, whose id is `conn_id`.
 
-        Raises `errors.ConfigError` where neither is said.
+        Raises `errors.ConfigError` if neither is set.
         """
         name = group or self.default_group
         if name is None:
@@ -119,15 +119,15 @@ class ConnectionConfig(ClientConfig):
         return name
 
     def admin_urls(self) -> tuple[str, ...]:
-        """HTTP addresses to try for administration, in order."""
+        """Return the HTTP addresses to try for administration, in order."""
         if self.admin_url:
             return (self.admin_url,)
-        places = ((host, DEFAULT_ADMIN_PORT) for host, _ in self.masters)
-        return tuple(f"http://{address_text(place)}" for place in places)
+        addresses = ((host, DEFAULT_ADMIN_PORT) for host, _ in self.masters)
+        return tuple(f"http://{address_text(address)}" for address in addresses)
 
 
 def misplaced(connection: Connection) -> list[str]:
-    """What stands where it would have no effect, or show."""
+    """Return problems of fields in places where they have no effect or would be visible."""
     problems = []
     if connection.schema:
         problems.append("schema: must be empty")
@@ -146,36 +146,40 @@ def misplaced(connection: Connection) -> list[str]:
         problems.append("auth: not an extra; use the login and password of the connection")
     members = sorted(name for name in extras if name.startswith("tls_"))
     if members and isinstance(extras.get("tls"), dict):
-        problems.append(f"tls: an object already; what {', '.join(members)} say belongs into it")
+        problems.append(f"tls: an object already; put {', '.join(members)} into it")
     return problems
 
 
 def extras_of(connection: Connection) -> Mapping[str, Any]:
-    """The extra fields. Raises `errors.ConfigError` for a text that is no JSON object: Airflow
-    takes it for none, and a connection without TLS would be the result."""
+    """Return the extra fields. Raises `errors.ConfigError` for text that is no JSON object.
+
+    Airflow reads such text as no extras, and the result would be a connection without TLS.
+    """
     try:
-        found = given_json(connection.extra or "{}")
+        extras = given_json(connection.extra or "{}")
     except RepeatedName as exc:
         raise errors.ConfigError(
             f"extra: {exc}", subject=f"connection {connection.conn_id!r}"
         ) from None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        extras = None
+    if not isinstance(extras, dict):
         raise errors.ConfigError(
             "extra: it is no JSON object", subject=f"connection {connection.conn_id!r}"
         )
-    return found
+    return extras
 
 
 def extra_options(connection: Connection) -> dict[str, Any]:
-    """The extra fields that say something; those called ``tls_…`` as the members of `tls`, which
-    any of them switches on."""
+    """Return the extra fields with a value, and those called ``tls_…`` as members of `tls`.
+
+    Any of the latter enables TLS.
+    """
     extras_of(connection)
-    # Airflow's own reading, which has the values of sensitive names masked in logs.
-    given = {k: v for k, v in connection.extra_dejson.items() if v not in (None, "")}
-    flat = {k: v for k, v in given.items() if not k.startswith("tls_")}
-    tls = {k.removeprefix("tls_"): v for k, v in given.items() if k.startswith("tls_")}
+    # Read by Airflow, which masks the values of sensitive names in logs.
+    extras = {k: v for k, v in connection.extra_dejson.items() if v not in (None, "")}
+    flat = {k: v for k, v in extras.items() if not k.startswith("tls_")}
+    tls = {k.removeprefix("tls_"): v for k, v in extras.items() if k.startswith("tls_")}
     if tls and _is_on(flat.get("tls", True)):
         flat["tls"] = tls
     return flat
@@ -186,17 +190,17 @@ def _is_on(value: object) -> bool:
 
 
 def host_list(connection: Connection) -> str:
-    """The host field, which may hold a list; a URI with one address puts its port elsewhere."""
+    """Return the host field, which may hold a list, with the port of a URI with one address."""
     host = connection.host or ""
     if not host or not connection.port or _port_in(host):
         return host
-    # Airflow takes the brackets off an address of IPv6.
+    # Airflow strips the brackets of an IPv6 address.
     bare = f"[{host}]" if ":" in host and not host.startswith("[") else host
     return f"{bare}:{connection.port}"
 
 
 def _port_in(host: str) -> str:
-    """The port that one host names itself, or nothing."""
+    """Return the port that one host contains, or ""."""
     name = host.rpartition("]")[2] if host.startswith("[") else host
     port = name.partition(":")[2]
     return port if port.isdecimal() else ""

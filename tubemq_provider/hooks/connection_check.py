@@ -1,7 +1,7 @@
-"""What ``Test`` of a connection tries, and how it says what came of it.
+"""Steps of ``Test`` of a connection, and their report.
 
-One step after the other, from names to brokers; the first that fails ends it, and what was not
-tried is said as well: "it works" would be too much to say of a master that answered. Nothing is
+Steps run in order, from names to brokers; the first failure ends the test. Steps that were not
+tried are reported as well: an answer of a master does not prove that everything works. Nothing is
 changed and no group registers for records.
 """
 
@@ -24,42 +24,44 @@ _PROBE_TOPIC = "tubemq_connection_test"
 
 
 def tested(config: ConnectionConfig) -> tuple[bool, str]:
-    """Whether all went well, and each step. Raises `errors.TubeMQError` where masters fail."""
-    said = [_names(config), *_masters(config)]
+    """Return success, and a report of each step. Raises `errors.TubeMQError` if masters fail."""
+    steps = [_names(config), *_masters(config)]
     if not config.admin_url:
-        said.append("not tried: administration (no admin_url) and brokers (it would name them)")
-        return True, "; ".join(said)
+        steps.append("not tried: administration (no admin_url) and brokers (it would name them)")
+        return True, "; ".join(steps)
     try:
         brokers = _administration(config)
     except errors.TubeMQError as exc:
-        return False, "; ".join([*said, f"administration at {config.admin_url}: {exc}"])
+        return False, "; ".join([*steps, f"administration at {config.admin_url}: {exc}"])
     token = "with" if config.admin_token else "without"
-    said.append(f"administration at {config.admin_url} answered ({token} a token for changes)")
-    away = [text for broker in brokers if (text := _away(broker, config))]
-    if away:
-        return False, "; ".join([*said, *away])
-    said.append(f"{len(brokers)} brokers accept connections" if brokers else "no broker is on line")
-    return True, "; ".join(said)
+    steps.append(f"administration at {config.admin_url} answered ({token} a token for changes)")
+    unreachable = [text for broker in brokers if (text := _unreachable(broker, config))]
+    if unreachable:
+        return False, "; ".join([*steps, *unreachable])
+    steps.append(
+        f"{len(brokers)} brokers accept connections" if brokers else "no broker is on line"
+    )
+    return True, "; ".join(steps)
 
 
 def _names(config: ConnectionConfig) -> str:
-    """Raises `errors.ConnectError` if no master's name can be resolved."""
-    lost = {}
+    """Resolve the masters' names. Raises `errors.ConnectError` if none can be resolved."""
+    unresolved = {}
     for address in config.masters:
         try:
             socket.getaddrinfo(*address)
         except OSError as exc:
-            lost[address_text(address)] = str(exc)
-    text = ", ".join(f"{address} cannot be resolved: {why}" for address, why in lost.items())
-    if len(lost) == len(config.masters):
+            unresolved[address_text(address)] = str(exc)
+    text = ", ".join(f"{address} cannot be resolved: {why}" for address, why in unresolved.items())
+    if len(unresolved) == len(config.masters):
         raise errors.ConnectError(text)
-    found = ", ".join(address_text(address) for address in config.masters)
-    return f"{found} resolved" + (f", but {text}" if text else "")
+    resolved = ", ".join(address_text(address) for address in config.masters)
+    return f"{resolved} resolved" + (f", but {text}" if text else "")
 
 
 def _masters(config: ConnectionConfig) -> list[str]:
-    """A look-up as every task makes it; the topic need not exist."""
-    said = ["a master answered" + (" over TLS" if config.tls else "")]
+    """Look up a topic, as every task does; the topic need not exist."""
+    steps = ["a master answered" + (" over TLS" if config.tls else "")]
     try:
         with Metadata(config.settings()) as client:
             client.topic(_PROBE_TOPIC)
@@ -71,12 +73,12 @@ def _masters(config: ConnectionConfig) -> list[str]:
         refused = False
     if config.auth:
         word = "refused" if refused else "not refused (a cluster without users accepts any)"
-        said.append(f"user {config.auth.username!r} was {word}")
-    return said
+        steps.append(f"user {config.auth.username!r} was {word}")
+    return steps
 
 
 def _administration(config: ConnectionConfig) -> list[Address]:
-    """The addresses of brokers that masters count as running."""
+    """Return the addresses of brokers that masters report as running."""
     from tubemq_client.admin import AdminClient
 
     with AdminClient(
@@ -84,13 +86,13 @@ def _administration(config: ConnectionConfig) -> list[Address]:
     ) as client:
         client.master_group()
         return [
-            (found.host, found.tls_port if config.tls else found.port)
-            for found in client.brokers()
-            if found.manage_status == "online"
+            (broker.host, broker.tls_port if config.tls else broker.port)
+            for broker in client.brokers()
+            if broker.manage_status == "online"
         ]
 
 
-def _away(broker: Address, config: ConnectionConfig) -> str | None:
+def _unreachable(broker: Address, config: ConnectionConfig) -> str | None:
     try:
         socket.create_connection(broker, timeout=config.connect_timeout_ms / 1000).close()
     except OSError as exc:

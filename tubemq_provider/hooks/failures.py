@@ -1,9 +1,9 @@
-"""Which errors Airflow should retry, and how they read in a task's log.
+"""Errors that fail a task without retries, and their text in the task's log.
 
-The client and `windows` say of each error whether a person has to change something first
-(`fatal`). Retrying such a task wastes its retries and buries the reason, so it fails at once.
-Airflow does not wrap lines: a sentence of 400 characters shows its first quarter. So an error is
-told in short lines above any traceback: the cause, what to do, what it was about, and a command.
+The client and `windows` mark each error that a person has to fix (`fatal`). Retrying such a task
+wastes its retries and buries the reason, so it fails at once. Airflow does not wrap lines: of a
+sentence of 400 characters a quarter is visible. So an error is logged in short lines above any
+traceback: the cause, what to do, what it was about, and a command.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _WIDTH = 80
 
 
 class Whereabouts(NamedTuple):
-    """What a task is about, for the lines below an error."""
+    """Connection, topic and group of a task, for the lines below an error."""
 
     conn_id: str
     topic: str | None = None
     group: str | None = None
     command: str | None = None
-    """Looks further; by default it checks the connection."""
+    """Command for further diagnosis; by default it checks the connection."""
     conn_type: str = "tubemq"
     port: str = "8715"
 
     def lines(self) -> list[str]:
-        """Whose error it is, and the command on a line of its own, to be copied."""
+        """Return the line of names, and the command on a separate line, to be copied."""
         named = {"connection": self.conn_id, "topic": self.topic, "group": self.group}
         about = ", ".join(f"{what} {name!r}" for what, name in named.items() if name)
         command = self.command or f"airflow tubemq check --conn-id {self.conn_id}"
@@ -47,50 +47,55 @@ def fatal_errors_fail_the_task(
 ) -> AbstractContextManager[None]:
     """Turn fatal errors into `AirflowFailException`, which is never retried; let others pass.
 
-    With `log` the error is told there first, in short lines above any traceback, ending with what
-    to look at further.
-    Airflow shows the end of a log: so what is raised has no frames of the client any more, which
-    would push those lines off the screen. The log has them at DEBUG.
+    With `log` the error is logged there first, in short lines above any traceback, ending with a
+    command for further diagnosis. Airflow shows the end of a log, so the raised error has no frames
+    of the client, which would push those lines off the screen. The log has them at DEBUG.
     """
-    return _Telling(log, about)
+    return _ErrorLogger(log, about)
 
 
-class _Telling(AbstractContextManager[None]):
-    """No generator: `contextlib` gives an exception that passes through one all its frames back."""
+class _ErrorLogger(AbstractContextManager[None]):
+    """Context manager behind `fatal_errors_fail_the_task`.
+
+    Not a generator: `contextlib` would restore all frames of an exception that passes through one.
+    """
 
     def __init__(self, log: Any, about: Whereabouts | None) -> None:
         self._log = log
         self._about = about
 
     def __exit__(self, _kind: object, exc: BaseException | None, _trace: object) -> None:
-        # Airflow retries a connection that it has not found, as a secrets backend may be away.
+        # Airflow retries a missing connection, since a secrets backend may be unavailable.
         if not isinstance(exc, (AirflowNotFoundException, errors.TubeMQError)):
             return
-        _tell(self._log, exc, self._about)
+        _log_error(self._log, exc, self._about)
         if isinstance(exc, errors.TubeMQError) and is_final(exc):
             raise AirflowFailException(f"{type(exc).__name__}: {exc}") from None
-        # The socket's own error says the same again.
+        # The socket's own error only repeats it.
         raise exc.with_traceback(None) from None
 
 
-def _tell(log: Any, exc: Exception, about: Whereabouts | None) -> None:
+def _log_error(log: Any, exc: Exception, about: Whereabouts | None) -> None:
     if log is not None:
         log.error("%s", explained(exc, about))
         log.debug("where it was raised", exc_info=exc)
 
 
 def explained(error: Exception, about: Whereabouts | None = None) -> str:
-    """The error in lines of at most 80 characters; words that are longer stay whole, and so does
-    the command that looks further."""
+    """Return the error in lines of at most 80 characters.
+
+    Longer words stay whole, and so does the command for further diagnosis.
+    """
     lines = f"{type(error).__name__}: {error}".splitlines()
     if about is not None and (remedy := _remedy(error, about)):
         lines.append(f"to mend it: {remedy}")
-    told = [short for line in lines for short in _short(line)]
-    return "\n".join([*told, *(about.lines() if about is not None else ())])
+    wrapped = [short for line in lines for short in _short(line)]
+    return "\n".join([*wrapped, *(about.lines() if about is not None else ())])
 
 
 def _short(paragraph: str) -> Iterator[str]:
-    """Lines of a paragraph; what is said behind a semicolon, often the remedy, begins its own."""
+    """Yield the lines of a paragraph; a part after a semicolon, often the remedy, begins a new
+    one."""
     inside = "    " if paragraph.startswith("  ") else ""
     parts = [paragraph] if len(paragraph) <= _WIDTH else paragraph.split("; ")
     last = len(parts) - 1
@@ -106,10 +111,10 @@ def _short(paragraph: str) -> Iterator[str]:
 
 
 def _remedy(error: Exception, about: Whereabouts) -> str | None:
-    """What to do about errors whose text cannot say it, as it knows of no connection."""
+    """Return what to do about errors whose text cannot say it, since it knows no connection."""
     named = f"connection {about.conn_id!r}"
     if isinstance(error, AirflowNotFoundException):
-        return _adding(error, about)
+        return _missing_connection_remedy(error, about)
     if isinstance(error, errors.TlsError):
         return f"compare the TLS fields of {named} with the certificates of the servers"
     if isinstance(error, errors.NetworkError):
@@ -119,11 +124,14 @@ def _remedy(error: Exception, about: Whereabouts) -> str | None:
         )
     if type(error) is errors.ProtocolViolation and "frame starts" in str(error):
         return f"name the port of the servers in {named} ({about.port}, by default)"
-    return _letting_in(error, about) if isinstance(error, _REFUSED) else None
+    return _access_remedy(error, about) if isinstance(error, _REFUSED) else None
 
 
-def _letting_in(error: Exception, about: Whereabouts) -> str:
-    """A master of TubeMQ that knows the user may not know the group, or let it read the topic."""
+def _access_remedy(error: Exception, about: Whereabouts) -> str:
+    """Return what grants access.
+
+    A TubeMQ master that knows the user may not know the group, or not allow it to read the topic.
+    """
     if type(error) is errors.NotAuthorized and about.conn_type == "tubemq" and about.topic:
         return (
             f"let the group and those below its name read the topic; 'tubemq groups names "
@@ -135,15 +143,15 @@ def _letting_in(error: Exception, about: Whereabouts) -> str:
     )
 
 
-def _adding(error: Exception, about: Whereabouts) -> str:
-    """A task has other connections too: of its sink, of Spark."""
-    missing = found[1] if (found := _CONN_ID.search(str(error))) else about.conn_id
+def _missing_connection_remedy(error: Exception, about: Whereabouts) -> str:
+    """Return how to add the missing connection; a task has others too, of its sink and of Spark."""
+    missing = match[1] if (match := _CONN_ID.search(str(error))) else about.conn_id
     kind = f" of type {about.conn_type}" if missing == about.conn_id else ""
     variable = f"AIRFLOW_CONN_{missing.upper()}"
     return f"add connection {missing!r}{kind}, in the UI or as {variable}"
 
 
 _CONN_ID = re.compile(r"conn_id `([^`]+)`")
-"""Which connection Airflow has not found."""
+"""Id of a connection that Airflow did not find."""
 
 _REFUSED = (errors.AuthenticationFailed, errors.NotAuthorized)

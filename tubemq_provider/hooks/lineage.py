@@ -1,8 +1,8 @@
-"""Where records came from and went to, for collectors of lineage.
+"""Input and output datasets of tasks, for lineage collectors.
 
-Two ways, both Airflow's: hooks tell its lineage collector of the topics that they read and write;
-operators give OpenLineage the datasets of a window. Names follow OpenLineage's: a namespace and a
-name, no credentials. Without the provider for OpenLineage nothing happens.
+Two mechanisms of Airflow: hooks report the topics that they read and write to its lineage
+collector; operators give OpenLineage the datasets of a window. Names follow OpenLineage: a
+namespace and a name, no credentials. Without the OpenLineage provider nothing happens.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ __all__ = ["read_from", "sink_dataset", "window_lineage", "wrote_to"]
 
 
 def read_from(hook: Any, topic: str, group: str | None = None) -> None:
-    """The hook has read the topic."""
+    """Report that the hook has read the topic."""
     named = {"cluster": hook.cluster, "topic": topic, **({"group": group} if group else {})}
     get_hook_lineage_collector().add_input_asset(hook, scheme="tubemq", asset_kwargs=named)
 
 
 def wrote_to(hook: Any, topic: str) -> None:
-    """The hook has sent records to the topic."""
+    """Report that the hook has sent records to the topic."""
     named = {"cluster": hook.cluster, "topic": topic}
     get_hook_lineage_collector().add_output_asset(hook, scheme="tubemq", asset_kwargs=named)
 
 
 def sink_dataset(spec: str) -> tuple[str, str]:
-    """Namespace and name of a sink's data: ``("s3://lake", "orders")``, ``("file", "/lake/a")``,
-    ``("postgresql://host:5432", "db/schema.table")``."""
+    """Return namespace and name of a sink's data.
+
+    ``("s3://lake", "orders")``, ``("file", "/lake/a")``, ``("postgresql://host:5432",
+    "db/schema.table")``.
+    """
     parts = urlsplit(sink_uri(spec))
     path = parts.path.strip("/")
     if parts.scheme in ("", "file"):
@@ -47,8 +50,10 @@ def sink_dataset(spec: str) -> tuple[str, str]:
 def window_lineage(
     cluster: str, topic: str, spec: str, result: WindowResult | None, source: str = FIRST_SOURCE
 ) -> Any:
-    """What OpenLineage is told of an ingest task; None without its provider. `source` is the
-    topic's kind."""
+    """Return OpenLineage's document of an ingest task; None without its provider.
+
+    `source` is the topic's kind.
+    """
     try:
         from airflow.providers.common.compat.openlineage.facet import (
             Dataset,

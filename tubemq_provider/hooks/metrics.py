@@ -1,8 +1,8 @@
-"""What is counted, through Airflow's own metrics: StatsD, Datadog or OpenTelemetry, as configured.
+"""Metrics of windows and groups, sent through Airflow: StatsD, Datadog or OpenTelemetry.
 
-Every name is sent once with the tags `cluster`, `topic` and `group`, and, unless Airflow's
-``[metrics] legacy_names_on`` is off, once with them in the name, for backends without tags. The
-table in docs/metrics.md is made to agree with `NAMES` by a test. Nothing here may fail a task.
+Every metric is sent with the tags `cluster`, `topic` and `group`, and, unless Airflow's ``[metrics]
+legacy_names_on`` is off, once more with them in the name, for backends without tags. A test
+compares the table in docs/metrics.md with `NAMES`. Nothing here may fail a task.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ NAMES: Final = {
     "group.lag": ("gauge", "index entries behind the end that is looked at"),
     "group.behind_seconds": ("gauge", "for how long a watcher has seen lag without a break"),
 }
-"""Names below ``tubemq.``, with their kind and what they count."""
+"""Names below ``tubemq.``, with their type and meaning."""
 
 
 def count_window(result: WindowResult, cluster: str, space: OffsetSpace) -> None:
-    """Count one run of an ingest task; `space` says how long an index entry is."""
+    """Count one run of an ingest task; `space` defines the length of an index entry."""
     counts: dict[str, int] = {
         "window.recovered": len(result.recovered),
         "window.gap_entries": 0 if result.replayed else _lost(result, space),
@@ -63,14 +63,14 @@ def count_window(result: WindowResult, cluster: str, space: OffsetSpace) -> None
 
 
 def _lost(result: WindowResult, space: OffsetSpace) -> int:
-    """Retention may have taken all of a window, which is empty then."""
+    """Return the index entries lost to retention, which may be all of a window."""
     return sum(space.entries(start, end) for gaps in result.gaps.values() for start, end in gaps)
 
 
 def gauge_group(
     cluster: str, topic: str, group: str, *, lag: int, behind_seconds: float | None = None
 ) -> None:
-    """Show how far a group is behind."""
+    """Send the lag of a group."""
     tags = _tags(cluster, topic, group)
     _send("gauge", "group.lag", lag, tags)
     if behind_seconds is not None:
@@ -86,7 +86,7 @@ def _send(kind: str, name: str, value: Any, tags: dict[str, str]) -> None:
     try:
         send(f"tubemq.{name}", value, tags=tags)
         if conf.getboolean("metrics", "legacy_names_on", fallback=True):
-            place = ".".join(part.replace(".", "__") for part in tags.values())
-            send(f"tubemq.{place}.{name}", value)
+            prefix = ".".join(part.replace(".", "__") for part in tags.values())
+            send(f"tubemq.{prefix}.{name}", value)
     except Exception:  # noqa: BLE001, S110 - a metric is no reason to fail
         pass

@@ -1,9 +1,9 @@
-"""`tubemq_retry_policy`: which errors of a task deserve another try, and how soon.
+"""`tubemq_retry_policy`: errors of a task that are retried, and after which delay.
 
-For the argument `retry_policy` of any task that speaks to TubeMQ, or to another kind of source that
-is known here, those of other operators too. The classes of the errors say it themselves (`fatal`,
-`retriable`); this only turns them into Airflow's rules. Retries themselves are the task's: without
-`retries` no policy gives any.
+For the argument `retry_policy` of any task that uses TubeMQ, or another kind of source that is
+registered here, also with operators of other providers. The error classes define it (`fatal`,
+`retriable`); this module only turns them into Airflow's rules. The number of retries is the task's:
+without `retries` no policy gives any.
 """
 
 from __future__ import annotations
@@ -26,27 +26,25 @@ def tubemq_retry_policy(
     network_delay: timedelta = timedelta(seconds=30),
     not_ready_delay: timedelta = timedelta(minutes=2),
 ) -> ExceptionRetryPolicy:
-    """Fail at once where a person has to change something, retry where waiting helps.
+    """Return a policy that fails at once on errors to fix, and retries where waiting helps.
 
-    :param network_delay: before a retry after a connection was refused, lost or silent.
-    :param not_ready_delay: before a retry of a window whose end is not on the brokers' disks yet.
+    :param network_delay: delay before a retry after a connection was refused, lost or silent.
+    :param not_ready_delay: delay before a retry of a window whose end is not on the brokers' disks.
 
-    Other errors that a retry may cure wait as long as the task says; errors that no kind of source
-    has are judged by the task alone.
+    Other retriable errors wait for the task's `retry_delay`; errors of no kind of source follow the
+    task's own rules.
     """
     for source in SOURCES:
-        space_of(source)  # whose client then has its errors below the base of all
-    known = [*_tree(errors.TubeMQError)]
-    fatal = [_path(found) for found in known if found.fatal or found is errors.TlsError]
+        space_of(source)  # imports the client, whose errors are then subclasses of the base class
+    classes = [*_tree(errors.TubeMQError)]
+    fatal = [_path(each) for each in classes if each.fatal or each is errors.TlsError]
     network = [
-        _path(found)
-        for found in known
-        if issubclass(found, errors.NetworkError) and found.retriable
+        _path(each) for each in classes if issubclass(each, errors.NetworkError) and each.retriable
     ]
     others = [
-        _path(found)
-        for found in known
-        if found.retriable and not issubclass(found, errors.NetworkError | WindowNotReady)
+        _path(each)
+        for each in classes
+        if each.retriable and not issubclass(each, errors.NetworkError | WindowNotReady)
     ]
     return ExceptionRetryPolicy(
         rules=[
@@ -61,17 +59,17 @@ def tubemq_retry_policy(
 def _rule(
     classes: list[str], action: RetryAction, delay: timedelta | None, reason: str
 ) -> RetryRule:
-    # Each class by itself: a subclass may know better than the one above it.
+    # No subclass matching: a subclass may override the attributes of its base.
     return RetryRule(list(classes), action, delay, reason, match_subclasses=False)
 
 
 def _tree(root: type[errors.TubeMQError]) -> Iterator[type[errors.TubeMQError]]:
-    """The shipped classes below `root`, and itself; named by path, as policies are stored."""
+    """Yield the shipped classes below `root`, and `root`; policies are stored by their path."""
     if root.__module__.startswith(_SHIPPED):
         yield root
-    for below in sorted(root.__subclasses__(), key=lambda found: found.__name__):
+    for below in sorted(root.__subclasses__(), key=lambda each: each.__name__):
         yield from _tree(below)
 
 
-def _path(found: type) -> str:
-    return f"{found.__module__}.{found.__qualname__}"
+def _path(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,6 +1,6 @@
-"""`RocketMQHook`: an Airflow connection of type `rocketmq` turned into clients and answers.
+"""`RocketMQHook`: clients and look-ups of an Airflow connection of type `rocketmq`.
 
-Each method opens a client, asks and closes it, as the other hook does. Nothing secret is logged or
+Each method opens a client, asks and closes it, like the TubeMQ hook. Nothing secret is logged or
 shown by `repr`.
 """
 
@@ -46,30 +46,30 @@ __all__ = ["RocketMQAsyncHook", "RocketMQConnection", "RocketMQHook", "whereabou
 
 
 def whereabouts(conn_id: str, topic: str, group: str | None = None) -> Whereabouts:
-    """What the text of a task's error ends with."""
+    """Return the context that error texts of a task end with."""
     return Whereabouts(conn_id, topic, group, conn_type="rocketmq", port="9876")
 
 
 class RocketMQConnection(ClientConfig):
-    """What a connection says: how to reach the cluster, and what the cluster is called."""
+    """Fields of a connection: how to reach the cluster, and its alias."""
 
     cluster: str = Field(
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
         description="alias that names the cluster in assets and window ids",
     )
-    default_group: str | None = Field(None, description="group for look-ups not told one")
+    default_group: str | None = Field(None, description="group for look-ups that name none")
 
     @classmethod
     def from_connection(cls, connection: Connection) -> RocketMQConnection:
-        """The model for an Airflow connection; its `cluster` defaults to the connection id.
+        """Return the model of an Airflow connection; `cluster` defaults to the connection id.
 
-        Raises `errors.ConfigError` that lists every problem and never repeats a secret.
+        Raises `errors.ConfigError` that lists every problem and never contains a secret.
         """
         subject = f"connection {connection.conn_id!r}"
-        known = bool(connection.login or connection.password)
+        has_login = bool(connection.login or connection.password)
         problems = misplaced(connection)
         extras: Any = connection.extra_dejson
-        if isinstance(extras, dict) and extras.get("security_token") and not known:
+        if isinstance(extras, dict) and extras.get("security_token") and not has_login:
             problems.append("security_token: has no effect without login and password")
         if problems:
             raise errors.ConfigError(problems, subject=subject)
@@ -79,7 +79,7 @@ class RocketMQConnection(ClientConfig):
             **extra_options(connection),
         }
         token = options.pop("security_token", None)
-        if known:
+        if has_login:
             options["auth"] = {
                 "access_key": connection.login or "",
                 "secret_key": connection.password or "",
@@ -92,7 +92,7 @@ class RocketMQConnection(ClientConfig):
 
 
 class RocketMQAsyncHook:
-    """Reads the connection `rocketmq_conn_id` and asks its cluster on asyncio, for triggers.
+    """Hook of the connection `rocketmq_conn_id` on asyncio, for triggers.
 
     Use one hook in one event loop; it reads the Airflow connection once.
 
@@ -107,14 +107,14 @@ class RocketMQAsyncHook:
         return f"RocketMQAsyncHook({self.rocketmq_conn_id!r})"
 
     async def config(self) -> RocketMQConnection:
-        """The validated connection. Raises `errors.ConfigError` that lists every problem."""
+        """Return the validated connection. Raises `errors.ConfigError` with every problem."""
         if self._config is None:
             connection = await BaseHook.aget_connection(self.rocketmq_conn_id)
             self._config = RocketMQConnection.from_connection(connection)
         return self._config
 
     def connected(self) -> AbstractAsyncContextManager[aio.Metadata]:
-        """A client for look-ups over connections that all hooks of this loop share per cluster."""
+        """Return a look-up client on connections that this loop shares per cluster."""
         return Connected(self._settings, aio.Session, aio.Metadata)
 
     async def _settings(self) -> ClientSettings:
@@ -122,7 +122,7 @@ class RocketMQAsyncHook:
 
 
 class RocketMQHook(BaseHook):
-    """Reads the connection `rocketmq_conn_id` and speaks to its cluster. Methods block.
+    """Hook of the connection `rocketmq_conn_id`. Methods block.
 
     :param rocketmq_conn_id: id of a connection of type ``rocketmq``.
     """
@@ -141,15 +141,15 @@ class RocketMQHook(BaseHook):
 
     @cached_property
     def config(self) -> RocketMQConnection:
-        """The validated connection. Raises `errors.ConfigError` that lists every problem."""
+        """Validated connection. Raises `errors.ConfigError` that lists every problem."""
         return RocketMQConnection.from_connection(self.get_connection(self.rocketmq_conn_id))
 
     def get_conn(self) -> Metadata:
-        """A client for look-ups; a context manager that the caller closes."""
+        """Return a look-up client; a context manager that the caller closes."""
         return Metadata(self.get_settings(), group=reader_group(self._group(None)))
 
     def get_settings(self) -> ClientSettings:
-        """The plain settings that every client of `rocketmq_client` runs on."""
+        """Return the plain settings of all clients of `rocketmq_client`."""
         return self.config.settings()
 
     @property
@@ -159,24 +159,29 @@ class RocketMQHook(BaseHook):
 
     @property
     def servers(self) -> str:
-        """The name servers of the connection."""
+        """Name servers of the connection, as text."""
         return f"name servers {', '.join(map(address_text, self.config.name_servers))}"
 
     @property
     def admin_url(self) -> str | None:
-        """Brokers have no pages."""
+        """Address of an admin page; None, as brokers have no pages."""
         return None
 
     def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> RocketMQSource:
-        """A topic as windows of `group` are planned from it and read; filters are tags. Connects to
-        nothing yet; close it. Raises `errors.ConfigError` for a connection that is wrong."""
+        """Return the source that windows of `group` are planned from and read; filters are tags.
+
+        Connects to nothing yet; close it. Raises `errors.ConfigError` for a connection that is
+        wrong.
+        """
         return RocketMQSource(
             self.get_settings(), identity=self.cluster, topic=topic, group=group, tags=filters
         )
 
     def expect_cluster(self, cluster: str) -> None:
-        """Raise `errors.ConfigError` unless the connection's cluster is `cluster`: assets are named
-        when a Dag is parsed, before any connection may be read."""
+        """Raise `errors.ConfigError` unless the connection's cluster is `cluster`.
+
+        Assets are named when a Dag is parsed, before any connection may be read.
+        """
         if self.cluster != cluster:
             raise errors.ConfigError(
                 f"connection {self.rocketmq_conn_id!r} says cluster {self.cluster!r}, the task "
@@ -185,65 +190,71 @@ class RocketMQHook(BaseHook):
                 subject="cluster",
             )
 
-    # Looking
+    # Look-ups
 
     def partitions(self, topic: str) -> Mapping[Queue, bool]:
-        """The queues of `topic` that can be read. Raises `errors.UnknownTopic`."""
+        """Return the queues of `topic` that can be read. Raises `errors.UnknownTopic`."""
         with self.source(topic, self._group(None)) as source:
             return source.partitions()
 
     def ends(self, topic: str, *, stable: bool = True) -> Mapping[Queue, QueueEnds]:
-        """Minimum and end offsets of all queues; `stable` ends are on the brokers' disks."""
+        """Return minimum and end offsets of all queues; `stable` ends are on the brokers' disks."""
         with self.get_conn() as client:
             return client.ends(topic, stable=stable, route=client.topic(topic))
 
     def reachable_ends(
         self, topic: str, group: str | None = None, *, stable: bool = True
     ) -> Mapping[Queue, QueueEnds]:
-        """`ends`, asked as the reader of `group`, of queues whose brokers answer; `away` has the
-        others."""
+        """Return `ends` of queues whose brokers answer, asked as the reader of `group`.
+
+        `away` of the result has the others.
+        """
         with self.source(topic, self._group(group)) as source:
             return source.ends("stable" if stable else "latest")
 
     def observed_ends(self, topic: str) -> Mapping[Queue, QueueEnds]:
-        """Stable ends, for a look from outside; it disturbs no group."""
+        """Return stable ends, without disturbing a group."""
         return self.ends(topic)
 
     def offset_at(self, topic: str, instant: datetime) -> Mapping[str, int]:
-        """By queue key the first offset stored at or after `instant`. Raises `WindowNotReady` while
-        an earlier record may still come."""
+        """Return the first offset stored at or after `instant`, by queue key.
+
+        Raises `WindowNotReady` while an earlier record may still arrive.
+        """
         with self.source(topic, self._group(None)) as source:
             return source.offsets_at(instant)
 
     def lag(self, topic: str, positions: Mapping[Queue, int | None], *, stable: bool = True) -> Lag:
-        """Records between `positions` and the ends."""
+        """Return the records between `positions` and the ends."""
         return lag_between(self.ends(topic, stable=stable), positions, SPACE)
 
     def group_offsets(self, topic: str, group: str) -> dict[Queue, int | None]:
-        """What brokers keep for `group`; None where it never committed."""
+        """Return the committed offsets of `group`; None where it never committed."""
         with self.get_conn() as client:
             return client.group_offsets(topic, group)
 
     def commit_group_offsets(self, topic: str, group: str, offsets: Mapping[str, int]) -> None:
-        """Tell brokers that `group` has read up to `offsets`, by queue key. Raises for the first
-        queue that cannot be told."""
+        """Commit `offsets`, by queue key, for `group` at the brokers.
+
+        Raises for the first queue that fails.
+        """
         with PullConsumer(self.get_settings(), group=group) as consumer:
             for key, offset in offsets.items():
                 consumer.commit(Queue.from_key(topic, key), offset)
 
-    # Moving records
+    # Records
 
     def read_range(
         self, range_: QueueRange, *, group: str | None = None, **policy: Any
     ) -> Iterator[Message]:
-        """Every record of `range_` once. `policy` is what `RangeReader` takes: tags …"""
+        """Yield every record of `range_` once; `policy` are options of `RangeReader`: tags …"""
         name = reader_group(self._group(group))
         with RangeReader(self.get_settings(), group=name, **policy) as reader:
             for batch in reader.read(range_):
                 yield from batch.messages()
 
     def produce(self, topic: str, records: Iterable[OutgoingMessage]) -> Iterator[SendReceipt]:
-        """Send records one by one, delayed ones too, yielding receipts in their order."""
+        """Send records one by one, delayed ones too, and yield receipts in order."""
         with Producer(self.get_settings()) as client:
             for record in records:
                 yield client.send(
@@ -256,7 +267,7 @@ class RocketMQHook(BaseHook):
                 )
 
     def test_connection(self) -> tuple[bool, str]:
-        """Ask a name server which brokers there are, and each master for a sign of life."""
+        """List the brokers of a name server, and contact each master."""
         try:
             with Admin(self.get_settings()) as admin:
                 brokers = admin.brokers().brokers

@@ -1,7 +1,7 @@
-"""One connection to each server for all look-ups of an event loop, whatever kind of source it is.
+"""One connection to each server for all look-ups of an event loop, for any kind of source.
 
-A triggerer runs hundreds of triggers in one event loop: the first that speaks to a cluster opens a
-session, the last one to leave closes it. This module must not know a kind of source.
+A triggerer runs hundreds of triggers in one event loop: the first trigger of a cluster opens a
+session, the last one to leave closes it. This module must not depend on a kind of source.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ _open: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Shared]] = WeakKeyDict
 
 
 class Connected(Generic[ClientT]):
-    """A client on the session that this loop has for the cluster: of equal settings, which another
-    kind of source has none of.
+    """Client on the session that this loop shares for equal settings.
 
-    `settings` tells how to reach the cluster; `session` and `client` are the classes of its client
-    package. A class and no `asynccontextmanager`: those cannot be left by closing an asynchronous
-    generator that is inside one, which is how triggers end (Python gives such a generator no
-    exception back).
+    `settings` are those of the cluster; `session` and `client` are the classes of its client
+    package, so settings of different kinds of source are never equal. A class instead of an
+    `asynccontextmanager`: closing an asynchronous generator that is inside one, which is how
+    triggers end, would not exit it (Python raises no exception in such a generator).
     """
 
     def __init__(

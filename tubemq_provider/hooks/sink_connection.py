@@ -1,7 +1,8 @@
-"""From a sink's address, as a Dag says it, and a connection to the sink itself.
+"""Build a sink from its address in a Dag and a connection.
 
-A Dag, its rendered fields, plans and assets hold the address only. Credentials live in an Airflow
-connection that is read here, in the running task, and end in the sink object. Opens nothing else.
+A Dag, its rendered fields, plans and assets have the address only. Credentials are in an Airflow
+connection that is read here, in the running task, and are passed to the sink object. Opens nothing
+else.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _STORAGE_NAMES = {
     "aws_secret_access_key": "secret_access_key",
     "aws_session_token": "session_token",
 }
-"""Names of Amazon connections, as obstore and delta-rs know them."""
+"""Extra names of Amazon connections, with the names of obstore and delta-rs."""
 
 
 def open_sink(
@@ -44,36 +45,39 @@ def open_sink(
     connection: Callable[[str], Connection],
     **options: Any,
 ) -> Sink:
-    """The sink that `spec` means, with the credentials of `conn_id`, which `connection` looks up;
-    `options` go to `sink_for`.
+    """Return the sink of `spec`, with the credentials of the connection `conn_id`.
 
-    Raises `errors.ConfigError` that never repeats a secret, and `MissingExtraError`.
+    `connection` looks it up; `options` are those of `sink_for`. Raises `errors.ConfigError` that
+    never contains a secret, and `MissingExtraError`.
     """
     if conn_id is None:
         return sink_for(spec, **options)
     word = sink_word(spec)
     if problem := needless_connection(spec):
         raise errors.ConfigError(problem, subject="sink_conn_id")
-    found = connection(conn_id)
-    extras_of(found)  # Airflow takes one that cannot be read for none: another store would be asked
+    sink_connection = connection(conn_id)
+    # Airflow ignores unreadable extras, and another store would be used.
+    extras_of(sink_connection)
     if word == "iceberg":
-        return sink_for(spec, **options, catalog_properties=_catalog_properties(found))
+        return sink_for(spec, **options, catalog_properties=_catalog_properties(sink_connection))
     if word in DATABASES:
-        return sink_for(_with_login(spec, word, found), **options)
-    return sink_for(spec, **options, storage_options=_storage_options(found))
+        return sink_for(_with_login(spec, word, sink_connection), **options)
+    return sink_for(spec, **options, storage_options=_storage_options(sink_connection))
 
 
 def _with_login(spec: str, word: str, connection: Connection) -> str:
-    """The address of a database with login and password; they go nowhere but to the connection's
-    host and port."""
+    """Return the address of a database with login and password.
+
+    They are only sent to the connection's host and port.
+    """
     head, _, rest = spec.partition(":")
     if problems := address_problems(word, rest):
         raise errors.ConfigError(problems, subject="sink")
-    mine = _place_of_connection(word, connection)
-    place = place_of(word, rest)
-    if mine != place:
+    allowed = _place_of_connection(word, connection)
+    sink_host = place_of(word, rest)
+    if allowed != sink_host:
         raise errors.ConfigError(
-            f"connection {connection.conn_id!r} is for {mine}, the sink is on {place}; its "
+            f"connection {connection.conn_id!r} is for {allowed}, the sink is on {sink_host}; its "
             "password is not sent there. Host and port of the connection have to be the sink's (no "
             "port means the usual one of the database)",
             subject="sink_conn_id",
@@ -84,21 +88,23 @@ def _with_login(spec: str, word: str, connection: Connection) -> str:
         )
     secret = f":{quote(connection.password, safe='')}" if connection.password else ""
     address = f"{head}://{quote(connection.login, safe='')}{secret}@{rest.removeprefix('//')}"
-    more = _extra(connection).get("url_parameters") or {}
-    if not isinstance(more, Mapping):
+    parameters = _extra(connection).get("url_parameters") or {}
+    if not isinstance(parameters, Mapping):
         raise errors.ConfigError(
             f"connection {connection.conn_id!r}: 'url_parameters' of its extra is no object",
             subject="sink_conn_id",
         )
-    return f"{address}&{urlencode(more, doseq=True)}" if more else address
+    return f"{address}&{urlencode(parameters, doseq=True)}" if parameters else address
 
 
 def _extra(connection: Connection) -> Mapping[str, Any]:
-    """The extra fields as Airflow reads them, which masks those with sensitive names in logs.
-    Raises `errors.ConfigError` for a text that is no JSON object, or has a name twice."""
+    """Return the extra fields as read by Airflow, which masks sensitive names in logs.
+
+    Raises `errors.ConfigError` for text that is no JSON object, or has a name twice.
+    """
     extras_of(connection)
-    found: Mapping[str, Any] = connection.extra_dejson
-    return found
+    extras: Mapping[str, Any] = connection.extra_dejson
+    return extras
 
 
 def _place_of_connection(word: str, connection: Connection) -> Place:
@@ -115,9 +121,9 @@ def _place_of_connection(word: str, connection: Connection) -> Place:
 
 
 def _storage_options(connection: Connection) -> dict[str, str]:
-    """Login and password are the key and its secret; the rest is in the extra."""
-    given = {"access_key_id": connection.login, "secret_access_key": connection.password}
-    options = {name: value for name, value in given.items() if value}
+    """Return options of an object store: login and password are the key and its secret."""
+    credentials = {"access_key_id": connection.login, "secret_access_key": connection.password}
+    options = {name: value for name, value in credentials.items() if value}
     options |= _texts(_extra(connection), _STORAGE_NAMES)
     if options.get("endpoint", "").startswith("http://"):
         options.setdefault("allow_http", "true")

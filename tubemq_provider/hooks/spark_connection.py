@@ -1,9 +1,9 @@
-"""Airflow connections of the types ``spark`` and ``spark_connect``, read without the provider that
-has these types.
+"""Airflow connections of types ``spark`` and ``spark_connect``, without the provider of these
+types.
 
-That provider cannot be installed beside pyspark, as it brings a package that overwrites pyspark's
-files; Airflow keeps connections of any type. What a connection says becomes settings of Spark; what
-it says in vain is refused. Opens nothing.
+That provider cannot be installed together with pyspark: it brings a package that overwrites
+pyspark's files. Airflow stores connections of any type. Fields become settings of Spark; fields
+without effect are refused. Opens nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _SETTINGS: Final = {
     "deploy-mode": "spark.submit.deployMode",
 }
 """Extras that are settings of Spark under another name."""
-_NO_MATTER: Final = {"spark-binary": "spark-submit"}
-"""Extras that say what holds anyway."""
+_FIXED: Final = {"spark-binary": "spark-submit"}
+"""Extras with the only value that is accepted."""
 
 _MASTER: Final = "spark.master"
 _REMOTE: Final = "spark.remote"
@@ -41,27 +41,33 @@ _WORD: Final = re.compile(r"yarn|local(-cluster)?(\[.+\])?")
 
 
 def spark_settings(connection: Connection, engine: str) -> dict[str, str]:
-    """The settings of Spark that `connection` means to `engine`: ``spark.master`` is among them or,
-    for ``connect``, ``spark.remote``. Raises `ConfigError` with every problem."""
-    wanted = "spark_connect" if engine == "connect" else "spark"
-    if connection.conn_type != wanted:
+    """Return the settings of Spark that `connection` defines for `engine`.
+
+    They include ``spark.master`` or, for ``connect``, ``spark.remote``. Raises `ConfigError` with
+    every problem.
+    """
+    needed = "spark_connect" if engine == "connect" else "spark"
+    if connection.conn_type != needed:
         raise ConfigError(
-            f"its type is {connection.conn_type!r}, not {wanted!r}, which engine={engine!r} takes",
+            f"its type is {connection.conn_type!r}, not {needed!r}, which engine={engine!r} takes",
             subject=f"connection {connection.conn_id!r}",
         )
     return _of_server(connection) if engine == "connect" else _of_cluster(connection)
 
 
 def _of_server(connection: Connection) -> dict[str, str]:
-    """Host and port are those of a server of Spark Connect, the login is the user, the password
-    the token. The extra may have ``use_ssl``, and settings of the session by their names."""
+    """Return the settings for a Spark Connect server.
+
+    Host and port are the server's, the login is the user, the password the token. The extra may
+    have ``use_ssl``, and settings of the session by their names.
+    """
     problems = [] if connection.host else ["it has no host, the server of Spark Connect"]
     settings, parameters = {}, {}
     if connection.login:
         parameters["user_id"] = connection.login
     for name, value in extras_of(connection).items():
         if name == _REMOTE:
-            problems.append(_beside_host(name))
+            problems.append(_set_by_host(name))
         elif name == "use_ssl" and isinstance(value, bool | str):
             parameters[name] = _text(value).lower()
         elif name.startswith("spark.") and isinstance(value, str | int | float):
@@ -81,30 +87,33 @@ def _of_server(connection: Connection) -> dict[str, str]:
 def _remote(connection: Connection, parameters: Mapping[str, str]) -> str:
     host = _bracketed(str(connection.host).removeprefix("sc://"))
     address = f"sc://{host}:{connection.port}" if connection.port else f"sc://{host}"
-    told = ";".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items())
-    return f"{address}/;{told}" if told else address
+    parameters_text = ";".join(
+        f"{name}={quote(value, safe='')}" for name, value in parameters.items()
+    )
+    return f"{address}/;{parameters_text}" if parameters_text else address
 
 
 def _of_cluster(connection: Connection) -> dict[str, str]:
-    """Host (and port) are the master: ``spark://host``, ``yarn``, ``k8s://https://host``,
-    ``local[4]``; a host without a scheme is one of a standalone cluster. The extra may have
-    ``queue``, ``namespace``, ``principal``, ``keytab``, ``deploy-mode``, and settings by their
-    names. Raises `ConfigError` with every problem.
+    """Return the settings for a cluster; host (and port) are the master.
+
+    ``spark://host``, ``yarn``, ``k8s://https://host``, ``local[4]``; a host without a scheme is a
+    standalone master. The extra may have ``queue``, ``namespace``, ``principal``, ``keytab``,
+    ``deploy-mode``, and settings by their names. Raises `ConfigError` with every problem.
     """
     problems = [] if connection.host else ["it has no host, the master of Spark"]
     settings = {}
     for name, value in extras_of(connection).items():
         key = _SETTINGS.get(name.replace("_", "-"), name)
         if key == _MASTER:
-            problems.append(_beside_host(name))
+            problems.append(_set_by_host(name))
         elif key.startswith("spark.") and isinstance(value, str | int | float):
             settings[key] = _text(value)
-        elif _NO_MATTER.get(name.replace("_", "-")) != value:
+        elif _FIXED.get(name.replace("_", "-")) != value:
             problems.append(
                 f"extra {name!r} has no effect here: it may have "
                 f"{', '.join(_SETTINGS)} and settings of Spark by their names"
-                if name.replace("_", "-") not in _NO_MATTER
-                else f"extra {name!r}: only {_NO_MATTER[name.replace('_', '-')]!r} is possible here"
+                if name.replace("_", "-") not in _FIXED
+                else f"extra {name!r}: only {_FIXED[name.replace('_', '-')]!r} is possible here"
             )
     if problems:
         raise ConfigError(problems, subject=f"connection {connection.conn_id!r}")
@@ -118,12 +127,12 @@ def _master(connection: Connection) -> str:
     return f"{address}:{connection.port}" if connection.port else address
 
 
-def _beside_host(name: str) -> str:
-    return f"extra {name!r} is what host and port say; give it there"
+def _set_by_host(name: str) -> str:
+    return f"extra {name!r} is set by host and port; give it there"
 
 
 def _bracketed(host: str) -> str:
-    """As a port can follow it: Airflow takes the brackets off an address of IPv6."""
+    """Return the host so that a port can follow; Airflow strips the brackets of an IPv6 address."""
     try:
         IPv6Address(host)
     except ValueError:

@@ -1,7 +1,7 @@
-"""What to add to an error for a person who mistyped a name: the names that there are.
+"""Hints for a mistyped topic name: the existing topics.
 
-Asks the administration over HTTP, briefly and at best: an error must not become another one, nor
-wait for servers that do not answer. Moves and registers nothing.
+Asks the administration over HTTP, briefly and at best effort: an error must not turn into another
+one, nor wait for servers that do not answer. Moves and registers nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHOWN = 10
 
 @contextmanager
 def offering_topics(topic: str, config: Callable[[], ConnectionConfig]) -> Iterator[None]:
-    """Tell of an unknown topic which ones there are, and which nearly matches."""
+    """Add the existing topics, and near matches, to an `errors.UnknownTopic`."""
     try:
         yield
     except errors.UnknownTopic as exc:
@@ -33,16 +33,16 @@ def offering_topics(topic: str, config: Callable[[], ConnectionConfig]) -> Itera
 
 
 def topics_hint(topic: str, names: list[str] | None) -> str:
-    """Lines to add; `names` is None where nobody could be asked."""
+    """Return lines to add; `names` is None if no server could be asked."""
     if names is None:
         return (
-            "\nwhich topics there are: tubemq topics list --admin http://<master>:8080 (set the "
+            "\nto list the topics: tubemq topics list --admin http://<master>:8080 (set the "
             "connection's admin_url to have them named here)"
         )
     near = get_close_matches(topic, names, n=3, cutoff=0.6)
     shown = ", ".join(names[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")
-    there = f"\nthere are: {shown or 'no topics'}"
-    return f"\ndid you mean {' or '.join(map(repr, near))}?{there}" if near else there
+    existing = f"\nthere are: {shown or 'no topics'}"
+    return f"\ndid you mean {' or '.join(map(repr, near))}?{existing}" if near else existing
 
 
 def _names(config: ConnectionConfig) -> list[str] | None:
@@ -52,6 +52,6 @@ def _names(config: ConnectionConfig) -> list[str] | None:
         with AdminClient(
             config.admin_urls(), timeout_ms=_TIMEOUT_MS, **config.admin_tls()
         ) as client:
-            return sorted(found.name for found in client.topics())
-    except Exception:  # noqa: BLE001 - whatever it is, the error at hand is the one to tell
+            return sorted(topic.name for topic in client.topics())
+    except Exception:  # noqa: BLE001 - the error at hand is the one to report
         return None

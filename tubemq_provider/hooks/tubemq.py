@@ -1,9 +1,9 @@
-"""`TubeMQHook`: an Airflow connection turned into TubeMQ clients and answers.
+"""`TubeMQHook`: clients and look-ups of an Airflow connection of type `tubemq`.
 
-Each method opens a client, asks and closes it: sensors poke minutes apart and tasks plan once, so
-a connection kept open would mostly be idle. Every request has the connection's deadline. Nothing
+Each method opens a client, asks and closes it: sensors poke minutes apart and tasks plan once, so a
+connection kept open would mostly be idle. Every request has the connection's deadline. Nothing
 secret is logged or shown by `repr`. Clients are imported when one is opened, since every Dag file
-with an operator imports this.
+with an operator imports this module.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["TubeMQHook"]
 
 
 class TubeMQHook(BaseHook):
-    """Reads the connection `tubemq_conn_id` and speaks to its cluster. Methods block.
+    """Hook of the connection `tubemq_conn_id`. Methods block.
 
     :param tubemq_conn_id: id of a connection of type ``tubemq``.
     """
@@ -61,17 +61,17 @@ class TubeMQHook(BaseHook):
 
     @cached_property
     def config(self) -> ConnectionConfig:
-        """The validated connection. Raises `errors.ConfigError` that lists every problem."""
+        """Validated connection. Raises `errors.ConfigError` that lists every problem."""
         return ConnectionConfig.from_connection(self.get_connection(self.tubemq_conn_id))
 
     def get_conn(self) -> Metadata:
-        """A client for look-ups; a context manager that the caller closes."""
+        """Return a look-up client; a context manager that the caller closes."""
         from tubemq_client.sync import Metadata
 
         return Metadata(self.get_settings())
 
     def get_settings(self) -> ClientSettings:
-        """The plain settings that every client of `tubemq_client` runs on."""
+        """Return the plain settings of all clients of `tubemq_client`."""
         return self.config.settings()
 
     @property
@@ -81,17 +81,20 @@ class TubeMQHook(BaseHook):
 
     @property
     def servers(self) -> str:
-        """The masters of the connection."""
+        """Masters of the connection, as text."""
         return f"masters {', '.join(map(address_text, self.config.masters))}"
 
     @property
     def admin_url(self) -> str | None:
-        """The HTTP address of a master that the connection gives."""
+        """HTTP address of a master, from the connection."""
         return self.config.admin_url
 
     def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> TubeMQSource:
-        """A topic as windows of `group` are planned from it and read. Connects to nothing yet;
-        close it. Raises `errors.ConfigError` for a connection that is wrong."""
+        """Return the source that windows of `group` are planned from and read.
+
+        Connects to nothing yet; close it. Raises `errors.ConfigError` for a connection that is
+        wrong.
+        """
         from tubemq_provider.sources.tubemq.source import TubeMQSource
 
         return TubeMQSource(
@@ -106,8 +109,9 @@ class TubeMQHook(BaseHook):
     def expect_cluster(self, cluster: str) -> None:
         """Raise `errors.ConfigError` unless the connection's cluster is `cluster`.
 
-        Assets are named when a Dag is parsed, before any connection may be read; this is where the
-        two are compared, so that offsets never end up under another cluster's name.
+        Assets are named when a Dag is parsed, before any connection may be read. This check
+        compares the
+        two, so that offsets are never stored under another cluster's name.
         """
         if self.cluster != cluster:
             raise errors.ConfigError(
@@ -117,15 +121,16 @@ class TubeMQHook(BaseHook):
                 subject="cluster",
             )
 
-    # Looking
+    # Look-ups
 
     def topic(self, topic: str, group: str | None = None) -> TopicMetadata:
-        """Brokers and partitions of `topic`. Raises `errors.UnknownTopic` and network errors."""
+        """Return brokers and partitions of `topic`. Raises `errors.UnknownTopic`, network
+        errors."""
         with self._asking(topic) as client:
             return client.topic(topic, group or self.config.default_group)
 
     def partitions(self, topic: str) -> dict[Partition, bool]:
-        """The partitions of `topic`, and whether each may be subscribed now."""
+        """Return the partitions of `topic`, True for those that may be subscribed now."""
         return self.topic(topic).partitions
 
     def ends(
@@ -136,23 +141,29 @@ class TubeMQHook(BaseHook):
         *,
         stable: bool = True,
     ) -> Mapping[Partition, Ends]:
-        """Minimum and end offsets; `stable` ends survive a broker crash. One look-up per store."""
+        """Return minimum and end offsets; `stable` ends survive a broker crash.
+
+        One look-up per store.
+        """
         with self._asking(topic) as client:
             return client.ends(topic, self._group(group), partitions, stable=stable)
 
     def reachable_ends(
         self, topic: str, group: str | None = None, *, stable: bool = True
     ) -> Mapping[Partition, Ends]:
-        """`ends` of the partitions whose brokers answer; `away` has the others, with the reason."""
+        """Return `ends` of the partitions whose brokers answer.
+
+        `away` of the result has the others, with the reason.
+        """
         with self._asking(topic) as client:
             return client.reachable_ends(topic, self._group(group), stable=stable)
 
     def observed_ends(self, topic: str) -> Mapping[Partition, Ends]:
-        """Stable ends, of the partitions whose brokers answer.
+        """Return stable ends of the partitions whose brokers answer.
 
-        A look-up registers its group, and a master refuses a group that is at work on another
-        topic: so this asks in the connection's default group, where rights go by group, or else in
-        one of its own for each topic, and never in that of a task.
+        A look-up registers its group, and a master refuses a group that is active on another topic.
+        So the look-up uses the connection's default group, for clusters with rights by group, or
+        else a separate one for each topic, never that of a task.
         """
         group = self.config.default_group or f"tubemq_page_{topic}"
         return self.reachable_ends(topic, group, stable=True)
@@ -165,14 +176,14 @@ class TubeMQHook(BaseHook):
         *,
         stable: bool = True,
     ) -> Lag:
-        """Index entries between `positions` and the ends: an upper bound on records."""
+        """Return index entries between `positions` and the ends: an upper bound on records."""
         return lag_between(self.ends(topic, group, stable=stable), positions, SPACE)
 
     def group_offsets(self, topic: str, group: str) -> dict[Partition, int]:
-        """Positions that brokers keep for `group` (what TubeMQ's own consumers committed).
+        """Return the offsets that brokers keep for `group`, committed by TubeMQ's own consumers.
 
-        Asked over HTTP, without registering, so a running consumer is not disturbed. Partitions
-        without a position are missing; a new group shows up to 5 s late.
+        Fetched over HTTP without registering, so a running consumer is not disturbed. Partitions
+        without an offset are missing; a new group appears up to 5 s late.
         """
         from tubemq_client.admin import AdminClient
 
@@ -186,10 +197,10 @@ class TubeMQHook(BaseHook):
     def commit_group_offsets(
         self, topic: str, group: str, offsets: Mapping[Partition, int]
     ) -> None:
-        """Tell brokers that `group` has read up to `offsets`, for TubeMQ's own dashboards.
+        """Commit `offsets` for `group` at the brokers, for TubeMQ's own dashboards.
 
-        Registers as the group's only consumer for a moment: raises `errors.PartitionOccupied`
-        where another consumer of the group is at work.
+        Registers as the group's only consumer for a moment: raises `errors.PartitionOccupied` if
+        another consumer of the group is active.
         """
         from tubemq_provider.sources.tubemq.source import commit_offsets
 
@@ -198,18 +209,21 @@ class TubeMQHook(BaseHook):
     def mirror_group_offsets(
         self, topic: str, group: str, offsets: Mapping[Partition, int]
     ) -> dict[Partition, str]:
-        """`commit_group_offsets` for the partitions that the topic has and whose brokers answer;
-        those left out, with the reason. Raises what the last broker said if none answers."""
+        """Commit offsets of existing partitions whose brokers answer; return the others.
+
+        The result has the reason for each partition that was left out. Raises the last broker's
+        error if none answers.
+        """
         from tubemq_provider.sources.tubemq.source import mirror_offsets
 
         return mirror_offsets(self.get_settings(), topic, group, offsets)
 
-    # Moving records
+    # Records
 
     def read_range(
         self, range_: OffsetRange, *, group: str | None = None, **policy: Any
     ) -> Iterator[Message]:
-        """Every record of `range_` once. `policy` is what `RangeReader` takes: filters …"""
+        """Yield every record of `range_` once; `policy` are options of `RangeReader`: filters …"""
         from tubemq_client.sync import RangeReader
 
         settings = self.get_settings()
@@ -225,9 +239,9 @@ class TubeMQHook(BaseHook):
         *,
         producer: ProducerSettings | None = None,
     ) -> Iterator[SendReceipt]:
-        """Send records, yielding receipts in their order; a receipt precedes the disk.
+        """Send records and yield receipts in order; a receipt precedes the write to disk.
 
-        `producer` says how to deal with trouble and large records, as `ProducerConfig` judges it.
+        `producer` has the settings of retries and large records, checked by `ProducerConfig`.
         """
         from tubemq_client.sync import Producer
 
@@ -236,10 +250,11 @@ class TubeMQHook(BaseHook):
             yield from client.send_many(topic, records)
 
     def spark_options(self) -> dict[str, str]:
-        """Options of the connection for ``spark.read.format("tubemq").options(**…)``.
+        """Return options of the connection for ``spark.read.format("tubemq").options(**…)``.
 
-        Raises `errors.ConfigError` for a connection with a user or TLS: those do not travel in
-        options, which show in query plans; see the option ``configFile``.
+        Raises `errors.ConfigError` for a connection with a user or TLS, which must not be in
+        options,
+        since those show in query plans; see the option ``configFile``.
         """
         config = self.config
         if config.auth or config.tls:
@@ -254,8 +269,10 @@ class TubeMQHook(BaseHook):
         }
 
     def test_connection(self) -> tuple[bool, str]:
-        """Try names, masters, user, administration and brokers, in this order; what was tried and
-        what came of it is said. A cluster without authentication accepts any user."""
+        """Try names, masters, user, administration and brokers, and report each step.
+
+        A cluster without authentication accepts any user.
+        """
         from tubemq_provider.hooks.connection_check import tested
 
         try:
@@ -265,7 +282,8 @@ class TubeMQHook(BaseHook):
 
     @contextmanager
     def _asking(self, topic: str) -> Iterator[Metadata]:
-        """A client for look-ups of `topic`; if there is none, the error names those there are."""
+        """Yield a client for look-ups of `topic`; an unknown topic's error names the existing
+        ones."""
         with offering_topics(topic, lambda: self.config), self.get_conn() as client:
             yield client
 

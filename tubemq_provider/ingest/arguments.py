@@ -1,7 +1,7 @@
-"""Arguments of an ingest as one model: the only place where they are judged.
+"""Arguments of an ingest as one model: the only place where they are validated.
 
-Field rules first, then the rules between fields; every problem is listed at once. What combines
-into silence (an option that would have no effect) is refused rather than ignored. Opens nothing.
+Field rules first, then cross-field rules; every problem is listed at once. An option without effect
+is refused rather than ignored. Opens nothing.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _TIME_ONLY = (
     "ending_offsets",
 )
 _OF_EVERY_KIND = ("boundaries", "timeline", "explicit")
-"""Ways to time that every kind of source has."""
+"""Resolvers of every kind of source."""
 _OF_TIME = ("boundaries", "timeline", "history", "message_time", "store_time")
 _OF_RESOLVER = {
     "boundaries": ("boundaries",),
@@ -82,18 +82,18 @@ _OF_RESOLVER = {
     "starting_offsets": ("explicit",),
     "ending_offsets": ("explicit",),
 }
-"""Arguments that mean something to some resolvers only."""
+"""Arguments that apply to some resolvers only."""
 _WITH_ENDS = (
     "initial_position",
     "new_partition_position",
     "starting_offsets",
     "ending_offsets",
 )
-"""Arguments in which the stable end has a word."""
+"""Arguments that may contain a keyword for the stable end."""
 
 
 def _a_length(value: object) -> object:
-    """What no reader of lengths takes: say what they take."""
+    """Refuse text that looks like a duration but is none, with the accepted forms."""
     value = blank_is_none(value)
     if isinstance(value, str) and re.search(r"\d\s*[a-z]{2,}", value):
         raise ValueError(f"{value!r} is no length; give a timedelta, seconds, or PT10M")
@@ -112,15 +112,15 @@ Instant = Annotated[
     BeforeValidator(blank_is_none),
     AfterValidator(_utc),
 ]
-"""An instant with a zone; kept in UTC, whatever type of datetime it is given as."""
+"""Instant with a zone, stored in UTC, from any type of datetime."""
 
 SparkConf = Annotated[dict[str, str], BeforeValidator(lambda value: value or {})]
 Duration = Annotated[timedelta | None, BeforeValidator(_a_length)]
-"""A timedelta, seconds, or ISO 8601 such as ``PT1H``."""
+"""Timedelta, seconds, or ISO 8601 such as ``PT1H``."""
 
 
 def _no_calendar(value: object) -> object:
-    """ISO 8601 has months and years, which pydantic takes for 30 and 365 days."""
+    """Refuse months and years of ISO 8601, which pydantic reads as 30 and 365 days."""
     if isinstance(value, str) and re.match(r"[+-]?P[^T]*[YM]", value.strip(), re.IGNORECASE):
         raise ValueError(
             f"{value!r}: months and years have no length; leave it out with a "
@@ -130,7 +130,7 @@ def _no_calendar(value: object) -> object:
 
 
 Length = Annotated[timedelta | None, BeforeValidator(_no_calendar)]
-"""A `Duration` that is the same everywhere and always."""
+"""`Duration` without calendar units."""
 
 
 def _known_zone(name: str | None) -> str | None:
@@ -142,7 +142,7 @@ def _known_zone(name: str | None) -> str | None:
 
 
 def _of_path(path: str | None) -> str | None:
-    """The path, if it means the same on each worker: it is the sink's identity."""
+    """Return the path if it means the same on each worker: it is the sink's identity."""
     if path is None:
         return None
     if "://" not in path and not PurePath(path).is_absolute():
@@ -171,7 +171,7 @@ def _decode(value: object) -> object:
 
 
 Decode = Annotated[str | dict[str, Any] | None, BeforeValidator(_decode)]
-"""What `rows.DecodeSpec` takes; its files are read when the window is."""
+"""Argument of `rows.DecodeSpec`; its files are read with the window."""
 
 
 def _dotted(path: str | None) -> str | None:
@@ -186,7 +186,7 @@ def _dotted(path: str | None) -> str | None:
 Count = Annotated[int | None, BeforeValidator(blank_is_none)]
 
 GivenBoundaries = Annotated[dict[str, Any] | str, BeforeValidator(from_json)]
-"""A mapping (or its JSON), or where to find one: `windows.boundaries` judges it."""
+"""Mapping (or its JSON), or path or URL of one, validated by `windows.boundaries`."""
 
 
 def _position(value: object) -> object:
@@ -209,12 +209,11 @@ Filters = Annotated[tuple[SourceFilter, ...], BeforeValidator(_one_or_more), Fie
 
 
 Columns = Annotated[tuple[str, ...], BeforeValidator(_one_or_more), Field(max_length=16)]
-"""Columns to be apart by: a list, its JSON, or a single one."""
+"""Columns to partition files by: a list, its JSON, or a single one."""
 
 
 class IngestArguments(TaskArguments):
-    """What an ingest is told, by Airflow's operators and Dagster's assets alike;
-    docs/airflow.md says what each means."""
+    """Arguments of an ingest, in Airflow's operators and Dagster's assets; see docs/airflow.md."""
 
     source: str = FIRST_SOURCE
     topic: SourceTopic
@@ -280,7 +279,7 @@ class IngestArguments(TaskArguments):
     deferrable: bool | None = None
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
-        """What does not go together, or would have no effect."""
+        """Return combinations that conflict, and arguments without effect."""
         problems = [*self._of_mode(), *self._of_window()]
         if self.offset_store == "events" and self.mode == "time" and self.by == "timeline":
             problems.append("resolver='timeline' needs asset state; offset_store='events' has none")
@@ -306,23 +305,28 @@ class IngestArguments(TaskArguments):
 
     @property
     def destination(self) -> str:
-        """The sink, as `sink_for` takes it."""
+        """Address of the sink, for `sink_for`."""
         return self.sink or self.path or ""
 
     @property
     def sink_options(self) -> dict[str, Any]:
-        """What is said of the sink besides its address, as `sink_for` takes it; what was left at
-        its default is not in it, so that sinks which know no such thing need not hear of it."""
+        """Options of the sink besides its address, for `sink_for`.
+
+        Options left at their default are omitted, so that sinks without such an option need not
+        accept it.
+        """
         always = {name: getattr(self, name) for name in ("exactly_once", "staging_root")}
         others = ("verify", "partition_by", "max_partitions", "schema_evolution")
         chosen = self.model_dump(include={*others}, exclude_defaults=True)
         return {**always, **chosen}
 
     def offsets(self, name: str) -> dict[str, int | str]:
-        """Offsets by partition key that the argument `name` gives, bare or below the topic. Raises
-        `ValueError` with every problem, each beginning with the name."""
-        given = getattr(self, name) or {}
-        return offsets_for_topic(given, self.topic, name, allow_keywords=True, source=self.source)
+        """Return the offsets by partition key of the argument `name`, with or without the topic.
+
+        Raises `ValueError` with every problem, each beginning with the name.
+        """
+        offsets = getattr(self, name) or {}
+        return offsets_for_topic(offsets, self.topic, name, allow_keywords=True, source=self.source)
 
     def _sink_problems(self) -> list[str]:
         spec = self.destination
@@ -334,7 +338,7 @@ class IngestArguments(TaskArguments):
 
     @property
     def by(self) -> Resolver:
-        """The resolver of a time window: as named, or told by what is given."""
+        """Resolver of a time window: the named one, or the one that the other arguments imply."""
         if self.resolver:
             return self.resolver
         return "explicit" if self.starting_offsets or self.ending_offsets else "boundaries"
@@ -351,7 +355,7 @@ class IngestArguments(TaskArguments):
         return problems
 
     def _of_ranges(self) -> list[str]:
-        """Both sides of explicit offsets name the same partitions, in order."""
+        """Check that both sides of explicit offsets name the same partitions, in order."""
         sides = (self.starting_offsets, self.ending_offsets)
         if not all(sides) or any(is_template(side) for side in sides):
             return []
@@ -369,10 +373,13 @@ class IngestArguments(TaskArguments):
 
     def _of_mode(self) -> list[str]:
         if self.mode == "cursor":
-            given = [name for name in _TIME_ONLY if getattr(self, name) is not None]
+            without_effect = [name for name in _TIME_ONLY if getattr(self, name) is not None]
             if self.on_missing_interval != "warn":
-                given.append("on_missing_interval")
-            return [f"{name} has no effect with mode='cursor'; use mode='time'" for name in given]
+                without_effect.append("on_missing_interval")
+            return [
+                f"{name} has no effect with mode='cursor'; use mode='time'"
+                for name in without_effect
+            ]
         return [
             f"{name} has no effect with mode='time'"
             for name, default in _CURSOR_ONLY.items()
@@ -390,7 +397,7 @@ class IngestArguments(TaskArguments):
         own = space_of(self.source).resolvers
         if own is not None and self.by not in (*_OF_EVERY_KIND, *own):
             problems.append(
-                f"resolver={self.by!r} is no way to time of {self.source}: it has "
+                f"resolver={self.by!r} is not available for {self.source}; choose one of "
                 f"{', '.join((*_OF_EVERY_KIND, *own))}"
             )
         if self.by == "explicit":
@@ -428,24 +435,26 @@ _SAME_FOR_ALL_RUNS = {"var", "conn", "dag", "task"}
 
 
 def place_problems(arguments: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a templated place in `arguments`, not rendered yet: boundaries that are
-    fixed in the sink are shared by windows of one place only."""
+    """Return problems of a templated sink in `arguments` before rendering.
+
+    Boundaries that are fixed in a sink are shared only by windows in the same sink.
+    """
     name = "sink" if arguments.get("sink") else "path"
     varies = _varying(arguments.get(name))
     resolver = arguments.get("resolver")
     if arguments.get("mode") != "time" or resolver not in _INEXACT or not varies:
         return []
     problem = (
-        f"{name}: {varies} makes another place of each run, and resolver={resolver!r} fixes the "
-        f"boundaries that neighbours share in the place: records between two windows would be "
-        f"lost or stored twice. Take one place (windows are apart in it), or "
+        f"{name}: {varies} gives each run another sink, and resolver={resolver!r} fixes the "
+        f"boundaries that neighbours share in the sink: records between two windows would be "
+        f"lost or stored twice. Use one sink (its windows are separate), or "
         f"resolver='boundaries'"
     )
     return [problem]
 
 
 def _varying(spec: object) -> str | None:
-    """The names in a template by which runs of one Dag get different places."""
+    """Return the names in a template that give runs of one Dag different sinks."""
     if not isinstance(spec, str) or not is_template(spec):
         return None
     jinja: Any = import_module("jinja2")
@@ -453,19 +462,19 @@ def _varying(spec: object) -> str | None:
     try:
         names = meta.find_undeclared_variables(jinja.Environment(autoescape=True).parse(spec))
     except jinja.TemplateSyntaxError:
-        return None  # Airflow says so when it renders it
+        return None  # Airflow reports it when it renders the template
     return ", ".join(sorted(names - _SAME_FOR_ALL_RUNS)) or None
 
 
 def begins_at_end(arguments: Mapping[str, Any]) -> bool:
-    """Whether `arguments`, not checked yet, let any partition begin at the stable end."""
+    """Return True if unchecked `arguments` let any partition begin at the stable end."""
     return not {"stable", "latest"}.isdisjoint(
         words_in(_lenient(arguments.get("initial_position")))
     )
 
 
 def says_latest(arguments: Mapping[str, Any]) -> list[str]:
-    """The names of `arguments`, not checked yet, that say ``latest`` for the stable end."""
+    """Return the names of unchecked `arguments` that use ``latest`` for the stable end."""
     return [name for name in _WITH_ENDS if "latest" in words_in(_lenient(arguments.get(name)))]
 
 

@@ -1,8 +1,8 @@
-"""Which columns an ingest will write, where that can be told before a record is read.
+"""Columns that an ingest will write, as far as they are known before reading.
 
-A table that has other columns refuses a window when it is published, after all of it was read. What
-is known here is asked of the sink first. This module must not read records, and decides nothing:
-engines have the same from the same two places.
+A table with other columns refuses a window when it is published, after all of it was read. So the
+known columns are checked with the sink first. This module must not read records, and decides
+nothing: engines get the same columns from the same two modules.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ __all__ = ["expected_columns"]
 
 
 def expected_columns(arguments: IngestArguments, source: str) -> pa.Schema | None:
-    """The columns that files have of rows from a source of that kind; None where a transform or the
-    first records decide, and where only tasks elsewhere can decode."""
+    """Return the schema of files with rows from a source of that kind.
+
+    None if a transform or the first records decide, or if only remote tasks can decode.
+    """
     if arguments.transform is not None or arguments.sql is not None:
         return None
     if arguments.direct_write == "off":
-        return None  # Spark's own writer has types of its own.
+        return None  # Spark's own writer uses other types.
     records = columns_of(source)
     if arguments.decode is None:
         return _of_records(records)
     spec = DecodeSpec.parse(arguments.decode)
     if spec.format == "json" and spec.schema is None:
-        kept = Path(spec.schema_file or "")
-        if not kept.is_file():
+        schema_file = Path(spec.schema_file or "")
+        if not schema_file.is_file():
             return None
-        spec = replace(spec, schema=kept.read_text(encoding="utf-8").strip())
+        spec = replace(spec, schema=schema_file.read_text(encoding="utf-8").strip())
     from tubemq_provider.rows.decoding import RowDecoder
 
     try:
         return schema_in_file(RowDecoder(spec, records).schema)
     except (ConfigError, MissingExtraError):
-        # Decoded elsewhere, with modules and packages of that place; if not, the engine says so.
+        # Decoded elsewhere, with the modules and packages there; otherwise the engine reports it.
         return None
 
 
@@ -54,4 +56,4 @@ def _of_records(records: ColumnSet) -> pa.Schema | None:
     try:
         return schema_in_file(records.arrow_schema(records.names))
     except MissingExtraError:
-        return None  # A driver that only publishes what others write needs no pyarrow.
+        return None  # A driver that only publishes files of others needs no pyarrow.

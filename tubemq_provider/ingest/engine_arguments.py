@@ -1,7 +1,8 @@
-"""The rules between the arguments that choose and shape an engine.
+"""Rules between the arguments that choose and configure an engine.
 
-What would have no effect with an engine is refused, and so is what it cannot do; settings that are
-templates still are judged when they are filled in. This module opens nothing and imports no engine.
+Arguments without effect on an engine are refused, and so are those that it does not support;
+settings that are still templates are checked after rendering. This module opens nothing and imports
+no engine.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ SPARK_ENGINES: Final = ("session", "submit", "connect")
 """Engines that always run in Spark."""
 
 DEFERRABLE_ENGINES: Final = ("submit",)
-"""Engines whose work needs no process that waits for it."""
+"""Engines whose work continues without a waiting process."""
 
 _DEPLOY: Final = "spark.submit.deployMode"
 _MASTER: Final = "spark.master"
@@ -44,13 +45,13 @@ class EngineArguments(NamedTuple):
 
 
 def engine_problems(arguments: EngineArguments) -> list[str]:
-    """What does not go together, or would have no effect with the engine."""
+    """Return combinations that conflict, and arguments without effect on the engine."""
     problems = []
     if arguments.compression and arguments.engine != "inline":
         problems.append(f"compression has no effect with engine={arguments.engine!r}")
     if arguments.deferrable and arguments.engine not in DEFERRABLE_ENGINES:
         problems.append(
-            f"deferrable=True needs engine='submit': what engine={arguments.engine!r} does ends "
+            f"deferrable=True needs engine='submit': the work of engine={arguments.engine!r} ends "
             f"with the task's process"
         )
     problems += [*_without_effect(arguments), *_of_direct_write(arguments)]
@@ -58,14 +59,14 @@ def engine_problems(arguments: EngineArguments) -> list[str]:
 
 
 def _without_effect(arguments: EngineArguments) -> Iterator[str]:
-    given = {
+    rules = {
         "spark_conf": (arguments.spark_conf, (*SPARK_ENGINES, "auto")),
         "direct_write": (arguments.direct_write != "auto", (*SPARK_ENGINES, "auto")),
         "spark_conn_id": (arguments.spark_conn_id, (*SPARK_ENGINES, "auto")),
         "spark_work_dir": (arguments.spark_work_dir, ("submit",)),
         "ship_package": (arguments.ship_package, (*SPARK_ENGINES, "auto")),
     }
-    for name, (value, engines) in given.items():
+    for name, (value, engines) in rules.items():
         if value and arguments.engine not in engines:
             yield f"{name} has no effect with engine={arguments.engine!r}"
 
@@ -83,7 +84,7 @@ def _of_direct_write(arguments: EngineArguments) -> list[str]:
     if arguments.target_file_bytes is not None:
         problems.append("target_file_bytes has no effect with direct_write='off'")
     if arguments.partition_by:
-        problems.append("partition_by needs the direct write: not had with direct_write='off'")
+        problems.append("partition_by needs the direct write: unavailable with direct_write='off'")
     if arguments.corrupt_records == "quarantine":
         problems.append("corrupt_records='quarantine' needs the direct write: direct_write='off'")
     return problems
@@ -105,7 +106,7 @@ def _of_spark(arguments: EngineArguments) -> Iterator[str]:
             f"on the cluster; engine='submit' has cluster mode, on YARN"
         )
     if arguments.spark_conn_id and _MASTER in conf:
-        yield f"spark_conf: {_MASTER} is what spark_conn_id says; give one of them"
+        yield f"spark_conf: {_MASTER} is set by spark_conn_id; give one of them"
 
 
 def _of_connect(arguments: EngineArguments) -> Iterator[str]:
@@ -123,7 +124,7 @@ def _of_connect(arguments: EngineArguments) -> Iterator[str]:
     if _MASTER in conf:
         yield f"spark_conf: {_MASTER} is the server's, and has no effect with engine='connect'"
     if arguments.direct_write == "off":
-        yield "direct_write='off' is not had with engine='connect'"
+        yield "direct_write='off' is not available with engine='connect'"
 
 
 def _of_deploying(arguments: EngineArguments) -> list[str]:

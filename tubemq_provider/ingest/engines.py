@@ -1,7 +1,6 @@
-"""From checked arguments to the engine that executes the plan: the one place that names engines.
+"""Build the engine that executes a plan, from checked arguments: the only place that names engines.
 
-An engine is imported when it is asked for, with what it needs. This module must not decide what is
-read.
+An engine is imported on demand, with its dependencies. This module must not decide what is read.
 """
 
 from __future__ import annotations
@@ -26,14 +25,16 @@ __all__ = ["ENGINES", "make_engine"]
 
 _LOCAL_SPARK: Final = "local[2]"
 _BAR: Final = {"spark.ui.showConsoleProgress": "false"}
-"""A progress bar in a log is a page of carriage returns."""
+"""A progress bar fills a log with carriage returns."""
 
 
 def make_engine(
     arguments: IngestArguments, source: Source, policies: Policies, stack: ExitStack
 ) -> Engine:
-    """The engine that `arguments` name; `stack` stops what it starts. Raises `errors.ConfigError`
-    for one that cannot read such a source, and `MissingExtraError`."""
+    """Return the engine of `arguments`; `stack` stops what it starts.
+
+    Raises `errors.ConfigError` for one that cannot read such a source, and `MissingExtraError`.
+    """
     return ENGINES[arguments.engine](arguments, source, policies, stack)
 
 
@@ -132,7 +133,7 @@ def _connect(
 
 
 def _plain_shape(arguments: IngestArguments, source: Source, policies: Policies) -> EngineShape:
-    """What all engines on Spark are told, as JSON has it."""
+    """Return the options of all engines on Spark, as JSON values."""
     return {
         "kind": source.space.source,
         "gap_policy": policies.gap_policy.value,
@@ -143,7 +144,7 @@ def _plain_shape(arguments: IngestArguments, source: Source, policies: Policies)
 
 
 def _shape(arguments: IngestArguments, source: Source, policies: Policies) -> EngineShape:
-    """What engines with a session in this process are told besides."""
+    """Return the options of engines with a session in this process."""
     from tubemq_provider.engines.transforms import sql_transform
 
     return {
@@ -167,7 +168,7 @@ def _refuse_unless_in_spark(arguments: IngestArguments, source: Source) -> None:
 
 
 def _require_pyspark(engine: str) -> None:
-    """Raise `errors.MissingExtraError` without pyspark. Imports nothing of it."""
+    """Raise `errors.MissingExtraError` without pyspark, without importing it."""
     try:
         missing = find_spec("pyspark") is None
     except (ImportError, ValueError):
@@ -179,7 +180,7 @@ def _require_pyspark(engine: str) -> None:
 
 
 def _in_spark(source: Source) -> bool:
-    """Whether Spark reads such a source."""
+    """Return True if a Spark format reads such a source."""
     from tubemq_provider.spark.formats import format_module
 
     return format_module(source.space.source) is not None
@@ -205,4 +206,4 @@ ENGINES: Final[Mapping[str, Callable[[IngestArguments, Source, Policies, ExitSta
     "inline": _inline,
     "auto": _auto,
 }
-"""By the word of the argument `engine`."""
+"""Factories by the value of the argument `engine`."""

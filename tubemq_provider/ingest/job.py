@@ -1,9 +1,8 @@
-"""From checked arguments to a window run: which planner, store, sink and engine they mean.
+"""Build a window run from checked arguments: planner, store, sink and engine.
 
-The other half of an operator or an asset, without its framework: it can be read, and tested,
-without a Dag. The source and the sink are handed in, opened by a caller that can read connections;
-the rules of windows are left to `windows`. This module must not know a kind of source, sink or
-store.
+The framework-independent half of an operator or an asset: it can be read and tested without a Dag.
+The source and the sink are passed in, opened by a caller that can read connections; the rules of
+windows are in `windows`. This module must not know a kind of source, sink or store.
 """
 
 from __future__ import annotations
@@ -55,16 +54,18 @@ if TYPE_CHECKING:
 __all__ = ["IngestJob", "Interval", "Planned", "needs_interval"]
 
 Interval = tuple["datetime | None", "datetime | None"]
-"""The instants that a run stands for, where it stands for any."""
+"""Instants of a run's interval, or None."""
 
 
 _FINISHED: Final = 100
-"""So many windows without entries a task finishes before it leaves others to the next run."""
+"""Limit of windows without entries that a task finishes; further ones are left to the next run."""
 
 
 class Planned(NamedTuple):
-    """The window that comes next, if any, its marker if it is done, and what was finished before
-    it. A `plan` without entries is among `finished`."""
+    """Next window, if any, its marker if it is done, and the windows finished before it.
+
+    A `plan` without entries is among `finished`.
+    """
 
     plan: WindowPlan | None
     marker: Marker | None
@@ -72,11 +73,11 @@ class Planned(NamedTuple):
 
 
 class IngestJob:
-    """One window's worth of work. Use it once; `cancel` may come from a signal handler.
+    """Work of one window. Use it once; `cancel` may be called by a signal handler.
 
-    `interval` is the run's own, the default of a time window; `stack` closes the source and what
-    the engine leaves open; `timeline` loads what the `timeline` resolver reads. Raises
-    `errors.ConfigError` if the source is not the one that the arguments are for.
+    `interval` is the run's, the default of a time window; `stack` closes the source and the engine;
+    `timeline` loads the samples of the `timeline` resolver. Raises `errors.ConfigError` if the
+    source does not match the arguments.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class IngestJob:
             on_missing_interval=arguments.on_missing_interval,
         )
         self._engine = make_engine(arguments, source, self._policies, stack)
-        self._told_engine: Engine = self._engine
+        self._logged_engine: Engine = self._engine
 
     def run(
         self,
@@ -118,9 +119,12 @@ class IngestJob:
         cleared: bool = False,
         retried: bool = False,
     ) -> WindowResult:
-        """All eight steps. `attempt` names this try; `serialised` says no other run overlaps,
-        `cleared` that a user asked for a finished run to be done again, `retried` that an earlier
-        try has begun the run and no user asked for another."""
+        """Run all eight steps.
+
+        `attempt` names this try. `serialised`: no other run overlaps. `cleared`: a user asked to
+        repeat a finished run. `retried`: an earlier try began this run, and no user asked for
+        another.
+        """
         return self._window_run(
             store,
             attempt=attempt,
@@ -133,9 +137,11 @@ class IngestJob:
     def plan(
         self, store: OffsetStore, *, attempt: str, serialised: bool, observer: StepObserver
     ) -> Planned:
-        """The steps that read nothing: the plan of the next window, frozen, and its marker if it is
-        done. `run` of a later job goes on with it. Windows without entries, which say where a group
-        goes on after a loss or a reset, are finished on the way: nobody would read them."""
+        """Run the steps that read nothing; return the frozen plan, and its marker if it is done.
+
+        `run` of a later job continues with the plan. Windows without entries, which record the next
+        position after a loss or a reset, are finished here, since no task would read them.
+        """
         done: list[WindowResult] = []
         while True:
             run = self._window_run(
@@ -144,37 +150,40 @@ class IngestJob:
             plan, marker = run.planned()
             if run.finished is not None:
                 done.append(run.finished)
-            again = run.finished is not None and self._arguments.mode == "cursor"
-            if not again or len(done) >= _FINISHED:
+            next_one = run.finished is not None and self._arguments.mode == "cursor"
+            if not next_one or len(done) >= _FINISHED:
                 return Planned(plan, marker, tuple(done))
 
     def hand_to(self, function: Callable[[PlannedWindow], object]) -> FunctionEngine:
-        """Let `function` read the window instead of an engine; before `narrator` is asked for."""
+        """Let `function` read the window instead of an engine; call it before `narrator`."""
 
         def open_reader(plan: WindowPlan) -> AbstractContextManager[RecordReader]:
             return self._source.open_reader(plan, self._policies)
 
         engine = FunctionEngine(function, open_reader)
-        self._engine = self._told_engine = engine
+        self._engine = self._logged_engine = engine
         return engine
 
     def written(self, window_id: str) -> WindowPlan | None:
-        """The plan of a window that the sink has, or None."""
+        """Return the plan of a window in the sink, or None."""
         marker = self._sink.marker(window_id)
         return None if marker is None else marker.plan
 
     def take_counts(self, plan_hash: str, records: Mapping[str, int], size: int = 0) -> None:
-        """The window of that hash was read elsewhere: take its counts instead of reading it."""
-        self._engine = self._told_engine = ReportedEngine(plan_hash, records, size)
+        """Use counts of a window that was read elsewhere, identified by its hash, instead of
+        reading."""
+        self._engine = self._logged_engine = ReportedEngine(plan_hash, records, size)
 
     def may_suspend(self) -> None:
-        """Let `run` end with `Suspended` as soon as the engine's work needs no process that waits.
-        Without effect on engines whose work ends with it."""
+        """Let `run` raise `Suspended` as soon as the engine's work needs no waiting process.
+
+        Without effect on engines whose work ends with the process.
+        """
         if isinstance(self._engine, SuspendingEngine):
             self._engine.may_suspend()
 
     def expect(self, ticket: Document) -> None:
-        """Go on where `Suspended` with this ticket has ended an earlier job of the task."""
+        """Resume the work that an earlier job of the task left with `Suspended` and this ticket."""
         if isinstance(self._engine, SuspendingEngine):
             self._engine.expect(ticket)
 
@@ -196,7 +205,7 @@ class IngestJob:
             self._planner(self._scope(store), serialised=serialised),
             store,
             self._sink,
-            self._told_engine,
+            self._logged_engine,
             attempt=attempt,
             observer=observer,
             cleared=cleared,
@@ -206,18 +215,21 @@ class IngestJob:
         )
 
     def cancel(self) -> None:
-        """End at the next point between two actions, or inside the engine. Returns soon."""
+        """End between two actions, or inside the engine. Returns soon."""
         self._cancelled.set()
         self._engine.cancel()
 
     def narrator(self, log: Log) -> Narrator:
-        """Tells a task's log what is done, and ends a cancelled run."""
-        found = Narrator(log, self._cancelled, self._arguments.destination or self._sink.identity)
-        self._told_engine = narrated(self._engine, found)
-        return found
+        """Return the observer that logs progress to a task's log, and ends a cancelled run."""
+        narrator = Narrator(
+            log, self._cancelled, self._arguments.destination or self._sink.identity
+        )
+        self._logged_engine = narrated(self._engine, narrator)
+        return narrator
 
     def _scope(self, store: OffsetStore) -> WindowScope:
-        """What the window belongs to, in the group's present epoch unless the task names one."""
+        """Return the scope of the window, in the group's current epoch unless the task names
+        one."""
         arguments = self._arguments
         return WindowScope(
             self._source.identity,
@@ -282,13 +294,13 @@ class IngestJob:
         return ByteBudget(source.topic, arguments.max_bytes, source.probe(), source.space)
 
     def _initial_position(self) -> str | Mapping[str, object] | None:
-        given = self._arguments.initial_position
-        if isinstance(given, dict):
+        position = self._arguments.initial_position
+        if isinstance(position, dict):
             return {self._arguments.topic: self._arguments.offsets("initial_position")}
-        return given
+        return position
 
     def _window(self) -> tuple[datetime, datetime]:
-        """The window of time: as given, or the run's own. Raises `errors.ConfigError`."""
+        """Return the window of time, from the arguments or the run. Raises `errors.ConfigError`."""
         if self._arguments.start and self._arguments.end:
             return self._arguments.start, self._arguments.end
         start, end = self._interval
@@ -300,7 +312,7 @@ class IngestJob:
 
 
 def needs_interval(arguments: IngestArguments, interval: Interval) -> bool:
-    """Whether a window of time is asked for, and neither the arguments nor the run say which."""
+    """Return True for a window of time that neither the arguments nor the run define."""
     if arguments.mode != "time" or arguments.by == "explicit" or arguments.start is not None:
         return False
     start, end = interval
@@ -311,13 +323,13 @@ _IDENTITY = ("kind", "cluster", "topic", "group")
 
 
 def _check_identity(arguments: IngestArguments, source: Source) -> None:
-    """Progress must not end up under another cluster's, topic's or group's name."""
-    asked = (arguments.source, arguments.cluster, arguments.topic, arguments.group)
-    given = (source.space.source, source.identity, source.topic, source.group)
+    """Raise `ConfigError` if progress would be stored under another name."""
+    expected = (arguments.source, arguments.cluster, arguments.topic, arguments.group)
+    actual = (source.space.source, source.identity, source.topic, source.group)
     problems = [
-        f"{name}: the source is {theirs!r}, the arguments are for {mine!r}"
-        for name, mine, theirs in zip(_IDENTITY, asked, given, strict=True)
-        if mine != theirs
+        f"{name}: the source is {actual_value!r}, the arguments are for {argument!r}"
+        for name, argument, actual_value in zip(_IDENTITY, expected, actual, strict=True)
+        if argument != actual_value
     ]
     if problems:
         raise ConfigError(problems, subject="source")

@@ -1,8 +1,8 @@
-"""What a run tells the people who read its log.
+"""Log lines and progress of a run, for the readers of its log.
 
-A first line from where to where, progress while records are read, a last line with what came of it;
-the run's inner steps are for debugging. Told through the engine, which alone knows the plan and the
-records; nothing here changes what is done.
+A first line with the range, progress while records are read, a last line with the result; the run's
+inner steps are logged at DEBUG. Wraps the engine, which alone knows the plan and the records;
+nothing here changes what is done.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = ["Log", "NarratedEngine", "Narrator", "narrated"]
 PERIOD_S = 10.0
 """Seconds between two lines of progress."""
 _MOST_PARTITIONS = 32
-"""Windows of more partitions tell of each at DEBUG only."""
+"""Windows of more partitions log each at DEBUG only."""
 
 
 class Log(Protocol):
-    """What is used of a logger; Airflow's tasks have structlog's."""
+    """Logger interface; Airflow's tasks have structlog's."""
 
     def info(self, event: str, /, *args: Any) -> Any:
         """Log a line."""
@@ -42,7 +42,7 @@ class Log(Protocol):
 
 @dataclass
 class Narrator:
-    """A `StepObserver` that logs steps at DEBUG, and ends a cancelled run by raising."""
+    """`StepObserver` that logs steps at DEBUG, and ends a cancelled run by raising."""
 
     log: Log
     cancelled: threading.Event
@@ -52,8 +52,9 @@ class Narrator:
     earlier: tuple[int, str, str] | None = None
     """Number of this try, and id and hash of the window that an earlier try planned."""
     on_progress: Callable[[dict[str, Any]], None] = field(default=lambda _: None)
-    """Takes the same as the lines say, for programs: `state` (``reading`` or ``done``), `window`,
-    `entries` (at most so many records), then `read` and `rate` (a second), or `done` of `tasks`."""
+    """Receives the content of the lines as values: `state` (``reading`` or ``done``), `window`,
+    `entries` (upper bound of records), then `read` and `rate` (per second), or `done` of
+    `tasks`."""
     _began: float = field(init=False)
     _told: float = field(init=False)
 
@@ -61,24 +62,24 @@ class Narrator:
         self._began = self._told = self.clock()
 
     def at(self, step: Step, point: str) -> None:
-        """Called between any two actions of the run."""
+        """Log a step; called between any two actions of the run."""
         if self.cancelled.is_set():
             raise WindowError(f"the task was killed at {step}: {point}")
         if point not in {"begin", "end"}:
             self.log.debug("%s: %s", step, point)
 
     def begins(self, plan: WindowPlan) -> None:
-        """The window is planned, and its records are read from here on."""
+        """Log the planned window, whose records are read next."""
         self._compare(plan.window_id, plan.hash, "it reads the same offsets")
         interval = f", {plan.time[0]} to {plan.time[1]}" if plan.time else ""
-        read = sum(1 for start, end in plan.ranges.values() if start < end)
+        partitions = sum(1 for start, end in plan.ranges.values() if start < end)
         self.log.info(
             "%s -> %s: window %s%s, %s of %s partitions, at most %s records, group %s @ %s (%s)",
             plan.topic,
             self.place,
             plan.window_id,
             interval,
-            read,
+            partitions,
             len(plan.ranges),
             _number(plan.entries),
             plan.group,
@@ -89,13 +90,14 @@ class Narrator:
         self._progress(plan, read=0)
 
     def started(self, page: str | None) -> None:
-        """Spark has started, and has a page of its own."""
+        """Log the address of Spark's page after the session has started."""
         if page is not None:
             self.log.info("Spark: %s", page)
             self.on_page(page)
 
     def read(self, plan: WindowPlan, key: str, records: int, total: int) -> None:
-        """`records` of a partition and `total` of all are read. Says so every ten seconds."""
+        """Log at most every ten seconds that `records` of a partition and `total` of all are
+        read."""
         now = self.clock()
         if now - self._told < PERIOD_S:
             return
@@ -116,7 +118,7 @@ class Narrator:
         self._progress(plan, read=total, rate=int(rate))
 
     def tasks(self, plan: WindowPlan, done: int, total: int) -> None:
-        """`done` of `total` tasks of a Spark job have ended. Says so every ten seconds."""
+        """Log at most every ten seconds that `done` of `total` tasks of a Spark job have ended."""
         now = self.clock()
         if now - self._told < PERIOD_S:
             return
@@ -132,8 +134,7 @@ class Narrator:
         self._progress(plan, done=done, tasks=total)
 
     def counted(self, plan: WindowPlan, counts: IngestCounts) -> None:
-        """Everything is read and written to where the sink will take it: what came of each
-        partition, and that rows and records agree."""
+        """Log the counts of each partition, and totals, when everything is read and written."""
         seconds = max(self.clock() - self._began, 0.001)
         read = counts.records if counts.read is None else counts.read
         tell = self.log.info if len(plan.ranges) <= _MOST_PARTITIONS else self.log.debug
@@ -162,8 +163,10 @@ class Narrator:
         self.on_progress({**about, **numbers})
 
     def _compare(self, window_id: str, plan_hash: str, taken: str) -> None:
-        """Say once what became of the plan of an earlier try, now that it is known; `taken` is what
-        to say of one that is taken over."""
+        """Log once whether the plan of an earlier try is used, when that is known.
+
+        `taken` is the end of the line if it is.
+        """
         if self.earlier is None:
             return
         (number, planned, planned_hash), self.earlier = self.earlier, None
@@ -177,14 +180,14 @@ class Narrator:
         else:
             self.log.info(
                 "window %s, which an earlier try planned, is not taken over: try %s has window %s "
-                "with a plan of its own",
+                "with another plan",
                 planned,
                 number,
                 window_id,
             )
 
     def done(self, result: WindowResult) -> None:
-        """The run is over."""
+        """Log the result of the run."""
         if result.window_id is not None and result.hash is not None:
             self._compare(result.window_id, result.hash, "it is in the sink, not written again")
         if result.window_id is None:
@@ -205,7 +208,7 @@ class Narrator:
 
 
 class NarratedEngine:
-    """An engine whose work is told to a `Narrator`."""
+    """Engine whose work is logged by a `Narrator`."""
 
     def __init__(self, engine: Engine, narrator: Narrator) -> None:
         self._engine = engine
@@ -213,79 +216,79 @@ class NarratedEngine:
 
     @property
     def name(self) -> str:
-        """That of the engine."""
+        """Name of the engine."""
         return self._engine.name
 
     def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
-        """What the engine does, with a first line, and progress where the engine tells of it."""
+        """Ingest with a first line, and progress if the engine reports it."""
         self._narrator.begins(plan)
 
-        def told(point: str) -> None:
+        def report(point: str) -> None:
             if point == "session started":
                 self._narrator.started(getattr(self._engine, "ui_url", None))
             progress(point)
 
         with self._following(plan):
-            counts = self._engine.ingest(plan, staging, told)
+            counts = self._engine.ingest(plan, staging, report)
         self._narrator.counted(plan, counts)
         return counts
 
     def cancel(self) -> None:
-        """What the engine does."""
+        """Cancel the engine."""
         self._engine.cancel()
 
     @contextmanager
     def _following(self, plan: WindowPlan) -> Iterator[None]:
         engine: Any = self._engine
-        told = self._narrator
+        narrator = self._narrator
         observers: dict[str, Callable[..., None]] = {
-            "on_read": lambda key, records, total: told.read(plan, key, records, total),
-            "on_tasks": lambda done, total: told.tasks(plan, done, total),
+            "on_read": lambda key, records, total: narrator.read(plan, key, records, total),
+            "on_tasks": lambda done, total: narrator.tasks(plan, done, total),
         }
-        known = {name: tell for name, tell in observers.items() if hasattr(engine, name)}
+        supported = {name: tell for name, tell in observers.items() if hasattr(engine, name)}
         try:
-            for name, tell in known.items():
+            for name, tell in supported.items():
                 setattr(engine, name, tell)
             yield
         finally:
-            for name in known:
+            for name in supported:
                 setattr(engine, name, None)
 
 
 class _NarratedCounted(NarratedEngine):
-    """The same for an engine that has counts already."""
+    """Wrapper of an engine that has counts already."""
 
     _engine: Any
 
     @property
     def plan_hash(self) -> str:
-        """What the engine says."""
-        found: str = self._engine.plan_hash
-        return found
+        """Hash of the plan that was counted."""
+        plan_hash: str = self._engine.plan_hash
+        return plan_hash
 
 
 class _NarratedResuming(NarratedEngine):
-    """The same for an engine whose work may outlive a try."""
+    """Wrapper of an engine whose work may outlive a try."""
 
     _engine: Any
 
     def place(self, plan: WindowPlan, staging: Staging) -> Staging:
-        """What the engine says."""
-        found: Staging = self._engine.place(plan, staging)
-        return found
+        """Return the engine's staging place."""
+        place: Staging = self._engine.place(plan, staging)
+        return place
 
     def abandoned(self, plan: WindowPlan) -> Iterable[str]:
-        """What the engine says, if it can."""
+        """Return the windows of dead tries, if the engine can tell."""
         can = isinstance(self._engine, AbandoningEngine)
         return self._engine.abandoned(plan) if can else ()
 
     def end_abandoned(self, window_id: str) -> None:
-        """What the engine does."""
+        """End the work of a dead try."""
         self._engine.end_abandoned(window_id)
 
 
 def narrated(engine: Engine, narrator: Narrator) -> NarratedEngine:
-    """`engine`, with its work told to `narrator`."""
+    """Return `engine`, with its work logged by `narrator`."""
     if isinstance(engine, CountedEngine):
         return _NarratedCounted(engine, narrator)
     kind = _NarratedResuming if isinstance(engine, ResumingEngine) else NarratedEngine

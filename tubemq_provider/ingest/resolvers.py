@@ -1,7 +1,7 @@
-"""From checked arguments to the resolver of a time window, with what it reads through.
+"""Build the resolver of a time window, from checked arguments.
 
-Nothing is opened until a boundary has to be resolved: a window that is written already, or whose
-boundaries are fixed, costs no look-up of times. This module must not know a kind of source.
+Nothing is opened until a boundary has to be resolved: a window that is published already, or whose
+boundaries are fixed, needs no look-up of times. This module must not know a kind of source.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ if TYPE_CHECKING:
 __all__ = ["make_resolver"]
 
 _OF_SOURCE = ("late_allowance", "history_group", "message_zone")
-"""Arguments of the ways to time that a source has itself."""
+"""Arguments of resolvers that belong to a kind of source."""
 
 
 def make_resolver(
     arguments: IngestArguments, source: Source, timeline: Callable[[], Document | None]
 ) -> TimeResolver:
-    """The resolver that `arguments` name. Raises `errors.ConfigError` for boundaries that cannot be
-    read, and for a way that the source does not have."""
+    """Return the resolver of `arguments`.
+
+    Raises `errors.ConfigError` for boundaries that cannot be read, and for a resolver that the
+    source does not have.
+    """
     if arguments.by == "boundaries":
         return Boundaries.load(arguments.boundaries or {}, arguments.topic, source=arguments.source)
     if arguments.by == "timeline":
@@ -41,7 +44,7 @@ def make_resolver(
             late,
             source=arguments.source,
         )
-    given = {name: getattr(arguments, name) for name in _OF_SOURCE}
+    options = {name: getattr(arguments, name) for name in _OF_SOURCE}
     return source.resolver(
-        arguments.by, {name: value for name, value in given.items() if value is not None}
+        arguments.by, {name: value for name, value in options.items() if value is not None}
     )

@@ -1,7 +1,7 @@
-"""What goes with which kind of sink: judged from its address, before anything is opened.
+"""Arguments that a kind of sink supports, checked by its address before anything is opened.
 
-Each rule names the argument that would have no effect, or could not be kept, and the way out. This
-module must not know how a sink does what it does.
+Each message names the argument without effect, or that the sink cannot honour, and an alternative.
+This module must not know how a sink works.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class OfSink(NamedTuple):
     schema_evolution: str
 
 
-def sink_problems(spec: str, given: OfSink) -> list[str]:
-    """What does not go with the sink that `spec` means."""
+def sink_problems(spec: str, arguments: OfSink) -> list[str]:
+    """Return the arguments that the sink at `spec` does not support."""
     problems = [
-        f"sink: {problem}" for problem in spec_problems(spec, exactly_once=given.exactly_once)
+        f"sink: {problem}" for problem in spec_problems(spec, exactly_once=arguments.exactly_once)
     ]
     word = sink_word(spec)
-    if given.verify != "facts" and word not in (*_FILES, *_TABLES):
+    if arguments.verify != "facts" and word not in (*_FILES, *_TABLES):
         problems.append(
             f"verify='footers' has no effect with {word}: it takes records, and keeps no files "
             f"that could be read again"
@@ -45,21 +45,21 @@ def sink_problems(spec: str, given: OfSink) -> list[str]:
     problems += [
         f"partition_by: {problem}"
         for problem in partition_problems(
-            given.partition_by, given.max_partitions, folders=word in _FILES
+            arguments.partition_by, arguments.max_partitions, folders=word in _FILES
         )
     ]
-    if given.partition_by and word not in (*_FILES, *_TABLES):
+    if arguments.partition_by and word not in (*_FILES, *_TABLES):
         problems.append(f"partition_by has no effect with {word}, which keeps no files of a window")
-    if given.schema_evolution != "refuse" and word not in _TABLES:
+    if arguments.schema_evolution != "refuse" and word not in _TABLES:
         problems.append(
             f"schema_evolution has no effect with {word}: it is for Delta and Iceberg tables; "
             f"windows of files may differ in columns, and read_windows reads all of them"
         )
-    if given.sink_conn_id and (needless := needless_connection(spec)):
+    if arguments.sink_conn_id and (needless := needless_connection(spec)):
         problems.append(needless)
-    if given.on_clear == "rewrite":
+    if arguments.on_clear == "rewrite":
         problems += _no_rewrite(word)
-    if given.corrupt_records == "quarantine" and word not in _FILES:
+    if arguments.corrupt_records == "quarantine" and word not in _FILES:
         problems.append(
             "corrupt_records='quarantine' needs a sink of files (a Parquet directory or an "
             f"object store), which keeps them beside the window; {word} has no such place"
@@ -68,7 +68,7 @@ def sink_problems(spec: str, given: OfSink) -> list[str]:
 
 
 def _no_rewrite(word: str) -> list[str]:
-    """Why a sink cannot replace a window in one step."""
+    """Return the reason why a sink cannot replace a window in one step."""
     if word in _REWRITING:
         return []
     reasons = {

@@ -1,7 +1,7 @@
-"""What a person does to a group between runs: give up a broker, take a boundary back, begin a life.
+"""Administrative changes to a group: retire a broker, remove a boundary, start an epoch.
 
-Pure changes of what a boundary book or a cursor says, for commands and jobs that show them first.
-Asks no cluster. This module must not know how a framework keeps progress.
+Pure changes of a boundary book or a cursor document, for commands and jobs that show them first.
+Queries no cluster. This module must not know how a framework stores progress.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Epochs(NamedTuple):
-    """The present epoch of a group, those that have ended, and the id of the last window that the
-    stored position has behind it ("": there is none)."""
+    """Current epoch of a group, its ended ones, and the last window at the stored position.
+
+    `last` is the window's id, "" for none.
+    """
 
     present: str
     past: tuple[str, ...]
@@ -61,14 +63,14 @@ class Epochs(NamedTuple):
 
 
 def book_of(sink: Sink, scope: WindowScope) -> ScopeBook:
-    """The boundaries of `scope` in its sink. Raises `ConfigError` where it keeps none."""
+    """Return the boundaries of `scope` in its sink. Raises `ConfigError` if the sink has none."""
     if sink.boundaries is None:
         raise ConfigError(f"{sink.identity} has no place for boundaries", subject="sink")
     return ScopeBook(sink.boundaries, scope)
 
 
 def broker_names(names: Iterable[object]) -> list[int | str]:
-    """Names of brokers in order, as documents have them: numbers where they are."""
+    """Return names of brokers in order, as in documents: numeric ones as integers."""
     ordered = sorted({str(name) for name in names}, key=lambda name: (len(name), name))
     return [int(name) if name.isdecimal() else name for name in ordered]
 
@@ -76,8 +78,11 @@ def broker_names(names: Iterable[object]) -> list[int | str]:
 def brokers_to_retire(
     names: Iterable[object], source: str, *, option: str, hint: str = ""
 ) -> list[str]:
-    """Brokers as keys of partitions have them. Raises `ConfigError`, with the `option` and a
-    `hint`, for names where brokers have numbers: retiring such a one would have no effect."""
+    """Return brokers as in partition keys.
+
+    Raises `ConfigError`, with the `option` and a `hint`, for names where brokers have numbers:
+    retiring one would have no effect.
+    """
     texts = [str(name) for name in names]
     if source != FIRST_SOURCE:
         return texts
@@ -89,7 +94,7 @@ def brokers_to_retire(
 
 
 def instant_given(text: str, option: str) -> datetime:
-    """An instant as a person types it. Raises `ConfigError` with the `option`."""
+    """Return an instant from a command line. Raises `ConfigError` with the `option`."""
     try:
         return parse_instant(text)
     except ValueError as exc:
@@ -106,22 +111,24 @@ def check_untouched(
     *,
     option: str,
 ) -> None:
-    """Raise `ConfigError` or `BoundaryConflict` unless the boundary at `instant` is fixed, and no
-    published window has it: none lies there, and those that begin or end there do so elsewhere (the
-    boundary was lost, and fixed again). None of the `planned` windows may touch the instant either.
-    `ScopeBook.take_back` may then forget it. `option` tells that the runs which planned these
-    windows have ended."""
+    """Check that the boundary at `instant` is unused, so that `ScopeBook.take_back` may remove it.
+
+    Raises `ConfigError` unless the boundary is fixed. Raises `BoundaryConflict` if a published
+    window uses it: one spans the instant, or one begins or ends there with the boundary's offsets
+    (other offsets mean that the boundary was lost, and fixed again), or if one of the `planned`
+    windows touches it. `option` confirms that the runs which planned these windows have ended.
+    """
     if not book.has(instant):
-        known = ", ".join(map(rfc3339, book.instants()[-5:])) or "none"
+        last_ones = ", ".join(map(rfc3339, book.instants()[-5:])) or "none"
         raise ConfigError(
-            f"no boundary of this group is fixed at {rfc3339(instant)}; the last ones: {known}",
+            f"no boundary of this group is fixed at {rfc3339(instant)}; the last ones: {last_ones}",
             subject="unfix",
         )
 
     def touching(window_ids: Iterable[str]) -> list[str]:
         intervals = (interval_of(window_id, scope.scope_hash) for window_id in window_ids)
-        found = sorted(each for each in intervals if each and each[0] <= instant <= each[1])
-        return [time_window_id(*each, scope.scope_hash) for each in found]
+        touched = sorted(each for each in intervals if each and each[0] <= instant <= each[1])
+        return [time_window_id(*each, scope.scope_hash) for each in touched]
 
     published = PublishedWindows(sink, scope)
     using = [edge.window_id for edge in published.at(instant) if book.agrees(instant, edge)]
@@ -139,7 +146,7 @@ def check_untouched(
             [f"{window_id} is planned, and may be being read" for window_id in waiting],
             [
                 "let the runs end that have planned these windows",
-                f"if they ended without publishing them, say {option}: a later try plans anew",
+                f"if they ended without publishing them, pass {option}: a later try plans again",
             ],
         )
 
@@ -147,15 +154,18 @@ def check_untouched(
 def epochs_of(
     cursor: Document | None, event: Document | None, recent: Iterable[Document] = ()
 ) -> Epochs:
-    """The present epoch, and those that have ended, as the cursor, the newest commit event with a
-    position and the `recent` events say, newest first. Names that windows of time beside the
-    present epoch have count as ended: they would mean two lives."""
+    """Return the current epoch, and the ended ones, newest first.
+
+    They come from the cursor, the newest commit event with a position and the `recent` events.
+    Names of windows of time other than the current epoch count as ended: used again they would mean
+    two epochs.
+    """
     recent = list(recent)
     life = present_life(cursor, event, recent)
     present, past = epoch_of(life), list(past_epochs(life or {}))
-    for told in recent:
-        if told.get("kind") == WindowKind.TIME:
-            past += [*past_epochs(told), epoch_of(told)]
+    for event_of_time in recent:
+        if event_of_time.get("kind") == WindowKind.TIME:
+            past += [*past_epochs(event_of_time), epoch_of(event_of_time)]
     newest = newer_position(cursor, event)
     last = newest if newest and "h" in newest else None
     return Epochs(
@@ -166,8 +176,10 @@ def epochs_of(
 
 
 def beginning(text: str) -> object:
-    """Where an epoch begins, as a person types it: a word, or offsets of every partition as JSON.
-    Raises `ConfigError` for what is neither."""
+    """Return the begin of an epoch from a command line: a keyword, or offsets as JSON.
+
+    Raises `ConfigError` for anything else.
+    """
     if text in (EARLIEST, STABLE, LATEST):
         return end_word(text)
     try:
@@ -189,13 +201,14 @@ def epoch_document(
     source: str,
     seen: str | None = None,
 ) -> Document:
-    """The cursor with which the group `names` (cluster, topic, group) begins the epoch `name` at
-    `begin`: ``earliest``, ``stable`` or offsets by partition key. `known` are the epochs it had,
-    `seen` the last window that the run knew whose error advised the epoch; what was published after
-    it and the log still has is not read again.
+    """Return the cursor with which a group starts the epoch `name` at `begin`.
 
-    Raises `ConfigError` for a name that it had, for offsets that are none, and if the group has
-    gone on since `seen`.
+    `names` are cluster, topic and group. `begin` is ``earliest``, ``stable`` or offsets by
+    partition key. `known` are its earlier epochs, `seen` the last window of the run whose error
+    advised the epoch; records published after it that are still in the log are not read again.
+
+    Raises `ConfigError` for a name that was used, for invalid offsets, and if the group has
+    advanced since `seen`.
     """
     cluster, topic, group = names
     ended = [*dict.fromkeys([*known.past, known.present])]
@@ -224,22 +237,21 @@ def epoch_document(
 
 
 def _refuse_stale(seen: str | None, last: str) -> None:
-    """Raise `ConfigError` if the group has gone on since an error was raised that advised an epoch.
+    """Raise `ConfigError` if the group has advanced since an error advised an epoch.
 
     The run that failed may have followed windows of the sink beyond the stored position, so it may
     have seen more than is stored, never less.
     """
     if not seen:
         return
-    there, stored = cursor_window_of(seen), cursor_window_of(last)
-    if there is None:
+    window_seen, stored = cursor_window_of(seen), cursor_window_of(last)
+    if window_seen is None:
         raise ConfigError(
             f"{seen!r} is not the id of a cursor window, such as c-12-3f2a9c01bb", subject="seen"
         )
-    if stored is not None and (stored[1] != there[1] or stored[0] > there[0]):
+    if stored is not None and (stored[1] != window_seen[1] or stored[0] > window_seen[0]):
         raise ConfigError(
-            f"the group has gone on since: the error was raised behind window {seen}, and the last "
-            f"one is {last} now; let it run again, and do what its error says then, if there is "
-            f"one",
+            f"the group has advanced since: the error was raised behind window {seen}, and the "
+            f"last one is {last} now; run it again, and follow its new error, if there is one",
             subject="seen",
         )

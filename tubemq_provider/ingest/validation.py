@@ -1,9 +1,9 @@
-"""Arguments as models: what every argument model shares, and the kinds of value that several have.
+"""Argument models: their base, and types of value that several models share.
 
-A mistake should show as early as it can, all of them at once, each with its argument's name. What
-is known before a run (a Dag or an asset is loaded) and what only a run knows (a template is filled
-in) is judged by one model, so `validated` also says which argument a problem is about. Cheap by
-rule: no connection, no file, no network, no framework.
+A mistake should be reported as early as possible, together with all others, each with its
+argument's name. Values known before a run (when a Dag or an asset is loaded) and values known only
+in a run (after rendering) are validated by one model, so `validated` also returns which argument a
+problem is about. Cheap by rule: no connection, no file, no network, no framework.
 """
 
 from __future__ import annotations
@@ -57,14 +57,17 @@ class TaskArguments(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:  # noqa: ARG002
-        """Problems between arguments. Those named by `unknown` are wrong by themselves and hold
-        their defaults here: a problem that names one is dropped, others must not build on them."""
+        """Return cross-field problems.
+
+        Fields in `unknown` failed validation and hold defaults here: rules must not build on them,
+        and messages that name them are dropped.
+        """
         return []
 
     @field_validator("*", mode="wrap")
     @classmethod
     def _note(cls, value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
-        """Note what passed, for the rules between arguments, should another one not pass."""
+        """Record a valid value, for the cross-field rules in case another field fails."""
         checked = check(value)
         if info.context is not None:
             info.context[info.field_name] = checked
@@ -81,17 +84,17 @@ Model = TypeVar("Model", bound=TaskArguments)
 
 
 def blank_is_none(value: object) -> object:
-    """Templates render to text; an empty one means "not given"."""
+    """Return None for empty text, which a template renders for "not set"."""
     return None if isinstance(value, str) and value.strip() in ("", "None") else value
 
 
 def from_json(value: object) -> object:
-    """Text that looks like JSON is JSON: templates and Variables can give nothing but text."""
+    """Parse text that looks like JSON: templates and Variables can only give text."""
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         try:
             return given_json(value)
         except (ValueError, RecursionError) as exc:
-            # What Jinja makes of a list or mapping is Python's text of it.
+            # Jinja renders a list or mapping as Python's text of it.
             hint = "; in a template write {{ … | tojson }}" if "'" in value else ""
             raise ValueError(f"not valid JSON ({exc}){hint}") from None
     return value
@@ -110,8 +113,10 @@ PartitionKeys = Annotated[tuple[str, ...], BeforeValidator(_keys), Field(min_len
 """Partition keys: a list, `"1:0,1:1"`, or a JSON list."""
 
 GivenOffsets = Annotated[dict[str, Any], BeforeValidator(from_json)]
-"""Offsets by partition key, bare or below the topic's name: a mapping or JSON. The topic and the
-offsets themselves are judged by `offsets_for_topic`, since a field does not know its neighbours."""
+"""Offsets by partition key, with or without the topic's name: a mapping or JSON.
+
+Topic and offsets are validated by `offsets_for_topic`, since a field does not know other fields.
+"""
 
 _OF_FIRST: Final[Mapping[str, TypeAdapter[str]]] = {
     "topic": TypeAdapter(TopicName),
@@ -146,7 +151,7 @@ def _name_problem(kind: str, value: object, source: str) -> str | None:
 SourceTopic = Annotated[str, _named("topic")]
 SourceGroup = Annotated[str, _named("group")]
 SourceFilter = Annotated[str, _named("filter")]
-"""Names as the kind of source takes them that the model's field `source`, before these, says."""
+"""Names in the form of the source's kind, in the model's field `source`, declared before these."""
 
 ClusterAlias = Annotated[str, Field(pattern=rf"^{CLUSTER_PATTERN.pattern}$")]
 
@@ -159,9 +164,10 @@ def offsets_for_topic(
     allow_keywords: bool = False,
     source: str = FIRST_SOURCE,
 ) -> dict[str, int | str]:
-    """`GivenOffsets` by partition key of the kind `source`; `words` allows ``earliest`` and
-    ``latest`` for an offset. An offset may be its digits, as templates inside of mappings can give
-    nothing but text.
+    """Return `GivenOffsets` by partition key of the kind `source`.
+
+    `allow_keywords` allows ``earliest`` and ``latest`` for an offset. An offset may be text of
+    digits, since templates inside of mappings can only give text.
 
     Raises `ValueError` with every problem, each beginning with the argument's `name`.
     """
@@ -187,63 +193,63 @@ def _number(offset: object) -> object:
 
 
 def is_template(value: object) -> bool:
-    """Whether `value` is, or contains, something that Airflow fills in at run time."""
+    """Return True if `value` is, or contains, something that Airflow renders at run time."""
     if isinstance(value, str):
         return "{{" in value or "{%" in value
     if isinstance(value, Mapping):
         return any(is_template(item) for item in (*value.keys(), *value.values()))
     if isinstance(value, list | tuple | set):
         return any(is_template(item) for item in value)
-    # The output of another task, as an argument.
+    # Output of another task.
     return hasattr(value, "resolve") and hasattr(value, "iter_references")
 
 
 def parse(model: type[Model], arguments: Mapping[str, Any]) -> Model:
-    """The model for rendered `arguments`. Raises `errors.ConfigError` with every problem."""
-    found = validated(model, arguments)
-    if isinstance(found, model):
-        return found
-    raise errors.ConfigError([text for _, text in found], subject="arguments")
+    """Return the model of rendered `arguments`. Raises `errors.ConfigError` with every problem."""
+    result = validated(model, arguments)
+    if isinstance(result, model):
+        return result
+    raise errors.ConfigError([text for _, text in result], subject="arguments")
 
 
 def validated(
     model: type[Model], arguments: Mapping[str, Any]
 ) -> Model | list[tuple[str | None, str]]:
-    """The model, or every problem with the argument that it is about (None: about several)."""
-    known: dict[str, Any] = {}
+    """Return the model, or every problem with its argument (None for several arguments)."""
+    valid: dict[str, Any] = {}
     try:
-        return model.model_validate(dict(arguments), context=known)
+        return model.model_validate(dict(arguments), context=valid)
     except ValidationError as exc:
-        found = [
+        problems = [
             (str(item["loc"][0]) if item["loc"] else None, problem)
             for item in exc.errors()
             for problem in _problems(item, model)
         ]
-    wrong = frozenset(name for name, _ in found if name)
+    wrong = frozenset(name for name, _ in problems if name)
     if wrong:
-        # The model has not come to its rules.
+        # The cross-field rules have not run yet.
         required = (name for name, field in model.model_fields.items() if field.is_required())
-        rest = model.model_construct(**{**dict.fromkeys(required), **known})
+        rest = model.model_construct(**{**dict.fromkeys(required), **valid})
         lines = "\n".join(rest.cross_field_problems(wrong)).splitlines()
-        found += [(None, line) for line in lines if not wrong & set(re.findall(r"\w+", line))]
-    return found
+        problems += [(None, line) for line in lines if not wrong & set(re.findall(r"\w+", line))]
+    return problems
 
 
 def _problems(item: Any, model: type[BaseModel]) -> list[str]:
-    """One line per problem; rules between fields name their fields themselves, a line each."""
+    """Return one line per problem; cross-field rules name their fields themselves."""
     message = item["msg"].removeprefix("Value error, ")
     if not item["loc"]:
         return list(message.splitlines())
     name = str(item["loc"][0])
     if item["type"] == "extra_forbidden":
         return [f"{name}: unknown argument; known: {', '.join(sorted(model.model_fields))}"]
-    # Its own words name the value; pydantic's do not.
+    # Our own messages name the value; pydantic's do not.
     value = f"{item['input']!r}: " if item["type"].endswith("_parsing") else ""
     return [f"{name}: {value}{message[0].lower()}{message[1:]}"]
 
 
 def with_zone(value: object) -> object:
-    """Instants without a zone are the commonest mistake: say what to write."""
+    """Refuse instants without a zone, the commonest mistake, with the text to write."""
     if isinstance(value, str) and re.fullmatch(r"[\d-]{8,10}([T ][\d:.]+)?", value.strip()):
         day = value.strip() if ":" in value else f"{value.strip()}T00:00:00"
         raise ValueError(f"{value!r} has no time zone; write {day.replace(' ', 'T')}Z for UTC")

@@ -1,9 +1,9 @@
-"""Arguments that belong together, as one value: policies, the engine, a way to time.
+"""Value objects for arguments that belong together: policies, the engine, a resolver.
 
-A value stands for several arguments of an ingest and is taken apart before anything is judged, so
-each rule stands once, in `arguments`. Airflow fills in templates inside of values by their
-`template_fields`, in place; a caller that renders one copies it first. Values judge nothing
-themselves.
+A value object stands for several arguments of an ingest and is expanded before validation, so each
+rule exists once, in `arguments`. Airflow renders templates inside of value objects by their
+`template_fields`, in place; a caller that renders one copies it first. Value objects validate
+nothing themselves.
 """
 
 from __future__ import annotations
@@ -30,19 +30,22 @@ __all__ = [
 
 
 class Value:
-    """Base of such values. `names` maps members to arguments where they differ; `fixed` are
-    arguments that the value implies."""
+    """Base of the value objects.
+
+    `names` maps members to arguments with another name; `fixed` are arguments that the object
+    implies.
+    """
 
     names: ClassVar[Mapping[str, str]] = {}
     fixed: ClassVar[Mapping[str, str]] = {}
 
     @property
     def template_fields(self) -> tuple[str, ...]:
-        """All members may be templates."""
+        """All members, which may be templates."""
         return tuple(field.name for field in fields(self))  # type: ignore[arg-type]
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments that this value stands for."""
+        """Return the arguments that this object stands for."""
         return {
             **self.fixed,
             **{self.names.get(name, name): getattr(self, name) for name in self.template_fields},
@@ -51,8 +54,10 @@ class Value:
 
 @dataclass
 class IngestPolicies(Value):
-    """What a window does when something is not as it should be; each is an argument of
-    `TubeMQSparkIngestOperator`, which says what it means. The defaults fail."""
+    """Policies of a window for unexpected conditions; the defaults fail.
+
+    Each is an argument of `TubeMQSparkIngestOperator`, which describes it.
+    """
 
     gap_policy: str = "fail"
     on_offset_regression: str = "fail"
@@ -66,28 +71,32 @@ class IngestPolicies(Value):
 
 @dataclass(repr=False)
 class _OnSpark(Value):
-    """What the engines on Spark have in common."""
+    """Common members of the engines on Spark."""
 
     conf: Mapping[str, str] | None = None
     direct_write: str = "auto"
     conn_id: str | None = None
 
     def __repr__(self) -> str:
-        """Settings by name only: Airflow shows a value of a rendered argument by its `repr`, and a
-        setting may be a secret."""
+        """Return text with the names of settings only.
+
+        Airflow shows an object in a rendered argument by its `repr`, and a setting may be a secret.
+        """
         shown = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.conf is not None:
             shown["conf"] = _names_of(self.conf)
-        told = ", ".join(f"{name}={value!r}" for name, value in shown.items())
-        return f"{type(self).__name__}({told})"
+        text = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        return f"{type(self).__name__}({text})"
 
 
 @dataclass(repr=False)
 class Spark(_OnSpark):
-    """The engine ``session``: Spark in the task's process, with the configuration of a new session
-    (``spark.master`` defaults to ``local[2]``). `direct_write`: tasks write files themselves.
+    """Engine ``session``: Spark in the task's process, in a new session configured by `conf`.
+
+    ``spark.master`` defaults to ``local[2]``. `direct_write`: tasks write files themselves.
     `conn_id`: an Airflow connection of type ``spark``, with the master. `ship_package`: executors
-    get this package as a zip."""
+    get this package as a zip.
+    """
 
     ship_package: bool = False
 
@@ -97,9 +106,11 @@ class Spark(_OnSpark):
 
 @dataclass(repr=False)
 class SparkSubmit(_OnSpark):
-    """The engine ``submit``: `spark-submit` as a process of its own, which outlives the task.
-    `work_dir` is where applications keep what the next try takes up; `ship_package`: nodes get this
-    package as a zip."""
+    """Engine ``submit``: `spark-submit` as a separate process, which outlives the task.
+
+    `work_dir` is where applications keep the state that the next try resumes; `ship_package`: nodes
+    get this package as a zip.
+    """
 
     work_dir: str | None = None
     ship_package: bool = False
@@ -114,10 +125,12 @@ class SparkSubmit(_OnSpark):
 
 @dataclass(repr=False)
 class SparkConnect(_OnSpark):
-    """The engine ``connect``: a session on the server of Spark Connect at `remote`
-    (``sc://host:port``), or of `conn_id`, a connection of type ``spark_connect``, which may have a
-    token. `conf` are settings of the session; `ship_package`: server and executors get this package
-    as a zip."""
+    """Engine ``connect``: a session on a server of Spark Connect.
+
+    The server is at `remote` (``sc://host:port``), or in `conn_id`, a connection of type
+    ``spark_connect``, which may have a token. `conf` are settings of the session; `ship_package`:
+    server and executors get this package as a zip.
+    """
 
     ship_package: bool = False
     remote: InitVar[str | None] = field(default=None, kw_only=True)
@@ -132,7 +145,7 @@ class SparkConnect(_OnSpark):
 
 @dataclass
 class Timeline(Value):
-    """Arrival, by the samples of `TubeMQSampleEndsOperator`."""
+    """Resolver by arrival, from the samples of `TubeMQSampleEndsOperator`."""
 
     late_allowance: timedelta | float | str | None = None
 
@@ -141,7 +154,8 @@ class Timeline(Value):
 
 @dataclass
 class History(Value):
-    """Arrival, by what brokers record of `group`: by default the look-up group of the ingest."""
+    """Resolver by arrival, from the brokers' records about `group`, by default the look-up
+    group."""
 
     group: str | None = None
     late_allowance: timedelta | float | str | None = None
@@ -152,7 +166,7 @@ class History(Value):
 
 @dataclass
 class MessageTime(Value):
-    """The producers' minutes, which are of `zone`: UTC by default."""
+    """Resolver by the producers' minutes in `zone`, by default UTC."""
 
     zone: str | None = None
     late_allowance: timedelta | float | str | None = None
@@ -162,32 +176,36 @@ class MessageTime(Value):
 
 
 def taken_apart(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """`arguments` with values replaced by what they stand for. An argument and a value's member of
-    the same name are one thing: which of them is no default counts. Raises `ConfigError` if both
-    are, and differ."""
-    found = {name: given for name, given in arguments.items() if not isinstance(given, Value)}
+    """Return `arguments` with value objects expanded.
+
+    An argument and a member of the same name are one option: the one that is not at its default
+    counts. Raises `ConfigError` if both are set, and differ.
+    """
+    expanded = {
+        name: current for name, current in arguments.items() if not isinstance(current, Value)
+    }
     problems: list[str] = []
     for holder, value in arguments.items():
         if not isinstance(value, Value):
             continue
         defaults = type(value)().arguments()
         for name, member in value.arguments().items():
-            given = found.get(name, defaults[name])
-            if member in (defaults[name], given):
-                found[name] = given
-            elif given == defaults[name]:
-                found[name] = member
+            current = expanded.get(name, defaults[name])
+            if member in (defaults[name], current):
+                expanded[name] = current
+            elif current == defaults[name]:
+                expanded[name] = member
             else:
                 kind = f"{holder}={type(value).__name__}(…)"
-                shown, other = (_shown(name, found) for found in (given, member))
+                shown, other = (_shown(name, expanded) for expanded in (current, member))
                 problems.append(f"{name}: {shown}, but {other} in {kind}; give it once")
     if problems:
         raise ConfigError(problems, subject="arguments")
-    return found
+    return expanded
 
 
 def _names_of(conf: object) -> object:
-    """What may be shown of Spark's settings."""
+    """Return the part of Spark's settings that may be shown."""
     return dict.fromkeys(conf, "***") if isinstance(conf, Mapping) else "***"
 
 
@@ -196,5 +214,5 @@ def _shown(name: str, value: object) -> str:
 
 
 def members(kind: type[Value]) -> frozenset[str]:
-    """The arguments that values of a kind stand for."""
+    """Return the arguments that value objects of a class stand for."""
     return frozenset(kind().arguments())

@@ -1,9 +1,9 @@
-"""Operators: tasks that move windows of a topic, and what belongs around them.
+"""Operators: tasks that move windows of a topic, and administrative tasks.
 
 Airflow's side only: `operators.ingest` holds the ingest operators, which turn their arguments and
-an Airflow context into an `ingest.job`, run it and hand back its result. What arguments mean, and
-how source, sink and engine come together, is in `tubemq_provider.ingest`. `planning` is for tasks
-of one's own, `produce` sends, `sample` and `offsets` look after boundaries and progress.
+an Airflow context into an `ingest.job`, run it and return its result. The meaning of arguments, and
+the assembly of source, sink and engine, is in `tubemq_provider.ingest`. `planning` is for your own
+tasks, `produce` sends records, `sample` and `offsets` maintain boundaries and progress.
 """
 
 from tubemq_client.errors import require_extra

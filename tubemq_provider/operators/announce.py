@@ -1,9 +1,9 @@
-"""What the sink's own asset is told: one event for each window with records, and which one it is.
+"""Content of the sink asset's event, one for each window with records.
 
-Airflow records an event on every outlet of a task that succeeds. Downstream Dags want to run for
-data and not for successes, so a run that brought nothing in takes the sink's asset off the outlets
-of this one task instance; what is declared stays as it is. The offsets asset is none of this
-module's business: its events are progress, and every run emits one.
+Airflow records an event on every outlet of a task that succeeds, while downstream Dags should run
+for data, not for successes. So a run without new records removes the sink's asset from the outlets
+of this one task instance; the declaration in the Dag is not changed. Events of the offsets asset
+are progress, are emitted by every run, and are not handled here.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _RANGES: Final = 100
 def announce(
     context: Context, sink: Asset, offsets: Asset, result: WindowResult, *, emit_replayed: bool
 ) -> None:
-    """Give the sink's event its content, or take the event away.
+    """Fill in the event of the sink's asset, or remove the asset from the outlets.
 
-    There is an event if the window has records and no earlier success has told of it, or if windows
-    of runs that died are in the sink now (``recovered``). A retry that finds the window written by
-    a killed try tells of it: the killed one never did.
+    The event is kept if the window has records that no earlier success announced, or if windows of
+    dead runs were published by this one (``recovered``). A retry that finds the window published by
+    a killed try announces it, since the killed try never did.
     """
     task: Any = context["ti"].task
     if not declared(sink, task.outlets):
         return
-    told = (
+    announced = (
         result.replayed
         and not emit_replayed
         and is_accepted(context["inlet_events"][offsets], result.window_id or "")
     )
-    if (result.total and not told) or result.recovered:
+    if (result.total and not announced) or result.recovered:
         event: Any = context["outlet_events"][sink]
         event.extra = {**event.extra, EVENT_KEY: sink_event(result)}
     else:
@@ -51,8 +51,11 @@ def announce(
 
 
 def bounded(document: dict[str, Any]) -> dict[str, Any]:
-    """A result as XCom carries it: ranges of a thousand partitions are a hundred kilobytes, and the
-    sink's marker, the commit event and the offsets asset have them anyway."""
+    """Return a result small enough for XCom.
+
+    Ranges of a thousand partitions are a hundred kilobytes; the sink's marker, the commit event and
+    the offsets asset have them anyway.
+    """
     if len(document["ranges"]) <= _PARTITIONS:
         return {**document, "bounded": False}
     position = document["position"] and {**document["position"], "next": {}}
@@ -60,7 +63,7 @@ def bounded(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def sink_event(result: WindowResult) -> Mapping[str, Any]:
-    """What a downstream Dag reads under ``extra["tubemq"]``: strings, integers, lists, objects."""
+    """Return what a downstream Dag reads under ``extra["tubemq"]``: only JSON types."""
     ranges = {key: list(value) for key, value in result.ranges.items()}
     event: dict[str, Any] = {
         "topic": result.topic,

@@ -1,8 +1,8 @@
-"""What all ingest operators share: one window of a topic into a sink, exactly once.
+"""Base of the ingest operators: one window of a topic into a sink, exactly once.
 
-Turns arguments and a task's context into a window run and runs it: what a window is, what is
-retried and what wins is decided in `windows.run`. Nothing happens in `__init__` but checking
-literals and naming assets, since Airflow parses Dag files all the time. `ingest` has the operators.
+Turns arguments and a task's context into a window run and executes it. What a window is, what is
+retried and which try wins is decided in `windows.run`. `__init__` only checks literals and names
+assets, because Airflow parses Dag files all the time. The operators are in `ingest`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ _VALUES: dict[str, tuple[type[Value], ...]] = {
     "engine": (Spark, SparkConnect, SparkSubmit),
     "resolver": (Timeline, History, MessageTime),
 }
-"""Arguments that may be values, and of which kinds."""
+"""Arguments that accept value objects, and their classes."""
 
 COMMON_TEMPLATE_FIELDS = (
     "path",
@@ -107,23 +107,23 @@ COMMON_TEMPLATE_FIELDS = (
     "tubemq_conn_id",
     "sink_conn_id",
 )
-"""Arguments of every ingest operator that a template may fill in."""
+"""Template fields of every ingest operator."""
 
 
 class IngestOperator(RefusesNothing, BaseOperator):
-    """Base of the ingest operators: what they all are told, and all they do.
+    """Base of the ingest operators: common arguments, and `execute`.
 
     :param topic: topic to read. Names an asset, so no template; so do `group` and `cluster`.
-    :param group: whose progress this is. One group serves one sink and one set of filters.
+    :param group: group that the progress belongs to; it serves one sink and one set of filters.
     :param path: directory of a Parquet sink, absolute or ``file://``; short for `sink`.
     :param sink: where the records go, as `tubemq_provider.sinks.factory.sink_for` takes it.
     :param sink_conn_id: Airflow connection with the credentials of `sink`.
     :param exactly_once: False only, and always, for ``append:…``.
     :param staging_root: where engines write before the sink takes the files.
-    :param partition_by: columns, ``day(…)`` and ``hour(…)`` that files are apart by.
-    :param max_partitions: the most of them that one task may make.
+    :param partition_by: columns, ``day(…)`` and ``hour(…)`` that files are partitioned by.
+    :param max_partitions: most partitions that one task may write.
     :param schema_evolution: ``refuse``, or ``add_columns`` to tables.
-    :param verify: ``facts``, or ``footers``: how files are checked before they are published.
+    :param verify: ``facts``, or ``footers``: check of the files before they are published.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
     :param engine: ``session``, ``inline`` …, or `Spark(conf=…)`, `SparkSubmit(conf=…)`,
@@ -131,14 +131,14 @@ class IngestOperator(RefusesNothing, BaseOperator):
     :param target_file_bytes: size of data files.
     :param compression: of data files, with ``engine="inline"``: ``snappy``, ``zstd`` …
     :param filters: stream ids to read; none means all.
-    :param epoch: name of the life of the topic that the group follows; by default the present one.
-    :param epoch_seen: with a new `epoch`: the last window that the failed run knew.
+    :param epoch: name of the epoch that the group follows; by default the current one.
+    :param epoch_seen: with a new `epoch`: last window that the failed run read.
     :param offset_store: where progress is kept: ``asset_state``, ``ledger`` or ``events``.
-    :param skip_if_empty: a run that finds nothing to read is skipped instead of a success.
-    :param emit_replayed: also tell the sink's asset of a window that was told of before.
+    :param skip_if_empty: skip the task instead of succeeding if there is nothing to read.
+    :param emit_replayed: emit an event of the sink's asset again for a window that has had one.
     :param deferrable: with ``engine="submit"``: wait in the triggerer.
 
-    `TubeMQSparkIngestOperator` says more of each.
+    `TubeMQSparkIngestOperator` describes them in full.
     """
 
     ui_color = "#bfe0d4"
@@ -201,13 +201,14 @@ class IngestOperator(RefusesNothing, BaseOperator):
         self.skip_if_empty, self.emit_replayed = skip_if_empty, emit_replayed
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Take the window through all eight steps; see `WindowRun` for what a crash leaves."""
+        """Run all eight steps of the window; `WindowRun` describes the state after a crash."""
         return self._take(context, Attendance.begins(self.execution_timeout))
 
     def execute_complete(
         self, context: Context, event: Mapping[str, Any], started: float, ticket: dict[str, Any]
     ) -> dict[str, Any]:
-        """The trigger has fired: take the steps anew, which find what the application has left."""
+        """Resume after the trigger event: run the steps again, which find what the application
+        left."""
         return self._take(
             context, Attendance.goes_on(self.execution_timeout, event, started, ticket)
         )
@@ -221,7 +222,7 @@ class IngestOperator(RefusesNothing, BaseOperator):
             narrator = job.narrator(self.log)
             narrator.earlier = self._earlier_plan(context, store)
             narrator.on_page = lambda page: self._show_spark(context, page)
-            narrator.on_progress = lambda told: self._keep_progress(context, told)
+            narrator.on_progress = lambda progress: self._keep_progress(context, progress)
             result = job.run(
                 store,
                 attempt=str(context["ti"].id),
@@ -248,7 +249,7 @@ class IngestOperator(RefusesNothing, BaseOperator):
     def _opened(
         self, context: Context, stack: ExitStack
     ) -> tuple[IngestArguments, TaskStore, IngestJob]:
-        """The job of this try, on what the rendered arguments name; `stack` closes it."""
+        """Return the job of this try, built from the rendered arguments; `stack` closes it."""
         self._warn_of_latest()
         arguments = parse(IngestArguments, self._arguments())
         hook = self._hook()
@@ -257,29 +258,28 @@ class IngestOperator(RefusesNothing, BaseOperator):
         store = self._store(context)
         if arguments.mode == "cursor":
             refuse_interval(context, planned=lambda: store.load_task_plan() is not None)
-        # What the run stands for may be past telling, which is of no matter to what does not ask.
-        asks = needs_interval(arguments, (None, None))
+        # Resolve the run's interval only if the arguments need it: it may be impossible to tell.
+        needs_one = needs_interval(arguments, (None, None))
         interval: Interval = (None, None)
-        if asks:
+        if needs_one:
             interval = run_interval(
                 context, arguments.granularity, longest=arguments.max_run_window, log=self.log
             )
         job = self._job = open_job(arguments, hook, interval, stack, timeline=store.load_timeline)
         if self._killed:
-            # The signal came before there was a job to cancel.
+            # Killed before the job existed.
             job.cancel()
         return arguments, store, job
 
     def _hook(self) -> SourceHook:
-        """What reads the connection."""
+        """Return the hook of the connection."""
         return TubeMQHook(self.tubemq_conn_id)
 
     def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:
-        """Before the run begins; for operators that read the window by other means."""
+        """Set up the job before it runs; for operators that read the window by other means."""
 
     def _earlier_plan(self, context: Context, store: TaskStore) -> tuple[int, str, str] | None:
-        """The window that an earlier try of this task has planned, for the log to say what becomes
-        of it once that is known."""
+        """Return number, id and hash of the window that an earlier try planned, for the log."""
         number = self._try_number(context)
         plan = store.load_task_plan() if number > 1 else None
         return None if plan is None else (number, str(plan.get("id")), str(plan.get("hash")))
@@ -289,53 +289,64 @@ class IngestOperator(RefusesNothing, BaseOperator):
         return int(getattr(context["ti"], "try_number", 1) or 1)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002
-        """The topic as input, the sink's data as output with rows and bytes; None without the
-        provider for OpenLineage."""
+        """Return the topic as input and the sink's data as output, with rows and bytes.
+
+        None without the OpenLineage provider.
+        """
         return window_lineage(
             self.cluster, self.topic, self.sink or self.path or "", self.result, self.source
         )
 
     def _whereabouts(self) -> Whereabouts:
-        """What an error's text ends with."""
+        """Return what an error text is completed with."""
         return Whereabouts(self.tubemq_conn_id, self.topic, self.group)
 
     def on_kill(self) -> None:
-        """Make the job stop soon, also one that has yet to begin; returns within seconds."""
+        """Cancel the job, also one that has not begun; returns within seconds."""
         self._killed = True
         if self._job is not None:
             self._job.cancel()
 
     def _show_spark(self, context: Context, page: str) -> None:
-        """Link Spark's page while it can be seen; Airflow itself asks for links at the end."""
+        """Publish the link to Spark's page while the page exists.
+
+        Airflow asks for extra links only at the end of the task.
+        """
         self.spark_ui = page
         try:
             context["ti"].xcom_push(key=TubeMQSparkLink().xcom_key, value=page)
         except Exception as exc:  # noqa: BLE001 - a link is no reason to fail
             self.log.debug("the link to Spark was not stored: %s", exc)
 
-    def _keep_progress(self, context: Context, told: dict[str, Any]) -> None:
-        """Tell the web page how far the window is, as state of this task."""
+    def _keep_progress(self, context: Context, progress: dict[str, Any]) -> None:
+        """Store the progress of the window in this task's state, for the web page."""
         try:
             state: Any = context["task_state_store"]
-            state.set(PROGRESS, told)
+            state.set(PROGRESS, progress)
         except Exception as exc:  # noqa: BLE001 - nothing depends on it
             self.log.debug("progress was not stored: %s", exc)
 
     def observer(self, context: Context, narrator: Narrator) -> StepObserver:  # noqa: ARG002
-        """What is told about the run's steps; a subclass may add its own."""
+        """Return the observer of the run's steps; a subclass may wrap it."""
         return narrator
 
     def _do_render_template_fields(self, parent: Any, *args: Any, **kwargs: Any) -> None:
-        """As Airflow's; values are rendered in place, and so copied first: the author's are those
-        of all runs, and of all tasks that are mapped, for which Airflow calls this method only."""
+        """Copy value objects before Airflow renders them in place.
+
+        The author's objects are shared by all runs and by all mapped tasks, for which Airflow calls
+        only this method.
+        """
         for name, value in vars(self).copy().items() if parent is self else ():
             if isinstance(value, Value):
                 setattr(self, name, copy(value))
         super()._do_render_template_fields(parent, *args, **kwargs)
 
     def _settle(self, given: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
-        """Judge the arguments and name the assets; `given` are the operator's own, which become
-        attributes, and `chosen` what Airflow was given."""
+        """Store and check the arguments, and name the assets.
+
+        `given` are the operator's own arguments, which become attributes; `chosen` are those passed
+        to Airflow's base class.
+        """
         defaults = chosen.get("default_args") or {}
         self._serialise({**defaults, **chosen})
         self._keep(given)
@@ -343,7 +354,7 @@ class IngestOperator(RefusesNothing, BaseOperator):
         self._declare_assets(self.sink or self.path or "")
 
     def _keep(self, given: Mapping[str, Any]) -> None:
-        """Keep the arguments as attributes, which Airflow renders, and judge what is literal."""
+        """Store the arguments as attributes, which Airflow renders, and check the literal ones."""
         for name, value in given.items():
             setattr(self, name, value)
         arguments = self._arguments()
@@ -361,8 +372,11 @@ class IngestOperator(RefusesNothing, BaseOperator):
         self._warn_of_latest()
 
     def _warn_of_latest(self) -> None:
-        """Once per task: ``latest`` is the end in memory elsewhere, and here meant the stable one.
-        What templates say is only known when they are rendered."""
+        """Warn once per task of ``latest``, which here used to mean the stable end.
+
+        Elsewhere it is the end in the broker's memory. Templated values are known only after
+        rendering.
+        """
         if self._warned or not (names := says_latest(self._arguments())):
             return
         self._warned = True
@@ -375,33 +389,35 @@ class IngestOperator(RefusesNothing, BaseOperator):
 
     @property
     def _serialised(self) -> bool:
-        """Whether two first runs cannot resolve ``stable`` differently."""
+        """True if two first runs cannot resolve ``stable`` differently."""
         return self.max_active_tis_per_dag == 1 or self.offset_store == "ledger"
 
     def _serialise(self, chosen: Mapping[str, Any]) -> None:
-        """One cursor window at a time, unless the author has chosen otherwise, or runs may claim
-        windows side by side."""
+        """Limit cursor tasks to one active task instance.
+
+        Not if the author chose a limit, nor with the ledger, where concurrent runs claim windows.
+        """
         if self.offset_store == "ledger":
             return
         if not is_mapped(self) and self.mode == "cursor" and "max_active_tis_per_dag" not in chosen:
             self.max_active_tis_per_dag = 1
 
     def _arguments(self) -> dict[str, Any]:
-        """Those that the operator has, values taken apart."""
+        """Return the operator's arguments, with value objects expanded."""
         names = {*IngestArguments.model_fields, "policies"} & {*vars(self), "mode", "source"}
-        given = {name: getattr(self, name) for name in sorted(names)}
-        if given.get("policies", ...) is None:
-            del given["policies"]
-        return taken_apart(given)
+        arguments = {name: getattr(self, name) for name in sorted(names)}
+        if arguments.get("policies", ...) is None:
+            del arguments["policies"]
+        return taken_apart(arguments)
 
     def _templated(self) -> frozenset[str]:
-        """The arguments that a template may fill in, also inside of values."""
+        """Return the arguments that a template may fill in, members of value objects included."""
         inside = (_VALUES.get(name, ()) for name in self.template_fields)
         names = (name for kinds in inside for kind in kinds for name in members(kind))
         return frozenset(self.template_fields).union(names)
 
     def _declare_assets(self, spec: str) -> None:
-        """The offsets asset becomes inlet and outlet, the sink's asset an outlet."""
+        """Make the offsets asset inlet and outlet, and the sink's asset an outlet."""
         if is_mapped(self):
             return
         outlets = [self.offsets_asset]
@@ -413,7 +429,7 @@ class IngestOperator(RefusesNothing, BaseOperator):
 
     def _store(self, context: Context) -> TaskStore:
         if not all(declared(self.offsets_asset, among) for among in (self.inlets, self.outlets)):
-            # A mapped task, for which only its author can declare them.
+            # Only the author of a mapped task can declare its assets.
             cap = ", and max_active_tis_per_dag=1" if self.mode == "cursor" else ""
             kind = "" if self.source == FIRST_SOURCE else f", {self.source!r}"
             raise errors.ConfigError(
@@ -425,7 +441,7 @@ class IngestOperator(RefusesNothing, BaseOperator):
         return store_for(self.offset_store, context, self.offsets_asset)
 
     def _report(self, result: WindowResult, context: Context) -> None:
-        """One structured line, for logs that are searched later."""
+        """Log one structured line, which can be searched later."""
         line = {
             "records": result.total,
             "window_id": result.window_id,
@@ -444,11 +460,11 @@ class IngestOperator(RefusesNothing, BaseOperator):
 
 
 def _inside_of_values(kind: type[IngestOperator]) -> dict[str, str]:
-    """How arguments are written that `kind` takes as members of a value only."""
-    found: dict[str, list[str]] = {}
+    """Return how to write arguments that `kind` accepts only as members of a value object."""
+    spellings: dict[str, list[str]] = {}
     for holder, values in _VALUES.items():
         for value in values if holder in kind.template_fields else ():
             for member in value().template_fields:
                 text = f"{holder}={value.__name__}({member}=…)"
-                found.setdefault(value.names.get(member, member), []).append(text)
-    return {name: " or ".join(texts) for name, texts in found.items()}
+                spellings.setdefault(value.names.get(member, member), []).append(text)
+    return {name: " or ".join(texts) for name, texts in spellings.items()}

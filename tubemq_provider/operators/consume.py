@@ -1,9 +1,9 @@
-"""`TubeMQConsumeOperator`: the records of an exact window, handed to a function.
+"""`TubeMQConsumeOperator`: pass the records of an exact window to a function.
 
-For data too small for a lake, and for what no sink is for. The window is planned, frozen and
-accepted as those of the ingest task are, with progress on the same offsets asset; what is written
-down here is only which windows are done (`MarkerSink`). What becomes of the records is up to the
-function.
+For data too small for a lake, or for a destination without a sink. The window is planned, frozen
+and accepted like that of an ingest task, with progress on the same offsets asset; the task stores
+only which windows are done (`MarkerSink`). The effects of the function are the function's own
+business.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ TAKEN: Final = frozenset(
     | {"target_file_bytes", "compression", "decode", "transform", "sql", "verify"}
     | {"partition_by", "max_partitions", "schema_evolution"}
 )
-"""Arguments of the ingest operator that say where records go, and how: here nowhere."""
+"""Arguments of the ingest operator about the destination, which do not apply here."""
 
 
 class TubeMQWindowOperator(TubeMQSparkIngestOperator):
-    """Base of the operators that bring a window nowhere: they note in `markers` that it is done.
+    """Base of the operators without a sink: `markers` records which windows are done.
 
-    :param markers: where done windows are noted: a directory that all workers share, or ``s3://…``,
-        ``gs://…``, ``az://…``. One place for each group.
+    :param markers: where done windows are recorded: a directory that all workers share, or
+        ``s3://…``, ``gs://…``, ``az://…``. A separate one for each group.
 
-    The other arguments are those of `TubeMQSparkIngestOperator` that say which records: `topic`,
+    The other arguments are those of `TubeMQSparkIngestOperator` that select records: `topic`,
     `group`, `mode`, `start`, `end`, `initial_position`, the caps, the policies, `offset_store` …
     """
 
     def __init__(self, *, markers: str | None = None, **kwargs: Any) -> None:
-        sink = kwargs.pop("sink", None)  # what a task that was mapped, or copied, gives
+        sink = kwargs.pop("sink", None)  # passed when a task is mapped or copied
         problems = [f"{name} has no effect: records go nowhere" for name in TAKEN & kwargs.keys()]
         if (markers is None) == (sink is None):
             problems.append("markers is needed: where done windows are noted, as '/lake/done'")
@@ -66,22 +66,21 @@ class TubeMQWindowOperator(TubeMQSparkIngestOperator):
 
 
 class TubeMQConsumeOperator(TubeMQWindowOperator):
-    """Hand every record of one window to `apply_function`, in batches.
+    """Pass every record of one window to `apply_function`, in batches.
 
-    The window is the same at every try of the task, whatever has come meanwhile: each record once,
-    none twice, in the order of offsets within a partition. When the function has taken the last
-    batch, the window is noted as done and progress moves; a retry or a clear after that calls the
-    function no more. A task that dies between leaves the window undone: the next try hands over the
-    *same* window again, from its beginning, under the same ``window.window_id``. So the function
-    takes effect exactly once if what it writes under that id replaces what an earlier try has left,
-    and at least once otherwise.
+    The window is the same in every try of the task, whatever has arrived meanwhile: each record
+    once, in the order of offsets within a partition. After the last batch the window is recorded
+    as done and the position advances; a retry or clear after that does not call the function. If
+    the task dies before, the next try passes the *same* window again from its beginning, under the
+    same ``window.window_id``. So the effect is exactly once if what the function writes under that
+    id replaces what an earlier try left, and at least once otherwise.
 
     :param apply_function: called with a list of `tubemq_client.Message` (`body`, `attributes`,
-        `stream_id`, `msg_time`, `offset`) and with those values of the context that it names, and
-        `window`, the `PlannedWindow`.
-    :param batch_size: messages for each call.
+        `stream_id`, `msg_time`, `offset`), and by keyword with the values of the context that its
+        signature names and `window`, the `PlannedWindow`.
+    :param batch_size: messages per call.
 
-    XCom: the result of the window, and ``returned``, what the last call gave.
+    XCom: the result of the window, and ``returned``, the value of the last call.
     """
 
     ui_color = "#d9ecd0"
@@ -103,15 +102,15 @@ class TubeMQConsumeOperator(TubeMQWindowOperator):
         self._returned: Any = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Take the window through all eight steps, with the function as engine."""
+        """Run all eight steps of the window, with the function as engine."""
         return {**super().execute(context), "returned": self._returned}
 
     def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:  # noqa: ARG002
         job.hand_to(lambda window: self._apply(window, context))
 
     def _apply(self, window: PlannedWindow, context: Context) -> None:
-        given = {**context, "window": window}
-        named = determine_kwargs(self.apply_function, (None,), given)
+        values = {**context, "window": window}
+        named = determine_kwargs(self.apply_function, (None,), values)
         for batch in _batches(window.messages(), self.batch_size):
             self._returned = self.apply_function(batch, **named)
 

@@ -1,8 +1,8 @@
-"""How an ingest task waits without a worker slot: what it leaves, and what it is when it is back.
+"""Deferral of an ingest task: wait for a Spark application without a worker slot.
 
-A task that is deferred has no process. The Spark application goes on in its own, a trigger looks at
-its folder, and the task that comes back takes the same steps as at first: it finds its plan, its
-marker or its application, and so nothing but the steps of a window run decides what is published.
+A deferred task has no process. The Spark application keeps running in its own process, a trigger
+polls its folder, and the resumed task runs the same steps as the first time: it finds its plan, its
+marker or its application. So only the steps of a window run decide what is published.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 __all__ = ["Attendance"]
 
 _GRACE_S = 120.0
-"""Airflow's own limit on a deferral is so much later than the trigger's, which ends in the task."""
+"""Seconds that Airflow's timeout of a deferral leaves to the trigger's, which ends in the task."""
 
 
 @dataclass
 class Attendance:
-    """What a try of a task knows of its own past: since when it runs, and what it waited for.
+    """State of a try across its deferrals: its start, and the application that it waited for.
 
-    - `limit`: seconds that the try may take over all its deferrals; None for any time.
+    - `limit`: seconds that the try may take, deferrals included; None for no limit.
     - `started`: when the try began, in seconds since 1970.
-    - `ticket`: of the application that it waited for, if it was deferred.
-    - `status`: what the trigger said.
+    - `ticket`: ticket of the application that it waited for, if it was deferred.
+    - `status`: status in the trigger event.
     """
 
     limit: float | None
@@ -47,40 +47,46 @@ class Attendance:
 
     @classmethod
     def begins(cls, limit: timedelta | None) -> Attendance:
-        """A try begins."""
+        """Return the state of a try that begins."""
         return cls(None if limit is None else limit.total_seconds(), time.time())
 
     @classmethod
     def goes_on(
         cls, limit: timedelta | None, event: Mapping[str, Any], started: float, ticket: Document
     ) -> Attendance:
-        """A deferred try is back."""
-        again = cls.begins(limit)
-        again.started, again.ticket, again.status = started, ticket, str(event.get("status", ""))
-        return again
+        """Return the state of a try that resumes after a deferral."""
+        resumed = cls.begins(limit)
+        resumed.started, resumed.ticket, resumed.status = (
+            started,
+            ticket,
+            str(event.get("status", "")),
+        )
+        return resumed
 
     @property
     def left(self) -> float | None:
-        """Seconds that are left of the limit; None without one."""
+        """Seconds left of the limit; None without one."""
         return None if self.limit is None else self.limit - (time.time() - self.started)
 
     def prepare(self, job: IngestJob, arguments: IngestArguments, log: Any) -> None:
-        """Tell `job` whether it may suspend, or what it goes on with."""
+        """Let `job` suspend, or give it the application to resume."""
         if self.ticket is not None:
             if self.status == "unseen":
                 log.warning(
-                    "the triggerer cannot look into %s, so this task waits itself; name a "
+                    "the triggerer cannot read %s, so this task waits itself; name a "
                     "spark_work_dir that workers and triggerers share",
                     self.ticket["folder"],
                 )
             job.expect(self.ticket)
-        elif _wanted(arguments):
+        elif _is_deferrable(arguments):
             job.may_suspend()
 
     @contextmanager
     def attending(self, log: Any) -> Iterator[None]:
-        """The body is the run: where it suspends, the task is deferred; a deferred task that is
-        back has what is left of its time."""
+        """Run the body, and defer the task where it suspends.
+
+        A resumed task gets only the rest of its time.
+        """
         self._refuse_late()
         try:
             if self.ticket is None or self.left is None:
@@ -90,8 +96,8 @@ class Attendance:
                     yield
         except Suspended as suspended:
             log.info(
-                "the Spark application goes on without this task, in %s; the triggerer waits for "
-                "it",
+                "the Spark application keeps running without this task, in %s; the triggerer "
+                "waits for it",
                 suspended.ticket["folder"],
             )
             raise self._deferred(suspended.ticket) from None
@@ -115,11 +121,14 @@ class Attendance:
             return
         if self.status == "timeout" or (self.left or 0.0) <= 0:
             Application.of_ticket(self.ticket).end_for(self.ticket)
-            raise AirflowTaskTimeout(f"the task took longer than {self.limit:.0f} s, all told")
+            raise AirflowTaskTimeout(f"the task took longer than {self.limit:.0f} s in all")
 
 
-def _wanted(arguments: IngestArguments) -> bool:
-    """Whether the task waits in the triggerer: as its author says, or Airflow's configuration."""
+def _is_deferrable(arguments: IngestArguments) -> bool:
+    """Return True if the task waits in the triggerer.
+
+    Its author decides, else Airflow's configuration.
+    """
     if arguments.engine not in DEFERRABLE_ENGINES:
         return False
     if arguments.deferrable is not None:
@@ -129,7 +138,7 @@ def _wanted(arguments: IngestArguments) -> bool:
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """Airflow's own alarm counts from the moment when the task came back."""
+    """Arm Airflow's alarm; Airflow's own one counts from the moment when the task resumed."""
     from airflow.sdk.execution_time.timeout import timeout
 
     with timeout(seconds):  # type: ignore[no-untyped-call]

@@ -1,8 +1,8 @@
 """The ingest operators: one window of a topic into a sink, exactly once.
 
-`TubeMQCursorIngestOperator` takes what comes next, `TubeMQWindowIngestOperator` a window of time or
-of offsets; `TubeMQSparkIngestOperator`, the older name, takes `mode` and is either. They differ in
-what they are told: all they do is in `base`.
+`TubeMQCursorIngestOperator` reads the next window, `TubeMQWindowIngestOperator` a window of time or
+of offsets; `TubeMQSparkIngestOperator`, the older name, takes `mode` and is either. They differ
+only in their arguments; `execute` is in `base`.
 """
 
 from __future__ import annotations
@@ -385,6 +385,6 @@ class TubeMQSparkIngestOperator(IngestOperator):
 
 
 def _given(names: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of an ingest among the local names of an `__init__`."""
-    known = {*IngestArguments.model_fields, "policies"}
-    return {name: value for name, value in names.items() if name in known}
+    """Return the ingest arguments among the local names of an `__init__`."""
+    fields = {*IngestArguments.model_fields, "policies"}
+    return {name: value for name, value in names.items() if name in fields}

@@ -1,12 +1,13 @@
-"""The interval of time that a run stands for, where the task's arguments name none.
+"""Interval of time that a run covers, where the task's arguments name none.
 
-A run can say it in several ways; the first that does counts: ``tubemq_window`` in its conf or
-params, a data interval of more than zero width, a partition date. Arguments of the task go before
-all of them and are not looked at here.
+The first of these counts: ``tubemq_window`` in the run's conf or params, a data interval of more
+than zero width, a partition date. Arguments of the task take precedence over all of them and are
+not handled here.
 
-A user who may trigger a run need not be one who may edit its Dag, so what a trigger chooses is
-judged: by the grid of the Dag's own timetable, and by the length that the Dag's author allows.
-Reads a context, and keeps the interval of a partition in the task's state; nothing else.
+A user who may trigger a run may not be allowed to edit its Dag, so an interval chosen by a trigger
+is checked: against the grid of the Dag's own timetable, and against the length that the Dag's
+author allows. Reads a context, and stores the interval of a partition in the task's state; nothing
+else.
 """
 
 from __future__ import annotations
@@ -28,51 +29,62 @@ WINDOW_KEY = "tubemq_window"
 KEPT: Final = "interval"
 """Key of the task's state under which the interval of a partition is kept for later tries."""
 _BY_USERS: Final = {"manual", "asset_materialization"}
-"""Runs that a user starts, who may name a data interval or a partition; an operator of another Dag
-names a logical date at most."""
+"""Run types that a user starts, with a data interval or partition of the user's choice.
+
+An operator of another Dag can set a logical date at most.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Judges intervals that a trigger chooses: by the ticks of `timetable`, or multiples of
-    `granularity` where it has none, and by the `longest` that the Dag's author allows."""
+    """Check of intervals that a trigger chooses.
+
+    They follow the ticks of `timetable`, or multiples of `granularity` if it has none, and are no
+    longer than `longest`, which the Dag's author allows.
+    """
 
     timetable: object
     granularity: timedelta | None
     longest: timedelta | None
 
-    def asked(self, found: tuple[datetime, datetime]) -> Interval:
-        """An interval that a run asks for by name. Raises `errors.ConfigError` unless the author
-        allows its length and it begins and ends where intervals of the Dag do."""
+    def asked(self, interval: tuple[datetime, datetime]) -> Interval:
+        """Return an interval that a run requests by name.
+
+        Raises `errors.ConfigError` unless the author allows its length and it begins and ends where
+        intervals of the Dag do.
+        """
         if self.longest is None:
             raise errors.ConfigError(
-                "the run asks for an interval of its own, and the task does not allow that: the "
+                "the run requests an interval, and the task does not allow that: the "
                 "Dag's author allows it with max_run_window, the greatest length of such an "
                 "interval",
                 subject=WINDOW_KEY,
             )
-        self._refuse(found, WINDOW_KEY, of_grid=True)
-        return found
+        self._refuse(interval, WINDOW_KEY, of_grid=True)
+        return interval
 
-    def triggered(self, found: tuple[datetime, datetime]) -> Interval:
-        """The data interval of a run that a user has triggered, who may have chosen it. One step of
-        the task's own grid, and what a timetable of another kind says, need nobody's leave."""
-        if self._is_step(found):
-            return found
+    def triggered(self, interval: tuple[datetime, datetime]) -> Interval:
+        """Return the data interval of a run that a user triggered, possibly with a chosen interval.
+
+        One step of the task's grid, and the interval of a custom timetable, are always allowed.
+        """
+        if self._is_step(interval):
+            return interval
         if self.longest is None:
             raise errors.ConfigError(
-                f"the run was triggered with the data interval {_text(found)}, which is none of "
+                f"the run was triggered with the data interval {_text(interval)}, which is none of "
                 f"the Dag's own; trigger it with a logical date only, or let the task allow others "
                 f"with max_run_window",
                 subject="data interval",
             )
         grid = ticks_of(self.timetable) is not None or self.granularity is not None
-        self._refuse(found, "data interval", of_grid=grid)
-        return found
+        self._refuse(interval, "data interval", of_grid=grid)
+        return interval
 
-    def _is_step(self, found: tuple[datetime, datetime]) -> bool:
-        """Whether the timetable, or `granularity` where it has no intervals, gives this one."""
-        start, end = found
+    def _is_step(self, interval: tuple[datetime, datetime]) -> bool:
+        """Return True if the timetable gives this interval, or `granularity` if it has no
+        intervals."""
+        start, end = interval
         if (step := ticks_of(self.timetable)) is not None:
             return is_tick(self.timetable, start) and step(start) == end
         if self.granularity is not None:
@@ -80,31 +92,34 @@ class Chosen:
         length = getattr(self.timetable, "delta", None)
         if length is not None:
             return bool(start + length == end)
-        # Airflow's other timetables give manual runs no width; what a user's own does is its own.
+        # Airflow's other timetables give manual runs no width; a custom timetable decides itself.
         own = self.timetable is None or type(self.timetable).__module__.startswith("airflow.")
         return not own and self.longest is None
 
     def expect_begin(self, date: datetime) -> None:
-        """Raise `errors.ConfigError` unless a partition that a user has named begins where
-        partitions of `granularity` do, counted from midnight UTC. Timetables judge theirs."""
+        """Check the begin of a partition that a user named.
+
+        Raises `errors.ConfigError` unless partitions of `granularity`, counted from midnight UTC,
+        begin there. Timetables check their own.
+        """
         if ticks_of(self.timetable) is None and self.granularity is not None:
             self._expect_multiple(date, "partition date")
 
-    def _refuse(self, found: tuple[datetime, datetime], subject: str, *, of_grid: bool) -> None:
+    def _refuse(self, interval: tuple[datetime, datetime], subject: str, *, of_grid: bool) -> None:
         problems = []
         longest = self.longest
-        if longest is not None and found[1] - found[0] > longest:
+        if longest is not None and interval[1] - interval[0] > longest:
             problems.append(
-                f"{_text(found)} is longer than max_run_window allows, which is {longest}"
+                f"{_text(interval)} is longer than max_run_window allows, which is {longest}"
             )
         if of_grid and ticks_of(self.timetable) is not None:
             problems += [
                 f"{name} {rfc3339(at)} is not where an interval of the Dag's timetable begins"
-                for name, at in zip(("start", "end"), found, strict=True)
+                for name, at in zip(("start", "end"), interval, strict=True)
                 if not is_tick(self.timetable, at)
             ]
         elif of_grid and self.granularity is not None:
-            for at in found:
+            for at in interval:
                 self._expect_multiple(at, subject)
         elif of_grid:
             problems.append(
@@ -126,8 +141,8 @@ class Chosen:
 _MIDNIGHT: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _text(found: tuple[datetime, datetime]) -> str:
-    return f"{rfc3339(found[0])} to {rfc3339(found[1])}"
+def _text(interval: tuple[datetime, datetime]) -> str:
+    return f"{rfc3339(interval[0])} to {rfc3339(interval[1])}"
 
 
 def run_interval(
@@ -137,14 +152,14 @@ def run_interval(
     longest: timedelta | None = None,
     log: Any = None,
 ) -> Interval:
-    """The run's interval in UTC, or a pair of None.
+    """Return the run's interval in UTC, or a pair of None.
 
-    `longest` is the greatest length of an interval that a trigger may choose; None where
-    the Dag's author allows none. The interval of a partition is kept in the task's state, as the
-    timetable that says where it ends may be edited between two tries; `log` is told of that.
+    `longest` is the greatest length of an interval that a trigger may choose; None if the Dag's
+    author allows none. The interval of a partition is stored in the task's state, because the
+    timetable that defines its end may be edited between two tries; `log` gets a warning of that.
 
     Raises `errors.ConfigError` for an interval that the run may not choose, or a partition whose
-    end cannot be told.
+    end is unknown.
     """
     chosen = Chosen(getattr(context.get("dag"), "timetable", None), granularity, longest)
     window = _window_of(context)
@@ -152,8 +167,8 @@ def run_interval(
         return chosen.asked(_instants(window))
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is not None and end is not None and start < end:
-        found = in_utc(start), in_utc(end)
-        return chosen.triggered(found) if _run_type(context) in _BY_USERS else found
+        data_interval = in_utc(start), in_utc(end)
+        return chosen.triggered(data_interval) if _run_type(context) in _BY_USERS else data_interval
     partition_date = context.get("partition_date")
     if partition_date is not None:
         date = in_utc(partition_date)
@@ -166,12 +181,15 @@ def run_interval(
 def _partition(
     context: Mapping[str, Any], date: datetime, granularity: timedelta | None, log: Any
 ) -> Interval:
-    """The interval that the first try of this task took for the partition, else what the timetable
-    and `granularity` say now, which is kept for later tries."""
+    """Return the interval that the first try of this task used for the partition.
+
+    For the first try it is what the timetable and `granularity` define, and is stored for later
+    tries.
+    """
     state: Any = context.get("task_state_store")
-    kept = None if state is None else state.get(KEPT)
-    if isinstance(kept, Mapping) and kept.get("start") == rfc3339(date):
-        start, end = _instants({"start": kept["start"], "end": kept.get("end")}, KEPT)
+    stored = None if state is None else state.get(KEPT)
+    if isinstance(stored, Mapping) and stored.get("start") == rfc3339(date):
+        start, end = _instants({"start": stored["start"], "end": stored.get("end")}, KEPT)
         try:
             after = partition_end(context, date, granularity)
         except errors.ConfigError:
@@ -186,17 +204,17 @@ def _partition(
                 KEPT,
             )
         return start, end
-    found = partition_end(context, date, granularity)
-    if found is None:
+    next_begin = partition_end(context, date, granularity)
+    if next_begin is None:
         return None, None
-    end = in_utc(found)
+    end = in_utc(next_begin)
     if state is not None:
         state.set(KEPT, {"v": 1, "start": rfc3339(date), "end": rfc3339(end)})
     return date, end
 
 
 def no_interval() -> errors.ConfigError:
-    """The error that explains how a run gets an interval."""
+    """Return the error that explains how a run gets an interval."""
     return errors.ConfigError(
         [
             "the run has no interval: pass start and end",
@@ -211,10 +229,10 @@ def no_interval() -> errors.ConfigError:
 
 
 def refuse_interval(context: Mapping[str, Any], *, planned: Callable[[], bool]) -> None:
-    """Refuse, for a cursor task, a run that asks for a window of its own: it would get whatever
-    comes next. `planned` says whether this very run had a window before, which it then repeats.
+    """Refuse a cursor run that asks for an interval: it would get whatever comes next.
 
-    Raises `errors.ConfigError` that says what to do instead.
+    `planned` returns True if this very run has planned a window before, which it then repeats.
+    Raises `errors.ConfigError` with the alternatives.
     """
     explicit = "use mode='time' with starting_offsets and ending_offsets for given offsets"
     if _window_of(context) is not None:
@@ -240,8 +258,8 @@ def _run_type(context: Mapping[str, Any]) -> str:
 
 def _window_of(context: Mapping[str, Any]) -> Any | None:
     run = context.get("dag_run")
-    for given in (getattr(run, "conf", None), context.get("params")):
-        window = given.get(WINDOW_KEY) if isinstance(given, Mapping) else None
+    for candidate in (getattr(run, "conf", None), context.get("params")):
+        window = candidate.get(WINDOW_KEY) if isinstance(candidate, Mapping) else None
         if window:
             return window
     return None

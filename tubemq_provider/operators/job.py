@@ -1,4 +1,4 @@
-"""Airflow's half of an ingest: connections become a source and a sink, and a job on both.
+"""Airflow's half of an ingest: from connections to a source, a sink and a job.
 
 Reads connections in the running task and opens nothing; the job is `ingest.job.IngestJob`.
 """
@@ -24,20 +24,20 @@ __all__ = ["SourceHook", "open_job"]
 
 
 class SourceHook(Protocol):
-    """What an ingest asks of a hook, whatever kind of source its connection leads to."""
+    """Hook of an ingest, for any kind of source."""
 
     @property
     def admin_url(self) -> str | None:
-        """The HTTP address that the connection gives for looking at topics."""
+        """HTTP address of the admin page in the connection."""
 
     def expect_cluster(self, cluster: str) -> None:
         """Raise `errors.ConfigError` unless the connection's cluster is `cluster`."""
 
     def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> Source:
-        """A topic as windows of `group` are planned from it and read."""
+        """Return the source that windows of `group` are planned from and read."""
 
     def get_connection(self, conn_id: str) -> Any:
-        """Any connection: the sink's."""
+        """Return any connection, such as the sink's."""
 
 
 def open_job(
@@ -48,9 +48,9 @@ def open_job(
     *,
     timeline: Callable[[], Document | None] = lambda: None,
 ) -> IngestJob:
-    """The job that `arguments` mean, with the credentials of the connections that they name.
+    """Return the job of `arguments`, with the credentials of the connections that they name.
 
-    Raises `errors.ConfigError` that never repeats a secret, and `MissingExtraError`.
+    Raises `errors.ConfigError`, which never contains a secret, and `MissingExtraError`.
     """
     if needs_interval(arguments, interval):
         raise no_interval()
@@ -62,8 +62,8 @@ def open_job(
     )
     if arguments.spark_conn_id is not None:
         connection = hook.get_connection(arguments.spark_conn_id)
-        found = spark_settings(connection, arguments.engine)
-        conf = {**found, **arguments.spark_conf}
+        connection_conf = spark_settings(connection, arguments.engine)
+        conf = {**connection_conf, **arguments.spark_conf}
         arguments = arguments.model_copy(update={"spark_conf": conf})
     source = hook.source(arguments.topic, arguments.group, arguments.filters)
     return IngestJob(arguments, source, sink, stack, interval=interval, timeline=timeline)

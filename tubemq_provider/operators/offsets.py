@@ -1,7 +1,7 @@
-"""`TubeMQOffsetsOperator`: look at a group's progress, set it, or show it at the brokers, in a Dag.
+"""`TubeMQOffsetsOperator`: show, set or mirror a group's progress in a Dag.
 
-What ``airflow tubemq offsets`` does by hand, as a task: with the Dag's history, its permissions and
-an entry in the log for each change. Only a task that has the group's offsets asset can touch its
+Does as a task what ``airflow tubemq offsets`` does by hand: with the Dag's history, its permissions
+and a log entry for each change. Only a task that declares the group's offsets asset can change its
 progress, so Airflow shows on the asset which tasks do.
 """
 
@@ -59,7 +59,7 @@ __all__ = ["TubeMQOffsetsOperator"]
 Action = Literal["show", "set", "mirror"]
 
 _MOVED: Final = "tubemq_moved"
-"""Task state: the change that this task was about to make, by which a retry finds it made."""
+"""Task state: the change that this task was about to make, by which a retry detects it."""
 
 
 class OffsetsArguments(TaskArguments):
@@ -75,7 +75,7 @@ class OffsetsArguments(TaskArguments):
     offset_store: StoreName = "asset_state"
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
-        """What an action needs, and what has no effect with it."""
+        """Return what an action lacks, and arguments without effect on it."""
         if unknown & {"action", "to"}:
             return []
         if (self.action == "set") != (self.to is not None):
@@ -91,34 +91,35 @@ class OffsetsArguments(TaskArguments):
 class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
     """Show, set or mirror the progress of `group` on `topic`.
 
-    ``show`` says where the group is and how far behind. ``set`` moves it: the next window begins
-    there, records between are read again, or never. Runs that are under way go on with the plan
-    they have, so let none be. ``mirror`` shows the position as the group's offsets at the brokers,
-    for TubeMQ's own dashboards.
+    ``show`` reports position and lag. ``set`` moves the position: the next window begins there, and
+    records between are read again, or skipped. Running tasks keep the plan they have, so stop them
+    first. ``mirror`` commits the position as the group's offsets at the brokers, for TubeMQ's own
+    dashboards.
 
     :param topic: topic of the group. Names an asset, so no template; so do `group` and `cluster`.
-    :param group: whose progress this is.
+    :param group: group that the progress belongs to.
     :param action: ``show``, ``set`` or ``mirror``.
     :param to: for ``set``: ``earliest``, ``stable`` (the end on the brokers' disks) or offsets of
         every partition, ``{"1:0": 2800}``, also as JSON.
     :param fail_above: fail the task, after the action, if the lag is more than this many index
-        entries: an alert that Airflow's callbacks and notifiers tell on.
-    :param dry_run: only say what would be.
-    :param offset_store: where the ingest tasks keep progress, as they say it; ``set`` refuses
-        another one, where nothing would come of it. With ``events`` the event of this task moves
-        the group, and so only when it has succeeded.
+        entries: an alert for Airflow's callbacks and notifiers.
+    :param dry_run: report the change without making it.
+    :param offset_store: where the ingest tasks keep progress, as in their argument; ``set`` refuses
+        another one, where it would have no effect. With ``events`` the event of this task moves
+        the group, so only once the task has succeeded.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
 
     A mapped task needs ``inlets=[a], outlets=[a]`` in its ``.partial()``.
 
-    The offsets asset has an event of the task only if the task has moved the group. A retry finds
-    that an earlier try has moved it, and fails if others have gone on since; a cleared task moves
+    The task emits an event of the offsets asset only if it has moved the group. A retry detects
+    that
+    an earlier try has moved it, and fails if another task has moved it since; a cleared task moves
     it again.
 
-    A broker that is away costs its own partitions only: ``show`` and ``mirror`` leave them out, of
-    the lag too, and say so in the log; so does ``mirror`` with partitions that the topic has no
-    more. ``set`` needs every broker.
+    Of a broker that does not answer only the partitions are affected: ``show`` and ``mirror`` leave
+    them out, of the lag too, and log a warning; so does ``mirror`` with partitions that the topic
+    no longer has. ``set`` needs every broker.
 
     XCom: ``{"asset", "action", "before", "after", "lag", "changed", "away"}``; offsets by
     partition, left out beyond 1 000 partitions.
@@ -162,7 +163,7 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
             self.outlets = [*self.outlets, *(a for a in asset if not declared(a, self.outlets))]
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look, and change what was asked for."""
+        """Run the action and report position and lag."""
         named = f"{self.cluster}/{self.topic}/{self.group}"
         show = f"airflow tubemq offsets show {named}"
         about = Whereabouts(self.tubemq_conn_id, self.topic, self.group, show)
@@ -172,30 +173,30 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
             hook.expect_cluster(arguments.cluster)
             self.admin_url = hook.config.admin_url
             store = store_for(arguments.offset_store, context, self.offsets_asset)
-            # What moves a group by words needs every broker; what looks does without one.
+            # Keywords in `to` resolve only with every broker; showing works without some.
             look = hook.ends if arguments.action == "set" else hook.reachable_ends
             ends = look(arguments.topic, arguments.group, stable=True)
-            away = dict(away_of(ends))
+            unavailable = dict(away_of(ends))
             if arguments.action == "set":
-                before, after, said = self._set(context, arguments, store, ends)
+                before, after, by_hand = self._set(context, arguments, store, ends)
             else:
                 before = after = _position(store)
-                said = True
+                by_hand = True
             if arguments.action == "mirror" and not arguments.dry_run and before:
-                left_out = hook.mirror_group_offsets(
+                refused = hook.mirror_group_offsets(
                     arguments.topic,
                     arguments.group,
-                    self._by_partition({k: v for k, v in before.items() if k not in away}),
+                    self._by_partition({k: v for k, v in before.items() if k not in unavailable}),
                 )
-                away |= {place.key: reason for place, reason in left_out.items()}
-        for key, reason in away.items():
+                unavailable |= {partition.key: reason for partition, reason in refused.items()}
+        for key, reason in unavailable.items():
             self.log.warning("partition %s is left out: %s", key, reason)
-        report = self._judged(arguments, before, after, ends, away)
-        if arguments.offset_store == "events" and not (said or arguments.dry_run):
-            # That a person has said where the group stands is kept by nothing else.
+        report = self._judged(arguments, before, after, ends, unavailable)
+        if arguments.offset_store == "events" and not (by_hand or arguments.dry_run):
+            # With this store, only the event keeps that the position was set by hand.
             report["changed"] = True
         if not report["changed"]:
-            # An event is for those whom a change concerns; an alert would have one every minute.
+            # Only a change emits an event; an alert task would emit one every minute.
             task: Any = context["ti"].task
             task.outlets = without(task.outlets, self.offsets_asset)
         return report
@@ -206,9 +207,9 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
         before: Mapping[str, int],
         after: Mapping[str, int],
         ends: Mapping[Partition, Ends],
-        away: Iterable[str],
+        unavailable: Iterable[str],
     ) -> dict[str, Any]:
-        """The report. Raises `AirflowFailException` if the lag is beyond the limit."""
+        """Return the report. Raises `AirflowFailException` if the lag is beyond the limit."""
         lag = lag_between(ends, self._by_partition(after), SPACE).total
         self.log.info("%s of %s: %s -> %s", self.action, self.offsets_asset.name, before, after)
         gauge_group(arguments.cluster, arguments.topic, arguments.group, lag=lag)
@@ -224,12 +225,12 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
             "after": _shown(after),
             "lag": lag,
             "changed": after != before and not arguments.dry_run,
-            "away": list(away),
+            "away": list(unavailable),
         }
 
     def _arguments(self) -> dict[str, Any]:
-        found = {name: getattr(self, name, None) for name in OffsetsArguments.model_fields}
-        return {**found, "dry_run": self.dry_run_only}
+        values = {name: getattr(self, name, None) for name in OffsetsArguments.model_fields}
+        return {**values, "dry_run": self.dry_run_only}
 
     def _by_partition(self, position: Mapping[str, int]) -> dict[Partition, int]:
         return {SPACE.partition(self.topic, key): offset for key, offset in position.items()}
@@ -241,20 +242,20 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
         store: TaskStore,
         ends: Mapping[Partition, Ends],
     ) -> tuple[dict[str, int], dict[str, int], bool]:
-        """The position before and after, and whether a person had set the one before."""
+        """Return the position before and after, and if the one before was set by hand."""
         refuse_other_store(arguments.offset_store, context, self.offsets_asset)
-        kept, event = store.load_cursor(), store.newest_position()
-        cursor = standing(kept, event, self.offsets_asset.name, SPACE)
+        stored, event = store.load_cursor(), store.newest_position()
+        cursor = standing(stored, event, self.offsets_asset.name, SPACE)
         before = dict(cursor.get("next", {}))
         note = _Note.of(context, wanted=not arguments.dry_run)
         if note.tells_of(cursor, store.writer):
             self.log.info("an earlier try has moved the group already")
-            self._tell(store, cursor, event)
+            self._emit_event(store, cursor, event)
             return dict(note.before), before, False
         offsets = named_offsets(_resolved(arguments, ends, before), before, SPACE, subject="to")
 
-        def change(there: Document | None) -> Document:
-            base, now = there or cursor, datetime.now(UTC)
+        def change(stored_now: Document | None) -> Document:
+            base, now = stored_now or cursor, datetime.now(UTC)
             document = moved(base, event, offsets, by=store.writer, now=now)
             note.keep(document, _shown(before))
             return document
@@ -265,42 +266,44 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
                 document = store.change_cursor(change) or document
             else:
                 store.store_cursor(document)
-            self._tell(store, document, event)
+            self._emit_event(store, document, event)
         return before, dict(document["next"]), is_by_hand(cursor)
 
     @staticmethod
-    def _tell(store: TaskStore, cursor: Document, event: Document | None) -> None:
-        if (told := moved_event(cursor, event)) is not None:
-            store.emit(told)
+    def _emit_event(store: TaskStore, cursor: Document, event: Document | None) -> None:
+        if (moved_to := moved_event(cursor, event)) is not None:
+            store.emit(moved_to)
 
 
 class _Note:
-    """The change that a try is about to make, as task state: by it a retry finds it made. A cleared
-    task makes it again."""
+    """Task state with the change that a try is about to make, by which a retry detects it.
+
+    A cleared task makes the change again.
+    """
 
     def __init__(self, state: Any, clears: Mapping[str, int | None]) -> None:
         self._state = state
         self._clears = clears
-        found: Mapping[str, Any] = (state.get(_MOVED) if state is not None else None) or {}
-        # Earlier releases have kept no number of tries.
-        same = all(found.get(name, n) == n for name, n in clears.items())
-        self._found = found if same else {}
+        noted: Mapping[str, Any] = (state.get(_MOVED) if state is not None else None) or {}
+        # Earlier releases stored no number of tries.
+        same = all(noted.get(name, n) == n for name, n in clears.items())
+        self._found = noted if same else {}
 
     @classmethod
     def of(cls, context: Context, *, wanted: bool) -> _Note:
-        """As an earlier try of the task has left it; without effect unless `wanted`, and where
-        Airflow keeps no state of tasks."""
+        """Return the note of an earlier try; without effect unless `wanted` and Airflow keeps
+        task state."""
         clears = {"cleared": run_clears(context), "tries": most_tries(context)}
         return cls(context.get("task_state_store") if wanted else None, clears)
 
     @property
     def before(self) -> Mapping[str, int]:
         """The position before the change."""
-        found: Mapping[str, int] = self._found["before"]
-        return found
+        before: Mapping[str, int] = self._found["before"]
+        return before
 
     def tells_of(self, cursor: Document, writer: str) -> bool:
-        """Whether it has led to `cursor`. Raises `ConfigError` as `_is_made` does."""
+        """Return True if the noted change led to `cursor`. Raises `ConfigError` as `_is_made`."""
         return bool(self._found) and _is_made(self._found, cursor, writer)
 
     def keep(self, document: Document, before: Mapping[str, int]) -> None:
@@ -311,9 +314,11 @@ class _Note:
 
 
 def _is_made(note: Mapping[str, Any], cursor: Document, writer: str) -> bool:
-    """Whether the change of `note` is what `cursor` says. Raises `ConfigError` where the group has
-    moved since: whether by it, before others did, is not known, and made again it would take
-    their progress back."""
+    """Return True if `cursor` is the result of the change in `note`.
+
+    Raises `ConfigError` if the group has moved since: it is unknown whether the change was made
+    before that, and making it again would undo the others' progress.
+    """
     rev = int(cursor.get("rev", 0))
     if rev == note["rev"] - 1:
         return False
@@ -334,15 +339,15 @@ def _position(store: TaskStore) -> dict[str, int]:
 def _resolved(
     arguments: OffsetsArguments,
     ends: Mapping[Partition, Ends],
-    known: Mapping[str, int],
+    current: Mapping[str, int],
 ) -> dict[str, Any]:
-    """Offsets for words; partitions that no broker offers keep theirs."""
-    by_key = {partition.key: found for partition, found in ends.items()}
-    given = arguments.to or {}
+    """Return offsets for keywords; partitions that no broker offers keep theirs."""
+    by_key = {partition.key: ends_there for partition, ends_there in ends.items()}
+    target = arguments.to or {}
     named = (
-        dict.fromkeys({**known, **by_key}, given)
-        if isinstance(given, str)
-        else offsets_for_topic(given, arguments.topic, "to", allow_keywords=True)
+        dict.fromkeys({**current, **by_key}, target)
+        if isinstance(target, str)
+        else offsets_for_topic(target, arguments.topic, "to", allow_keywords=True)
     )
     offsets: dict[str, Any] = {}
     for key, value in named.items():
@@ -351,8 +356,8 @@ def _resolved(
             offsets[key] = value
         elif end is not None:
             offsets[key] = end.min_offset if value == "earliest" else end.max_offset
-        elif key in known:
-            offsets[key] = known[key]
+        elif key in current:
+            offsets[key] = current[key]
     return offsets
 
 

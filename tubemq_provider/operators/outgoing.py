@@ -1,7 +1,7 @@
-"""Records to send, from what a Dag author writes: values, functions, files.
+"""Records to send, from a Dag author's values, functions and files.
 
-A value that is no record yet becomes the body of one. Reads files row by row and keeps none in
-memory but those that are under way; knows no connection and no Airflow.
+A value that is not yet a record becomes the body of one. Reads files row by row and keeps only the
+records in flight in memory; knows no connection and no Airflow.
 """
 
 from __future__ import annotations
@@ -21,32 +21,35 @@ __all__ = ["Outgoing", "Trail", "of_file", "of_values"]
 
 
 class Trail:
-    """Records one behind the other, as a hash: equal where body, stream and attributes of each are.
-    Times are left out, as they may be those of a try."""
+    """Running hash of a sequence of records.
+
+    Equal for sequences with equal bodies, streams and attributes. Times are left out, as they may
+    be those of a try.
+    """
 
     def __init__(self) -> None:
         self._hash = sha256()
 
     def add(self, record: Record) -> None:
-        """The next one."""
+        """Add the next record."""
         body: object = record.body
-        about = [record.stream_id, sorted((record.attributes or {}).items())]
-        known = isinstance(body, bytes | bytearray | memoryview)
-        self._hash.update(sha256(body if known else repr(body).encode()).digest())  # type: ignore[arg-type]
-        self._hash.update(sha256(json.dumps(about).encode()).digest())
+        metadata = [record.stream_id, sorted((record.attributes or {}).items())]
+        is_bytes = isinstance(body, bytes | bytearray | memoryview)
+        self._hash.update(sha256(body if is_bytes else repr(body).encode()).digest())  # type: ignore[arg-type]
+        self._hash.update(sha256(json.dumps(metadata).encode()).digest())
 
     @property
     def hash(self) -> str:
-        """Of those so far."""
+        """Hash of the records so far."""
         return self._hash.hexdigest()
 
 
 class Outgoing(Iterator[Record]):
-    """Records on their way, counted in bytes of bodies as they are taken; `under_way` are those
-    whose receipts nobody has taken yet, in order.
+    """Records in flight, counted in bytes of bodies as they are taken.
 
-    A source that fails ends here, and `failure` says so: records before it are under way by then,
-    and their receipts are worth waiting for.
+    `under_way` are those whose receipts have not been taken yet, in order. A source that fails ends
+    the iteration, with the error in `failure`: records before it are in flight by then, and their
+    receipts are worth waiting for.
     """
 
     def __init__(self, records: Iterator[Record]) -> None:
@@ -69,7 +72,7 @@ class Outgoing(Iterator[Record]):
 
 
 def of_values(values: Iterable[Any], stream_field: str | None) -> Iterator[Record]:
-    """A record for each value. Raises `errors.ConfigError` for what cannot be one."""
+    """Return a record for each value. Raises `errors.ConfigError` for one that cannot be sent."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise errors.ConfigError(
             f"records come as a list or from a generator, not as {type(values).__name__}",
@@ -79,7 +82,7 @@ def of_values(values: Iterable[Any], stream_field: str | None) -> Iterator[Recor
 
 
 def of_file(path: str, stream_field: str | None) -> Iterator[Record]:
-    """A record for each row of a file. Raises `errors.ConfigError` if it cannot be read."""
+    """Yield a record for each row of a file. Raises `errors.ConfigError` if it cannot be read."""
     suffix = Path(path).suffix
     try:
         with Path(path).open(
@@ -93,7 +96,7 @@ def of_file(path: str, stream_field: str | None) -> Iterator[Record]:
 def _rows(
     file: Iterable[str], path: str, stream_field: str | None, *, table: bool
 ) -> Iterator[Record]:
-    """Records of a table's rows, or of lines that are not blank."""
+    """Yield records of a table's rows, or of lines that are not blank."""
     if table:
         for index, row in enumerate(csv.DictReader(file)):
             if None in row or None in row.values():
@@ -103,7 +106,7 @@ def _rows(
         return
     lines = ((number, raw.rstrip("\n")) for number, raw in enumerate(file, 1))
     for index, (number, line) in enumerate(item for item in lines if item[1]):
-        # The line itself is the body: numbers do not come out of a parser as they went in.
+        # The line itself is the body: a parser would not reproduce numbers exactly.
         fields: object = line
         if stream_field is not None and path.endswith(".jsonl"):
             fields = _parsed(line, path, number)

@@ -1,10 +1,11 @@
-"""Where the window of a partitioned run ends: the date of the partition after it.
+"""End of a partitioned run's window: the date of the next partition.
 
-Days have 23 to 25 hours where clocks change, and months have no length at all, so an end is never
-computed from a calendar period. A Dag with Airflow's `CronPartitionTimetable` says when the next
-partition begins, in its own zone; elsewhere only a length that is the same everywhere will do.
+Days have 23 to 25 hours where clocks change, and months have no fixed length, so an end is never
+computed from a calendar period. For a Dag with Airflow's `CronPartitionTimetable` it is where the
+next partition begins, in the timetable's zone; for others a length that is the same everywhere is
+needed.
 
-Reckons as Airflow's scheduler does, so that windows meet where its partitions do. Reads a
+Computes as Airflow's scheduler does, so that windows meet where its partitions do. Reads a
 timetable, nothing else.
 """
 
@@ -26,16 +27,16 @@ _BY_CRON: Final = {
     "CronTriggerTimetable",
 }
 _SHIFT: Final = timedelta(hours=2)
-"""No zone moves its clocks further when summer comes or goes."""
+"""Upper bound of a clock change in any zone."""
 
 
 def partition_end(
     context: Mapping[str, Any], date: datetime, granularity: timedelta | None
 ) -> datetime | None:
-    """Where the window that begins at the partition date `date` ends; None if nothing says it.
+    """Return the end of the window that begins at the partition date `date`; None if undefined.
 
     Raises `ConfigError` if the timetable and `granularity` disagree, or if only a `granularity` of
-    days is there to say it.
+    days defines it.
     """
     after = next_partition(getattr(context.get("dag"), "timetable", None), date)
     if after is None:
@@ -51,7 +52,7 @@ def partition_end(
 
 
 def next_partition(timetable: object, date: datetime) -> datetime | None:
-    """The partition date after `date` of a Dag with a `CronPartitionTimetable`; None for others.
+    """Return the partition date after `date` of a `CronPartitionTimetable`, else None.
 
     Raises `ConfigError` for a `date` at which no partition of it begins.
     """
@@ -69,43 +70,42 @@ def next_partition(timetable: object, date: datetime) -> datetime | None:
 
 
 def ticks_of(timetable: object) -> Callable[[datetime], datetime | None] | None:
-    """The grid of a timetable by a cron expression, as a function from a tick to the next; None for
-    other timetables."""
+    """Return the grid of a cron timetable as a function from a tick to the next, else None."""
     if type(timetable).__name__ not in _BY_CRON:
         return None
     return lambda tick: _after(timetable, tick)
 
 
 def is_tick(timetable: object, at: datetime) -> bool:
-    """Whether an interval of a timetable by a cron expression begins at `at`."""
+    """Return True if an interval of a cron timetable begins at `at`."""
     try:
         return _after(timetable, at) is not None
-    except (OverflowError, ValueError):  # at an end of what calendars know
+    except (OverflowError, ValueError):  # outside the range of datetime
         return False
 
 
 def _after(timetable: object, date: datetime) -> datetime | None:
-    """The tick of the timetable's cron expression after `date`; None if `date` is no tick."""
+    """Return the tick after `date` of the timetable's cron expression; None if `date` is none."""
     expression, zone = _cron_of(timetable)
-    croniter: Any = import_module("croniter").croniter  # Airflow's timetables need it as well
+    croniter: Any = import_module("croniter").croniter  # also a dependency of Airflow's timetables
     local = date.astimezone(UTC).astimezone(zone).replace(tzinfo=None)
     cron = croniter(expression, local)
     scheduled: datetime = cron.get_next(datetime)
     before: datetime = croniter(expression, scheduled).get_prev(datetime)
-    hourly = cron.expanded[1] == ["*"]  # also runs in the hour that comes twice
+    hourly = cron.expanded[1] == ["*"]  # runs in both hours when clocks go back
     if before != local if hourly else _in(zone, before) != date:
         return None
     return date + (scheduled - local) if hourly else _in(zone, scheduled)
 
 
 def _in(zone: Any, local: datetime) -> datetime:
-    """The instant of a local time; of two, as the scheduler takes it, the later."""
+    """Return the instant of a local time; the later of two, like the scheduler."""
     aware: datetime = zone.convert(local.replace(fold=1))
     return aware.astimezone(UTC)
 
 
 def _cron_of(timetable: Any) -> tuple[str, Any]:
-    """Expression and zone, of the task SDK's timetable or the scheduler's."""
+    """Return expression and zone of a timetable, of the task SDK's class or the scheduler's."""
     pendulum: Any = import_module("pendulum")
     expression = getattr(timetable, "expression", None) or timetable._expression  # noqa: SLF001
     zone = getattr(timetable, "timezone", None) or timetable._timezone  # noqa: SLF001
@@ -122,7 +122,7 @@ def _fixed_end(date: datetime, granularity: timedelta | None) -> datetime | None
         return None
     if granularity >= _DAY:
         raise ConfigError(
-            f"granularity {granularity} is a matter of the calendar, and the Dag's timetable does "
+            f"granularity {granularity} depends on the calendar, and the Dag's timetable does "
             f"not say when the next partition begins: days have 23 to 25 hours where clocks "
             f"change. Use a CronPartitionTimetable (and no granularity), or say both ends, e.g. "
             f'start="{{{{ partition_date }}}}" and '

@@ -1,9 +1,10 @@
 """`TubeMQPlanWindowOperator` and `TubeMQCommitWindowOperator`: your own tasks between two of ours.
 
-The first freezes which offsets the next window is, the second notes that it is done and moves the
-progress. What is between reads exactly those offsets, by its own means: Spark, pandas, another
-service. If it fails, or the Dag run dies, the next one is given the same window: so set
-``max_active_runs=1``, or ``offset_store="ledger"``, with which each run has its own until it ends.
+The first freezes the offsets of the next window, the second records that it is done and advances
+the position. The tasks between read exactly those offsets, by their own means: Spark, pandas,
+another service. If they fail, or the Dag run dies, the next run gets the same window: so set
+``max_active_runs=1``, or ``offset_store="ledger"``, with which each run has a separate window until
+it ends.
 """
 
 from __future__ import annotations
@@ -36,25 +37,26 @@ _SHOWN: Final = 1_000
 """XCom has the ranges of at most this many partitions; more do not fit."""
 
 _RUN_ANYWAY: Final = ("all_done", "always", "none_failed")
-"""Trigger rules of tasks that a skipped task keeps from nothing."""
+"""Trigger rules of tasks that also run behind a skipped one."""
 
 
 class TubeMQPlanWindowOperator(TubeMQWindowOperator):
-    """Freeze the next window of `group`, and say which offsets it is.
+    """Freeze the next window of `group`, and return its offsets.
 
-    Arguments are those of `TubeMQWindowOperator`. With nothing to read the task is skipped, and
-    what comes after it; likewise if the window is done already. `skip_if_empty=False` makes it a
-    success with ``window_id`` None. Where the group begins is remembered also then. A window
-    without entries, as `gap_policy` and `on_offset_regression` leave them, is finished here, and
-    the one behind it is planned; one of time that is empty is finished, and then nothing is left.
-    Where there is nothing behind one that tells of lost records or a reset, the task is a success,
-    as an event must say so, and what comes after it is skipped.
+    Arguments are those of `TubeMQWindowOperator`. If there is nothing to read, or the window is
+    done
+    already, the task and its downstream tasks are skipped; with `skip_if_empty=False` it succeeds
+    with ``window_id`` None. The initial position is stored in both cases. A window without entries,
+    which `gap_policy` and `on_offset_regression` can leave, is finished here and the next one is
+    planned; an empty window of time is finished, and there is nothing left. If a window that
+    reports lost records or a reset is the last one, the task succeeds, so that its event is
+    emitted, and downstream tasks are skipped.
 
     XCom: ``{"window_id", "hash", "topic", "group", "start", "end", "entries", "partitions",
     "ranges": {"1:0": [0, 2800]}, "starting_offsets", "ending_offsets"}``: ranges are half open,
-    `entries` an upper bound on records; the last two are what the Spark source takes under these
-    names. Above 1 000 partitions the task fails: let `TubeMQConsumeOperator` or
-    ``@task.tubemq_window`` read such a window.
+    `entries` an upper bound on records; the last two are options of the Spark source. Above
+    1 000 partitions the task fails: use `TubeMQConsumeOperator` or
+    ``@task.tubemq_window`` for such a window.
     """
 
     ui_color = "#e6e0f2"
@@ -68,7 +70,7 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
             )
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Take the steps that read nothing."""
+        """Run the steps that read nothing: load, plan and check."""
         failing = fatal_errors_fail_the_task(self.log, about=self._whereabouts())
         with failing, ExitStack() as stack:
             arguments, store, job = self._opened(context, stack)
@@ -80,48 +82,52 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
                 observer=self.observer(context, narrator),
             )
             document = _document(plan)
-        self._tell(context, arguments, finished)
+        self._emit_events(context, arguments, finished)
         if arguments.skip_if_empty and (plan is None or not plan.entries or marker is not None):
             why = (
                 "there is nothing to read"
                 if plan is None or not plan.entries
                 else f"window {plan.window_id} is done already"
             )
-            told = any(result.has_news for result in finished)
-            if told and context["ti"].map_index in (None, -1):
-                # Airflow drops the events of a skipped task.
-                self.log.info("%s: what comes after this task is skipped", why)
+            has_news = any(result.has_news for result in finished)
+            if has_news and context["ti"].map_index in (None, -1):
+                # Airflow drops the events of a skipped task, so only downstream tasks are skipped.
+                self.log.info("%s: downstream tasks are skipped", why)
                 skip: Any = DownstreamTasksSkipped
                 raise skip(tasks=_not_to_run(context))
             raise AirflowSkipException(why)
         self.log.info("window %s: at most %s records", document["window_id"], document["entries"])
         return document
 
-    def _tell(
+    def _emit_events(
         self, context: Context, arguments: IngestArguments, finished: Sequence[WindowResult]
     ) -> None:
-        """Of the planned window nothing is accepted yet: the task that commits has its events. This
-        one has those of windows without entries, which it has finished."""
+        """Emit the events of windows without entries, which this task has finished.
+
+        The planned window is not accepted yet: the task that commits it emits its events.
+        """
         task: Any = context["ti"].task
         sink = sink_asset(arguments.destination)
         if not finished:
-            for ours in (self.offsets_asset, sink):
-                task.outlets = without(task.outlets, ours)
+            for asset in (self.offsets_asset, sink):
+                task.outlets = without(task.outlets, asset)
             return
         for result in finished:
             count_window(result, arguments.cluster, space_of(self.source))
             self._report(result, context)
-        # The first one knows what runs that died have left.
+        # Only the first result has the windows recovered from dead runs.
         replayed = arguments.emit_replayed
         announce(context, sink, self.offsets_asset, finished[0], emit_replayed=replayed)
 
     def committed(
         self, *, records: Any, task_id: str = "commit", **kwargs: Any
     ) -> TubeMQCommitWindowOperator:
-        """The task that commits this one's windows, with the same arguments; see
-        `TubeMQCommitWindowOperator` for `records`."""
-        left_out = (TAKEN - {"sink"}) | {"skip_if_empty", "source"}
-        same = {n: getattr(self, n) for n in IngestArguments.model_fields if n not in left_out}
+        """Return the task that commits this one's windows, with the same arguments.
+
+        See `TubeMQCommitWindowOperator` for `records`.
+        """
+        excluded = (TAKEN - {"sink"}) | {"skip_if_empty", "source"}
+        same = {n: getattr(self, n) for n in IngestArguments.model_fields if n not in excluded}
         same["tubemq_conn_id"] = self.tubemq_conn_id
         return TubeMQCommitWindowOperator(
             task_id=task_id, plan=self.output, records=records, **{**same, **kwargs}
@@ -129,16 +135,16 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
 
 
 class TubeMQCommitWindowOperator(TubeMQWindowOperator):
-    """Note that a planned window is done, and move the progress of `group`.
+    """Record that a planned window is done, and advance the position of `group`.
 
     :param plan: XCom of the planning task: ``plan_task.output``.
     :param records: how many records were read of each partition, ``{"1:0": 100}``, as the tasks
-        between have counted them; held against the plan. Partitions left out had none.
-    :param size: bytes of their bodies, for events and metrics.
+        between have counted them; checked against the plan. Missing partitions had none.
+    :param size: total bytes of their bodies, for events and metrics.
 
     The other arguments must be those of the planning task; its method `committed` copies them.
-    Committed again, after a retry or a clear, the window is found done. Counts of another window
-    than the one that comes next fail the task.
+    A retry or clear after the commit finds the window done. Counts of another window than the next
+    one fail the task.
 
     XCom and events: as those of the ingest task.
     """
@@ -168,19 +174,18 @@ class TubeMQCommitWindowOperator(TubeMQWindowOperator):
     def _opened(
         self, context: Context, stack: ExitStack
     ) -> tuple[IngestArguments, TaskStore, IngestJob]:
-        """A planned window of time has its interval, whatever the timetable says by now."""
+        """Use the interval of the plan, even if the timetable was edited since."""
         planned = self.plan if isinstance(self.plan, Mapping) else {}
         if self.mode == "time" and planned.get("start"):
-            # Of arguments too, which were judged when the window was planned.
             self.start, self.end = planned["start"], planned["end"]
         return super()._opened(context, stack)
 
     def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:  # noqa: ARG002
-        """Give this task the plan of the other, as if a try of its own had made it."""
-        wanted: Any = self.plan
-        if not isinstance(wanted, Mapping) or not wanted.get("window_id"):
+        """Store the plan of the planning task, as if an earlier try of this task had made it."""
+        plan: Any = self.plan
+        if not isinstance(plan, Mapping) or not plan.get("window_id"):
             raise ConfigError(
-                f"plan is {wanted!r}, not the XCom of a TubeMQPlanWindowOperator that has found "
+                f"plan is {plan!r}, not the XCom of a TubeMQPlanWindowOperator that has found "
                 f"something to read",
                 subject="arguments",
             )
@@ -189,14 +194,14 @@ class TubeMQCommitWindowOperator(TubeMQWindowOperator):
                 f"records is {self.records!r}, not counts by partition such as {{'1:0': 100}}",
                 subject="arguments",
             )
-        kept = _kept(store, job, str(wanted["window_id"]), str(wanted["hash"]))
-        if kept is not None:
-            store.store_task_plan(kept.to_document())
-        job.take_counts(str(wanted["hash"]), dict(self.records), int(self.size))
+        stored = _stored_plan(store, job, str(plan["window_id"]), str(plan["hash"]))
+        if stored is not None:
+            store.store_task_plan(stored.to_document())
+        job.take_counts(str(plan["hash"]), dict(self.records), int(self.size))
 
 
 def _not_to_run(context: Context) -> list[str]:
-    """The tasks behind this one, but those that would run behind a skipped one too."""
+    """Return the downstream tasks, except those that would run behind a skipped task too."""
     task: Any = context["ti"].task
     return sorted(
         behind.task_id
@@ -205,21 +210,25 @@ def _not_to_run(context: Context) -> list[str]:
     )
 
 
-def _kept(store: TaskStore, job: IngestJob, window_id: str, plan_hash: str) -> WindowPlan | None:
-    """The plan of that hash as an earlier try, the task that made it or the sink has it. None where
-    it is a claim: the run knows those."""
+def _stored_plan(
+    store: TaskStore, job: IngestJob, window_id: str, plan_hash: str
+) -> WindowPlan | None:
+    """Return the plan of that hash from an earlier try, the planning task or the sink.
+
+    None for a claim: the run knows those.
+    """
     for load in (store.load_task_plan, lambda: store.load_plan(window_id)):
         document = load()
         if document is not None:
             plan = WindowPlan.from_document(document, where="plan")
             if plan.hash == plan_hash:
                 return plan
-    plan_there = job.written(window_id)
-    return plan_there if plan_there is not None and plan_there.hash == plan_hash else None
+    published = job.written(window_id)
+    return published if published is not None and published.hash == plan_hash else None
 
 
 def _document(plan: WindowPlan | None) -> dict[str, Any]:
-    """What tasks between are given. Raises `ConfigError` if it is too large for XCom."""
+    """Return the XCom for the tasks between. Raises `ConfigError` if it is too large."""
     if plan is None:
         return {"window_id": None, "hash": None, "entries": 0, "partitions": 0, "ranges": {}}
     if len(plan.ranges) > _SHOWN:

@@ -1,8 +1,8 @@
-"""`TubeMQProduceOperator`: records to a topic, and a task that fails if one is not delivered.
+"""`TubeMQProduceOperator`: send records to a topic; the task fails if one is not delivered.
 
-The records come from the Dag, from a function or from a file. A receipt is what counts as delivered
-(the broker has the record in memory); the task succeeds with the receipt of every record. Where the
-records are the same ones in the same order, a retry goes on behind the last receipt.
+The records come from the Dag, from a function or from a file. A record is delivered when its
+receipt arrives (the broker has it in memory); the task succeeds with the receipt of every record.
+If the source yields the same records in the same order, a retry continues after the last receipt.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ __all__ = ["TubeMQProduceOperator"]
 _SENT: Final = "tubemq_sent"
 """Task state: how many records of the source have receipts."""
 _ENDS: Final = "tubemq_ends"
-"""Task state: the offset behind the last of them, by partition."""
+"""Task state: the offset after the last of them, by partition."""
 _TRAIL: Final = "tubemq_trail"
-"""Task state: which records those were, ``{"count", "hash"}``. Earlier releases kept none."""
+"""Task state: count and hash of those records, ``{"count", "hash"}``; absent in earlier
+releases."""
 _SHOWN: Final = 1_000
 """XCom has the ends of at most this many partitions; more do not fit."""
 _NOTE_EVERY: Final = 10_000
@@ -56,7 +57,7 @@ Values = Annotated[list[Any] | None, BeforeValidator(from_json)]
 
 
 class ProduceArguments(TaskArguments):
-    """Arguments of `TubeMQProduceOperator`; its docstring says what each means."""
+    """Arguments of `TubeMQProduceOperator`, described in its docstring."""
 
     topic: TopicName
     cluster: ClusterAlias
@@ -68,16 +69,16 @@ class ProduceArguments(TaskArguments):
     on_retry: Literal["continue", "send_again"] | None = None
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
-        """One source, and what it allows."""
+        """Require one source, and a file of a known format."""
         if unknown & {"records", "producer_function", "file"}:
             return []
-        given = [
+        sources = [
             name
             for name in ("records", "producer_function", "file")
             if getattr(self, name) is not None
         ]
         problems = []
-        if len(given) != 1:
+        if len(sources) != 1:
             problems.append("give one of records, producer_function and file")
         if self.file is not None and PurePath(self.file).suffix not in (".csv", ".jsonl", ".txt"):
             problems.append(f"file: {self.file!r} is neither .csv nor .jsonl nor .txt")
@@ -85,7 +86,7 @@ class ProduceArguments(TaskArguments):
 
     @property
     def continues(self) -> bool:
-        """Whether a retry goes on behind the last receipt."""
+        """True if a retry continues after the last receipt."""
         if self.on_retry is None:
             return self.producer_function is None
         return self.on_retry == "continue"
@@ -94,28 +95,30 @@ class ProduceArguments(TaskArguments):
 class TubeMQProduceOperator(RefusesNothing, BaseOperator):
     """Send records to `topic`; fail with the first one that is not delivered.
 
-    A record is text, bytes, a `tubemq_client.Record`, or anything else that JSON can say, which
-    then is its body. Every record gets a receipt before the task succeeds; a receipt precedes the
-    broker's disk. Delivery is at least once: records that were under way when a task died may be
-    there twice.
+    A record is text, bytes, a `tubemq_client.Record`, or another value, whose JSON is the body.
+    Every
+    record has a receipt before the task succeeds; the broker sends it before writing to disk.
+    Delivery is at least once: records in flight when a task dies may be sent twice.
 
     :param topic: topic to send to; it must exist.
     :param records: the records, in order: a list, its JSON, or the output of another task.
-    :param producer_function: called with those of the context's values that it names; returns or
-        yields the records.
+    :param producer_function: called with the values of the context that its signature names;
+        returns
+        or yields the records.
     :param file: file whose rows are the records: ``.csv`` (a JSON object for each row), ``.jsonl``
-        and ``.txt`` (a line is a body).
-    :param stream_field: field of JSON objects whose value becomes the stream id, by which readers
-        filter.
-    :param on_retry: ``continue``: a retry begins behind the last receipt, if the source gives the
-        same records in the same order up to there, and else anew; default for `records` and `file`.
-        ``send_again``: everything anew; default for `producer_function`.
-    :param large_records: ``refuse`` (default) or ``send`` records that groups may never get.
+        and ``.txt`` (each line is a body).
+    :param stream_field: field of JSON objects whose value becomes the stream id, which readers can
+        filter by.
+    :param on_retry: ``continue``: a retry begins after the last receipt if the source yields the
+        same
+        records in the same order up to there, else with the first record; default for `records`
+        and `file`. ``send_again``: send all records again; default for `producer_function`.
+    :param large_records: ``refuse`` (default) or ``send`` records that groups may never receive.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id. With
         `topic` it names the asset ``tubemq:<cluster>/<topic>``, which becomes an outlet; in a
-        mapped task that is the author's, ``outlets=[topic_asset(cluster, topic)]`` in its
-        ``.partial()``, without which no Dag hears of the records.
+        mapped task the author declares it, ``outlets=[topic_asset(cluster, topic)]`` in its
+        ``.partial()``; otherwise no Dag is triggered by the records.
 
     XCom: ``{"topic", "records", "bytes", "continued_after", "ends": {"1:0": 2800}}``; `ends` are
     offsets that a reader has to reach for these records, of earlier tries too (left out beyond
@@ -165,7 +168,7 @@ class TubeMQProduceOperator(RefusesNothing, BaseOperator):
             self.outlets = [*self.outlets, self._asset]
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Send what has no receipt yet, and wait for all receipts."""
+        """Send the records without receipts, and wait for all receipts."""
         about = Whereabouts(self.tubemq_conn_id, self.topic)
         with fatal_errors_fail_the_task(self.log, about=about):
             arguments = parse(ProduceArguments, self._arguments())
@@ -181,10 +184,10 @@ class TubeMQProduceOperator(RefusesNothing, BaseOperator):
             outgoing = Outgoing(records)
             producer = ProducerSettings(large_records=arguments.large_records)
             receipts = hook.produce(arguments.topic, outgoing, producer=producer)
-            tally = self._sent(outgoing, receipts, noted)
-        # A cleared task sends again, as it says.
+            totals = self._sent(outgoing, receipts, noted)
+        # A cleared task sends all records again, as documented.
         noted.forget()
-        self.log.info("%s -> %s: all delivered", tally["records"], arguments.topic)
+        self.log.info("%s -> %s: all delivered", totals["records"], arguments.topic)
         if not declared(self._asset, self.outlets):
             self.log.info(
                 "no event on asset %s: for one, a mapped task needs "
@@ -193,7 +196,7 @@ class TubeMQProduceOperator(RefusesNothing, BaseOperator):
                 self.cluster,
                 self.topic,
             )
-        return {"topic": arguments.topic, **tally, "continued_after": noted.done}
+        return {"topic": arguments.topic, **totals, "continued_after": noted.done}
 
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ProduceArguments.model_fields}
@@ -210,8 +213,10 @@ class TubeMQProduceOperator(RefusesNothing, BaseOperator):
     def _begun(
         self, arguments: ProduceArguments, context: Context, noted: _Noted
     ) -> tuple[_Noted, Iterator[Record]]:
-        """What has no receipt yet of the records. They may be others by now, where what makes them
-        was mended and cleared as well: then none is passed over."""
+        """Return the records that have no receipt yet.
+
+        If the source has changed since, all of its records are returned.
+        """
         records = self._records(arguments, context)
         if not noted.done:
             return noted, records
@@ -219,8 +224,8 @@ class TubeMQProduceOperator(RefusesNothing, BaseOperator):
             self.log.info("%s records have receipts from an earlier try", noted.done)
             return noted, records
         self.log.warning(
-            "%s records have receipts from an earlier try, and the records are others by now: all "
-            "of them are sent, and those that are the same may be there twice",
+            "%s records have receipts from an earlier try, but the records have changed since: all "
+            "of them are sent, and unchanged ones may be in the topic twice",
             noted.done,
         )
         return _Noted(noted.state), self._records(arguments, context)
@@ -228,7 +233,7 @@ class TubeMQProduceOperator(RefusesNothing, BaseOperator):
     def _sent(
         self, outgoing: Outgoing, receipts: Iterator[SendReceipt], noted: _Noted
     ) -> dict[str, Any]:
-        """Take the receipts; what they say in all. Notes how far they reach, also on a failure."""
+        """Take the receipts and return totals; also stores progress on a failure."""
         count = 0
         try:
             for count, receipt in enumerate(receipts, 1):
@@ -248,18 +253,21 @@ class TubeMQProduceOperator(RefusesNothing, BaseOperator):
 
 @dataclass(frozen=True, slots=True)
 class _Noted:
-    """What tries before this one have sent, `done` records up to `ends`; `state` keeps it. `trail`
-    has the records with receipts; of those of a try before it knows what `told` says."""
+    """Progress of earlier tries: `done` records with receipts, up to `ends`; stored in `state`.
+
+    `trail` is the hash of the records with receipts; `stored_hash` is the one that an earlier try
+    stored.
+    """
 
     state: Any
     done: int = 0
     ends: dict[str, int] = field(default_factory=dict)
-    told: str | None = None
+    stored_hash: str | None = None
     trail: Trail = field(default_factory=Trail)
 
     @classmethod
     def of(cls, state: Any) -> _Noted:
-        """As tries before have left it."""
+        """Return the progress that earlier tries stored."""
         if state is None:
             return cls(None)
         done, trail = int(state.get(_SENT, 0)), state.get(_TRAIL) or {}
@@ -269,15 +277,18 @@ class _Noted:
         return cls(state, int(trail["count"]), ends, str(trail["hash"]))
 
     def passes(self, records: Iterator[Record]) -> bool:
-        """Take those that have receipts off the front of `records`; whether they are the ones."""
+        """Skip the records that have receipts; return True if they are the same ones."""
         count = 0
         for count, record in enumerate(itertools.islice(records, self.done), 1):  # noqa: B007
             self.trail.add(record)
-        return count == self.done and self.told in (None, self.trail.hash)
+        return count == self.done and self.stored_hash in (None, self.trail.hash)
 
     def store(self, count: int) -> None:
-        """Note `count` further records. The ends go first: behind a crash they may be ahead of the
-        count, and what is sent again ends later still."""
+        """Store `count` further records.
+
+        Ends are stored first: after a crash they may be ahead of the count, and records that are
+        sent again end later still.
+        """
         if self.state is not None:
             done = self.done + count
             self.state.set(_ENDS, self.ends)
@@ -285,7 +296,7 @@ class _Noted:
             self.state.set(_SENT, done)
 
     def forget(self) -> None:
-        """All are sent."""
+        """Delete the progress when all records are sent."""
         if self.state is not None:
             for key in (_SENT, _TRAIL, _ENDS):
                 self.state.delete(key)

@@ -1,7 +1,7 @@
-"""One window of a RocketMQ topic into a sink, exactly once; and samples of where its queues end.
+"""Ingest operator of RocketMQ, one window of a topic into a sink, and samples of queue ends.
 
-The operators of the other kind of source with another connection, and nothing else: planning,
-retries, stores, sinks and what is told of a window are the same.
+The operators of TubeMQ with another hook and source: planning, retries, stores, sinks and events of
+a window are the same.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class RocketMQIngestOperator(TubeMQSparkIngestOperator):
     """Write one window of `topic` into a sink: each record once, retried or not.
 
     Takes the arguments of `TubeMQSparkIngestOperator`, with these differences. Partitions are
-    queues (``broker-a:0``), offsets count records, `filters` are tags. Progress lives on the
+    queues (``broker-a:0``), offsets count records, `filters` are tags. Progress is stored on the
     offsets asset ``rocketmq:<cluster>/<topic>/<group>``. Brokers see ``<group>_reader``, which has
     no members and commits nothing.
 
-    :param rocketmq_conn_id: the connection; also the cluster's alias unless `cluster` says another.
+    :param rocketmq_conn_id: the connection; also the cluster's alias unless `cluster` is given.
     :param resolver: ``store_time`` (default of a time window without explicit offsets or
         boundaries): the brokers' own time of storing. ``boundaries`` and ``explicit`` as for the
-        other source; ``timeline`` looks in the samples of `RocketMQSampleEndsOperator`.
+        other source; ``timeline`` uses the samples of `RocketMQSampleEndsOperator`.
     :param late_allowance: how long past an instant every broker's clock must be before a boundary
         there is final; two seconds at least.
-    :param commit_to_broker: also commit where the group goes on as its offsets at the brokers.
+    :param commit_to_broker: also commit the next offsets of the group at the brokers.
     :param engine: ``inline`` (default): no JVM; ``session``, ``submit`` and ``auto`` as for the
         other source.
     """
@@ -61,8 +61,12 @@ class RocketMQIngestOperator(TubeMQSparkIngestOperator):
         **kwargs: Any,
     ) -> None:
         self.rocketmq_conn_id = rocketmq_conn_id
-        told = ("boundaries", "starting_offsets", "ending_offsets")
-        if mode == "time" and resolver is None and not any(kwargs.get(name) for name in told):
+        offset_arguments = ("boundaries", "starting_offsets", "ending_offsets")
+        if (
+            mode == "time"
+            and resolver is None
+            and not any(kwargs.get(name) for name in offset_arguments)
+        ):
             resolver = "store_time"
         super().__init__(
             topic=topic,
@@ -84,9 +88,9 @@ class RocketMQIngestOperator(TubeMQSparkIngestOperator):
 class RocketMQSampleEndsOperator(TubeMQSampleEndsOperator):
     """Add one sample of `topic`'s ends to the timeline of `group`, for ``resolver="timeline"``.
 
-    As `TubeMQSampleEndsOperator`, on the offsets asset ``rocketmq:<cluster>/<topic>/<group>``. A
+    Like `TubeMQSampleEndsOperator`, on the offsets asset ``rocketmq:<cluster>/<topic>/<group>``. A
     run records nothing while a broker does not answer. The default of time windows, the brokers'
-    own time of storing, needs no samples.
+    own store time, needs no samples.
 
     :param rocketmq_conn_id: the connection; also the cluster's alias unless `cluster` says another.
     """

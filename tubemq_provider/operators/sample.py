@@ -1,7 +1,7 @@
-"""`TubeMQSampleEndsOperator`: remembers how far a topic's logs reach now.
+"""`TubeMQSampleEndsOperator`: sample the current ends of a topic's logs.
 
 Each run adds one sample of (time, ends) to the offsets asset's state; the `timeline` resolver turns
-such samples into the offsets of an instant. Run it from a Dag of its own, every minute or so. It
+such samples into the offsets of an instant. Run it from a separate Dag, every minute or so. It
 reads no record and moves no position.
 """
 
@@ -45,13 +45,13 @@ __all__ = ["SampledHook", "TubeMQSampleEndsOperator"]
 
 
 class SampledHook(Protocol):
-    """What a sample asks of a hook, whatever kind of source its connection leads to."""
+    """Hook of a sample, for any kind of source."""
 
     def expect_cluster(self, cluster: str) -> None:
         """Raise `errors.ConfigError` unless the connection's cluster is `cluster`."""
 
     def reachable_ends(self, topic: str, group: str, *, stable: bool) -> Mapping[Any, Ends]:
-        """How far the logs reach of the partitions whose brokers answer."""
+        """Return the ends of the partitions whose brokers answer."""
 
 
 class SampleArguments(TaskArguments):
@@ -66,10 +66,10 @@ class SampleArguments(TaskArguments):
 class TubeMQSampleEndsOperator(RefusesNothing, BaseOperator):
     """Add one sample of `topic`'s ends to the timeline of `group`.
 
-    The ends are those in memory, looked up after the time was noted: what had arrived by then is
-    below them. The timeline is the key ``watch`` of the offsets asset's state, which becomes an
-    inlet of the task (so Airflow keeps it); it emits no event. A run that fails records nothing,
-    and windows then wait for the next sample.
+    The ends are those in memory, fetched after the clock was read: all records that had arrived by
+    then are below them. The timeline is the key ``watch`` of the offsets asset's state; the asset
+    becomes an inlet of the task (so Airflow keeps the state), and no event is emitted. A run that
+    fails records nothing, and windows then wait for the next sample.
 
     :param topic: topic to sample. Names an asset, so no template; so do `group` and `cluster`.
     :param group: group whose windows use the timeline.
@@ -78,13 +78,13 @@ class TubeMQSampleEndsOperator(RefusesNothing, BaseOperator):
 
     A mapped task needs ``inlets=[offsets_asset(cluster, topic, group)]`` in its ``.partial()``.
 
-    XCom: ``{"at", "samples", "since", "ends": {"1/0": 2800}}``; `ends` are by store.
+    XCom: ``{"at", "samples", "since", "ends": {"1/0": 2800}}``; `ends` are keyed by store.
     """
 
     template_fields: Sequence[str] = ()
     ui_color = "#d6eef2"
     source: str = FIRST_SOURCE
-    """The kind of source; an operator of another kind says its own."""
+    """Kind of source; subclasses for another kind override it."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class TubeMQSampleEndsOperator(RefusesNothing, BaseOperator):
             self.inlets = [*self.inlets, self.offsets_asset]
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """One look-up per store, one read and one write of the asset's state."""
+        """Add a sample: one look-up per store, one read and one write of the asset's state."""
         with fatal_errors_fail_the_task(self.log, about=self._whereabouts()):
             arguments = parse(SampleArguments, self._arguments())
             hook = self._hook()

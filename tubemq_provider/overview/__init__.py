@@ -1,5 +1,5 @@
-"""What people are shown of groups: positions, windows, coverage and lag, as plain values.
+"""Overview of groups as plain values: positions, windows, coverage and lag.
 
-Read from Airflow's metadata database and, where it is asked for, from brokers; nothing here changes
-anything or draws anything. The command line and the web page both stand on it.
+Read from Airflow's metadata database and, if requested, from brokers; nothing here changes or
+renders anything. The command line and the web page both use it.
 """

@@ -1,7 +1,7 @@
-"""Windows that were accepted: what commit events say of them, without what each partition has.
+"""Accepted windows from commit events, without the details of each partition.
 
-An event of ten thousand partitions has about a megabyte; a thousand of them are looked through one
-at a time, and kept as some numbers each. Nothing is asked of a sink or a broker.
+An event of ten thousand partitions has about a megabyte; a thousand of them are read one at a time,
+and reduced to a few numbers each. Queries no sink and no broker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Accepted", "accepted", "digest", "is_readable", "told_windows"]
 
 
 class Accepted(NamedTuple):
-    """What is compared of a commit event. `counts` is a digest of the records by partition."""
+    """Fields of a commit event for comparison. `counts` is a digest of the records by partition."""
 
     hash: str
     records: int
@@ -28,29 +28,33 @@ class Accepted(NamedTuple):
 
 
 def accepted(group: Group) -> dict[str, Accepted]:
-    """Commit events by window, the oldest first; the newest of several that can be read counts."""
-    found: dict[str, Accepted] = {}
+    """Return commit events by window, the oldest first; the newest readable one of a window
+    counts."""
+    windows: dict[str, Accepted] = {}
     for event in group.events():
         if not is_readable(event):
             continue
-        if "window_id" in event and event["window_id"] not in found:
+        if "window_id" in event and event["window_id"] not in windows:
             records = event.get("records", {})
-            told = event.get("sink", {})
-            where = str(told.get("kind", "")), str(told.get("ref", ""))
+            sink = event.get("sink", {})
+            where = str(sink.get("kind", "")), str(sink.get("ref", ""))
             total = sum(records.values())
-            said = Accepted(str(event.get("hash", "")), total, digest(records), *where)
-            found[event["window_id"]] = said
-    return dict(reversed(found.items()))
+            summary = Accepted(str(event.get("hash", "")), total, digest(records), *where)
+            windows[event["window_id"]] = summary
+    return dict(reversed(windows.items()))
 
 
 def digest(records: Mapping[str, int]) -> str:
-    """Equal for equal counts of all partitions."""
+    """Return a digest that is equal for equal counts of all partitions."""
     return sha256_hex(json.dumps(dict(records), sort_keys=True))
 
 
 def is_readable(event: Mapping[str, Any]) -> bool:
-    """Whether a commit event has what is shown of it. Users with the right to make asset events may
-    write anything there, and one such event must not hide all others."""
+    """Return True if a commit event has the fields that are shown, in the right types.
+
+    Users with the right to create asset events may write anything there, and one such event must
+    not hide all others.
+    """
     records, ranges = event.get("records", {}), event.get("ranges", {})
     gaps, resets = event.get("gaps", {}), event.get("resets", {})
     if not all(isinstance(part, dict) for part in (records, ranges, gaps, resets)):
@@ -59,10 +63,10 @@ def is_readable(event: Mapping[str, Any]) -> bool:
         return False
     if not isinstance(event.get("window_id"), str | None):
         return False
-    pieces = [*ranges.values(), *(gap for lost in gaps.values() for gap in _listed(lost))]
-    numbers = [number for piece in pieces for number in _listed(piece)]
+    intervals = [*ranges.values(), *(gap for lost in gaps.values() for gap in _listed(lost))]
+    numbers = [number for interval in intervals for number in _listed(interval)]
     return (
-        all(len(_listed(piece)) == 2 for piece in pieces)
+        all(len(_listed(interval)) == 2 for interval in intervals)
         and all(isinstance(lost, list) for lost in gaps.values())
         and isinstance(event.get("recovered", []), list)
         and all(isinstance(number, int) for number in [*numbers, *records.values()])
@@ -74,8 +78,10 @@ def _listed(value: object) -> list[Any]:
 
 
 def told_windows(group: Group, *, skip: int, most: int) -> dict[str, Any]:
-    """A page of a group's events, the newest first, each as a row for people: `windows`, and in
-    `next` how many events to skip for the page after it, or None. Runs without a window count."""
+    """Return a page of a group's events, the newest first, as `windows` with a row each.
+
+    `next` is the number of events to skip for the next page, or None. Runs without a window count.
+    """
     rows: list[dict[str, Any]] = []
     seen = 0
     for commit in group.commits(skip=skip, most=most + 1):
@@ -98,7 +104,7 @@ def _row(commit: Commit, event: Mapping[str, Any]) -> dict[str, Any]:
         "bytes": event.get("bytes", 0),
         "corrupt": event.get("corrupt", 0),
         "partitions": len(event.get("ranges", {})),
-        "gaps": sum(len(found) for found in event.get("gaps", {}).values()),
+        "gaps": sum(len(lost) for lost in event.get("gaps", {}).values()),
         "missing": len(_listed(event.get("missing"))),
         "replayed": bool(event.get("replayed")),
         "place": f"{sink.get('kind', '')} {sink.get('ref', '')}".strip(),

@@ -1,8 +1,8 @@
-"""Coverage as commit events tell it: what was accepted, what lies between and was not, what twice.
+"""Coverage from commit events: accepted intervals and offsets, holes and duplicates.
 
-Only markers say what is written, and listing them may take a sink minutes; events are beside the
-page, and say what Airflow has accepted. What is kept of an event is bounded, whatever its size:
-intervals, and the ranges of the first partitions. Nothing is asked of a sink or a broker.
+Only markers prove what is written, and listing them may take a sink minutes; events are in the same
+database as the page, and prove what Airflow has accepted. The data kept of an event is bounded:
+intervals, and the ranges of the first partitions. Queries no sink and no broker.
 """
 
 from __future__ import annotations
@@ -28,17 +28,20 @@ from tubemq_provider.windows.spaces import space_of
 __all__ = ["EVENTS", "covered"]
 
 EVENTS: Final = 500
-"""So many of the newest events are looked at."""
+"""Number of newest events that are read."""
 _PARTITIONS: Final = 64
-_PIECES: Final = 50
+_INTERVALS: Final = 50
 _DAYS: Final = 31
 _HOUR: Final = timedelta(hours=1)
 
 
 @dataclass
 class _Scope:
-    """What the events of one scope say so far. `ranges` has those of each life of a log, the newest
-    life first: where a reset moved a partition, its log is another one from there on."""
+    """Coverage of one scope so far.
+
+    `ranges` has those of each epoch of a log, the newest epoch first: where a reset moved a
+    partition, the earlier ranges belong to another log.
+    """
 
     scope_hash: str
     epoch: str
@@ -54,7 +57,7 @@ class _Scope:
     recovered: set[str] = field(default_factory=set)
 
     def take(self, event: Mapping[str, Any], at: datetime) -> None:
-        """One more event, which is older than those before."""
+        """Add one more event, which is older than those before."""
         window_id = str(event["window_id"])
         if window_id in self.windows:
             self.replays += 1
@@ -83,9 +86,9 @@ class _Scope:
                 self.lost.setdefault(key, []).extend(gaps)
 
     def document(self, source: str) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         intervals = pieces_of(self.intervals)
-        offsets = {key: one_after_another(reversed(found)) for key, found in self.ranges.items()}
+        offsets = {key: one_after_another(reversed(epochs)) for key, epochs in self.ranges.items()}
         return {
             "scope": self.scope_hash,
             "epoch": self.epoch,
@@ -102,7 +105,7 @@ class _Scope:
                 {
                     "partition": key,
                     **_offsets(offsets[key]),
-                    "lost": self.lost.get(key, [])[:_PIECES],
+                    "lost": self.lost.get(key, [])[:_INTERVALS],
                 }
                 for key in space_of(source).ordered(offsets)
             ],
@@ -116,8 +119,10 @@ class _Scope:
 
 
 def covered(group: Group, *, most: int = EVENTS) -> dict[str, Any]:
-    """The coverage of each scope among the `most` newest events, the one of the newest event first.
-    What is older is not looked at, and `older` says whether there is any."""
+    """Return the coverage of each scope among the `most` newest events, newest scope first.
+
+    Older events are not read; `older` is True if there are any.
+    """
     scopes: dict[str, _Scope] = {}
     recovered: dict[str, set[str]] = {}
     seen = 0
@@ -126,18 +131,18 @@ def covered(group: Group, *, most: int = EVENTS) -> dict[str, Any]:
         event = commit.document
         if seen > most or event is None or not is_readable(event):
             continue
-        for found in map(str, event.get("recovered", ())):
-            recovered.setdefault(_hash_of(found), set()).add(found)
+        for window_id in map(str, event.get("recovered", ())):
+            recovered.setdefault(_hash_of(window_id), set()).add(window_id)
         if "window_id" not in event:
             continue
-        h = _hash_of(str(event["window_id"]))
-        scope = scopes.get(h)
+        scope_hash = _hash_of(str(event["window_id"]))
+        scope = scopes.get(scope_hash)
         if scope is None:
             kind, epoch = str(event.get("kind", "")), str(event.get("epoch", ""))
-            scope = scopes[h] = _Scope(h, epoch, kind)
+            scope = scopes[scope_hash] = _Scope(scope_hash, epoch, kind)
         scope.take(event, commit.at)
-    for h, scope in scopes.items():
-        scope.recovered = recovered.get(h, set())
+    for scope_hash, scope in scopes.items():
+        scope.recovered = recovered.get(scope_hash, set())
     documents = [scope.document(group.source) for scope in scopes.values()]
     return {"events": min(seen, most), "older": seen > most, "scopes": documents}
 
@@ -146,14 +151,20 @@ def _hash_of(window_id: str) -> str:
     return window_id.rpartition("-")[2]
 
 
-def _instants(pieces: Pieces[datetime]) -> dict[str, list[list[str]]]:
-    named = {"missing": pieces.missing, "overlapping": pieces.overlapping}
+def _instants(intervals: Pieces[datetime]) -> dict[str, list[list[str]]]:
+    named = {"missing": intervals.missing, "overlapping": intervals.overlapping}
     return {
-        name: [[rfc3339(low), rfc3339(high)] for low, high in found[-_PIECES:]]
-        for name, found in named.items()
+        name: [[rfc3339(low), rfc3339(high)] for low, high in each[-_INTERVALS:]]
+        for name, each in named.items()
     }
 
 
-def _offsets(pieces: Pieces[int]) -> dict[str, list[list[int]]]:
-    named = {"done": pieces.done, "missing": pieces.missing, "overlapping": pieces.overlapping}
-    return {name: [list(piece) for piece in found[-_PIECES:]] for name, found in named.items()}
+def _offsets(intervals: Pieces[int]) -> dict[str, list[list[int]]]:
+    named = {
+        "done": intervals.done,
+        "missing": intervals.missing,
+        "overlapping": intervals.overlapping,
+    }
+    return {
+        name: [list(interval) for interval in each[-_INTERVALS:]] for name, each in named.items()
+    }

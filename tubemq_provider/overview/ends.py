@@ -17,14 +17,14 @@ __all__ = ["with_ends"]
 def with_ends(
     position: Mapping[str, int], ends: Mapping[Any, Ends], space: OffsetSpace
 ) -> list[dict[str, object]]:
-    """A row for each partition that a group has or the topic offers; `lag` in entries."""
-    by_key = {place.key: (place, end) for place, end in ends.items()}
+    """Return a row for each partition that a group has or the topic offers; `lag` in entries."""
+    by_key = {partition.key: (partition, end) for partition, end in ends.items()}
     rows: list[dict[str, object]] = []
     for key in space.ordered({*position, *by_key}):
         row: dict[str, object] = {"partition": key, "next": position.get(key, "none")}
         if key in by_key:
-            place, end = by_key[key]
-            lag = lag_between({place: end}, {place: position.get(key)}, space).total
+            partition, end = by_key[key]
+            lag = lag_between({partition: end}, {partition: position.get(key)}, space).total
             row |= {"end": end.max_offset, "lag": lag}
         elif ends:
             row |= {"end": "unknown", "lag": "unknown"}

@@ -1,7 +1,7 @@
-"""Where a group stands: its stored position, which store has it, and which windows are claimed.
+"""Position of a group: its store, its offsets, and its claimed windows.
 
-The newer of cursor and newest commit event, as a run would take it up; a store without a cursor has
-the events alone. Asks no broker; a session's rows are read, and nothing is changed.
+The newer one of cursor and newest commit event, as a run would resume it; a store without a cursor
+has only the events. Queries no broker; a session's rows are read, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ __all__ = ["Standing", "row_of", "standing_of"]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One group's progress: `asset` is the group as commands name it, `cursor` and `event` are the
-    documents as stored, or None."""
+    """Progress of one group.
+
+    `asset` is the group's name in commands, `cursor` and `event` are the documents as stored, or
+    None.
+    """
 
     asset: str
     store: str
@@ -31,28 +34,28 @@ class Standing:
 
     @property
     def next(self) -> dict[str, int]:
-        """Where each partition goes on; empty without progress."""
+        """Next offset of each partition; empty without progress."""
         return dict((newer_position(self.cursor, self.event) or {}).get("next", {}))
 
     @property
     def claims(self) -> Mapping[str, Mapping[str, Any]]:
-        """Windows that are under way, by id."""
-        found: Mapping[str, Mapping[str, Any]] = (self.cursor or {}).get("pending", {})
-        return found
+        """Claimed windows by id."""
+        claims: Mapping[str, Mapping[str, Any]] = (self.cursor or {}).get("pending", {})
+        return claims
 
     def row(self) -> dict[str, object]:
-        """The facts in which groups are listed."""
+        """Return the row of the group in a list."""
         cluster, topic, name = self.asset.split("/", 2)
         cursor = self.cursor or {}
-        where = self.cursor or (self.event or {}).get("position") or {}
+        position = self.cursor or (self.event or {}).get("position") or {}
         return {
             "asset": self.asset,
             "cluster": cluster.rpartition(":")[2],
             "topic": topic,
             "group": name,
             "store": self.store if self.cursor else "events" if self.event else "",
-            "seq": where.get("seq", ""),
-            "partitions": len(where.get("next", {})),
+            "seq": position.get("seq", ""),
+            "partitions": len(position.get("next", {})),
             "claims": len(self.claims),
             "updated": cursor.get("updated", ""),
             "by": cursor.get("by", ""),
@@ -60,9 +63,11 @@ class Standing:
 
 
 def standing_of(group: Group, *, most: int | None = None) -> Standing:
-    """Where `group` stands now: a look at the cursor, and at the newest event with a position, of
-    the `most` newest ones (default: of a thousand). Raises `DocumentError` for what was edited into
-    another shape."""
+    """Return the position of `group` from its cursor and its newest event with a position.
+
+    Searches the `most` newest events (default: a thousand). Raises `DocumentError` for a document
+    that was edited into another shape.
+    """
     store, cursor = group.cursor()
     now = Standing(group.asset, store, cursor, group.newest_position(most=most))
     try:
@@ -80,8 +85,7 @@ def standing_of(group: Group, *, most: int | None = None) -> Standing:
 
 
 def row_of(group: Group) -> dict[str, object]:
-    """The facts in which `group` is listed; where they cannot be read, its name and, as its store,
-    that they cannot."""
+    """Return the row of `group` in a list; for unreadable documents, its name and the problem."""
     try:
         return standing_of(group).row()
     except DocumentError as exc:

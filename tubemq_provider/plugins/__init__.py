@@ -1,5 +1,5 @@
-"""What this provider adds to Airflow's own web pages: a page on groups, windows and lag.
+"""Plugin for Airflow's web pages: a page on groups, windows and lag.
 
-`page` is what Airflow loads, in every process, and so is light; the rest is imported by the API
-server when the page is first asked for.
+`page` is loaded by Airflow in every process, and so is light; the rest is imported by the API
+server on the first request of the page.
 """

@@ -1,8 +1,9 @@
-"""The page's application: one HTML page, its script and style sheet, and what they show as JSON.
+"""Application of the page: HTML, script and style sheet, and JSON routes.
 
-Every route asks who the user is, and every group what the user may see of it; nothing is written,
-and no route waits for a broker. Routes are plain functions, which the API server runs in threads.
-Answers are bounded: groups, windows and partitions come in pages or up to a number that is told.
+Every route authenticates the user, and every group is checked against the user's rights; nothing is
+written, and no route waits for a broker. Routes are plain functions, which the API server runs in
+threads. Answers are bounded: groups, windows and partitions come in pages or up to a documented
+number.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ HEADERS: Final = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
 }
-"""On every answer. The page runs its own script only, and is framed by Airflow only."""
+"""Headers of every answer: only the page's script runs, and only Airflow may frame it."""
 
 _GROUPS: Final = 50
 _WINDOWS: Final = 50
@@ -49,9 +50,9 @@ _CLAIMS: Final = 50
 _MOST_SKIPPED: Final = 10_000
 
 AssetId = Annotated[int, Path(ge=0, lt=2**31)]
-"""As databases number assets."""
+"""Range of asset ids in databases."""
 _NO_NUL: Final = r"^[^\x00]*$"
-"""PostgreSQL has no text with one in it."""
+"""PostgreSQL text cannot contain NUL."""
 
 _STATIC: Final = {
     "": ("index.html", "text/html; charset=utf-8"),
@@ -61,7 +62,7 @@ _STATIC: Final = {
 
 
 def build(desk: LagDesk | None = None) -> Any:
-    """The application, to be mounted in Airflow's API server."""
+    """Return the application, to be mounted in Airflow's API server."""
     app = FastAPI(
         title="TubeMQ windows",
         docs_url=None,
@@ -81,14 +82,16 @@ def build(desk: LagDesk | None = None) -> Any:
 
 
 def _with_headers(app: Any) -> Any:
-    """`app`, with `HEADERS` on whatever it answers, errors included."""
-    told = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+    """Return `app` with `HEADERS` on all answers, errors included."""
+    encoded = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
     async def answering(scope: Any, receive: Any, send: Any) -> None:
         async def send_with(message: Any) -> None:
             if message["type"] == "http.response.start":
-                given = [pair for pair in message.get("headers", ()) if pair[0] not in dict(told)]
-                message = {**message, "headers": [*given, *told]}
+                others = [
+                    pair for pair in message.get("headers", ()) if pair[0] not in dict(encoded)
+                ]
+                message = {**message, "headers": [*others, *encoded]}
             await send(message)
 
         await app(scope, receive, send_with)
@@ -114,13 +117,15 @@ def _list(
     q: Annotated[str, Query(max_length=200, pattern=_NO_NUL)] = "",
     dag_id: Annotated[str | None, Query(max_length=250)] = None,
 ) -> dict[str, Any]:
-    """A page of groups by name. With `dag_id`, those that tasks of the Dag write, if the user may
-    read it."""
+    """Return a page of groups by name.
+
+    With `dag_id`, those that tasks of the Dag write, if the user may read it.
+    """
     if dag_id is not None and dag_id not in reader.dags:
         return {"groups": [], "next": None}
     with reading() as session:
-        found = reader.groups(session, after=after, containing=q, dag_id=dag_id)
-        page = list(islice(found, _GROUPS + 1))
+        groups = reader.groups(session, after=after, containing=q, dag_id=dag_id)
+        page = list(islice(groups, _GROUPS + 1))
         rows = [_row(reader, group) for group in page[:_GROUPS]]
     return {"groups": rows, "next": page[_GROUPS - 1].name if len(page) > _GROUPS else None}
 
@@ -133,19 +138,19 @@ def _row(reader: Reader, group: Group) -> dict[str, Any]:
         now = standing_of(group, most=RECENT)
         return {**now.row(), **facts, **_by(reader, now)}
     except errors.TubeMQError as exc:
-        # Edited by hand, or of a newer release: no reason to show nothing of the other groups.
+        # Edited by hand, or of a newer release: still show the other groups.
         return {**facts, "trouble": str(exc)}
 
 
 def _by(reader: Reader, now: Standing) -> dict[str, Any]:
-    """The task that wrote the cursor, unless it is of a Dag that the user may not read."""
+    """Return the task that wrote the cursor, unless it is of a Dag that the user may not read."""
     by = str((now.cursor or {}).get("by", ""))
     dag_id, bar, _ = by.partition("|")
     return {"by": by if not bar or dag_id in reader.dags else ""}
 
 
 def _show(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
-    """One group: what the list has, the stored position of each partition, and claimed windows."""
+    """Return one group: its row, the stored position of each partition, and claimed windows."""
     with reading() as session:
         group = reader.group(session, asset_id)
         row = _row(reader, group)
@@ -166,20 +171,20 @@ def _windows(
     asset_id: AssetId,
     skip: Annotated[int, Query(ge=0, le=_MOST_SKIPPED)] = 0,
 ) -> dict[str, Any]:
-    """A page of windows, the newest first; those behind the first ten thousand are not shown."""
+    """Return a page of windows, the newest first, up to the first ten thousand."""
     with reading() as session:
-        found = told_windows(reader.group(session, asset_id), skip=skip, most=_WINDOWS)
-    return found if (found["next"] or 0) <= _MOST_SKIPPED else {**found, "next": None}
+        page = told_windows(reader.group(session, asset_id), skip=skip, most=_WINDOWS)
+    return page if (page["next"] or 0) <= _MOST_SKIPPED else {**page, "next": None}
 
 
 def _coverage(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
-    """Holes, gaps and replays among the newest windows."""
+    """Return holes, gaps and replays among the newest windows."""
     with reading() as session:
         return covered(reader.group(session, asset_id))
 
 
 def _running(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
-    """Tasks that work on the group now, and how far they say they are."""
+    """Return the running tasks of the group, and their progress."""
     with reading() as session:
         tasks = reader.group(session, asset_id).tasks()
     allowed = {dag_id for dag_id in {task.dag_id for task in tasks} if reader.may_see_tasks(dag_id)}
@@ -197,7 +202,7 @@ def _running(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
 
 def _lag(desk: LagDesk) -> Any:
     def answer(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
-        """Lag by partition as far as it is known now; asks for it, and does not wait."""
+        """Return the cached lag by partition, and start a query if it is old."""
         with reading() as session:
             group = reader.group(session, asset_id)
             try:
@@ -207,29 +212,29 @@ def _lag(desk: LagDesk) -> Any:
         if not conf.getboolean("tubemq", "page_lag", fallback=True):
             return {"state": "off", "note": "[tubemq] page_lag is off.", "partitions": []}
         cluster, topic, _ = group.parts
-        found = desk.look(
+        answer_ = desk.look(
             (group.source, cluster, topic),
             (group.source, cluster),
             lambda: ends_of(group.source, cluster, topic),
         )
-        return _told(found, position, group.source)
+        return _lag_rows(answer_, position, group.source)
 
     return answer
 
 
-def _told(found: Answer, position: dict[str, int], source: str) -> dict[str, Any]:
-    """Rows of the partitions, those with the largest lag first."""
+def _lag_rows(answer: Answer, position: dict[str, int], source: str) -> dict[str, Any]:
+    """Return rows of the partitions, those with the largest lag first."""
     space = space_of(source)
-    if found.state != "known":
-        return {"state": found.state, "note": found.note, "partitions": []}
-    rows = with_ends(position, found.ends, space)
+    if answer.state != "known":
+        return {"state": answer.state, "note": answer.note, "partitions": []}
+    rows = with_ends(position, answer.ends, space)
     rows.sort(key=lambda row: -lag if isinstance(lag := row.get("lag"), int) else 1)
-    starts = {place: position.get(place.key) for place in found.ends}
+    starts = {partition: position.get(partition.key) for partition in answer.ends}
     return {
         "state": "known",
         "note": "",
-        "total": lag_between(found.ends, starts, space).total,
+        "total": lag_between(answer.ends, starts, space).total,
         "away": sum(row.get("lag") == "unknown" for row in rows),
-        "shorter": len(regressed(found.ends, starts)),
+        "shorter": len(regressed(answer.ends, starts)),
         "partitions": rows[:_PARTITIONS],
     }

@@ -1,8 +1,8 @@
-"""Which connection leads to a cluster, and its ends: what the page asks brokers, in a thread.
+"""Connection of a cluster, and ends of its logs: the page's queries to brokers, in a thread.
 
-Assets name clusters by alias, connections know addresses; the API server finds one by the other
-among the connections that it can list (those of the metadata database and of its environment), or
-those that ``[tubemq] page_connections`` names, as secrets backends cannot be listed.
+Assets name clusters by alias, connections have addresses; the API server searches the connections
+that it can list (those of the metadata database and of its environment), or those in ``[tubemq]
+page_connections``, as secrets backends cannot be listed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ _ENVIRONMENT = "AIRFLOW_CONN_"
 
 
 def ends_of(source: str, cluster: str, topic: str) -> Mapping[Any, Ends]:
-    """Stable ends of the partitions whose brokers answer, for a look from outside. Blocks. Raises
-    `UnknownCluster`, and whatever a client raises."""
-    found: Mapping[Any, Ends] = _hook_to(source, cluster).observed_ends(topic)
-    return found
+    """Return stable ends of the partitions whose brokers answer, without disturbing a group.
+
+    Blocks. Raises `UnknownCluster`, and errors of the client.
+    """
+    ends: Mapping[Any, Ends] = _hook_to(source, cluster).observed_ends(topic)
+    return ends
 
 
 def _hook_to(source: str, cluster: str) -> Any:
@@ -39,7 +41,7 @@ def _hook_to(source: str, cluster: str) -> Any:
         try:
             if hook is not None and _is_of(hook, source) and hook.cluster == cluster:
                 return hook
-        except Exception:  # noqa: BLE001, S112 - a connection that is wrong is none to this cluster
+        except Exception:  # noqa: BLE001, S112 - skip invalid connections
             continue
     raise UnknownCluster(
         f"No {source} connection with cluster alias {cluster!r} is known to the API server. "
@@ -53,15 +55,15 @@ def _is_of(hook: Any, source: str) -> bool:
 
 
 def _candidates(source: str) -> Iterator[str]:
-    """Ids of connections that may lead to a cluster of this kind."""
+    """Yield ids of connections that may lead to a cluster of this kind."""
     named = conf.get("tubemq", "page_connections", fallback="") or ""
     chosen = [name.strip() for name in named.split(",") if name.strip()]
     yield from chosen
     if chosen:
         return
     with reading() as session:
-        kept = select(Connection.conn_id).where(Connection.conn_type == source)
-        yield from list(session.scalars(kept.order_by(Connection.conn_id).limit(500)))
+        stored = select(Connection.conn_id).where(Connection.conn_type == source)
+        yield from list(session.scalars(stored.order_by(Connection.conn_id).limit(500)))
     for name in sorted(os.environ):
         if name.startswith(_ENVIRONMENT):
             yield name.removeprefix(_ENVIRONMENT).lower()

@@ -1,8 +1,8 @@
-"""Ends of logs for the page, asked of brokers in threads of their own and kept for some seconds.
+"""Ends of logs for the page, fetched from brokers in separate threads and cached for seconds.
 
-A request never waits for a broker: it takes what is known, and starts a question where that is
-old. Threads are few, and a question that finds them all busy is not asked; the browser comes again.
-A cluster that does not answer is left alone for a while, so that it holds no thread for long.
+A request never waits for a broker: it uses the cached answer, and starts a query if that is old.
+Threads are few; if all are busy no query starts, and the browser asks again. A cluster that does
+not answer is left alone for a while, so that it blocks no thread for long.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ _KEPT: Final = 2_000
 
 
 class UnknownCluster(Exception):
-    """No connection to a cluster is known here; the text is for people."""
+    """No connection to a cluster is known; the text is shown to users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known of a topic's ends: ``asking`` (nothing yet), ``known``, or ``unreachable`` with
-    a `note` for people, `of_cluster` where that holds for all its topics. `at` is a moment of the
-    desk's clock, in seconds."""
+    """Cached answer about a topic's ends.
+
+    `state` is ``asking`` (nothing yet), ``known``, or ``unreachable`` with a `note` for users, and
+    `of_cluster` if that holds for all topics of the cluster. `at` is a time of the desk's clock, in
+    seconds.
+    """
 
     state: str
     at: float
@@ -43,15 +46,17 @@ class Answer:
 
 @dataclass
 class LagDesk:
-    """Questions under way, and answers.
+    """Running queries, and cached answers.
 
-    - `most`: so many questions are under way at once.
-    - `fresh_s`: an answer is given again for so long; `trouble_s`: the same for a cluster that
-      cannot be reached, which is then the answer to every question to it.
-    - `stale_s`: an answer that is older is no answer any more, also while it is asked anew:
-      positions have moved on, and old ends would make their lag nothing.
-    - `patience_s`: a question that takes longer is told as a failure; its thread ends by itself,
-      as the clients' own requests are bounded.
+    - `most`: limit of concurrent queries.
+    - `fresh_s`: seconds for which an answer is reused; `trouble_s`: the same for an unreachable
+      cluster, for which every query gets that answer.
+    - `stale_s`: seconds after which an answer is dropped, also while a new query runs: positions
+      have
+      advanced, and with old ends their lag would be zero.
+    - `patience_s`: seconds after which a query is shown as failed; its thread ends by itself, as
+      the
+      clients' own requests have deadlines.
     """
 
     most: int = 4
@@ -63,37 +68,39 @@ class LagDesk:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _asking: dict[Hashable, float] = field(default_factory=dict)
     _known: dict[Hashable, Answer] = field(default_factory=dict)
-    _troubles: dict[Hashable, Answer] = field(default_factory=dict)
+    _failures: dict[Hashable, Answer] = field(default_factory=dict)
 
     def look(
         self, key: Hashable, cluster: Hashable, ask: Callable[[], Mapping[Any, Ends]]
     ) -> Answer:
-        """What is known under `key` of a topic of `cluster`; never blocks. `ask` is called in a
-        thread, if what is known is old and a thread is free."""
+        """Return the cached answer under `key` for a topic of `cluster`; never blocks.
+
+        `ask` is called in a thread, if the answer is old and a thread is free.
+        """
         now = self.clock()
         with self._lock:
-            known = self._known.get(key)
-            if known is not None and now - known.at < self.fresh_s:
-                return known
-            if known is not None and now - known.at >= self.stale_s:
-                known = None
-            trouble = self._troubles.get(cluster)
-            if trouble is not None and now - trouble.at < self.trouble_s:
-                return trouble
+            cached = self._known.get(key)
+            if cached is not None and now - cached.at < self.fresh_s:
+                return cached
+            if cached is not None and now - cached.at >= self.stale_s:
+                cached = None
+            failure = self._failures.get(cluster)
+            if failure is not None and now - failure.at < self.trouble_s:
+                return failure
             since = self._asking.get(key)
-            begins = since is None and len(self._asking) < self.most
-            if begins:
+            starts = since is None and len(self._asking) < self.most
+            if starts:
                 self._asking[key] = now
-        if begins:
+        if starts:
             try:
                 self._start(lambda: self._ask(key, cluster, ask))
-            except RuntimeError as exc:  # the machine has no thread left: asked again later
-                log.warning("the page asked for no ends: %s", exc)
+            except RuntimeError as exc:  # no thread available: the next request tries again
+                log.warning("the page could not query ends: %s", exc)
                 with self._lock:
                     self._asking.pop(key, None)
         elif since is not None and now - since > self.patience_s:
             return Answer("unreachable", now, note=_slow(now - since))
-        return known or Answer("asking", now)
+        return cached or Answer("asking", now)
 
     def _start(self, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name="tubemq-page-lag", daemon=True).start()
@@ -105,9 +112,9 @@ class LagDesk:
             if answer.state == "asking":
                 return
             if answer.of_cluster:
-                self._troubles[cluster] = answer
+                self._failures[cluster] = answer
                 return
-            self._troubles.pop(cluster, None)
+            self._failures.pop(cluster, None)
             self._known.pop(key, None)
             self._known[key] = answer
             while len(self._known) > _KEPT:
@@ -115,17 +122,19 @@ class LagDesk:
 
 
 def _answered(ask: Callable[[], Mapping[Any, Ends]], clock: Callable[[], float]) -> Answer:
-    """The ends, or a failure in words that name no address: the reader of the page may have no
-    right to the connection. The log has them."""
+    """Return the ends, or a failure in words without an address.
+
+    The user of the page may have no right to the connection. The log has the error.
+    """
     try:
         return Answer("known", clock(), ask())
     except UnknownCluster as exc:
         return Answer("unreachable", clock(), note=str(exc), of_cluster=True)
     except GroupInconsistent:
-        # Another look-up has the connection's default group right now: the browser asks again.
+        # Another look-up uses the connection's default group right now: the browser asks again.
         return Answer("asking", clock())
-    except Exception as exc:  # noqa: BLE001 - whatever it is, the rest of the page stands
-        log.warning("the page asked for ends in vain: %s", exc)
+    except Exception as exc:  # noqa: BLE001 - the rest of the page is still shown
+        log.warning("the page's query of ends failed: %s", exc)
         note = f"The cluster did not say how far the topic reaches ({type(exc).__name__})."
         return Answer("unreachable", clock(), note=note, of_cluster=isinstance(exc, NetworkError))
 

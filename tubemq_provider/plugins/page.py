@@ -1,8 +1,8 @@
-"""The plugin: where the page is mounted, and where Airflow's menus show it.
+"""Plugin class: mount point of the page, and its entries in Airflow's menus.
 
-Airflow loads plugins in every process, tasks included, and hides one with a wrong field without a
-word. So this module imports nothing but the base class, and the application behind the page is
-built when the API server is first asked for it. ``[tubemq] page = False`` leaves the page out.
+Airflow loads plugins in every process, tasks included, and silently hides one with a wrong field.
+So this module imports only the base class, and the application behind the page is built when the
+API server gets the first request for it. ``[tubemq] page = False`` disables the page.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _MOUNT = "/tubemq"
 
 
 class Page:
-    """The page as an ASGI application, which is built when it is first asked for something."""
+    """ASGI application of the page, built on the first request."""
 
     _app: Any = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """One request."""
+        """Handle one request."""
         if self._app is None:
             from tubemq_provider.plugins.app import build
 
@@ -33,25 +33,25 @@ class Page:
         await self._app(scope, receive, send)
 
 
-def _wanted() -> bool:
-    """Whether there shall be a page; not before Airflow 3.3, the first with asset state."""
+def _is_enabled() -> bool:
+    """Return True if the page is enabled; needs Airflow 3.3, the first with asset state."""
     return (
         conf.getboolean("tubemq", "page", fallback=True) and find_spec("airflow.state") is not None
     )
 
 
 def _href(query: str = "") -> str:
-    """The page's address, below the path that Airflow is served at."""
+    """Return the page's address, below the base path of Airflow."""
     base = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
     return f"{base}{_MOUNT}/{query}"
 
 
 class TubeMQPlugin(AirflowPlugin):
-    """The page under *Browse*, and as a tab on each Dag."""
+    """Plugin with the page under *Browse*, and as a tab on each Dag."""
 
     name = "tubemq"
     fastapi_apps: list[Any] = (
-        [{"app": Page(), "url_prefix": _MOUNT, "name": "TubeMQ windows"}] if _wanted() else []
+        [{"app": Page(), "url_prefix": _MOUNT, "name": "TubeMQ windows"}] if _is_enabled() else []
     )
     external_views: list[Any] = (
         [
@@ -69,6 +69,6 @@ class TubeMQPlugin(AirflowPlugin):
                 "url_route": "tubemq-windows-of-dag",
             },
         ]
-        if _wanted()
+        if _is_enabled()
         else []
     )

@@ -1,8 +1,7 @@
-"""`TubeMQMessageQueueProvider`: ``MessageQueueTrigger(scheme="tubemq", topic=…, group=…)``, which
-rings for lag, or with ``kind="message"`` for each record.
+"""`TubeMQMessageQueueProvider`: ``MessageQueueTrigger(scheme="tubemq", topic=…, group=…)``.
 
-Airflow finds it in the provider's manifest. It matches its scheme and nothing else, as two
-providers that match one trigger are an error.
+Fires for lag, or with ``kind="message"`` for each record. Airflow finds it in the provider's
+manifest. It matches only its scheme, as two providers that match one trigger are an error.
 """
 
 from __future__ import annotations
@@ -22,11 +21,14 @@ __all__ = ["TubeMQMessageQueueProvider", "TubeMQQueueTrigger"]
 
 
 class TubeMQQueueTrigger:
-    """Makes the trigger of a `kind`: ``lag`` (default), `TubeMQLagTrigger`, or ``message``,
-    `TubeMQMessageTrigger`. The other keyword arguments are that trigger's."""
+    """Factory of the trigger of a `kind`: ``lag`` (default) or ``message``.
+
+    They are `TubeMQLagTrigger` and `TubeMQMessageTrigger`, which define the other keyword
+    arguments.
+    """
 
     def __new__(cls, *, kind: str = "lag", **kwargs: Any) -> Any:
-        """The trigger itself, which Airflow serialises."""
+        """Return the trigger itself, which Airflow serialises."""
         if kind not in _KINDS:
             raise errors.ConfigError(
                 f"kind {kind!r} is not one of {', '.join(_KINDS)}", subject="queue"
@@ -43,17 +45,20 @@ class TubeMQMessageQueueProvider(BaseMessageQueueProvider):
     scheme = "tubemq"
 
     def trigger_class(self) -> type[BaseEventTrigger]:
-        """The trigger that waits for records on a topic."""
-        found: Any = TubeMQQueueTrigger
-        return cast("type[BaseEventTrigger]", found)
+        """Return the trigger that waits for records on a topic."""
+        factory: Any = TubeMQQueueTrigger
+        return cast("type[BaseEventTrigger]", factory)
 
     def queue_matches(self, queue: str) -> bool:
-        """Whether `queue` is ``tubemq://<cluster>/<topic>?group=<group>``."""
+        """Return True for ``tubemq://<cluster>/<topic>?group=<group>``."""
         return queue.startswith("tubemq://")
 
     def trigger_kwargs(self, queue: str, **kwargs: Any) -> dict[str, Any]:
-        """The arguments that a queue's URI says. Raises `errors.ConfigError` without a group, and
-        for anything else that the URI says, which would have no effect."""
+        """Return the arguments in a queue's URI.
+
+        Raises `errors.ConfigError` without a group, and for further parts, which would have no
+        effect.
+        """
         from urllib.parse import parse_qs, urlsplit
 
         try:
@@ -66,11 +71,11 @@ class TubeMQMessageQueueProvider(BaseMessageQueueProvider):
                 "connection",
                 subject="queue",
             )
-        said = parse_qs(parts.query, keep_blank_values=True)
-        groups, topic = said.pop("group", []), parts.path.strip("/")
-        if said or parts.fragment:
+        query = parse_qs(parts.query, keep_blank_values=True)
+        groups, topic = query.pop("group", []), parts.path.strip("/")
+        if query or parts.fragment:
             raise errors.ConfigError(
-                f"{queue!r} says more than ?group=: pass {', '.join(sorted(said)) or 'the rest'} "
+                f"{queue!r} says more than ?group=: pass {', '.join(sorted(query)) or 'the rest'} "
                 f"to MessageQueueTrigger",
                 subject="queue",
             )
@@ -81,5 +86,5 @@ class TubeMQMessageQueueProvider(BaseMessageQueueProvider):
                 "tubemq://<cluster>/<topic>?group=<group>",
                 subject="queue",
             )
-        found = {"cluster": parts.netloc, "topic": topic, "group": group}
-        return {name: value for name, value in found.items() if name not in kwargs}
+        arguments = {"cluster": parts.netloc, "topic": topic, "group": group}
+        return {name: value for name, value in arguments.items() if name not in kwargs}

@@ -1,7 +1,8 @@
 """Sensors: tasks that wait until a topic can be read, or until there is something to read.
 
-Thin over the hook. They look at ends exactly as a window would plan them (stable ends by default),
-or they would ring for data that a window may not take yet; `coverage` looks at a sink's markers.
+Thin layer over the hook. They use the ends that a window would be planned with (stable ends by
+default), since others would report data that a window may not read yet; `coverage` reads a sink's
+markers.
 """
 
 from tubemq_client.errors import require_extra

@@ -1,8 +1,8 @@
-"""What both sensors share: the connection, which end counts, and when to keep waiting.
+"""Base of the sensors: connection, kind of end, and conditions of waiting.
 
-A sensor waits out what time can cure (a broker restarting, a topic not announced yet) and fails at
-once on what it cannot (wrong arguments, no permission, a port of something else). Private to this
-room.
+A sensor waits for what may recover (a broker that restarts, a topic not announced yet) and fails at
+once on permanent errors (wrong arguments, no permission, the port of another service). Private to
+this room.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ __all__ = ["End", "TubeMQSensor", "ends_document"]
 End = Literal["stable", "latest"]
 
 _FAIL: Final = "__fail__"
-"""What Airflow calls in the place of a method when the time of a deferral is over."""
+"""Method name that Airflow passes when a deferral has timed out."""
 
 
 class TubeMQSensor(RefusesNothing, BaseSensorOperator):
-    """Base of the sensors: `look` says whether to go on, errors say whether to wait.
+    """Base of the sensors: `look` decides success, the class of an error decides waiting.
 
-    A deferrable sensor looks once in a worker and then waits in the triggerer; when its trigger
-    fires, a worker looks again with the position of that moment. `timeout`, and `execution_timeout`
-    of a deferrable one, count from the first look of a try, however often it is deferred. A topic
-    that does not exist is waited for, with a warning each time, unless `wait_for_topic` is False.
+    A deferrable sensor pokes once in a worker and then waits in the triggerer; after the trigger
+    event a worker pokes again with the current position. `timeout`, and `execution_timeout` of a
+    deferrable one, count from the first poke of a try, deferrals included. A topic that does not
+    exist is waited for, with a warning each time, unless `wait_for_topic` is False.
     """
 
     def __init__(
@@ -75,28 +75,28 @@ class TubeMQSensor(RefusesNothing, BaseSensorOperator):
 
     @property
     def hook(self) -> TubeMQHook:
-        """A hook on the sensor's connection."""
+        """Hook of the sensor's connection."""
         return TubeMQHook(self.tubemq_conn_id)
 
     @abstractmethod
     def look(self, context: Context) -> PokeReturnValue:
-        """One look at the cluster. Raises `errors.TubeMQError` as the clients do."""
+        """Check the cluster once. Raises `errors.TubeMQError` like the clients."""
 
     @abstractmethod
     def whereabouts(self) -> Whereabouts:
-        """What the text of an error ends with."""
+        """Return the context that error texts end with."""
 
     @abstractmethod
     def trigger(self) -> BaseTrigger:
-        """What says, in the triggerer, that another look is worth it; asked after a look."""
+        """Return the trigger that waits for the next poke; called after `look`."""
 
     def execute(self, context: Context) -> Any:
-        """Wait in the way that `mode` or `deferrable` says; the report of the last look."""
+        """Wait as `mode` or `deferrable` defines; return the report of the last poke."""
         self._started = time.time()
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any], started: float) -> Any:
-        """The trigger has fired: look again, and defer again if it was too early."""
+        """Poke after the trigger event, and defer again if it was too early."""
         if event.get("status") != "ready":
             raise AirflowFailException(str(event.get("message", event)))
         self._started = started
@@ -105,8 +105,11 @@ class TubeMQSensor(RefusesNothing, BaseSensorOperator):
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
     ) -> Any:
-        """As Airflow's, which takes the end of a deferral for that of `timeout`, after which no try
-        follows; behind `execution_timeout` one does."""
+        """Distinguish the timeouts of a deferral.
+
+        Airflow treats each as the sensor's `timeout`, which is never retried; after
+        `execution_timeout` a retry follows.
+        """
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except AirflowSensorTimeout as exc:
@@ -115,11 +118,11 @@ class TubeMQSensor(RefusesNothing, BaseSensorOperator):
             raise self._out_of_time() from exc
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """One look; trouble that may pass counts as "not yet" and is logged."""
-        found = self._poke(context)
-        if not found.is_done and self.deferrable:
+        """Check once; errors that may pass are logged and count as "not yet"."""
+        result = self._poke(context)
+        if not result.is_done and self.deferrable:
             self._defer()
-        return found
+        return result
 
     def _defer(self) -> NoReturn:
         started = time.time() if self._started is None else self._started
@@ -135,13 +138,13 @@ class TubeMQSensor(RefusesNothing, BaseSensorOperator):
 
     @property
     def _limit(self) -> float:
-        """Seconds that a try may wait in all. Airflow holds no deferred task to the second one."""
+        """Seconds that a try may wait in all; Airflow may end a deferred task a little later."""
         limit = self.execution_timeout
         return self.timeout if limit is None else min(self.timeout, limit.total_seconds())
 
     def _out_of_time(self) -> BaseException:
         kind = AirflowSensorTimeout if self._limit == self.timeout else AirflowTaskTimeout
-        return kind(f"nothing to go on with after {self._limit:.0f} s")
+        return kind(f"still waiting after {self._limit:.0f} s")
 
     def _poke(self, context: Context) -> PokeReturnValue:
         about = self.whereabouts()
@@ -162,12 +165,12 @@ class TubeMQSensor(RefusesNothing, BaseSensorOperator):
             if not self.wait_for_topic:
                 raise
             self.log.warning(
-                "not yet: %s\nif it is not about to be made, wait_for_topic=False fails the task",
+                "not yet: %s\nif it will not be created, wait_for_topic=False fails the task",
                 explained(exc, self.whereabouts()),
             )
             return PokeReturnValue(is_done=False)
 
 
 def ends_document(ends: Mapping[Any, Ends]) -> dict[str, int]:
-    """Ends by partition key, as XCom carries them."""
-    return {partition.key: found.max_offset for partition, found in sorted(ends.items())}
+    """Return ends by partition key, for XCom."""
+    return {partition.key: end.max_offset for partition, end in sorted(ends.items())}

@@ -1,8 +1,8 @@
-"""`TubeMQCoverageSensor`: wait until a sink has every window of an interval, from any writer.
+"""`TubeMQCoverageSensor`: wait until a sink has all windows of an interval, from any writer.
 
-For what comes after windows of time: a day's report that must not run before the day's 24 windows
-are in. Judged by the markers in the sink, so it needs no cluster, no run history and no particular
-Dag, and sees backfills and repairs as well.
+For tasks that need complete windows of time: a day's report that must not run before the day's 24
+windows are published. Reads the markers in the sink, so it needs no cluster, no run history and no
+particular Dag, and covers backfills and repairs as well.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Name = Annotated[
     Annotated[str, Field(min_length=1)] | None,
     BeforeValidator(blank_is_none),
 ]
-"""One that a template gives as None is none: nothing would ever have it."""
+"""Optional name; "None", as a template renders it, means that it is not set."""
 
 
 class CoverageArguments(TaskArguments):
@@ -57,7 +57,7 @@ class CoverageArguments(TaskArguments):
     group: _Name = None
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
-        """The interval, and the place."""
+        """Check the interval and the sink."""
         problems = []
         if not unknown & {"start", "end"} and self.start >= self.end:
             problems.append(f"start {self.start.isoformat()} is not before end")
@@ -67,7 +67,7 @@ class CoverageArguments(TaskArguments):
                 f"sink: {bad}" for bad in spec_problems(self.sink, exactly_once=not append)
             ]
             if append:
-                problems.append("sink: append:… has no markers that could say what is there")
+                problems.append("sink: append:… has no markers of published windows")
             if self.sink_conn_id and not problems and (bad := needless_connection(self.sink)):
                 problems.append(bad)
         return problems
@@ -76,22 +76,22 @@ class CoverageArguments(TaskArguments):
 class TubeMQCoverageSensor(RefusesNothing, BaseSensorOperator):
     """Succeed when `sink` has every instant of `[start, end)` in windows of time, none twice.
 
-    Each topic and group that has windows there must have them all. What a group wrote before and
-    after a new epoch, or with other filters, is taken together: a day on which one of them changed
-    is complete when the windows of before and of after are. Only windows of the same epoch and
-    filters count as twice.
+    Each topic and group with windows in the sink must have them all. Windows of all epochs and
+    filters of a group are combined: a day on which one of them changed is complete when the
+    windows before and after the change are there. Only windows of the same epoch and filters
+    count as duplicates.
 
     :param sink: as the ingest operator's `sink` or `path`.
-    :param sink_conn_id: the connection with its credentials.
-    :param start: first instant that must be there, RFC 3339 or datetime; templates allowed.
-    :param end: first instant that need not.
+    :param sink_conn_id: connection with the sink's credentials.
+    :param start: begin of the interval, RFC 3339 or datetime; templates allowed.
+    :param end: end of the interval, exclusive.
     :param topic: only windows of this topic; needed where the sink has several.
     :param group: only windows of this group.
 
     A store or database that does not answer is waited for, with a warning each time.
 
-    It lists the sink's markers at each look, so look rarely. Its `mode` is ``reschedule`` unless
-    given: between looks it holds no worker slot.
+    Each poke lists the sink's markers, so use a long `poke_interval`. The default `mode` is
+    ``reschedule``: between pokes it holds no worker slot.
 
     XCom: ``{"windows", "scopes", "missing": [["2026-01-01T03:00:00Z", "2026-01-01T04:00:00Z"]]}``.
     """
@@ -120,12 +120,12 @@ class TubeMQCoverageSensor(RefusesNothing, BaseSensorOperator):
         self.group = group
         check_literals(CoverageArguments, self._arguments(), static={}, task=self)
 
-    def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - the sink says it all
-        """One look at the markers."""
+    def poke(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - only the sink is read
+        """Check the markers once."""
         with fatal_errors_fail_the_task(self.log):
             arguments = parse(CoverageArguments, self._arguments())
             try:
-                found = _found(arguments)
+                scopes = _coverage(arguments)
             except (errors.TubeMQError, OSError) as exc:
                 if not _may_pass(exc):
                     raise
@@ -133,49 +133,51 @@ class TubeMQCoverageSensor(RefusesNothing, BaseSensorOperator):
                 return PokeReturnValue(is_done=False)
         missing = [
             [rfc3339(low), rfc3339(high)]
-            for low, high in _missing(found, arguments.start, arguments.end)
+            for low, high in _missing(scopes, arguments.start, arguments.end)
         ]
-        twice = [piece for scope in found for piece in scope.intervals.overlapping]
-        if not found:
+        duplicates = [interval for scope in scopes for interval in scope.intervals.overlapping]
+        if not scopes:
             self.log.info("not yet: %s has no such window", arguments.sink)
-        elif missing or twice:
-            self.log.info("not yet: missing %s, there twice %s", missing, twice)
+        elif missing or duplicates:
+            self.log.info("not yet: missing %s, published twice %s", missing, duplicates)
         report = {
-            "windows": sum(scope.windows for scope in found),
-            "scopes": len(found),
+            "windows": sum(scope.windows for scope in scopes),
+            "scopes": len(scopes),
             "missing": missing,
         }
-        return PokeReturnValue(is_done=bool(found) and not missing and not twice, xcom_value=report)
+        return PokeReturnValue(
+            is_done=bool(scopes) and not missing and not duplicates, xcom_value=report
+        )
 
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in CoverageArguments.model_fields}
 
 
-def _found(arguments: CoverageArguments) -> list[Coverage]:
-    """The coverage of each scope that the sink has windows of time of."""
+def _coverage(arguments: CoverageArguments) -> list[Coverage]:
+    """Return the coverage of each scope that has windows of time in the sink."""
     sink = open_sink(arguments.sink, arguments.sink_conn_id, TubeMQHook.get_connection)
-    wanted = [
+    markers = [
         marker
         for marker in published_windows(sink)
         if arguments.topic in (None, marker.plan.topic)
         and arguments.group in (None, marker.plan.group)
         and marker.plan.time is not None
     ]
-    return coverage(wanted, start=arguments.start, end=arguments.end)
+    return coverage(markers, start=arguments.start, end=arguments.end)
 
 
 def _may_pass(error: errors.TubeMQError | OSError) -> bool:
-    """Whether a store that failed may answer at the next look."""
+    """Return True if a store that failed may answer the next time."""
     if isinstance(error, errors.TubeMQError):
         return not is_final(error)
     return not isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError)
 
 
-def _missing(found: list[Coverage], start: datetime, end: datetime) -> Iterator[Interval]:
-    """What no scope of a cluster's topic and group has, in order."""
+def _missing(scopes: list[Coverage], start: datetime, end: datetime) -> Iterator[Interval]:
+    """Yield the intervals that no scope of a cluster's topic and group has, in order."""
     together: dict[tuple[str, ...], list[Interval]] = {}
-    for scope in found:
-        whose = (scope.cluster, scope.topic, scope.group)
-        together.setdefault(whose, []).extend(scope.intervals.done)
+    for scope in scopes:
+        key = (scope.cluster, scope.topic, scope.group)
+        together.setdefault(key, []).extend(scope.intervals.done)
     for intervals in together.values():
         yield from pieces_of(intervals, start, end).missing

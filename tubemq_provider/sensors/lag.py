@@ -1,8 +1,8 @@
-"""`TubeMQLagSensor`: wait until a group is at least so far behind.
+"""`TubeMQLagSensor`: wait until a group has a minimum lag.
 
-The natural guard before a cursor window: it looks at the same ends and the same position as the
-ingest task would, and reads nothing. Positions are either those that Airflow keeps on the offsets
-asset, or those that brokers keep for TubeMQ's own consumers.
+The natural guard before a cursor window: it uses the same ends and the same position as the ingest
+task, and reads nothing. Positions are either those that Airflow stores on the offsets asset, or
+those that brokers keep for TubeMQ's own consumers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["TubeMQLagSensor"]
 Of = Literal["cursor", "broker"]
 
 _LOOK_AGAIN_S: Final = 3600.0
-"""A deferred sensor looks at the position itself so often."""
+"""Seconds after which a deferred sensor reads the position again."""
 
 
 class LagArguments(TaskArguments):
@@ -59,13 +59,13 @@ class LagArguments(TaskArguments):
 
 
 class TubeMQLagSensor(TubeMQSensor):
-    """Succeed when `group` is at least `min_lag` index entries behind on `topic`.
+    """Succeed when `group` has a lag of at least `min_lag` index entries on `topic`.
 
     Lag is Σ over stores of max(end - position), in entries: an upper bound on records, since
     partitions of a store share its log and filters leave records out.
 
-    :param topic: topic to look at.
-    :param group: whose position counts.
+    :param topic: topic to check.
+    :param group: group that the position belongs to.
     :param of: ``cursor``: the position that the ingest task keeps on the offsets asset (the newer
         of cursor, in asset state or the ledger, and commit event); without any, everything in the
         logs is lag. ``broker``: the position that brokers keep for the group, asked over HTTP (see
@@ -81,11 +81,11 @@ class TubeMQLagSensor(TubeMQSensor):
 
     A mapped sensor needs ``inlets=[offsets_asset(cluster, topic, group)]`` in its ``.partial()``.
 
-    A log that ends before the position is no lag, and yet nothing to wait for: a broker lost
-    records or the topic was made anew. The sensor then succeeds, with a warning, so that the ingest
-    behind it fails with what to do, or follows its `on_offset_regression`.
+    A log that ends before the position has no lag, but waiting does not help: a broker lost records
+    or the topic was recreated. The sensor then succeeds with a warning, so that the ingest task
+    fails with advice, or follows its `on_offset_regression`.
 
-    Deferred, it sees new records at once, and a position that was moved back within the hour.
+    Deferred, it detects new records at once, and a position that was moved back within an hour.
 
     XCom: ``{"topic", "group", "of", "end", "ends": {"1:0": 2800}, "positions", "lag",
     "lag_by_store", "regressed": {"1:0": [position, end]}}``.
@@ -122,7 +122,7 @@ class TubeMQLagSensor(TubeMQSensor):
             self.inlets = [*self.inlets, asset]
 
     def look(self, context: Context) -> PokeReturnValue:
-        """One look at positions and ends."""
+        """Check position and ends once."""
         arguments = parse(LagArguments, self._arguments())
         hook = self.hook
         hook.expect_cluster(arguments.cluster)
@@ -135,22 +135,23 @@ class TubeMQLagSensor(TubeMQSensor):
         report = _report(arguments, ends, positions)
         shorter = regressed(ends, positions)
         if shorter and arguments.of == "broker":
-            # Consumers confirm what is in memory; only an end before that is a shorter log.
+            # Consumers commit offsets of records in memory; only an end before those is a shorter
+            # log.
             latest = hook.ends(arguments.topic, arguments.group, stable=False)
             shorter = regressed(latest, positions)
-            # Else the trigger would take what is in memory only for a shorter log, and fire at
-            # once, again and again, until the broker has written it.
+            # Otherwise the trigger would treat records in memory as a shorter log, and fire at
+            # once, again and again, until the broker has written them to disk.
             self._looked_from |= {
-                place.key: min(offset, ends[place].max_offset)
-                for place, offset in positions.items()
-                if place in ends
+                partition_.key: min(offset, ends[partition_].max_offset)
+                for partition_, offset in positions.items()
+                if partition_ in ends
             }
         report["regressed"] = shorter
         if shorter:
             self.log.warning(
                 "logs of topic %s end before the position of the group (partition: position, end): "
-                "%s; broker lost records, or the topic was made anew. The wait is over, as no "
-                "waiting cures that: the ingest says what to do",
+                "%s; broker lost records, or the topic was recreated. The wait ends, as waiting "
+                "does not help: the ingest task has the advice",
                 arguments.topic,
                 shorter,
             )
@@ -160,11 +161,11 @@ class TubeMQLagSensor(TubeMQSensor):
         return PokeReturnValue(is_done=done, xcom_value=report)
 
     def whereabouts(self) -> Whereabouts:
-        """The connection, the topic and the group."""
+        """Return connection, topic and group."""
         return Whereabouts(self.tubemq_conn_id, self.topic, self.group)
 
     def trigger(self) -> TubeMQOffsetTrigger:
-        """Fires when ends are `min_lag` ahead of the position last looked at."""
+        """Return a trigger that fires when ends are `min_lag` ahead of the last position."""
         from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
 
         return TubeMQOffsetTrigger(
@@ -174,10 +175,10 @@ class TubeMQLagSensor(TubeMQSensor):
             positions=self._looked_from,
             stable=self.end == "stable",
             poll_interval=self.poke_interval,
-            # The sensor has just looked. If it could not find the position, the trigger takes all
-            # there is for lag, and the two would call each other without a pause.
+            # The sensor has just checked. If it found no position, the trigger counts everything as
+            # lag, and the two would call each other without a pause.
             first_look_after=self.poke_interval,
-            # Somebody may move the position back, which the trigger does not see.
+            # The position may be moved back, which the trigger does not notice.
             look_again_after=_LOOK_AGAIN_S,
             wait_for_topic=self.wait_for_topic,
             tubemq_conn_id=self.tubemq_conn_id,
@@ -201,8 +202,8 @@ class TubeMQLagSensor(TubeMQSensor):
         if arguments.of == "broker":
             return hook.group_offsets(topic, group)
         asset = offsets_asset(arguments.cluster, topic, group)
-        kept = inlet_position(context, asset)
-        return {SPACE.partition(topic, key): offset for key, offset in kept.items()}
+        stored = inlet_position(context, asset)
+        return {SPACE.partition(topic, key): offset for key, offset in stored.items()}
 
 
 def _report(

@@ -1,6 +1,6 @@
 """`TubeMQPartitionReadySensor`: wait until partitions can be read, up to given offsets.
 
-The natural guard before a time window with known boundaries: data is there, on a live broker, and
+The natural guard before a time window with known boundaries: the records are on a live broker, and
 (with stable ends) on its disk. It reads nothing and moves no position.
 """
 
@@ -50,7 +50,7 @@ class ReadyArguments(TaskArguments):
     end: End = "stable"
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
-        """Offsets are judged with their topic."""
+        """Check offsets together with their topic."""
         if "topic" in unknown or is_template(self.until_offsets):
             return []
         try:
@@ -60,7 +60,7 @@ class ReadyArguments(TaskArguments):
         return []
 
     def until(self) -> dict[str, int]:
-        """Offsets to wait for, by partition key."""
+        """Return offsets to wait for, by partition key."""
         if not self.until_offsets:
             return {}
         offsets = offsets_for_topic(self.until_offsets, self.topic, "until_offsets")
@@ -70,7 +70,7 @@ class ReadyArguments(TaskArguments):
 class TubeMQPartitionReadySensor(TubeMQSensor):
     """Succeed when every named partition is subscribable on a live broker and reaches its offset.
 
-    :param topic: topic to look at.
+    :param topic: topic to check.
     :param partitions: partition keys such as ``["1:0", "2:0"]`` (or ``"1:0,2:0"``). Default: those
         of `until_offsets`, or else all that the master announces, at least one.
     :param until_offsets: ``{"1:0": 2800}`` or ``{"<topic>": {"1:0": 2800}}``, also as JSON: the
@@ -111,21 +111,25 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         check_literals(ReadyArguments, self._arguments(), static={}, task=self)
 
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
-        """One look at partitions and ends."""
+        """Check partitions and ends once."""
         arguments = parse(ReadyArguments, self._arguments())
         hook = self.hook
         group = arguments.group or hook.config.default_group or _LOOKUP_GROUP
         until = arguments.until()
         with hook.get_conn() as client:
-            found = client.topic(arguments.topic, group)
-            wanted = _wanted(arguments, until, found.partitions)
-            missing = [p for p in wanted if not found.partitions.get(p)]
-            if missing or not wanted:
+            metadata = client.topic(arguments.topic, group)
+            partitions = _partitions_of(arguments, until, metadata.partitions)
+            missing = [p for p in partitions if not metadata.partitions.get(p)]
+            if missing or not partitions:
                 names = ", ".join(p.key for p in missing) or "no partition announced yet"
                 self.log.info("not yet: %s of %s not subscribable", names, arguments.topic)
                 return PokeReturnValue(is_done=False)
             ends = client.ends(
-                arguments.topic, group, wanted, stable=arguments.end == "stable", metadata=found
+                arguments.topic,
+                group,
+                partitions,
+                stable=arguments.end == "stable",
+                metadata=metadata,
             )
         short = _short(ends, until)
         if short:
@@ -133,11 +137,12 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         return PokeReturnValue(is_done=not short, xcom_value=self._report(arguments, ends))
 
     def whereabouts(self) -> Whereabouts:
-        """The connection, the topic and the group."""
+        """Return connection, topic and group."""
         return Whereabouts(self.tubemq_conn_id, self.topic, self.group)
 
     def trigger(self) -> TubeMQOffsetTrigger:
-        """Fires when the partitions are there and their ends reach the offsets."""
+        """Return a trigger that fires when the partitions exist and their ends reach the
+        offsets."""
         from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
 
         arguments = parse(ReadyArguments, self._arguments())
@@ -173,19 +178,19 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         }
 
 
-def _wanted(
-    arguments: ReadyArguments, until: Mapping[str, int], known: Mapping[Partition, bool]
+def _partitions_of(
+    arguments: ReadyArguments, until: Mapping[str, int], announced: Mapping[Partition, bool]
 ) -> list[Partition]:
     keys = {*(arguments.partitions or ()), *until}
     if not keys:
-        return sorted(known)
+        return sorted(announced)
     return sorted(SPACE.partition(arguments.topic, key) for key in keys)
 
 
 def _short(ends: Mapping[Partition, Ends], until: Mapping[str, int]) -> list[str]:
-    """A sentence for each partition whose end is below its offset."""
+    """Return a sentence for each partition whose end is below its offset."""
     return [
-        f"{partition.key} ends at {found.max_offset}, {until[partition.key]} is wanted"
-        for partition, found in sorted(ends.items())
-        if partition.key in until and found.max_offset < until[partition.key]
+        f"{partition.key} ends at {ends_there.max_offset}, {until[partition.key]} is wanted"
+        for partition, ends_there in sorted(ends.items())
+        if partition.key in until and ends_there.max_offset < until[partition.key]
     ]

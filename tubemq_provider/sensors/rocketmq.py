@@ -1,7 +1,6 @@
-"""`RocketMQPartitionReadySensor` and `RocketMQLagSensor`: what the other kind of source has, for
-RocketMQ's queues.
+"""`RocketMQPartitionReadySensor` and `RocketMQLagSensor`: sensors on RocketMQ queues.
 
-They look through the hook on the base of all sensors, read nothing and move no position. Deferred,
+They use the RocketMQ hook on the base of all sensors, read nothing and move no position. Deferred,
 they wait in the triggerer with `RocketMQOffsetTrigger`.
 """
 
@@ -41,13 +40,15 @@ __all__ = ["RocketMQLagSensor", "RocketMQPartitionReadySensor"]
 
 
 def _instant(until: datetime | str | None) -> datetime | None:
-    """An instant as given, or as a template says. The machine's own zone must not decide which
-    records are waited for."""
-    found = datetime.fromisoformat(until) if isinstance(until, str) else until
-    if found is not None and found.utcoffset() is None:
-        text = found.isoformat()
+    """Return an instant with a zone, from a datetime or the text of a template.
+
+    The machine's zone must not decide which records are waited for.
+    """
+    instant = datetime.fromisoformat(until) if isinstance(until, str) else until
+    if instant is not None and instant.utcoffset() is None:
+        text = instant.isoformat()
         raise ValueError(f"{text} has no time zone; write {text}Z for UTC")
-    return None if found is None else in_utc(found)
+    return None if instant is None else in_utc(instant)
 
 
 class ReadyArguments(TaskArguments):
@@ -59,7 +60,7 @@ class ReadyArguments(TaskArguments):
     end: End = "stable"
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
-        """Offsets are judged with their topic."""
+        """Check offsets together with their topic."""
         if unknown & {"topic", "until_offsets"} or is_template([self.topic, self.until_offsets]):
             return []
         try:
@@ -69,13 +70,13 @@ class ReadyArguments(TaskArguments):
         return []
 
     def offsets(self) -> dict[str, int]:
-        """Offsets to wait for, by queue key."""
+        """Return offsets to wait for, by queue key."""
         if not self.until_offsets:
             return {}
-        found = offsets_for_topic(
+        offsets = offsets_for_topic(
             self.until_offsets, self.topic, "until_offsets", source=SPACE.source
         )
-        return {key: int(offset) for key, offset in found.items()}
+        return {key: int(offset) for key, offset in offsets.items()}
 
 
 class LagArguments(TaskArguments):
@@ -88,7 +89,7 @@ class LagArguments(TaskArguments):
 
 
 class _RocketMQSensor(TubeMQSensor):
-    """The connection, and the arguments as they were given."""
+    """Base with the connection, and the arguments as the author passed them."""
 
     model: type[TaskArguments]
 
@@ -98,7 +99,7 @@ class _RocketMQSensor(TubeMQSensor):
         self.topic = topic
 
     def whereabouts(self) -> Whereabouts:
-        """The connection, and how it is tested."""
+        """Return the connection, and how to test it."""
         return whereabouts(self.rocketmq_conn_id, self.topic)
 
     def _given(self) -> dict[str, Any]:
@@ -108,26 +109,27 @@ class _RocketMQSensor(TubeMQSensor):
         hook = RocketMQHook(self.rocketmq_conn_id)
         return hook.ends(self.topic, stable=self.end == "stable")
 
-    def _trigger(self, **wanted: Any) -> RocketMQOffsetTrigger:
+    def _trigger(self, **condition: Any) -> RocketMQOffsetTrigger:
         return RocketMQOffsetTrigger(
             topic=self.topic,
             stable=self.end == "stable",
             poll_interval=self.poke_interval,
             wait_for_topic=self.wait_for_topic,
             rocketmq_conn_id=self.rocketmq_conn_id,
-            **wanted,
+            **condition,
         )
 
 
 class RocketMQPartitionReadySensor(_RocketMQSensor):
     """Succeed when every named queue can be read and reaches its offset, or an instant is over.
 
-    :param topic: topic to look at.
+    :param topic: topic to check.
     :param until_offsets: ``{"broker-a:0": 2800}`` or ``{"<topic>": {"broker-a:0": 2800}}``, also as
         JSON: the queue's end must be at or beyond it.
-    :param until: an instant, RFC 3339 or datetime: succeed when nothing stored before it can come
-        any more, by every broker's own clock, and ends reach what was. What a window of time with
-        ``store_time`` waits for.
+    :param until: an instant, RFC 3339 or datetime: succeed when no record with an earlier store
+        time can
+        arrive, by every broker's own clock, and ends reach all of them. The condition of a window
+        of time with ``store_time``.
     :param end: ``stable`` (on the brokers' disks) or ``latest``.
     :param rocketmq_conn_id: the connection.
     :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
@@ -156,9 +158,9 @@ class RocketMQPartitionReadySensor(_RocketMQSensor):
         check_literals(ReadyArguments, self._given(), static={}, task=self)
 
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
-        """One look at the queues and their ends."""
+        """Check the queues and their ends once."""
         arguments = parse(ReadyArguments, self._given())
-        wanted = arguments.offsets()
+        offsets = arguments.offsets()
         if arguments.until is not None:
             hook = RocketMQHook(self.rocketmq_conn_id)
             try:
@@ -166,13 +168,15 @@ class RocketMQPartitionReadySensor(_RocketMQSensor):
             except WindowNotReady as error:
                 self.log.info("not yet: %s", error)
                 return PokeReturnValue(is_done=False)
-            # A window that ends at the instant takes what is on disk, as ends say it.
-            wanted = {key: max(at, wanted.get(key, 0)) for key, at in {**wanted, **before}.items()}
+            # A window that ends at the instant reads up to the stable ends.
+            offsets = {
+                key: max(at, offsets.get(key, 0)) for key, at in {**offsets, **before}.items()
+            }
         ends = self._ends()
         reached = ends_document(ends)
         short = [
             f"{key} ends at {reached.get(key, 'nothing')}, {offset} is wanted"
-            for key, offset in wanted.items()
+            for key, offset in offsets.items()
             if reached.get(key, -1) < offset
         ]
         if short:
@@ -181,27 +185,26 @@ class RocketMQPartitionReadySensor(_RocketMQSensor):
         return PokeReturnValue(is_done=bool(ends) and not short, xcom_value=report)
 
     def trigger(self) -> RocketMQOffsetTrigger:
-        """Fires when the instant is over and the ends reach the offsets."""
+        """Return a trigger that fires after the instant, when ends reach the offsets."""
         arguments = parse(ReadyArguments, self._given())
         instant = None if arguments.until is None else arguments.until.isoformat()
         return self._trigger(until=arguments.offsets(), instant=instant)
 
 
 class RocketMQLagSensor(_RocketMQSensor):
-    """Succeed when at least `min_records` lie behind the offsets that `group` has committed at the
-    brokers.
+    """Succeed when `group` has a lag of at least `min_records` to its offsets at the brokers.
 
-    :param topic: topic to look at.
-    :param group: whose offsets: a consumer group, or one whose task has ``commit_to_broker=True``.
-    :param min_records: how many records there must be.
+    :param topic: topic to check.
+    :param group: a consumer group, or one whose task has ``commit_to_broker=True``.
+    :param min_records: minimum lag, in records.
     :param end: ``stable`` (on the brokers' disks) or ``latest``.
     :param rocketmq_conn_id: the connection.
     :param deferrable: wait in the triggerer, without a worker slot. Default: Airflow's
         ``[operators] default_deferrable``.
     :param wait_for_topic: False fails the task if the topic does not exist, instead of waiting.
 
-    A queue that ends before the group's offset is no lag, and yet nothing to wait for: a broker
-    lost records or the topic was made anew. The sensor then succeeds, with a warning.
+    A queue that ends before the group's offset has no lag, but waiting does not help: a broker lost
+    records or the topic was recreated. The sensor then succeeds with a warning.
 
     XCom: ``{"topic", "group", "end", "lag", "regressed": {"broker-a:0": [offset, end]}}``.
     """
@@ -225,10 +228,10 @@ class RocketMQLagSensor(_RocketMQSensor):
         check_literals(LagArguments, self._given(), static={}, task=self)
 
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
-        """One look at the ends and the group's offsets."""
+        """Check the ends and the group's offsets once."""
         arguments = parse(LagArguments, self._given())
         hook = RocketMQHook(self.rocketmq_conn_id)
-        # Ends last: what a live group commits meanwhile would else be taken for a shorter log.
+        # Ends last: else commits of a live group in between would look like a shorter log.
         committed, ends = hook.group_offsets(self.topic, self.group), self._ends()
         lag, shorter = lag_between(ends, committed, SPACE).total, regressed(ends, committed)
         report = {"topic": self.topic, "group": self.group, "end": self.end, "lag": lag}
@@ -236,8 +239,8 @@ class RocketMQLagSensor(_RocketMQSensor):
         if shorter:
             self.log.warning(
                 "queues of topic %s end before the offset of the group (queue: offset, end): %s; "
-                "broker lost records, or the topic was made anew. The wait is over, as no waiting "
-                "cures that",
+                "broker lost records, or the topic was recreated. The wait ends, as waiting does "
+                "not help",
                 self.topic,
                 shorter,
             )
@@ -245,6 +248,6 @@ class RocketMQLagSensor(_RocketMQSensor):
         return PokeReturnValue(is_done=done, xcom_value=report)
 
     def trigger(self) -> RocketMQOffsetTrigger:
-        """Fires when ends are so far ahead of the group's offsets."""
+        """Return a trigger that fires when ends are `min_records` ahead of the group's offsets."""
         arguments = parse(LagArguments, self._given())
         return self._trigger(group=arguments.group, min_lag=arguments.min_records)

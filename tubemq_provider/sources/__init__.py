@@ -1,6 +1,6 @@
-"""Where records come from: one package per kind of source, behind the seam in `base`.
+"""Kinds of sources: one package each, behind the protocols in `base`.
 
-Windows, files, sinks, offset stores and `ingest` know `base` and `registry` only. A new kind brings
+Windows, files, sinks, offset stores and `ingest` know `base` and `registry` only. A new kind adds
 its offset space, its columns, its reader and its settings (see `registry`), and a name: in the
-table `windows.spaces.SOURCES`, or as an entry point of its own distribution.
+table `windows.spaces.SOURCES`, or as an entry point of another distribution.
 """

@@ -1,8 +1,9 @@
-"""The seam for sources: what windows, files, sinks, stores and engines know of any of them.
+"""Protocols of sources: the interface that windows, files, sinks, stores and engines depend on.
 
-`OffsetSpace` is the value that all arithmetic goes by, `RecordReader` what an engine reads with,
-`Source` what planning asks, `SourceConfig` what a user may say. A kind of source is a package that
-keeps these protocols; `registry` finds it. This module must not import a client or name a kind.
+`OffsetSpace` defines the arithmetic of offsets, `RecordReader` is what an engine reads with,
+`Source` serves planning, `SourceConfig` validates options. A kind of source is a package that
+implements these protocols; `registry` finds it. This module must not import a client or name a
+kind.
 """
 
 from __future__ import annotations
@@ -39,40 +40,40 @@ __all__ = [
 ]
 
 End = Literal["stable", "latest"]
-"""The end that a crash of a broker cannot take back, or the one in memory."""
+"""End that survives a broker crash, or the end in memory."""
 
 
 class RecordBatches(Protocol):
-    """A fetched batch, made into Arrow without an object per record."""
+    """Fetched batch, converted to Arrow without an object per record."""
 
     def __len__(self) -> int:
-        """How many records."""
+        """Return the number of records."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of all record bodies."""
 
     def messages(self) -> Iterator[Any]:
-        """The records one by one, as the source's own values."""
+        """Yield the records one by one, as the source's own values."""
 
     def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
-        """The records with exactly `schema`."""
+        """Return the records with exactly `schema`."""
 
 
 class MissingRange(Protocol):
-    """Offsets `[start, end)` that retention took."""
+    """Offsets `[start, end)` that were lost to retention."""
 
     @property
     def start(self) -> int:
-        """The first of them."""
+        """First missing offset."""
 
     @property
     def end(self) -> int:
-        """The first after them."""
+        """First offset after the missing ones."""
 
 
 class ReaderStats(Protocol):
-    """What a reader counts over its life, and the last record of each partition."""
+    """Counters of a reader, and the last record of each partition."""
 
     @property
     def corrupt(self) -> int:
@@ -80,109 +81,117 @@ class ReaderStats(Protocol):
 
     @property
     def gaps(self) -> Sequence[MissingRange]:
-        """In the order in which they were met."""
+        """Missing ranges, in the order of reading."""
 
     @property
     def last(self) -> Mapping[str, Any]:
-        """The last record that was met, by partition key: an anchor."""
+        """Last record that was read, by partition key: an anchor."""
 
 
 class RecordReader(Protocol):
-    """Reads ranges of offsets, each record once."""
+    """Reader of offset ranges; yields each record once."""
 
     @property
     def stats(self) -> ReaderStats:
         """Corrupt records and gaps so far."""
 
     def read(self, range_: Any) -> Iterator[RecordBatches]:
-        """The records of the range, in offset order."""
+        """Yield the records of the range, in offset order."""
 
 
 @runtime_checkable
 class ExpectingReader(Protocol):
-    """A reader that asks its brokers less if it knows what it is going to read (TubeMQ's)."""
+    """Reader that sends fewer requests if it knows its ranges in advance (TubeMQ's)."""
 
     def expect(self, ranges: Iterable[Any]) -> None:
-        """Say that all of `ranges` are going to be read, and are worth nothing before that."""
+        """Announce that all of `ranges` will be read, and are only useful together."""
 
 
 Keep = Callable[[Any], None]
-"""Takes a record that failed its checksum, as `files.quarantine.Corrupt`."""
+"""Callback for a record that failed its checksum, as `files.quarantine.Corrupt`."""
 
 
 class Source(Protocol):
-    """One topic of one topic system, as one group sees it. A context manager: leaving it closes
-    what its methods opened. Nothing is connected before something is asked."""
+    """One topic of one topic system, as one group sees it.
+
+    A context manager: leaving it closes what its methods opened. Connects on the first query.
+    """
 
     @property
     def space(self) -> OffsetSpace:
-        """What its offsets and keys mean; its `source` is the kind."""
+        """Meaning of its offsets and keys; its `source` is the kind."""
 
     @property
     def identity(self) -> str:
-        """Its name in scopes: an alias of the cluster, which changing addresses does not change."""
+        """Name in scopes: an alias of the cluster, independent of its addresses."""
 
     @property
     def topic(self) -> str:
-        """What is read."""
+        """Topic to read."""
 
     @property
     def group(self) -> str:
-        """Whose progress it is."""
+        """Group that the progress belongs to."""
 
     def settings(self) -> Any:
-        """Frozen settings that travel to executors, without secrets in their `repr`."""
+        """Return frozen settings that are sent to executors, without secrets in their `repr`."""
 
     def partitions(self) -> Mapping[Any, bool]:
-        """The partitions of the topic, and whether each can be read now."""
+        """Return the partitions of the topic, True for those that can be read now."""
 
     def ends(self, which: End = "stable") -> Mapping[Any, Ends]:
-        """How far each log reaches: what survives a crash, or what is in memory (``latest``).
+        """Return the end of each log: the stable one, or the one in memory (``latest``).
 
-        Of partitions that can be reached; an attribute `away` has the others, each with the reason.
+        Covers partitions that can be reached; an attribute `away` has the others, with the reason.
         """
 
     def starts(self) -> Mapping[Any, int]:
-        """The first offset of each partition that can be reached."""
+        """Return the first offset of each partition that can be reached."""
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
-        """Offsets by partition key, where the system keeps times; raises `ConfigError` if not."""
+        """Return offsets by partition key, if the system stores times, else raise `ConfigError`."""
 
     def resolver(self, name: str, options: Mapping[str, Any]) -> TimeResolver:
-        """A way to time that only this kind has, by its `name`; `options` are its arguments, those
-        that were given. Raises `ConfigError` that names the ways there are."""
+        """Return a resolver that only this kind has, by its `name`.
+
+        `options` are its arguments that were set. Raises `ConfigError` with the available
+        resolvers.
+        """
 
     def life(self) -> LogWitness | None:
-        """What tells one life of the topic from the next; None if nothing does."""
+        """Return what tells one epoch of the topic from the next; None if nothing does."""
 
     def probe(self) -> ReadRange:
-        """Reads single records of ranges, for estimates; corrupt ones are left out."""
+        """Return a reader of small ranges, for estimates; corrupt records are left out."""
 
     def open_reader(
         self, plan: WindowPlan, policies: Policies, *, quarantine: Keep | None = None
     ) -> AbstractContextManager[RecordReader]:
-        """What reads the ranges of a plan; close it."""
+        """Return the reader of a plan's ranges; close it."""
 
     def mirror(self, ends: Mapping[str, int]) -> Mapping[str, str] | None:
-        """Show at the brokers where the group goes on, by partition key; where the system can. May
-        give the partitions that were left out, with the reason."""
+        """Commit the next offsets of the group at the brokers, where the system supports it.
+
+        May return the partitions that were left out, with the reason.
+        """
 
     def close(self) -> None:
-        """Close what was opened; may be called twice."""
+        """Close all connections; may be called twice."""
 
     def __enter__(self) -> Self:
-        """The source."""
+        """Return the source."""
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        """Close the source."""
 
 
 class SourceConfig(Protocol):
-    """What a user may say of a source, as a checked model; turns into settings that travel."""
+    """Validated options of a source, which become settings for executors."""
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
-        """The model. Raises `ConfigError` with every problem; never repeats a secret."""
+        """Return the model. Raises `ConfigError` with every problem, which never contains a
+        secret."""
 
     def settings(self) -> Any:
-        """Frozen settings without secrets in their `repr`."""
+        """Return frozen settings without secrets in their `repr`."""

@@ -1,9 +1,9 @@
-"""Kinds of sources by name: from a word to the package that speaks to such a system.
+"""Kinds of sources by name: the package that implements each.
 
 A kind is a package with three modules: `space` (`SPACE`, light: executors import it), `columns`
-(`COLUMNS`, light as well) and `source` (`CONFIG`, what a user may say, and `open_source`). It is
-known by `windows.spaces.SOURCES`, or by an entry point in the group ``tubemq_provider.sources``
-whose name is the kind and whose value is the package. This module must not name a kind.
+(`COLUMNS`, light as well) and `source` (`CONFIG`, the options, and `open_source`). It is registered
+in `windows.spaces.SOURCES`, or by an entry point in the group ``tubemq_provider.sources`` whose
+name is the kind and whose value is the package. This module must not name a kind.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["config_of", "open_source"]
 
 
 def config_of(kind: str) -> type[SourceConfig]:
-    """The model of what a user may say of a kind. Raises `ConfigError` for an unknown kind."""
-    found: type[SourceConfig] = _member(kind, "CONFIG")
-    return found
+    """Return the options model of a kind. Raises `ConfigError` for an unknown kind."""
+    config: type[SourceConfig] = _member(kind, "CONFIG")
+    return config
 
 
 def open_source(
@@ -34,12 +34,15 @@ def open_source(
     group: str,
     filters: str | Sequence[str] = (),
 ) -> Source:
-    """The source of `topic` for `group`, from settings that the kind's config gave; a text is one
-    filter. Connects to nothing yet; close it. Raises `ConfigError` for an unknown kind."""
-    found: Source = _member(kind, "open_source")(
+    """Return the source of `topic` for `group`, from settings of the kind's config.
+
+    Text in `filters` is one filter. Connects to nothing yet; close it. Raises `ConfigError` for an
+    unknown kind.
+    """
+    source: Source = _member(kind, "open_source")(
         settings, identity=identity, topic=topic, group=group, filters=filters_of(filters)
     )
-    return found
+    return source
 
 
 def _member(kind: str, name: str) -> Any:

@@ -1,7 +1,7 @@
-"""Showing a group's offsets at brokers, some of which may not answer.
+"""Commit of a group's offsets at brokers, some of which may not answer.
 
-One loop for every kind of source: what a broker that is away costs, and when nothing was told at
-all. How a broker is told, and which errors mean what, is the kind's business.
+One loop for every kind of source: it skips brokers that do not answer, and fails if none does. The
+request, and the meaning of errors, belong to the kind of source.
 """
 
 from __future__ import annotations
@@ -11,45 +11,45 @@ from typing import TypeVar
 
 __all__ = ["tell_brokers"]
 
-Place = TypeVar("Place", bound=Hashable)
-"""A partition, or a queue."""
+PartitionT = TypeVar("PartitionT", bound=Hashable)
+"""Partition, or queue."""
 
 
 def tell_brokers(
-    offsets: Mapping[Place, int],
-    tell: Callable[[Place, int], None],
+    offsets: Mapping[PartitionT, int],
+    tell: Callable[[PartitionT, int], None],
     *,
-    known: Collection[Place],
+    available: Collection[PartitionT],
     absent: str,
-    broker_of: Callable[[Place], Hashable],
-    away: tuple[type[Exception], ...],
+    broker_of: Callable[[PartitionT], Hashable],
+    unreachable: tuple[type[Exception], ...],
     refusals: tuple[type[Exception], ...] = (),
-) -> dict[Place, str]:
-    """`tell` each of `known` its offset; the places left out, with the reason (`absent` for those
-    that are not known).
+) -> dict[PartitionT, str]:
+    """Call `tell` with the offset of each of `available`; return the partitions left out.
 
-    After an error of `away` its broker is not asked again, because each of its places would wait
-    for it anew; an error of `refusals` costs its own place only. Raises the last of them if no
-    place was told, and all other errors at once.
+    The reason for partitions that are not in `available` is `absent`. After an error of
+    `unreachable` its broker is skipped, because each of its partitions would wait again; an error
+    of `refusals` affects one partition. Raises the last of them if every partition failed, and all
+    other errors at once.
     """
-    left_out: dict[Place, str] = {}
+    left_out: dict[PartitionT, str] = {}
     silent: dict[Hashable, Exception] = {}
-    trouble: Exception | None = None
-    for place, offset in offsets.items():
-        if place not in known:
-            left_out[place] = absent
+    last_error: Exception | None = None
+    for partition, offset in offsets.items():
+        if partition not in available:
+            left_out[partition] = absent
             continue
-        error = silent.get(broker_of(place))
+        error = silent.get(broker_of(partition))
         if error is None:
             try:
-                tell(place, offset)
+                tell(partition, offset)
                 continue
-            except away as caught:
-                silent[broker_of(place)] = error = caught
+            except unreachable as caught:
+                silent[broker_of(partition)] = error = caught
             except refusals as caught:
                 error = caught
-        trouble = error
-        left_out[place] = str(error)
-    if trouble is not None and len(left_out) == len(offsets):
-        raise trouble
+        last_error = error
+        left_out[partition] = str(error)
+    if last_error is not None and len(left_out) == len(offsets):
+        raise last_error
     return left_out

@@ -1,7 +1,7 @@
-"""What every source of one topic is made of: whose it is, and what is closed with it.
+"""Base of the sources of one topic: identity, and cleanup.
 
-A kind of source derives from `TopicSource` and adds how its servers are asked. This module must not
-import a client or name a kind.
+A kind of source derives from `TopicSource` and adds its queries. This module must not import a
+client or name a kind.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ WitnessT = TypeVar("WitnessT")
 
 
 class TopicSource(Generic[SettingsT, WitnessT]):
-    """`topic` of the cluster that `settings` reach and everybody calls `identity`, for `group`.
+    """Source of `topic` for `group`, on the cluster of `settings` with the alias `identity`.
 
-    `_stack` closes what was opened for planning, `_witness` among it.
+    `_stack` closes connections opened for planning, such as `_witness`.
     """
 
     SPACE: ClassVar[OffsetSpace]
@@ -42,30 +42,30 @@ class TopicSource(Generic[SettingsT, WitnessT]):
         self.close()
 
     def close(self) -> None:
-        """Close what was opened for planning; may be called twice."""
+        """Close connections opened for planning; may be called twice."""
         self._witness = None
         self._stack.close()
 
     @property
     def space(self) -> OffsetSpace:
-        """What its offsets and keys mean."""
+        """Meaning of its offsets and keys."""
         return self.SPACE
 
     @property
     def identity(self) -> str:
-        """The cluster's alias."""
+        """Alias of the cluster."""
         return self._identity
 
     @property
     def topic(self) -> str:
-        """What is read."""
+        """Topic to read."""
         return self._topic
 
     @property
     def group(self) -> str:
-        """Whose progress it is."""
+        """Group that the progress belongs to."""
         return self._group
 
     def settings(self) -> SettingsT:
-        """The plain settings that every client runs on."""
+        """Return the plain settings of every client."""
         return self._settings

@@ -1,8 +1,8 @@
-"""Triggers: what waits for a topic without holding a worker slot, in Airflow's triggerer.
+"""Triggers: wait for a topic without a worker slot, in Airflow's triggerer.
 
-They ask brokers and asset state on asyncio (`applications` looks at the folder of a Spark
-application), read no records and move no offsets. Trouble of brokers and of the API server is
-waited out, never raised: Airflow starts a watcher that raises anew every two seconds, for ever.
+They query brokers and asset state on asyncio (`applications` polls the folder of a Spark
+application), read no windows and move no offsets. Errors of brokers and of the API server are
+waited out, never raised: Airflow restarts a watcher that raises every two seconds, for ever.
 """
 
 from tubemq_client.errors import require_extra

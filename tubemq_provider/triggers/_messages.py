@@ -1,8 +1,8 @@
-"""Records of a consumer group, one by one, confirmed batch by batch when their events are stored.
+"""Records of a consumer group, confirmed batch by batch when their events are stored.
 
-Airflow's "shared streams" drive it: they ask for records, and tell which have become events in the
-metadata database. A batch all of whose records have is confirmed at its broker; one with a record
-that has not is rejected, and comes again. Private to this room.
+Driven by Airflow's "shared streams": they ask for records, and report which ones have become events
+in the metadata database. A batch is confirmed at its broker when all of its records have; otherwise
+it is rejected, and delivered again. Private to this room.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tubemq_client.model import Delivery
 
     class _Producer:
-        """Airflow's `SharedStreamProducer`; before Airflow 3.3 there is none."""
+        """Airflow's `SharedStreamProducer`, new in Airflow 3.3."""
 
 else:
     try:
@@ -37,18 +37,20 @@ else:
 __all__ = ["MessageStream", "Record"]
 
 _MOST_PENDING = 64
-"""Events that Airflow may have to store at a time; its queues hold a thousand."""
+"""Limit of events that Airflow has yet to store; its queues hold a thousand."""
 _CONFIRM_TIMEOUT_MS = 600_000
-"""Twice what Airflow takes before it gives an event up."""
+"""Twice the time after which Airflow gives up an event."""
 _CLOSE_WAIT_MS = 2_000
 _LOOK_MS = 30_000
-"""After so long without records it looks whether something is wrong."""
+"""Time without records after which the stream checks for errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Which delivery a payload is of, to which member of the group (they are counted), and whether
-    it is the delivery's last one."""
+    """Delivery of a payload, and the number of the group member that received it.
+
+    `last` marks the last payload of the delivery. Members are counted.
+    """
 
     delivery: Delivery
     last: bool
@@ -57,9 +59,9 @@ class Record:
 
 @dataclass(eq=False)
 class MessageStream(_Producer):
-    """Payloads of a group's records. Outlives brokers and masters; ends only when it is closed.
+    """Stream of a group's records as payloads; survives outages, and ends only when closed.
 
-    `payload` makes what an event says; it must be quick. Use in one event loop.
+    `payload` builds the content of an event; it must be quick. Use in one event loop.
     """
 
     conn_id: str
@@ -80,7 +82,7 @@ class MessageStream(_Producer):
     _room: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     async def open_stream(self) -> AsyncGenerator[tuple[dict[str, Any], Record], None]:
-        """Every record from where the group is. Trouble is waited out, and said once."""
+        """Yield every record from the group's offsets. Errors are waited out, and logged once."""
         backoff = Backoff()
         while True:
             async with AsyncExitStack() as stack:
@@ -90,7 +92,7 @@ class MessageStream(_Producer):
                         for payload, record in await self._next(consumer, backoff):
                             await self._take_room()
                             yield payload, record
-                except Exception as exc:  # noqa: BLE001 - whatever it is, a watcher outlives it
+                except Exception as exc:  # noqa: BLE001 - a watcher survives any error
                     pause = backoff.failed()
                     self._say(backoff, exc)
                 finally:
@@ -98,18 +100,21 @@ class MessageStream(_Producer):
             await asyncio.sleep(pause)
 
     async def advance(self, batch: Sequence[Any]) -> None:
-        """Airflow has stored, or given up, the events of these records, in their order."""
+        """Take Airflow's report that the events of these records are stored or given up."""
         for item in batch:
             await self.settle(item.broker_payload, clean=item.outcome.is_clean)
 
     def get_advance_lane(self, broker_payload: Record) -> Hashable:
-        """Partitions do not wait for each other."""
+        """Return the partition: partitions do not wait for each other."""
         return broker_payload.delivery.partition
 
     async def settle(self, record: Record, *, clean: bool) -> None:
-        """The event of `record` is stored, or (not `clean`) is not. The last one of a delivery
-        confirms or rejects it at the broker; if that fails, the batch comes again. So do those of
-        a member before: each counts its deliveries from one, and may not settle another's."""
+        """Take the result of one event: stored if `clean`.
+
+        The last record of a delivery confirms or rejects it at the broker; if that fails, the batch
+        is delivered again. Records of an earlier member are ignored, and delivered again: each
+        member counts its deliveries from one.
+        """
         if record.member != self._member:
             return
         self._pending -= 1
@@ -126,10 +131,10 @@ class MessageStream(_Producer):
         try:
             await (consumer.reject if spoiled else consumer.confirm)(record.delivery)
         except errors.TubeMQError as exc:
-            self.log.info("topic %s: records come again, as %s", self.topic, exc)
+            self.log.info("topic %s: records are delivered again: %s", self.topic, exc)
 
     async def _join(self, stack: AsyncExitStack) -> Consumer:
-        """Become a member of the group, on the connections that this loop shares."""
+        """Join the group, on the connections that this loop shares."""
         hook = TubeMQAsyncHook(self.conn_id)
         await hook.expect_cluster(self.cluster)
         self._settings = (await hook.config()).settings()
@@ -147,7 +152,7 @@ class MessageStream(_Producer):
         )
         consumer = await stack.enter_async_context(member)
         await consumer.start()
-        # What was not settled with the member before comes again.
+        # Records that an earlier member did not confirm are delivered again.
         self._consumer, self._pending, self._member = consumer, 0, self._member + 1
         self._spoiled.clear()
         return consumer
@@ -155,7 +160,7 @@ class MessageStream(_Producer):
     async def _next(
         self, consumer: Consumer, backoff: Backoff
     ) -> list[tuple[dict[str, Any], Record]]:
-        """The records of the next batch; none if none came for a while."""
+        """Return the records of the next batch; none if none arrived for a while."""
         batch = await consumer.receive()
         if batch is None:
             await self._judge(consumer, backoff)
@@ -172,21 +177,24 @@ class MessageStream(_Producer):
         ]
 
     async def _judge(self, consumer: Consumer, backoff: Backoff) -> None:
-        """No record came for a while. The member outlives masters and brokers by itself; where the
-        connection leads elsewhere by now, raises what is wrong, so that it joins anew."""
-        found = consumer.last_errors
-        wrong = found.get("master")
-        if wrong is None and not consumer.assignment:
-            wrong = next(iter(found.values()), None)
-        if wrong is None:
+        """Check for errors after a while without records.
+
+        The member recovers from outages by itself; if the connection was edited, raise the error,
+        so that the stream joins again.
+        """
+        last_errors = consumer.last_errors
+        error = last_errors.get("master")
+        if error is None and not consumer.assignment:
+            error = next(iter(last_errors.values()), None)
+        if error is None:
             return
         backoff.failed()
-        self._say(backoff, wrong)
+        self._say(backoff, error)
         if await self._leads_elsewhere():
-            raise wrong
+            raise error
 
     async def _leads_elsewhere(self) -> bool:
-        with suppress(Exception):  # an API server that is away says nothing of the connection
+        with suppress(Exception):  # without the API server, assume that nothing changed
             hook = TubeMQAsyncHook(self.conn_id)
             return (await hook.config()).settings() != self._settings
         return False

@@ -1,7 +1,7 @@
-"""What every trigger of a deferred sensor does: look, pause, look again, fire once.
+"""Base of the triggers of deferred sensors: poll, pause, and fire once.
 
-Trouble that may pass is waited out with growing pauses and said once; what no waiting cures is
-fired as an error. A trigger says how it connects and when it is content. Private to this room.
+Errors that may pass are waited out with growing pauses and logged once; permanent errors are fired.
+Subclasses define the connection and the condition. Private to this room.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ _READY: Final = {"status": "ready"}
 _PACKED: Final = "zlib"
 _MOST_UNPACKED: Final = 64 << 20
 _PLAIN: Final = 200
-"""Offsets of more partitions are packed: MySQL has 64 KiB for a trigger's arguments, encrypted."""
+"""Offsets of more partitions are compressed: MySQL has 64 KiB for a trigger's arguments,
+encrypted."""
 
 
 class WaitingTrigger(BaseTrigger):
-    """Fires ``{"status": "ready"}``, or ``{"status": "error", "message"}``, and ends.
+    """Trigger that fires ``{"status": "ready"}`` or ``{"status": "error", "message"}`` once.
 
-    `topic` is named in the log; `poll_interval` is in seconds, a fifth more or less, and so are
-    `first_look_after` and `look_again_after`, when the task looks itself whatever there is. A topic
-    that does not exist is waited for, or else the task looks, and says what is wrong.
+    `topic` is for log lines; `poll_interval` is in seconds, with a jitter of a fifth, and so are
+    `first_look_after` and `look_again_after`, when it fires in any case and the task checks. For a
+    topic that does not exist it waits or, without `wait_for_topic`, fires, and the task reports it.
     """
 
     def __init__(
@@ -60,39 +61,39 @@ class WaitingTrigger(BaseTrigger):
 
     @abstractmethod
     def make_hook(self) -> Any:
-        """A hook that has not read the connection yet."""
+        """Return a hook that has not read the connection yet."""
 
     def connected(self) -> AbstractAsyncContextManager[Any]:
-        """A client for one look, on the connection that this loop shares."""
+        """Return a client for one check, on the connection that this loop shares."""
         if self._hook is None:
             self._hook = self.make_hook()
-        found: AbstractAsyncContextManager[Any] = self._hook.connected()
-        return found
+        client: AbstractAsyncContextManager[Any] = self._hook.connected()
+        return client
 
     @abstractmethod
     async def is_ready(self, client: Any) -> bool:
-        """One look. Raises `errors.TubeMQError` as the clients do."""
+        """Check once. Raises `errors.TubeMQError` like the clients."""
 
     @abstractmethod
     def arguments(self) -> dict[str, Any]:
-        """What makes another trigger like this one; no secrets."""
+        """Return the arguments of an equal trigger; no secrets."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class and its arguments; offsets of very many partitions are packed."""
+        """Return the class and its arguments; offsets of many partitions are compressed."""
         arguments = {name: _packed(value) for name, value in self.arguments().items()}
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until there is something to say."""
+        """Poll until there is an event to fire."""
         await asyncio.sleep(jittered(self.first_look_after))
         backoff = Backoff()
-        over = time.monotonic() + jittered(self.look_again_after or math.inf)
+        deadline = time.monotonic() + jittered(self.look_again_after or math.inf)
         while True:
             pause = jittered(self.poll_interval)
             verdict: dict[str, str] | None = None
             try:
                 async with self.connected() as client:
-                    ready = await self.is_ready(client) or time.monotonic() >= over
+                    ready = await self.is_ready(client) or time.monotonic() >= deadline
                     verdict = _READY if ready else None
                 if backoff.worked():
                     self.log.info("topic %s: reachable again", self.topic)
@@ -100,7 +101,7 @@ class WaitingTrigger(BaseTrigger):
                 self._hook = None
                 self.log.warning("not yet: %s", exc)
                 verdict = None if self.wait_for_topic else _READY
-            except Exception as exc:  # noqa: BLE001 - also the API server, which has the connection
+            except Exception as exc:  # noqa: BLE001 - also errors of the API server
                 if isinstance(exc, errors.TubeMQError) and is_final(exc):
                     verdict = {"status": "error", "message": f"{type(exc).__name__}: {exc}"}
                 else:
@@ -115,16 +116,16 @@ class WaitingTrigger(BaseTrigger):
 
 
 def unpacked(offsets: Mapping[str, Any] | None) -> dict[str, int]:
-    """Offsets by partition key as a trigger is given them: by a task, or packed by `serialize`."""
-    found = dict(offsets or {})
-    if found.keys() != {_PACKED}:
-        return found
-    unpacking = zlib.decompressobj()
-    text = unpacking.decompress(b85decode(found[_PACKED]), _MOST_UNPACKED)
-    if not unpacking.eof:
+    """Return offsets by partition key from a trigger's argument, plain or compressed."""
+    argument = dict(offsets or {})
+    if argument.keys() != {_PACKED}:
+        return argument
+    decompressor = zlib.decompressobj()
+    text = decompressor.decompress(b85decode(argument[_PACKED]), _MOST_UNPACKED)
+    if not decompressor.eof:
         raise ValueError(f"packed offsets have no end within {_MOST_UNPACKED} bytes")
-    whole: dict[str, int] = json.loads(text)
-    return whole
+    offsets_there: dict[str, int] = json.loads(text)
+    return offsets_there
 
 
 def _packed(value: Any) -> Any:

@@ -1,8 +1,8 @@
-"""When a watcher rings, and how long it leaves a cluster alone that does not answer.
+"""Decisions of a watcher: when to fire, and how long to pause for a cluster that is down.
 
-Pure decisions; time is an argument in seconds of any clock that does not go back. Ringing is
-level-triggered: as long as lag remains it rings again, so an event that Airflow has lost or merged
-strands nothing, and a position that has not moved since the last ring keeps it quiet meanwhile.
+Pure decisions; time is an argument in seconds of any monotonic clock. Firing is level-triggered:
+while lag remains it fires again, so an event that Airflow has lost or merged strands nothing; until
+then a position that has not moved since the last event suppresses further ones.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["Backoff", "LagWatch"]
 
 @dataclass
 class LagWatch:
-    """Decides for one group.
+    """Decision to fire, for one group.
 
-    - `min_lag`: index entries that make it ring at once.
-    - `max_wait`: seconds after which any lag at all makes it ring; None never.
-    - `ring_again_after`: seconds after which it rings once more for lag that nothing has taken.
+    - `min_lag`: index entries of lag that fire at once.
+    - `max_wait`: seconds after which any lag fires; None for never.
+    - `ring_again_after`: seconds after which it fires again for lag that no run has claimed.
     """
 
     min_lag: int
@@ -28,16 +28,16 @@ class LagWatch:
     ring_again_after: float
     _behind_since: float | None = field(default=None, init=False)
     _lagging_since: float | None = field(default=None, init=False)
-    _rung_at: float | None = field(default=None, init=False)
-    _rung_for: dict[str, int] | None = field(default=None, init=False)
+    _fired_at: float | None = field(default=None, init=False)
+    _fired_for: dict[str, int] | None = field(default=None, init=False)
 
     def reason(
         self, now: float, lag: int, position: Mapping[str, int], *, untaken: int | None = None
     ) -> str | None:
-        """Why to ring now: ``lag``, ``age`` or ``again``; None to stay quiet.
+        """Return the reason to fire now: ``lag``, ``age`` or ``again``; None for no event.
 
         `position` is where the next window begins. `untaken` is the part of `lag` that no run has
-        claimed; only that rings at once, the rest rings again in case its runs have ended.
+        claimed; only that fires at once, the rest again later in case its runs have ended.
         """
         if lag == 0:
             self._behind_since = self._lagging_since = None
@@ -46,8 +46,8 @@ class LagWatch:
             self._lagging_since = now
         if self._behind_since is None:
             self._behind_since = now
-        if self._rung_at is not None and position == self._rung_for:
-            return "again" if now - self._rung_at >= self.ring_again_after else None
+        if self._fired_at is not None and position == self._fired_for:
+            return "again" if now - self._fired_at >= self.ring_again_after else None
         fresh = lag if untaken is None else untaken
         if fresh >= self.min_lag:
             return "lag"
@@ -56,39 +56,39 @@ class LagWatch:
 
     @property
     def has_rung(self) -> bool:
-        """Whether it has, since it began or by what was noted before."""
-        return self._rung_at is not None
+        """True if it has fired, also by an earlier triggerer's note."""
+        return self._fired_at is not None
 
     def behind(self, now: float) -> float:
-        """Seconds for which every look has seen lag; a ring is no break."""
+        """Return the seconds for which every check has found lag, not interrupted by an event."""
         return 0.0 if self._lagging_since is None else now - self._lagging_since
 
     def rang(self, now: float, position: Mapping[str, int]) -> None:
-        """Note that it has rung for `position`."""
-        self._rung_at = now
-        self._rung_for = dict(position)
+        """Note an event for `position`."""
+        self._fired_at = now
+        self._fired_for = dict(position)
         self._behind_since = None
 
 
 @dataclass
 class Backoff:
-    """Pauses that double from `first` to `last` seconds, with a jitter of a fifth."""
+    """Exponential backoff from `first` to `last` seconds, with a jitter of a fifth."""
 
     first: float = 1.0
     last: float = 60.0
     failures: int = field(default=0, init=False)
 
     def failed(self) -> float:
-        """The pause after one more failure."""
+        """Return the pause after one more failure."""
         self.failures += 1
         return jittered(min(self.last, self.first * 2 ** min(self.failures - 1, 16)))
 
     def worked(self) -> bool:
-        """Begin anew. Returns whether there had been failures."""
+        """Reset. Returns True if there had been failures."""
         had, self.failures = self.failures > 0, 0
         return had
 
 
 def jittered(seconds: float) -> float:
-    """`seconds`, a fifth more or less, so that many triggers do not ask in step."""
+    """Return `seconds` with a jitter of a fifth, so that triggers do not poll in step."""
     return seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load, guards nothing

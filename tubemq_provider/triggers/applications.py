@@ -1,8 +1,7 @@
-"""`TubeMQApplicationTrigger`: waits in the triggerer for the Spark application of a deferred task.
+"""`TubeMQApplicationTrigger`: wait in the triggerer for a deferred task's Spark application.
 
-It looks at the application's folder and nowhere else, and only says when a worker slot is worth it:
-the task then reads the outcome itself, and publishes. This module must not publish or judge, and
-knows no secret.
+It only polls the application's folder, and fires when the task should resume: the task then reads
+the outcome itself, and publishes. This module must not publish or judge, and knows no secret.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ __all__ = ["TubeMQApplicationTrigger"]
 
 
 class TubeMQApplicationTrigger(BaseTrigger):
-    """Fire once when an application is over: when it has left a result, or is gone without one.
+    """Fire once when an application has ended, with or without a result.
 
-    :param ticket: what the task has left for it: folder and token.
-    :param deadline: when to give up waiting, in seconds since 1970; None never.
-    :param poll_interval: seconds between looks, a fifth more or less.
+    :param ticket: folder and token of the application, from the task.
+    :param deadline: end of the wait, in seconds since 1970; None for no limit.
+    :param poll_interval: seconds between polls, with a jitter of a fifth.
 
-    Fires ``{"status": "over"}``; ``{"status": "unseen"}`` if there is no such folder on this
-    machine that this user may look at; or ``{"status": "timeout"}``. A trigger that begins anew, in
-    another triggerer, looks anew: nothing that happened meanwhile is missed. When a user ends or
-    clears the deferred task, it ends the application, unless another task has taken that up. A task
-    that is still deferred keeps it: Airflow also calls `on_kill` in a triggerer that has lost the
-    trigger to another one, as its heart stood still for a while.
+    Fires ``{"status": "over"}``; ``{"status": "unseen"}`` if this user cannot read such a folder on
+    this machine; or ``{"status": "timeout"}``. A trigger that restarts in another triggerer polls
+    again, so nothing is missed. When a user ends or clears the deferred task, it ends the
+    application, unless another task has resumed that. If the task is still deferred the
+    application stays: Airflow also calls `on_kill` in a triggerer whose heartbeat was late, and
+    which lost the trigger to another one.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class TubeMQApplicationTrigger(BaseTrigger):
         self.poll_interval = poll_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class and its arguments."""
+        """Return the class and its arguments."""
         arguments = {
             "ticket": self.ticket,
             "deadline": self.deadline,
@@ -57,11 +56,11 @@ class TubeMQApplicationTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until there is something to say."""
+        """Poll until there is an event to fire."""
         application = Application.of_ticket(self.ticket)
         self.log.info("waiting for the Spark application in %s", application.folder)
         while True:
-            # A folder may be on a network file system, which must not stop the other triggers.
+            # The folder may be on a network file system, which must not block the other triggers.
             status = await asyncio.to_thread(_status, application)
             left = None if self.deadline is None else self.deadline - time.time()
             if status == "running" and left is not None and left <= 0:
@@ -73,10 +72,12 @@ class TubeMQApplicationTrigger(BaseTrigger):
             await asyncio.sleep(pause if left is None else min(pause, left))
 
     async def on_kill(self) -> None:
-        """A user has ended or cleared the task: nobody will publish what the application writes.
-        Where Airflow does not say so, the application goes on; a next try takes it up."""
+        """End the application if a user has ended or cleared the task.
+
+        Where Airflow does not report that, the application keeps running; a later try resumes it.
+        """
         if await self._is_awaited():
-            self.log.info("the task is still deferred: %s goes on", self.ticket["folder"])
+            self.log.info("the task is still deferred: %s keeps running", self.ticket["folder"])
             return
         ended = await asyncio.to_thread(_end, Application.of_ticket(self.ticket), self.ticket)
         self.log.info(
@@ -84,27 +85,27 @@ class TubeMQApplicationTrigger(BaseTrigger):
         )
 
     async def _is_awaited(self) -> bool:
-        """Whether the task is deferred all the same, or Airflow cannot say."""
+        """Return True if the task is still deferred, or Airflow cannot tell."""
         if self.task_instance is None:
             return False
         try:
             return await self.task_state() == "deferred"
-        except Exception as exc:  # noqa: BLE001 - a database that is away is no word of a user
-            self.log.warning("no word on the state of the task: %s", exc)
+        except Exception as exc:  # noqa: BLE001 - an outage is not a user's decision
+            self.log.warning("the state of the task is unknown: %s", exc)
             return True
 
     async def task_state(self) -> str | None:
-        """What Airflow says of the task instance now; None for one that is cleared or gone."""
+        """Return the current state of the task instance; None if it is cleared or gone."""
         from airflow.sdk.execution_time.comms import GetTaskStates
         from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
         ti: Any = self.task_instance
-        asked = GetTaskStates(
+        request = GetTaskStates(
             dag_id=ti.dag_id, run_ids=[ti.run_id], task_ids=[ti.task_id], map_index=ti.map_index
         )
-        found: Any = await SUPERVISOR_COMMS.asend(asked)
-        states = found.task_states.get(ti.run_id, {})
-        # One that is mapped is named with its index.
+        reply: Any = await SUPERVISOR_COMMS.asend(request)
+        states = reply.task_states.get(ti.run_id, {})
+        # The key of a mapped task instance contains its index.
         return next(iter(states.values()), None)
 
 

@@ -1,9 +1,9 @@
-"""`TubeMQLagTrigger`: rings while a group is behind on a topic, for Dags scheduled on an asset.
+"""`TubeMQLagTrigger`: fire events while a group has lag on a topic, for Dags scheduled on an asset.
 
-For an `AssetWatcher`. It compares the ends of the logs with the cursor that the ingest task keeps
+For an `AssetWatcher`. It compares the ends of the logs with the cursor that the ingest task stores
 in asset state: it consumes nothing, joins no group and moves no offset, so any number of watchers
-disturb no consumer. An event says that there is something to read, and never what a run is to read:
-the run plans its window itself.
+disturb no consumer. An event only means that there is something to read: the run plans its window
+itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["TubeMQLagTrigger"]
 
 
 class WatchArguments(TaskArguments):
-    """Arguments of `TubeMQLagTrigger`: wrong ones would be waited for without an end."""
+    """Arguments of `TubeMQLagTrigger`, checked at once: wrong ones would wait for ever."""
 
     topic: TopicName
     group: GroupName
@@ -55,7 +55,7 @@ class WatchArguments(TaskArguments):
     ring_again_after: float = Field(300.0, allow_inf_nan=False)
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
-        """It cannot ring more often than it looks."""
+        """Refuse to fire more often than to poll."""
         if unknown & {"poll_interval", "ring_again_after"}:
             return []
         if self.ring_again_after < self.poll_interval:
@@ -64,25 +64,25 @@ class WatchArguments(TaskArguments):
 
 
 class TubeMQLagTrigger(BaseEventTrigger):
-    """Ring when `group` is at least `min_lag` index entries behind on `topic`, and again while
-    lag remains.
+    """Fire when `group` has a lag of `min_lag` index entries on `topic`, and again while it
+    remains.
 
-    It rings once for a position; when the position moves and lag remains, at once anew; and after
-    `ring_again_after` seconds for lag that nothing has taken, so a lost or merged event strands no
-    backlog. Brokers, masters and the API server may be away: it waits, says so once, and goes on,
-    with the connection as it is by then.
+    It fires once per position: again at once when the position moves and lag remains, and after
+    `ring_again_after` seconds for lag that no run has claimed, so a lost or merged event strands no
+    backlog. During an outage of brokers, masters or the API server it waits, logs one warning, and
+    resumes with the connection as it is by then.
 
-    :param topic: topic to look at.
+    :param topic: topic to check.
     :param group: group whose windows the scheduled Dag runs.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
-    :param min_lag: index entries to ring for: an upper bound on records.
-    :param max_wait: seconds after which any lag rings. Default: never.
-    :param poll_interval: seconds between looks, a fifth more or less.
-    :param ring_again_after: seconds after which it rings again for the same position.
+    :param min_lag: index entries to fire for: an upper bound on records.
+    :param max_wait: seconds after which any lag fires. Default: never.
+    :param poll_interval: seconds between polls, with a jitter of a fifth.
+    :param ring_again_after: seconds after which it fires again for the same position.
     :param tubemq_conn_id: the connection; its secrets never enter the trigger's arguments.
 
     Payload: ``{"topic", "group", "cluster", "lag", "reason", "ends": {"1:0": 2800}}`` with `reason`
-    ``lag``, ``age`` or ``again``; more than 100 partitions are left out of `ends`.
+    ``lag``, ``age`` or ``again``; `ends` is empty beyond 100 partitions.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
         tubemq_conn_id: str = "tubemq_default",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        given = {
+        values = {
             "topic": topic,
             "group": group,
             "cluster": cluster or tubemq_conn_id,
@@ -107,22 +107,23 @@ class TubeMQLagTrigger(BaseEventTrigger):
             "poll_interval": poll_interval,
             "ring_again_after": ring_again_after,
         }
-        said = parse(WatchArguments, given)
+        arguments = parse(WatchArguments, values)
         if not has_asset_state():
             problem = needs_asset_state("TubeMQLagTrigger", "wait with TubeMQLagSensor")
             raise errors.ConfigError(problem, subject="lag trigger")
-        self.topic = said.topic
-        self.group = said.group
-        self.cluster = said.cluster
-        self.min_lag = said.min_lag
-        self.max_wait = said.max_wait
-        self.poll_interval = said.poll_interval
-        self.ring_again_after = said.ring_again_after
+        self.topic = arguments.topic
+        self.group = arguments.group
+        self.cluster = arguments.cluster
+        self.min_lag = arguments.min_lag
+        self.max_wait = arguments.max_wait
+        self.poll_interval = arguments.poll_interval
+        self.ring_again_after = arguments.ring_again_after
         self.tubemq_conn_id = tubemq_conn_id
         self._asset = offsets_asset(self.cluster, topic, group)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class and its arguments; deterministic, as Airflow tells watchers apart by them."""
+        """Return the class and its arguments; deterministic, as Airflow identifies watchers by
+        them."""
         return f"{type(self).__module__}.{type(self).__qualname__}", {
             "topic": self.topic,
             "group": self.group,
@@ -136,12 +137,12 @@ class TubeMQLagTrigger(BaseEventTrigger):
 
     @property
     def state(self) -> AsyncState:
-        """State of the offsets asset, whatever asset is watched."""
-        found: AsyncState = AssetStateStoreAccessor(name=self._asset.name)
-        return found
+        """State of the offsets asset, whichever asset is watched."""
+        state: AsyncState = AssetStateStoreAccessor(name=self._asset.name)
+        return state
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look, ring, wait; ends only by cancellation."""
+        """Poll, fire, wait; ends only by cancellation."""
         watch = LagWatch(self.min_lag, self.max_wait, self.ring_again_after)
         backoff = Backoff()
         client: Metadata | None = None
@@ -150,16 +151,16 @@ class TubeMQLagTrigger(BaseEventTrigger):
                 try:
                     if client is None:
                         client = await self._connect(stack, watch)
-                    kept = await kept_position(self.state)
-                    # A broker that is away delays its own partitions only.
-                    found = await client.reachable_ends(self.topic, self.group)
-                    event = self._look(watch, kept, found)
-                except Exception as exc:  # noqa: BLE001 - whatever it is, a watcher outlives it
+                    stored = await kept_position(self.state)
+                    # A broker that does not answer delays only its partitions.
+                    ends = await client.reachable_ends(self.topic, self.group)
+                    event = self._look(watch, stored, ends)
+                except Exception as exc:  # noqa: BLE001 - a watcher survives any error
                     pause = backoff.failed()
                     if isinstance(exc, errors.TubeMQError):
-                        # The connection may be edited meanwhile: it is read anew.
+                        # The connection may be edited meanwhile: read it again.
                         client = None
-                        await _left(stack)
+                        await _leave(stack)
                     if backoff.failures == 1:
                         self.log.warning("topic %s: not reachable, waiting: %s", self.topic, exc)
                 else:
@@ -167,32 +168,32 @@ class TubeMQLagTrigger(BaseEventTrigger):
                         self.log.info("topic %s: reachable again", self.topic)
                     if event is not None:
                         yield event
-                        watch.rang(time.monotonic(), kept.taken)
-                        await self._remember(kept)
+                        watch.rang(time.monotonic(), stored.taken)
+                        await self._remember(stored)
                     pause = jittered(self.poll_interval)
                 await asyncio.sleep(pause)
 
     async def _connect(self, stack: AsyncExitStack, watch: LagWatch) -> Metadata:
-        """Read the connection, and what a triggerer before this one has rung for."""
+        """Read the connection, and the events that an earlier triggerer noted."""
         hook = TubeMQAsyncHook(self.tubemq_conn_id)
         await hook.expect_cluster(self.cluster)
-        kept = await kept_position(self.state)
+        stored = await kept_position(self.state)
         if not watch.has_rung:
-            await self._recall(watch, kept)
+            await self._recall(watch, stored)
         return await stack.enter_async_context(hook.connected())
 
     def _look(
-        self, watch: LagWatch, kept: Kept, ends: Mapping[Partition, Ends]
+        self, watch: LagWatch, stored: Kept, ends: Mapping[Partition, Ends]
     ) -> TriggerEvent | None:
-        lag, untaken = self._lag(ends, kept.accepted), self._lag(ends, kept.taken)
+        lag, untaken = self._lag(ends, stored.accepted), self._lag(ends, stored.taken)
         now = time.monotonic()
-        reason = watch.reason(now, lag, kept.taken, untaken=untaken)
+        reason = watch.reason(now, lag, stored.taken, untaken=untaken)
         behind = watch.behind(now)
         gauge_group(self.cluster, self.topic, self.group, lag=lag, behind_seconds=behind)
         if reason is None:
             return None
-        self.log.info("topic %s: lag %s, ringing (%s)", self.topic, lag, reason)
-        shown = {p.key: found.max_offset for p, found in sorted(ends.items())}
+        self.log.info("topic %s: lag %s, event fired (%s)", self.topic, lag, reason)
+        shown = {p.key: ends_there.max_offset for p, ends_there in sorted(ends.items())}
         return TriggerEvent(  # type: ignore[no-untyped-call]
             {
                 "topic": self.topic,
@@ -205,30 +206,33 @@ class TubeMQLagTrigger(BaseEventTrigger):
         )
 
     def _lag(self, ends: Mapping[Partition, Ends], position: Mapping[str, int]) -> int:
-        """Lag behind `position`; a log that ends before it counts whole, as the run must judge."""
+        """Return the lag behind `position`.
+
+        A log that ends before it counts whole; the run handles that.
+        """
         starts = {}
-        for partition, found in ends.items():
+        for partition, ends_there in ends.items():
             offset = position.get(partition.key)
-            regressed = offset is not None and offset > found.max_offset
-            starts[partition] = found.min_offset if regressed else offset
+            regressed = offset is not None and offset > ends_there.max_offset
+            starts[partition] = ends_there.min_offset if regressed else offset
         return lag_between(ends, starts, SPACE).total
 
-    async def _recall(self, watch: LagWatch, kept: Kept) -> None:
-        """After a restart of the triggerer: what it rang for before, it has rung for."""
+    async def _recall(self, watch: LagWatch, stored: Kept) -> None:
+        """Restore the last event after a restart of the triggerer."""
         note = await load_note(self.state)
         age = time.time() - note.get("at", 0) if isinstance(note.get("at"), int) else None
-        if age is not None and note.get("position") == kept.taken and age >= 0:
-            watch.rang(time.monotonic() - age, kept.taken)
+        if age is not None and note.get("position") == stored.taken and age >= 0:
+            watch.rang(time.monotonic() - age, stored.taken)
 
-    async def _remember(self, kept: Kept) -> None:
-        """Kept after the event is handed over: a crash between rings twice rather than never."""
+    async def _remember(self, stored: Kept) -> None:
+        """Note an event after it was fired: a crash in between fires twice rather than never."""
         try:
-            await store_note(self.state, {"at": int(time.time()), "position": dict(kept.taken)})
+            await store_note(self.state, {"at": int(time.time()), "position": dict(stored.taken)})
         except Exception as exc:  # noqa: BLE001 - the asset may not exist before the first run
-            self.log.debug("the ring was not noted: %s", exc)
+            self.log.debug("the event was not noted: %s", exc)
 
 
-async def _left(stack: AsyncExitStack) -> None:
-    """Leave the connection, which others may still use; that it is broken is known already."""
+async def _leave(stack: AsyncExitStack) -> None:
+    """Release the connection, which others may still use; errors of a broken one are ignored."""
     with suppress(Exception):
         await stack.aclose()

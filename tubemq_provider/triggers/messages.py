@@ -1,8 +1,8 @@
-"""`TubeMQMessageTrigger`: rings for each record of a topic, for Dags that a message starts.
+"""`TubeMQMessageTrigger`: fire an event for each record of a topic, for Dags started by messages.
 
 For an `AssetWatcher` on a topic that carries commands or notices, a few a second at most. It joins
-a consumer group of its own, and confirms records when Airflow has stored their events: a record
-rings at least once. Whole topics are for windows, which `TubeMQLagTrigger` rings for.
+a separate consumer group, and confirms records when Airflow has stored their events: at least one
+event per record. For whole topics use windows, with `TubeMQLagTrigger`.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ class MessageArguments(TaskArguments):
 
 
 class TubeMQMessageTrigger(BaseEventTrigger):
-    """Ring for each record of `topic`, at least once.
+    """Fire an event for each record of `topic`, at least once.
 
-    The group's offsets at the brokers say which records have rung. They move when Airflow has
-    stored the events of a batch (from Airflow 3.3 on; before, when the triggerer has taken them
-    over): what a triggerer that dies had not stored rings again, so a Dag may run twice for a
-    record. Brokers and masters may be away: it waits, says so once, and goes on.
+    The group's offsets at the brokers are the progress. They advance when Airflow has stored the
+    events of a batch (from Airflow 3.3 on; before, when the triggerer has received them): events
+    that a triggerer had not stored when it died are fired again, so a Dag may run twice for a
+    record. During an outage of brokers or masters it waits, logs one warning, and resumes.
 
     :param topic: topic to read.
-    :param group: consumer group of this watcher alone: another member would get a part of the
+    :param group: consumer group of this watcher alone: another member would receive a part of the
         records, and the group of windows has no offsets at the brokers.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
     :param filters: stream ids to read, or one, filtered by the brokers; none means all.
     :param begin: where a group without offsets begins: ``earliest`` or ``latest``.
-    :param max_body_bytes: bytes of a body that the payload has, at most 65536.
-    :param corrupt_records: a record fails its checksum: ``fail`` waits in front of it and says so,
-        ``drop`` passes over it.
+    :param max_body_bytes: limit of body bytes in the payload, at most 65536.
+    :param corrupt_records: a record fails its checksum: ``fail`` waits before it with a warning,
+        ``drop`` skips it.
     :param tubemq_conn_id: the connection; its secrets never enter the trigger's arguments.
 
     Payload: ``{"topic", "group", "cluster", "partition", "offset", "message_id", "stream_id",
     "msg_time", "body", "encoding", "size", "truncated", "attributes"}``; `encoding` is ``utf-8``,
-    or ``base64`` where the body is no text; attributes beyond 2 KiB are left out.
+    or ``base64`` if the body is no text; attributes beyond 2 KiB are left out.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class TubeMQMessageTrigger(BaseEventTrigger):
         tubemq_conn_id: str = "tubemq_default",
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        given = {
+        values = {
             "topic": topic,
             "group": group,
             "cluster": cluster or tubemq_conn_id,
@@ -89,37 +89,40 @@ class TubeMQMessageTrigger(BaseEventTrigger):
             "corrupt_records": corrupt_records,
             "tubemq_conn_id": tubemq_conn_id,
         }
-        said = parse(MessageArguments, given)
-        self.topic = said.topic
-        self.group = said.group
-        self.cluster = said.cluster
-        self.filters = sorted(said.filters)
-        self.begin = said.begin
-        self.max_body_bytes = said.max_body_bytes
-        self.corrupt_records = said.corrupt_records
-        self.tubemq_conn_id = said.tubemq_conn_id
+        arguments = parse(MessageArguments, values)
+        self.topic = arguments.topic
+        self.group = arguments.group
+        self.cluster = arguments.cluster
+        self.filters = sorted(arguments.filters)
+        self.begin = arguments.begin
+        self.max_body_bytes = arguments.max_body_bytes
+        self.corrupt_records = arguments.corrupt_records
+        self.tubemq_conn_id = arguments.tubemq_conn_id
 
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in MessageArguments.model_fields}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class and its arguments; deterministic, as Airflow tells watchers apart by them."""
+        """Return the class and its arguments; deterministic, as Airflow identifies watchers by
+        them."""
         return f"{type(self).__module__}.{type(self).__qualname__}", self._arguments()
 
     def shared_stream_key(self) -> Hashable | None:
-        """Watchers that are alike in everything share a member of the group. It is what makes
-        Airflow say when events are stored; None where it cannot."""
+        """Return the key by which equal watchers share a member of the group.
+
+        With it Airflow reports when events are stored; None for an Airflow without shared streams.
+        """
         if not hasattr(BaseEventTrigger, "create_shared_stream_producer"):
             return None
         return (type(self).__qualname__, *(repr(value) for value in self._arguments().values()))
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> Any:
-        """What reads, and confirms what Airflow has stored."""
+        """Return the stream that reads records and confirms those that Airflow has stored."""
         return cls(**kwargs).stream()
 
     def stream(self) -> MessageStream:
-        """The records as payloads, from where the group is."""
+        """Return the records as payloads, from the group's offsets."""
         return MessageStream(
             conn_id=self.tubemq_conn_id,
             cluster=self.cluster,
@@ -135,13 +138,15 @@ class TubeMQMessageTrigger(BaseEventTrigger):
     async def filter_shared_stream(
         self, shared_stream: AsyncIterator[dict[str, Any]]
     ) -> AsyncIterator[TriggerEvent]:
-        """An event for each record."""
+        """Yield an event for each record."""
         async for payload in shared_stream:
             yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """The same where Airflow does not say when events are stored (before 3.3): a batch is
-        confirmed when the triggerer has taken its events over."""
+        """Fire events without shared streams (before Airflow 3.3).
+
+        A batch is confirmed when the triggerer has received its events.
+        """
         stream = self.stream()
         records = stream.open_stream()
         try:
@@ -152,7 +157,7 @@ class TubeMQMessageTrigger(BaseEventTrigger):
             await records.aclose()
 
     def payload(self, partition: Partition, message: Message) -> dict[str, Any]:
-        """What an event says of a record; bounded, as it is kept in Airflow's database."""
+        """Return the content of a record's event; bounded, as Airflow's database stores it."""
         body = message.body[: self.max_body_bytes]
         text, encoding = _text(body, cut=len(body) < len(message.body))
         size = sum(len(k.encode()) + len(v.encode()) for k, v in message.attributes.items())
@@ -174,7 +179,7 @@ class TubeMQMessageTrigger(BaseEventTrigger):
 
 
 def _text(body: bytes, *, cut: bool) -> tuple[str, str]:
-    """The body as JSON can carry it. A character that the cut went through is left out."""
+    """Return the body as text for JSON, and its encoding; a character cut in two is left out."""
     try:
         return body.decode(), "utf-8"
     except UnicodeDecodeError as exc:

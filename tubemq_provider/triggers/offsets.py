@@ -1,7 +1,7 @@
-"""`TubeMQOffsetTrigger`: waits in the triggerer for what a deferred sensor waits for.
+"""`TubeMQOffsetTrigger`: condition of a deferred TubeMQ sensor, polled in the triggerer.
 
-It only says when looking again is worth a worker slot: the sensor then looks itself, with the
-position of that moment, and defers again if it was too early.
+It only decides when the sensor should resume: the sensor then checks again with the current
+position, and defers again if it was too early.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ __all__ = ["TubeMQOffsetTrigger"]
 
 
 class TubeMQOffsetTrigger(WaitingTrigger):
-    """Fire once when the ends of a topic are where a sensor wants them.
+    """Fire once when the ends of a topic meet a sensor's condition.
 
-    :param topic: topic to look at.
+    :param topic: topic to check.
     :param group: consumer group for the look-ups (``<group>.e`` is used).
     :param until: offsets by partition key that ends must reach.
     :param partitions: partition keys that must be subscribable; default those of `until`, or else
         all that are announced, at least one.
     :param min_lag: index entries that ends must be ahead of `positions`.
     :param positions: offsets by partition key that lag counts from. An end below its position fires
-        as well: a log that was cut or made anew is nothing to wait for.
-    :param stable: look at ends on the brokers' disks, or in their memory.
-    :param poll_interval: seconds between looks, a fifth more or less.
-    :param first_look_after: seconds until the first look, a fifth more or less.
-    :param look_again_after: seconds until it fires whatever it sees, a fifth more or less: for what
-        only the sensor can look at. Default: never.
-    :param wait_for_topic: False fires if the topic does not exist, and the sensor says so.
+        as well: waiting does not help with a log that was truncated or recreated.
+    :param stable: use ends on the brokers' disks, or in their memory.
+    :param poll_interval: seconds between polls, with a jitter of a fifth.
+    :param first_look_after: seconds until the first poll, with a jitter of a fifth.
+    :param look_again_after: seconds until it fires in any case, with a jitter of a fifth: for
+        conditions that only the sensor can check. Default: never.
+    :param wait_for_topic: False fires if the topic does not exist, and the sensor reports it.
     :param tubemq_conn_id: the connection.
 
     Brokers that do not answer are waited for. Fires ``{"status": "ready"}``, or ``{"status":
-    "error", "message"}`` for what no waiting cures.
+    "error", "message"}`` for a permanent error.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TubeMQOffsetTrigger(WaitingTrigger):
         self.tubemq_conn_id = tubemq_conn_id
 
     def arguments(self) -> dict[str, Any]:
-        """As given."""
+        """Return the arguments as passed."""
         return {
             "topic": self.topic,
             "group": self.group,
@@ -94,27 +94,27 @@ class TubeMQOffsetTrigger(WaitingTrigger):
         }
 
     def make_hook(self) -> TubeMQAsyncHook:
-        """For the connection."""
+        """Return a hook of the connection."""
         return TubeMQAsyncHook(self.tubemq_conn_id)
 
     async def is_ready(self, client: Metadata) -> bool:
-        """One look at partitions and ends."""
+        """Check partitions and ends once."""
         if self.min_lag:
-            # A broker that is away delays its own partitions only.
-            found = await client.reachable_ends(self.topic, self.group, stable=self.stable)
-            return self._reached(found)
+            # A broker that does not answer delays only its partitions.
+            reachable = await client.reachable_ends(self.topic, self.group, stable=self.stable)
+            return self._reached(reachable)
         metadata = await client.topic(self.topic, self.group)
         keys = {*self.partitions, *self.until} or {p.key for p in metadata.partitions}
-        wanted = sorted(SPACE.partition(self.topic, key) for key in keys)
-        if not wanted or any(not metadata.partitions.get(p) for p in wanted):
+        partitions = sorted(SPACE.partition(self.topic, key) for key in keys)
+        if not partitions or any(not metadata.partitions.get(p) for p in partitions):
             return False
         ends = await client.ends(
-            self.topic, self.group, wanted, stable=self.stable, metadata=metadata
+            self.topic, self.group, partitions, stable=self.stable, metadata=metadata
         )
         return self._reached(ends)
 
     def _reached(self, ends: Mapping[Partition, Ends]) -> bool:
-        at = {partition.key: found.max_offset for partition, found in ends.items()}
+        at = {partition.key: end.max_offset for partition, end in ends.items()}
         if any(at[key] < offset for key, offset in self.positions.items() if key in at):
             return True
         if any(at.get(key, 0) < offset for key, offset in self.until.items()):

@@ -1,7 +1,7 @@
-"""`RocketMQOffsetTrigger`: waits in the triggerer for what a deferred sensor of RocketMQ waits for.
+"""`RocketMQOffsetTrigger`: condition of a deferred RocketMQ sensor, polled in the triggerer.
 
-It asks on asyncio through the client's own event-loop shell, and only says when looking again is
-worth a worker slot. Beside its kind nothing differs from the other source's.
+It uses the client's asyncio API, and only decides when the sensor should resume, like the trigger
+of TubeMQ.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ __all__ = ["RocketMQOffsetTrigger"]
 
 
 class RocketMQOffsetTrigger(WaitingTrigger):
-    """Fire once when the queues of a topic are where a sensor wants them.
+    """Fire once when the queues of a topic meet a sensor's condition.
 
-    :param topic: topic to look at.
+    :param topic: topic to check.
     :param until: offsets by queue key that ends must reach.
-    :param instant: RFC 3339: nothing stored before it may come any more, by every broker's clock,
-        and ends must reach what was.
-    :param group: whose offsets at the brokers `min_lag` counts from.
+    :param instant: RFC 3339: no record with an earlier store time can arrive, by every broker's
+        clock, and ends must reach all of them.
+    :param group: group with the offsets at the brokers that `min_lag` counts from.
     :param min_lag: records that ends must be ahead of them; an end below them fires as well.
-    :param stable: look at ends on the brokers' disks, or at what can be read.
-    :param poll_interval: seconds between looks, a fifth more or less.
-    :param wait_for_topic: False fires if the topic does not exist, and the sensor says so.
+    :param stable: use ends on the brokers' disks, or all that can be read.
+    :param poll_interval: seconds between polls, with a jitter of a fifth.
+    :param wait_for_topic: False fires if the topic does not exist, and the sensor reports it.
     :param rocketmq_conn_id: the connection.
 
     Brokers that do not answer are waited for. Fires ``{"status": "ready"}``, or ``{"status":
-    "error", "message"}`` for what no waiting cures.
+    "error", "message"}`` for a permanent error.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class RocketMQOffsetTrigger(WaitingTrigger):
         self.rocketmq_conn_id = rocketmq_conn_id
 
     def arguments(self) -> dict[str, Any]:
-        """As given."""
+        """Return the arguments as passed."""
         return {
             "topic": self.topic,
             "until": self.until,
@@ -78,35 +78,37 @@ class RocketMQOffsetTrigger(WaitingTrigger):
         }
 
     def make_hook(self) -> RocketMQAsyncHook:
-        """For the connection."""
+        """Return a hook of the connection."""
         return RocketMQAsyncHook(self.rocketmq_conn_id)
 
     async def is_ready(self, client: Metadata) -> bool:
-        """One look at queues, ends and, if asked for, the brokers' clocks and a group's offsets."""
-        wanted = dict(self.until)
+        """Check queues, ends and, if needed, the brokers' clocks and a group's offsets once."""
+        offsets = dict(self.until)
         if self.instant is not None:
             before = await self._stored_before(client, self.instant)
             if before is None:
                 return False
-            wanted = {key: max(at, wanted.get(key, 0)) for key, at in {**wanted, **before}.items()}
+            offsets = {
+                key: max(at, offsets.get(key, 0)) for key, at in {**offsets, **before}.items()
+            }
         committed = None
         if self.group is not None:
-            # Before the ends: what is committed meanwhile would else seem to lie beyond them.
+            # Before the ends: otherwise later commits would seem to lie beyond them.
             committed = await client.group_offsets(self.topic, self.group)
         ends = await client.ends(self.topic, stable=self.stable)
-        at = {queue.key: found.max_offset for queue, found in ends.items()}
-        if not at or any(at.get(key, -1) < offset for key, offset in wanted.items()):
+        at = {queue.key: end.max_offset for queue, end in ends.items()}
+        if not at or any(at.get(key, -1) < offset for key, offset in offsets.items()):
             return False
         return committed is None or self._is_behind(ends, committed)
 
     async def _stored_before(self, client: Metadata, instant: str) -> dict[str, int] | None:
-        """Up to which offsets of the queues; None while something may still come."""
+        """Return the end of records stored before `instant`; None while some may still arrive."""
         milliseconds = milliseconds_of(datetime.fromisoformat(instant))
         try:
-            found = await client.offset_at(self.topic, milliseconds)
+            offsets = await client.offset_at(self.topic, milliseconds)
         except errors.TimeNotFinal:
             return None
-        return {queue.key: offset for queue, offset in found.items()}
+        return {queue.key: offset for queue, offset in offsets.items()}
 
     def _is_behind(
         self, ends: Mapping[Queue, QueueEnds], committed: Mapping[Queue, int | None]

@@ -1,4 +1,4 @@
-"""``airflow tubemq offsets retire`` and ``unfix``: the ways out that errors of boundaries name."""
+"""``airflow tubemq offsets retire`` and ``unfix``, as errors of boundaries advise them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Nothing:
 
 
 class Away:
-    """A resolver for a topic whose second broker is away."""
+    """Resolver for a topic whose second broker is down."""
 
     name, exact = "away", False
 
@@ -107,7 +107,7 @@ def mapping(**hours: int) -> Boundaries:
     )
 
 
-def test_a_broker_that_is_retired_holds_no_window_back(setup: Setup, capsys: Any) -> None:
+def test_a_retired_broker_delays_no_window(setup: Setup, capsys: Any) -> None:
     with pytest.raises(WindowNotReady, match="offsets retire c1/orders/g1 --sink SINK --broker 2"):
         setup.window(0, Away())
     setup.ask(boundaries.retire, broker=["2"])
@@ -120,14 +120,14 @@ def test_a_broker_that_is_retired_holds_no_window_back(setup: Setup, capsys: Any
         setup.ask(boundaries.retire, broker=["broker-b"])
 
 
-def test_json_stands_alone(setup: Setup, capsys: Any) -> None:
+def test_json_output_has_no_other_lines(setup: Setup, capsys: Any) -> None:
     setup.ask(boundaries.retire, broker=["2"], output="json")
     told = json.loads(capsys.readouterr().out)
     assert told == {"before": {"retired": []}, "after": {"retired": [2]}}
 
 
 class Known:
-    """A group that Airflow knows, after `offsets epoch` has begun another life of it."""
+    """A group that Airflow knows, after `offsets epoch` has started another epoch."""
 
     asset, name = f"c1/{TOPIC}/g1", f"tubemq:c1/{TOPIC}/g1"
 
@@ -149,7 +149,7 @@ def known(*of: Any) -> Any:
     return groups
 
 
-def test_a_broker_is_retired_in_the_present_epoch_of_its_group(
+def test_a_broker_is_retired_in_the_current_epoch_of_its_group(
     setup: Setup, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No command of the documentation names the epoch that another command has begun."""
@@ -200,7 +200,7 @@ def test_advised_commands_can_be_copied_whatever_names_are_in_them() -> None:
     assert "'rocketmq:c1/a|b/g1' <name>" in epoch_command(scope)
 
 
-def test_a_wrong_boundary_is_taken_back(setup: Setup) -> None:
+def test_a_wrong_boundary_is_removed(setup: Setup) -> None:
     setup.window(0, mapping(h0=0, h1=0))
     assert setup.window(2, mapping(h2=1, h3=1)).empty
     with pytest.raises(BoundaryConflict):
@@ -232,7 +232,7 @@ def test_the_command_that_an_error_advises_takes_back_what_contradicts_a_publish
     assert setup.window(1, mapping(h2=4)).ranges == {"1:0": (ENTRY, 4 * ENTRY)}
 
 
-def test_a_boundary_in_use_or_unknown_is_not_taken_back(setup: Setup) -> None:
+def test_a_boundary_in_use_or_unknown_is_not_removed(setup: Setup) -> None:
     setup.window(0, mapping(h0=0, h1=0))
     for number in (0, 1):
         with pytest.raises(BoundaryConflict, match="is published"):
@@ -262,7 +262,7 @@ class Planned(Known):
         return list(self._running)
 
 
-def test_a_boundary_that_a_planned_window_touches_is_not_taken_back(
+def test_a_boundary_of_a_planned_window_is_not_removed(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = ParquetSink(setup.root)
@@ -277,7 +277,7 @@ def test_a_boundary_that_a_planned_window_touches_is_not_taken_back(
 
     monkeypatch.setattr(boundaries, "groups", known(Planned(window)))
     for number in (0, 1):
-        with pytest.raises(BoundaryConflict, match=f"{window} is planned[^$]*say --ended"):
+        with pytest.raises(BoundaryConflict, match=f"{window} is planned[^$]*pass --ended"):
             setup.ask(boundaries.unfix, instant=hour(number), ended=False)
     monkeypatch.setattr(boundaries, "groups", known(Planned(window, task)))
     with pytest.raises(BoundaryConflict, match="is planned"):

@@ -1,4 +1,4 @@
-"""Commands as they are typed: what the documentation and error messages advise is understood."""
+"""Commands as typed: the commands in documentation and error messages parse."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPED = re.compile(r"`airflow (tubemq [^`\[…<]+)`")
 
 
 def parsed(line: str) -> argparse.Namespace:
-    """The arguments of a command line, read the way Airflow reads it."""
+    """Return the arguments of a command line, parsed as Airflow does."""
     words = shlex.split(line)
     found: Any = {command.name: command for command in get_tubemq_commands()}
     while isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""Commands that look: forms of output, ends where they can be had, what would be, who differs."""
+"""Commands that only read: output formats, ends, the next window, differences of stores."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def ask(command: Callable[[Any], Any], **arguments: Any) -> Any:
     return inspect.unwrap(command)(SimpleNamespace(**{**given, **arguments}))
 
 
-def test_every_form_of_output_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_output_format_has_the_same_content(capsys: pytest.CaptureFixture[str]) -> None:
     said = {}
     for output in ("table", "plain", "json", "yaml"):
         say(SimpleNamespace(output=output), ROWS)
@@ -103,7 +103,7 @@ def test_every_form_of_output_says_the_same(capsys: pytest.CaptureFixture[str]) 
     assert "\x1b[31mfailed" in table(ROWS, colours=True)
 
 
-def test_progress_shows_end_and_lag_and_stands_without_the_cluster(
+def test_progress_shows_end_and_lag_and_works_without_the_cluster(
     know: Callable[..., None],
     five: TubeMQHook,
     mq: EmbeddedTubeMQ,
@@ -120,7 +120,7 @@ def test_progress_shows_end_and_lag_and_stands_without_the_cluster(
     assert "1:0        56" in said
 
 
-def test_a_plan_that_only_looks(
+def test_a_plan_that_stores_nothing(
     know: Callable[..., None], five: TubeMQHook, capsys: pytest.CaptureFixture[str]
 ) -> None:
     know(position(1, 56))
@@ -149,7 +149,7 @@ def test_a_plan_begins_behind_windows_that_are_claimed(
 @pytest.mark.parametrize(
     "wrong", [{"watch": -1.0}, {"watch": float("nan")}, {"watch": 1.0, "looks": 0}, {"looks": 2}]
 )
-def test_looks_without_a_pause_or_an_end_are_refused(
+def test_watching_without_a_pause_or_an_end_is_refused(
     wrong: dict[str, Any], know: Callable[..., None]
 ) -> None:
     know(position(1, 56))
@@ -169,7 +169,7 @@ def test_drift_between_cursor_event_and_sink_is_shown_and_fails(
     assert (row["cursor"], row["event"], row["end"], row["verdict"]) == (28, 56, 140, "differs")
 
 
-def test_a_lag_that_is_watched_says_how_fast_it_falls(
+def test_a_watched_lag_shows_its_rate(
     know: Callable[..., None], five: TubeMQHook, capsys: pytest.CaptureFixture[str]
 ) -> None:
     know(position(1, 56))
@@ -179,7 +179,7 @@ def test_a_lag_that_is_watched_says_how_fast_it_falls(
     assert "+0 entries/s taken" in said
 
 
-def test_a_group_of_rocketmq_is_looked_at_through_its_own_connection(
+def test_a_group_of_rocketmq_is_read_through_its_own_connection(
     know: Callable[..., None],
     rocketmq: EmbeddedRocketMQ,
     tmp_path: Any,
@@ -201,7 +201,7 @@ def test_a_group_of_rocketmq_is_looked_at_through_its_own_connection(
     assert ask(looks.diff, sink=str(tmp_path / "lake")) == 0
 
 
-def test_a_connection_is_tried_as_what_its_type_says(
+def test_a_connection_is_tested_by_its_type(
     rocketmq: EmbeddedRocketMQ,
     five: TubeMQHook,
     monkeypatch: pytest.MonkeyPatch,
@@ -245,7 +245,7 @@ def test_a_window_is_shown_as_facts_and_ranges(
     assert any(line.split()[:3] == [key, str(start), str(end)] for line in said.splitlines())
 
 
-def test_a_watch_tells_each_look_at_once_and_ends_with_ctrl_c_at_any_moment(
+def test_a_watch_prints_each_check_at_once_and_ends_with_ctrl_c(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     come = io.BytesIO()
@@ -259,7 +259,7 @@ def test_a_watch_tells_each_look_at_once_and_ends_with_ctrl_c_at_any_moment(
         print("one look")
         return 3
 
-    monkeypatch.setattr(checks, "_look", look)
+    monkeypatch.setattr(checks, "_show_lag", look)
     assert ask(checks.lag, watch=0.01) is None
     assert come.getvalue() == b"one look\n"
 
@@ -275,7 +275,7 @@ def test_a_watch_goes_on_when_a_look_fails(
             raise found
         return found
 
-    monkeypatch.setattr(checks, "_look", look)
+    monkeypatch.setattr(checks, "_show_lag", look)
     with pytest.raises(ConfigError, match="wrong"):
         ask(checks.lag, watch=0.01)
     said = capsys.readouterr()

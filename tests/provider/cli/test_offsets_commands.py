@@ -143,8 +143,8 @@ def test_a_position_is_set_behind_the_newest_accepted_window(group: Here) -> Non
 LAST = {"1:0": Anchor(252, 9, 1)}
 
 
-def test_a_position_set_by_hand_forgets_by_which_records_the_logs_were_known(group: Here) -> None:
-    """It may have been set for a topic made anew: that was refused for ever by the old records."""
+def test_a_position_set_by_hand_drops_the_anchors(group: Here) -> None:
+    """It may have been set for a recreated topic, which the old anchors would refuse for ever."""
     group.cursor()
     book = ClaimBook(Position(2, {"1:0": 280}, LAST), rev=1)
     group.store_cursor(
@@ -156,10 +156,8 @@ def test_a_position_set_by_hand_forgets_by_which_records_the_logs_were_known(gro
     assert "last" not in cursor
 
 
-def test_a_rebuilt_position_knows_its_logs_and_the_epochs_that_have_ended(
-    group: Here, tmp_path: Path
-) -> None:
-    """Else a topic made anew would be read from the position, and an ended epoch come back."""
+def test_a_rebuilt_position_has_anchors_and_ended_epochs(group: Here, tmp_path: Path) -> None:
+    """Otherwise a recreated topic would be read from the position, and an ended epoch return."""
     position = Position(4, {"1:0": 560}, LAST).to_document(SCOPE.scope_hash, SCOPE.space)
     group.accepted = [{"v": 1, "position": position, "epoch": "second", "past": [""]}]
     rebuild(tmp_path)
@@ -336,7 +334,7 @@ def test_an_epoch_is_refused_if_the_group_has_gone_on_since_the_error(
     assert f'"last_window": "c-4-{SCOPE.scope_hash}"' in capsys.readouterr().out
 
 
-def test_a_group_that_may_keep_no_cursor_is_told_how_it_begins_an_epoch(
+def test_a_group_without_cursor_gets_advice_to_begin_an_epoch(
     group: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With offset_store='events' the command changed nothing, and said nothing of it."""
@@ -385,7 +383,7 @@ def test_a_group_of_rocketmq_is_moved_and_begins_an_epoch_by_its_queues(
     engine.dispose()
 
 
-def test_a_group_is_found_by_its_kind_of_source_and_never_taken_for_another(
+def test_a_group_is_found_by_its_kind_of_source_and_never_confused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with empty_tables() as session:

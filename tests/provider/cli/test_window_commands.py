@@ -78,7 +78,7 @@ def test_a_connection_without_a_sink_is_refused() -> None:
         ask(windows.list_windows, sink_conn_id="db")
 
 
-def test_a_group_is_looked_at_alone_in_a_sink_of_several(
+def test_one_group_of_a_sink_of_several_is_shown_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sink = ParquetSink(tmp_path / "lake")
@@ -149,7 +149,7 @@ def test_the_newest_position_costs_one_event() -> None:
     assert session.at_once <= 5
 
 
-def test_looking_for_one_window_ends_where_it_is_found(
+def test_the_search_of_a_window_ends_where_it_is_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = Rows(large_events(1_000))

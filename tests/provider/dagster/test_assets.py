@@ -74,7 +74,7 @@ def materialize(
     partition: str | None = None,
     instance: dg.DagsterInstance | None = None,
 ) -> dict[str, object]:
-    """The metadata of a run that must succeed."""
+    """Return the metadata of a run that must succeed."""
     result = dg.materialize(
         [asset], partition_key=partition, resources={"tubemq": resource}, instance=instance
     )
@@ -113,7 +113,7 @@ def test_hours_in_any_order_make_complete_coverage(
     assert stored(lake) == [b"a", b"b", b"c"]
 
 
-def test_a_check_looks_into_the_sink_that_the_asset_names(
+def test_a_check_reads_the_sink_of_the_asset(
     mq: EmbeddedTubeMQ, resource: TubeMQResource, tmp_path: Path
 ) -> None:
     """``delta:/data/orders`` was taken for a directory of that name: the check passed, whatever
@@ -159,7 +159,7 @@ def test_a_backfill_in_a_single_run_is_one_window_per_partition(
     assert stored(lake) == [b"a", b"b", b"c"]
 
 
-def test_an_asset_without_partitions_goes_on_from_the_cursor(
+def test_an_asset_without_partitions_continues_from_the_cursor(
     mq: EmbeddedTubeMQ, resource: TubeMQResource, lake: Path
 ) -> None:
     asset = build_tubemq_asset(
@@ -216,7 +216,7 @@ def test_a_retry_of_a_rewrite_reads_what_the_first_try_was_asked_to_read(
         assert sorted(lake.execute("SELECT value FROM orders")) == [(b"a",), (b"b",)]
 
 
-def test_what_speaks_another_protocol_is_not_tried_again(lake: Path, tmp_path: Path) -> None:
+def test_a_server_of_another_protocol_is_not_retried(lake: Path, tmp_path: Path) -> None:
     with speaking_otherwise() as (host, port):
         result = dg.materialize(
             [
@@ -292,7 +292,7 @@ def test_a_secret_that_is_a_number_is_refused_without_repeating_it(kind, fields)
     assert "20261123777" not in str(caught.value)
 
 
-def test_names_with_foreign_characters_have_progress_of_their_own(tmp_path: Path) -> None:
+def test_names_with_unsafe_characters_have_separate_progress(tmp_path: Path) -> None:
     """Topics ``a%b``, ``a|b`` and ``a_b`` had one cursor. What an earlier release has kept stays
     where it is."""
     resource = RocketMQResource(name_servers="ns", offsets_dir=str(tmp_path), cluster="c1")

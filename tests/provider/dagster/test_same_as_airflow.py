@@ -1,4 +1,4 @@
-"""What Airflow's operators can do, assets can: claims, lives, resolvers, caps, sinks, upkeep."""
+"""Options that Airflow's operators have, for assets: claims, epochs, resolvers, caps, sinks."""
 
 from __future__ import annotations
 
@@ -119,9 +119,7 @@ def test_an_explicit_window(resource: TubeMQResource, lake: Path) -> None:
     assert materialize(explicit, resource)["replayed"]
 
 
-def test_what_a_run_that_died_had_claimed_is_taken_over(
-    resource: TubeMQResource, lake: Path
-) -> None:
+def test_claims_of_a_dead_run_are_adopted(resource: TubeMQResource, lake: Path) -> None:
     """A run that is under way keeps its claim; one that Dagster does not know any more does not."""
     sink = ParquetSink(lake)
     scope = WindowScope("tubemq", TOPIC, "lake", sink.identity)
@@ -141,7 +139,7 @@ def test_what_a_run_that_died_had_claimed_is_taken_over(
     assert first["windows"][0]["window_id"] == plan.window_id
 
 
-def test_a_life_that_was_begun_is_followed_without_a_word(
+def test_a_new_epoch_is_followed_without_configuration(
     resource: TubeMQResource, lake: Path
 ) -> None:
     assert materialize(asset(lake), resource)["records"] == 20
@@ -153,7 +151,7 @@ def test_a_life_that_was_begun_is_followed_without_a_word(
         upkeep(resource, lake, epoch="2")
 
 
-def test_a_life_begins_where_claims_are_kept(resource: TubeMQResource, lake: Path) -> None:
+def test_an_epoch_begins_in_the_store_of_claims(resource: TubeMQResource, lake: Path) -> None:
     materialize(asset(lake, claims=True), resource)
     upkeep(resource, lake, claims=True, epoch="2", begin="stable")
 
@@ -173,9 +171,7 @@ def test_upkeep_of_progress_that_no_run_reads_is_refused(
     upkeep(resource, lake, claims=claims, epoch="2")
 
 
-def test_brokers_are_retired_and_boundaries_taken_back(
-    resource: TubeMQResource, lake: Path
-) -> None:
+def test_brokers_are_retired_and_boundaries_removed(resource: TubeMQResource, lake: Path) -> None:
     sink = ParquetSink(lake)
     scope = WindowScope("tubemq", TOPIC, "lake", sink.identity)
     assert sink.boundaries is not None
@@ -188,7 +184,7 @@ def test_brokers_are_retired_and_boundaries_taken_back(
     assert (book.retired, book.instants()) == ({"2", "3"}, [])
     with pytest.raises(ConfigError, match="no boundary of this group is fixed"):
         upkeep(resource, lake, unfix="2026-11-21T12:00:00Z")
-    with pytest.raises(ConfigError, match="say one of retire, unfix and epoch"):
+    with pytest.raises(ConfigError, match="give one of retire, unfix and epoch"):
         upkeep(resource, lake)
     with pytest.raises(ConfigError, match="retire_names 'broker-b': brokers of TubeMQ have number"):
         upkeep(resource, lake, retire_names=["broker-b"])
@@ -212,7 +208,7 @@ def test_upkeep_of_an_asset_that_names_its_epoch_changes_that_epoch(
     assert not ScopeBook(sink.boundaries, replace(second, epoch="")).retired
 
 
-def test_a_life_begins_at_the_offsets_that_an_error_advises(
+def test_an_epoch_begins_at_the_offsets_that_an_error_advises(
     resource: TubeMQResource, lake: Path
 ) -> None:
     materialize(asset(lake, max_records=15), resource)
@@ -252,14 +248,14 @@ def test_assets_of_explicit_offsets_beside_a_cursor_with_claims_take_claims_too(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"start": NOON}, "start has no effect: partitions_def says it"),
+        ({"start": NOON}, "start has no effect: partitions_def defines it"),
         ({"offset_store": "ledger"}, "claims=True"),
         ({"policies": Policies(), "gap_policy": "skip"}, "gap_policy: give it in policies"),
         ({"boundaries": {}}, "boundaries need partitions_def"),
         ({"initial_position": "stable"}, "'stable' needs claims=True"),
         ({"initial_position": {"1:0": 0, "1:1": "stable"}}, "'stable' needs claims=True"),
         ({"spark_conf": {"a": "b"}}, "spark_conf has no effect with engine='inline'"),
-        ({"spark_conn_id": "lab"}, "spark_conn_id has no effect: spark_conf says it"),
+        ({"spark_conn_id": "lab"}, "spark_conn_id has no effect: spark_conf defines it"),
         ({"cluster": "a/b"}, "cluster: "),
         (
             {
@@ -276,7 +272,7 @@ def test_assets_of_explicit_offsets_beside_a_cursor_with_claims_take_claims_too(
                 "resolver": "store_time",
                 "partitions_def": dg.HourlyPartitionsDefinition("2026-11-21-08:00"),
             },
-            "'store_time' is no way to time of tubemq",
+            "'store_time' is not available for tubemq",
         ),
     ],
 )
@@ -294,7 +290,7 @@ def test_a_group_begins_at_the_stable_end_where_runs_claim_windows(
     assert materialize(at_the_end, resource)["records"] == 0
 
 
-def test_a_sink_of_ones_own_is_taken_as_it_is(resource: TubeMQResource, lake: Path) -> None:
+def test_a_custom_sink_is_used_unchanged(resource: TubeMQResource, lake: Path) -> None:
     assert materialize(asset(ParquetSink(lake)), resource)["records"] == 20
 
 
@@ -307,7 +303,7 @@ def test_spark_writes_the_window(resource: TubeMQResource, lake: Path) -> None:
 
 
 @pytest.mark.spark
-def test_spark_in_a_process_of_its_own_writes_the_window(
+def test_spark_in_a_separate_process_writes_the_window(
     resource: TubeMQResource, lake: Path, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"

@@ -1,4 +1,4 @@
-"""What a user can put into the connection form, and what is answered to mistakes."""
+"""Fields of the connection form, and errors for mistakes in them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_repr_of_the_hook_names_the_connection_only() -> None:
     assert repr(TubeMQHook("prod_mq")) == "TubeMQHook('prod_mq')"
 
 
-def test_mistakes_are_said_in_words_of_the_form() -> None:
+def test_mistakes_use_the_words_of_the_form() -> None:
     with pytest.raises(ConfigError, match=r"host \(Masters\) is empty: name the masters"):
         ConnectionConfig.from_connection(connection(host=""))
     with pytest.raises(ConfigError) as caught:
@@ -131,7 +131,7 @@ def test_an_extra_that_is_no_object_is_refused(text: str) -> None:
         ConnectionConfig.from_connection(made)
 
 
-def test_what_would_be_left_out_in_silence_is_refused() -> None:
+def test_fields_without_effect_are_refused() -> None:
     both = {"tls": {"ca_file": "/etc/ca.pem"}, "tls_cert_file": "/me.pem"}
     with pytest.raises(ConfigError) as caught:
         ConnectionConfig.from_connection(connection("m1,m2", both, port=8000))

@@ -21,13 +21,13 @@ WHERE = Whereabouts("mq_eu", "orders", "lake")
 
 
 class Told(list[str]):
-    """A log in memory."""
+    """Log in memory."""
 
     def error(self, event: str, *args: Any) -> None:
         self.append(event % args)
 
     def debug(self, *_: Any, **__: Any) -> None:
-        """Not for people."""
+        """Ignore the line."""
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,7 @@ class Told(list[str]):
     ],
     ids=lambda given: type(given).__name__ if isinstance(given, Exception) else "",
 )
-def test_what_to_do_whose_it_is_and_a_command_are_lines_of_their_own(
-    error: Exception, remedy: str
-) -> None:
+def test_remedy_context_and_command_are_separate_lines(error: Exception, remedy: str) -> None:
     lines = explained(error, WHERE).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith(f"{type(error).__name__}: {str(error)[:20]}")
@@ -93,7 +91,7 @@ def test_a_command_is_never_broken() -> None:
     assert "port 9876" in " ".join(told)
 
 
-def test_a_connection_that_is_not_there_is_told_once_and_tried_again() -> None:
+def test_a_missing_connection_is_logged_once_and_retried() -> None:
     told = Told()
     with (
         pytest.raises(AirflowNotFoundException) as caught,
@@ -104,7 +102,7 @@ def test_a_connection_that_is_not_there_is_told_once_and_tried_again() -> None:
     assert len(told) == 1
 
 
-def test_the_network_is_tried_again_and_its_cause_told_once() -> None:
+def test_network_errors_are_retried_and_their_cause_logged_once() -> None:
     told = Told()
 
     def deep(calls: int) -> None:
@@ -117,7 +115,7 @@ def test_the_network_is_tried_again_and_its_cause_told_once() -> None:
         fatal_errors_fail_the_task(told, about=WHERE),
     ):
         deep(30)
-    # Airflow shows the end of a log: thirty frames would hide what is told above them.
+    # Airflow shows the end of a log: thirty frames would hide the lines above them.
     assert len(caught.traceback) < 5
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
@@ -141,6 +139,6 @@ def test_an_argument_that_nearly_matches_is_offered() -> None:
         raise TypeError("something else: 'a': 1")
 
 
-def test_what_cannot_be_cured_fails_without_a_log_too() -> None:
+def test_permanent_errors_fail_without_a_log_too() -> None:
     with pytest.raises(AirflowFailException), fatal_errors_fail_the_task():
         raise errors.ConfigError("wrong", subject="x")

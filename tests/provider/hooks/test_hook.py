@@ -83,7 +83,7 @@ def test_committing_moves_the_position_that_the_broker_keeps(
     assert mq.broker(1).position("lake", TOPIC, 0) == 84
 
 
-def test_partitions_that_are_gone_or_away_are_left_out_of_what_brokers_are_shown(
+def test_missing_and_unreachable_partitions_are_not_committed(
     hook: TubeMQHook, mq: EmbeddedTubeMQ
 ) -> None:
     """A group's position keeps them, and what came behind them was never shown."""
@@ -104,7 +104,7 @@ def test_partitions_that_are_gone_or_away_are_left_out_of_what_brokers_are_shown
         hook.mirror_group_offsets(TOPIC, "lake", offsets)
 
 
-def test_offsets_of_one_group_are_shown_at_several_topics_in_turn(
+def test_offsets_of_one_group_are_committed_on_several_topics_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two tasks that did so in one moment failed each other for good."""
@@ -120,7 +120,7 @@ def test_offsets_of_one_group_are_shown_at_several_topics_in_turn(
         assert mq.broker(1).position("lake", TOPIC, 0) == 0
 
 
-def test_producer_settings_are_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producer_settings_apply(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record beyond the cluster's limit, which the topic's own allows."""
     with EmbeddedTubeMQ(1, [TopicSpec(TOPIC, max_message_mb=2)], http=False) as mq:
         connection = {"conn_type": "tubemq", "host": mq.masters}
@@ -133,7 +133,7 @@ def test_producer_settings_are_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert receipt.offset == 0
 
 
-def test_positions_that_brokers_keep_are_asked_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_of_brokers_are_read_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
     topics = [TopicSpec(TOPIC, stores=1, partitions=2)]
     with EmbeddedTubeMQ(brokers=2, topics=topics) as mq:
         extra = {"admin_url": f"http://{mq.master_web}"}
@@ -156,9 +156,7 @@ def test_a_wrong_admin_address_names_itself(
         TubeMQHook().group_offsets(TOPIC, "lake")
 
 
-def test_connection_test_tells_who_answered_or_why_not(
-    hook: TubeMQHook, mq: EmbeddedTubeMQ
-) -> None:
+def test_connection_test_reports_servers_and_errors(hook: TubeMQHook, mq: EmbeddedTubeMQ) -> None:
     worked, said = hook.test_connection()
     assert worked
     assert "resolved; a master answered" in said
@@ -169,7 +167,7 @@ def test_connection_test_tells_who_answered_or_why_not(
     assert "127.0.0.1" in said
 
 
-def test_a_lookup_without_group_says_what_to_set(hook: TubeMQHook) -> None:
+def test_a_lookup_without_group_names_the_missing_field(hook: TubeMQHook) -> None:
     with pytest.raises(ConfigError, match="default_group"):
         hook.ends(TOPIC)
 
@@ -180,7 +178,7 @@ def test_spark_options_name_the_masters(hook: TubeMQHook, mq: EmbeddedTubeMQ) ->
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedTubeMQ]:
-    """A cluster with administration, and the connection to it."""
+    """Yield a cluster with administration, and the connection to it."""
     with EmbeddedTubeMQ(topics=[TopicSpec("orders"), TopicSpec("clicks")]) as server:
         extra = {
             "cluster": "test",
@@ -192,7 +190,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedTubeMQ]:
         yield server
 
 
-def test_connection_test_says_each_thing_that_it_tried(served: EmbeddedTubeMQ) -> None:
+def test_connection_test_reports_each_step(served: EmbeddedTubeMQ) -> None:
     worked, said = TubeMQHook().test_connection()
     assert worked
     for step in ("resolved", "a master answered", "administration at", "1 brokers accept"):
@@ -217,7 +215,7 @@ def test_the_admin_hook_makes_and_lists_topics(served: EmbeddedTubeMQ) -> None:
     assert TOKEN not in repr(hook) + repr(hook.config)
 
 
-def test_the_retry_policy_says_what_the_errors_say() -> None:
+def test_the_retry_policy_follows_the_errors() -> None:
     policy = tubemq_retry_policy(network_delay=timedelta(seconds=7))
 
     def judged(error: Exception) -> tuple[RetryAction, timedelta | None]:

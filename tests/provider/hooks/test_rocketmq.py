@@ -1,4 +1,4 @@
-"""What a user can put into the form of a RocketMQ connection, and what is answered to mistakes."""
+"""Fields of the RocketMQ connection form, and errors for mistakes in them."""
 
 from __future__ import annotations
 

@@ -53,10 +53,10 @@ def test_what_would_have_no_effect_is_refused_all_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         spark_settings(connection(extra), "session")
     assert len(caught.value.problems) == 3
-    with pytest.raises(ConfigError, match=r"extra 'spark.master' is what host and port say"):
+    with pytest.raises(ConfigError, match=r"extra 'spark.master' is set by host and port"):
         spark_settings(connection({"spark.master": "local[2]"}, host="yarn"), "submit")
     server = connection({"spark.remote": "sc://c2"}, host="c1", conn_type="spark_connect")
-    with pytest.raises(ConfigError, match=r"extra 'spark.remote' is what host and port say"):
+    with pytest.raises(ConfigError, match=r"extra 'spark.remote' is set by host and port"):
         spark_settings(server, "connect")
     with pytest.raises(ConfigError, match="no JSON object"):
         spark_settings(connection([1], host="yarn"), "session")

@@ -1,4 +1,4 @@
-"""What is told beside the log: metrics, links, lineage, notifications; and that no secret is."""
+"""Output besides the log: metrics, links, lineage, notifications; none has a secret."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def result(**members: Any) -> WindowResult:
     return WindowResult("cursor", "orders", "lake", **{**given, **members})
 
 
-def test_a_window_is_counted_with_tags_and_with_a_name_of_its_own(backend: Backend) -> None:
+def test_a_window_is_counted_with_tags_and_with_a_legacy_name(backend: Backend) -> None:
     metrics.count_window(result(gaps={"1:0": [[0, 56]]}), "eu.west", SPACE)
     sent = {name: value for _, name, value in backend.sent}
     assert sent["tubemq.window.records"] == 5
@@ -72,7 +72,7 @@ def test_a_window_is_counted_with_tags_and_with_a_name_of_its_own(backend: Backe
     assert "tubemq.window.replayed" not in sent
 
 
-def test_a_window_that_retention_took_as_a_whole_counts_what_is_lost(backend: Backend) -> None:
+def test_a_window_lost_to_retention_counts_its_gap(backend: Backend) -> None:
     gone = {"records": {}, "empty": True, "gaps": {"1:0": [[0, 56]]}}
     metrics.count_window(result(**gone), "test", SPACE)
     assert ("incr", "tubemq.window.gap_entries", 2) in backend.sent
@@ -81,7 +81,7 @@ def test_a_window_that_retention_took_as_a_whole_counts_what_is_lost(backend: Ba
     assert "tubemq.window.gap_entries" not in {name for _, name, _ in backend.sent}
 
 
-def test_entries_are_as_long_as_the_source_has_them(backend: Backend) -> None:
+def test_the_length_of_an_entry_is_the_sources(backend: Backend) -> None:
     gaps = {"broker-a:0": [[0, 56]]}
     metrics.count_window(result(gaps=gaps), "test", space_of("rocketmq"))
     assert ("incr", "tubemq.window.gap_entries", 56) in backend.sent
@@ -95,7 +95,7 @@ def test_entries_are_as_long_as_the_source_has_them(backend: Backend) -> None:
         ({"replayed": True, "recovered": ("c-0-x",)}, "window.recovered"),
     ],
 )
-def test_what_was_not_written_counts_no_records(
+def test_a_window_not_written_counts_no_records(
     members: dict[str, Any], counted: str, backend: Backend
 ) -> None:
     metrics.count_window(result(**members), "test", SPACE)
@@ -127,7 +127,7 @@ def test_the_table_and_the_dashboard_name_what_is_sent() -> None:
     assert len(named) >= 6
 
 
-def test_links_lead_to_assets_and_the_master_and_say_no_secret() -> None:
+def test_links_lead_to_assets_and_the_master_without_secrets() -> None:
     task = TubeMQOffsetsOperator(task_id="t", topic="orders", group="lake", cluster="test")
     key: Any = None
     assert (
@@ -191,7 +191,7 @@ def test_a_sinks_data_has_a_name_in_lineage(spec: str, expected: tuple[str, str]
     assert lineage.sink_dataset(spec) == expected
 
 
-def test_hooks_tell_the_collector_what_they_read_and_write(
+def test_hooks_report_input_and_output_to_the_lineage_collector(
     hook: TubeMQHook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow.sdk.lineage import HookLineageCollector

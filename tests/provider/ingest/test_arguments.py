@@ -1,4 +1,4 @@
-"""What a Dag author may write, when mistakes show, and that they show together."""
+"""Arguments of a Dag author: accepted forms, and mistakes listed early and together."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_accepted(arguments: dict[str, Any]) -> None:
     assert parse(IngestArguments, {**BASE, **arguments}).topic == "orders"
 
 
-def test_what_templates_give_is_text() -> None:
+def test_text_of_templates_is_accepted() -> None:
     """A template inside of a mapping, a number of seconds, and None."""
     found = parse(
         IngestArguments,
@@ -64,7 +64,7 @@ def test_what_templates_give_is_text() -> None:
 
 
 @pytest.mark.parametrize("name", ["filters", "partition_by"])
-def test_what_can_be_read_only_once_is_refused(name: str) -> None:
+def test_iterators_are_refused(name: str) -> None:
     """The Dag's parsing had read it: the task took a topic without its filters."""
     given = {**BASE, name: (text for text in ["partition"])}
     with pytest.raises(ConfigError, match=f"{name}: a generator can be read only once"):
@@ -177,7 +177,7 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ),
         (
             {"spark_conn_id": "lab", "spark_conf": {"spark.master": "yarn"}},
-            "spark.master is what spark_conn_id says",
+            "spark.master is set by spark_conn_id",
         ),
         ({"decode": "xml"}, "decode"),
         ({"decode": {"format": "tdmsg", "then": {"format": "csv"}}}, "then: schema: is needed"),
@@ -213,11 +213,11 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ),
         (
             {"mode": "time", "resolver": "store_time"},
-            "'store_time' is no way to time of tubemq: it has boundaries, timeline, explicit, hist",
+            "'store_time' is not available for tubemq; choose one of boundaries, timeline, ",
         ),
         (
             {"mode": "time", "resolver": "history", "source": "rocketmq"},
-            "'history' is no way to time of rocketmq: it has boundaries, timeline, explicit, store",
+            "'history' is not available for rocketmq; choose one of boundaries, timeline, ",
         ),
         ({**EXPLICIT, "ending_offsets": {"1:0": 0}}, "starting_offsets: 1:0: 28 is beyond"),
         ({**EXPLICIT, "ending_offsets": {"1:1": 56}}, "ending_offsets: 1:0 is missing"),
@@ -262,7 +262,7 @@ def test_every_mistake_is_listed_at_once() -> None:
     assert all(name in text for name in ("topic", "group", "mode", "engine", "gap_policy"))
 
 
-def test_so_is_every_mistake_between_arguments() -> None:
+def test_every_cross_field_mistake_is_listed_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         parse(IngestArguments, {**BASE, "end": "2026-01-01T00:00:00Z", "resolver": "explicit"})
     assert caught.value.problems == [
@@ -285,13 +285,13 @@ def test_mistakes_of_one_argument_do_not_hide_those_between_others() -> None:
     ]
 
 
-def test_nothing_is_said_about_what_a_wrong_argument_would_have_meant() -> None:
+def test_no_problem_builds_on_a_wrong_argument() -> None:
     with pytest.raises(ConfigError) as caught:
         parse(IngestArguments, {**BASE, "mode": "hourly", "boundaries": BOUNDARIES, "start": "x"})
     assert [problem.split(":")[0] for problem in caught.value.problems] == ["mode", "start"]
 
 
-def test_templates_are_judged_later_but_literals_beside_them_now() -> None:
+def test_templates_are_checked_later_but_literals_beside_them_now() -> None:
     time = {"mode": "time", "boundaries": BOUNDARIES, "start": "{{ ts }}", "end": "{{ ts }}"}
     arguments = {**BASE, "path": "{{ var.value.lake }}", **time}
     check_literals(IngestArguments, arguments, static={})
@@ -327,7 +327,7 @@ def test_settings_of_spark_may_be_templates(engine: Value) -> None:
 
 
 @pytest.mark.parametrize("name", ["filters", "initial_position"])
-def test_what_jinja_makes_of_a_list_or_mapping_is_told_how_to_be_json(name: str) -> None:
+def test_a_list_or_mapping_rendered_by_jinja_gets_the_advice_tojson(name: str) -> None:
     for text in (str(["a", "b"]), str({"1:0": "earliest"})):
         with pytest.raises(ConfigError, match=rf"{name}: not valid JSON .*\| tojson"):
             parse(IngestArguments, {**BASE, name: text})
@@ -351,7 +351,7 @@ def test_templates_are_found_inside_values(value: object) -> None:
     assert not is_template("plain")
 
 
-def test_offsets_may_stand_bare_or_below_their_topic() -> None:
+def test_offsets_may_be_bare_or_below_their_topic() -> None:
     assert offsets_for_topic({"1:0": 28}, "orders", "until_offsets") == {"1:0": 28}
     assert offsets_for_topic({"orders": {"1:0": 28}}, "orders", "until_offsets") == {"1:0": 28}
 
@@ -365,7 +365,7 @@ def test_offsets_may_stand_bare_or_below_their_topic() -> None:
         ({"end": "2026-01-02T00:00:00Z"}, "end has no effect with mode='cursor'; use mode='time'"),
     ],
 )
-def test_a_mistake_is_said_with_what_to_write(wrong: dict[str, Any], said: str) -> None:
+def test_a_mistake_is_reported_with_a_correction(wrong: dict[str, Any], said: str) -> None:
     given = {"topic": "orders", "group": "lake", "cluster": "c", "path": "/lake", **wrong}
     with pytest.raises(ConfigError, match=said):
         parse(IngestArguments, given)

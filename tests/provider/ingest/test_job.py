@@ -86,7 +86,7 @@ def test_an_engine_whose_packages_are_missing_names_its_extra(
     assert "engine='inline'" in str(caught.value)
 
 
-def test_a_module_of_an_engine_that_is_imported_without_its_package_says_so() -> None:
+def test_an_engine_module_without_its_package_names_the_extra() -> None:
     code = """
 import sys
 from importlib import import_module
@@ -120,7 +120,7 @@ def run(source: LineSource, root: Path, journal: MemoryJournal, **given: Any) ->
     return made.run(store, attempt=store.writer, serialised=True, observer=Silent())
 
 
-def test_a_source_that_it_does_not_know_has_cursor_and_explicit_windows(
+def test_a_foreign_source_has_cursor_and_explicit_windows(
     source: LineSource, tmp_path: Path
 ) -> None:
     journal, root = MemoryJournal(), tmp_path / "lake"
@@ -135,7 +135,7 @@ def test_a_source_that_it_does_not_know_has_cursor_and_explicit_windows(
     assert source.mirrored == {"north.0": 2, "south.0": 1}
 
 
-def test_offsets_are_judged_by_the_kind_of_source() -> None:
+def test_offsets_are_validated_by_the_kind_of_source() -> None:
     given = {**BASE, "path": "/lake", "engine": "inline", "initial_position": {"1:0": 28}}
 
     with pytest.raises(ConfigError, match=r"initial_position: .*'<place>\.<number>'"):
@@ -159,7 +159,7 @@ def test_a_source_of_another_kind_is_refused(source: LineSource, tmp_path: Path)
         job(source, tmp_path / "lake", source="tubemq")
 
 
-def test_the_spark_engine_says_what_it_cannot_read(source: LineSource, tmp_path: Path) -> None:
+def test_the_spark_engine_refuses_other_sources(source: LineSource, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no Spark source for 'lines'; use engine='inline'"):
         job(source, tmp_path / "lake", engine="session")
 
@@ -183,7 +183,7 @@ def test_nothing_of_a_framework_is_imported() -> None:
 
 
 def sinks_of(arguments: IngestArguments, root: Path) -> dict[str, Sink]:
-    """A sink of each kind that keeps files, as the arguments want it."""
+    """Yield a sink of each kind that keeps files, built from the arguments."""
     catalog = f"sqlite:///{root}/catalog.db"
     properties = {"type": "sql", "uri": catalog, "warehouse": f"file://{root}/warehouse"}
     options = arguments.sink_options

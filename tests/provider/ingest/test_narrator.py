@@ -1,4 +1,4 @@
-"""What a task log tells: from where to where, how far, what came of it; errors in short lines."""
+"""Lines of a task's log: range, progress and result of a run; errors in short lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Lines(list[str]):
     error = info
 
 
-def test_a_run_tells_where_it_reads_how_far_it_is_and_what_came_of_it(
+def test_a_run_logs_range_progress_and_result(
     hook: TubeMQHook, mq: EmbeddedTubeMQ, tmp_path: Path
 ) -> None:
     partition = Partition.from_key(TOPIC, "1:0")
@@ -70,7 +70,7 @@ def test_a_run_tells_where_it_reads_how_far_it_is_and_what_came_of_it(
     assert all(0 < now["read"] <= 1200 and now["rate"] > 0 for now in progress[1:-1])
 
 
-def test_partitions_and_what_was_left_out_are_told_when_all_is_read() -> None:
+def test_partitions_and_omitted_records_are_logged_at_the_end() -> None:
     scope = WindowScope("test", TOPIC, "lake", "parquet:/lake")
     plan = WindowPlan.cursor(scope, 1, {"1:0": (0, 280), "1:1": (28, 280), "2:0": (0, 0)})
     lines, now = Lines(), iter(range(0, 1000, 2))
@@ -89,7 +89,7 @@ def test_partitions_and_what_was_left_out_are_told_when_all_is_read() -> None:
     ]
 
 
-def test_tasks_of_a_job_are_told_every_ten_seconds() -> None:
+def test_tasks_of_a_job_are_logged_every_ten_seconds() -> None:
     scope = WindowScope("test", TOPIC, "lake", "parquet:/lake")
     plan = WindowPlan.cursor(scope, 1, {"1:0": (0, 280)})
     lines, now = Lines(), iter([0.0, 5.0, 20.0, 21.0])
@@ -110,13 +110,13 @@ def test_inner_steps_are_for_debugging_and_a_killed_run_ends_at_the_next() -> No
         told.at(Step.PLAN, "plan stored")
 
 
-def test_an_empty_run_says_so() -> None:
+def test_an_empty_run_is_logged() -> None:
     lines = Lines()
     Narrator(lines, threading.Event(), "/lake").done(WindowResult("cursor", TOPIC, "g", empty=True))
     assert lines == ["orders -> /lake: nothing to read for group g"]
 
 
-def test_errors_are_told_in_short_lines_with_what_to_look_at() -> None:
+def test_errors_are_logged_in_short_lines_with_a_command() -> None:
     lines = Lines()
     said = "a sentence that goes on and on; " * 12 + "set gap_policy='skip' to go on"
     with (
@@ -133,7 +133,7 @@ def test_errors_are_told_in_short_lines_with_what_to_look_at() -> None:
     assert caught.value.__suppress_context__
 
 
-def test_what_speaks_another_protocol_is_not_tried_again_and_the_network_is() -> None:
+def test_another_protocol_is_not_retried_and_network_errors_are() -> None:
     with pytest.raises(AirflowFailException), fatal_errors_fail_the_task():
         raise ProtocolViolation("frame starts with 48545450")
     with pytest.raises(ConnectError), fatal_errors_fail_the_task():

@@ -1,4 +1,4 @@
-"""Windows that a user who triggers a run may choose, who need not be one who may edit its Dag."""
+"""Windows chosen by a user who may trigger a run, but may not edit its Dag."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_data_interval_that_a_trigger_names_is_judged_alike() -> None:
 def test_no_trigger_reads_all_of_retention_by_its_data_interval(
     kind: str, schedule: Any, granularity: timedelta | None, *, fits: bool
 ) -> None:
-    """Where Airflow lets a user name it, which is also where an asset is materialized by hand."""
+    """For manual runs and for assets materialized by hand, where a user may set the interval."""
 
     def asked(start: datetime, end: datetime, longest: timedelta | None = None) -> Any:
         given = run(schedule=schedule, run_type=kind, **data_interval(start, end))

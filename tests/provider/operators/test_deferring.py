@@ -1,4 +1,4 @@
-"""The ingest operator that waits in the triggerer: defers, comes back, and publishes once."""
+"""Deferral of the ingest operator: it defers, resumes, and publishes once."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Scene:
         )
 
     def execute(self, run: str = "r1", **context: Any) -> dict[str, Any]:
-        """A fresh try."""
+        """Run a fresh try."""
         task = self.task()
         found = fake_context(task, self.kept, run=run, **context)
         execute = type(task).execute.__wrapped__  # type: ignore[attr-defined]
@@ -83,7 +83,7 @@ class Scene:
     def resume(
         self, deferral: TaskDeferred, status: str = "over", run: str = "r1"
     ) -> dict[str, Any]:
-        """What Airflow does when the trigger has fired."""
+        """Resume the task as Airflow does after the trigger event."""
         task = self.task()
         found = fake_context(task, self.kept, run=run)
         kwargs = json.loads(json.dumps(deferral.kwargs))
@@ -121,7 +121,7 @@ def let_finish(deferral: TaskDeferred) -> None:
     assert application.until_over(60)
 
 
-def test_it_defers_and_comes_back_and_publishes_once(scene: Scene) -> None:
+def test_it_defers_resumes_and_publishes_once(scene: Scene) -> None:
     scene.produce(16)
     deferral = scene.deferred()
     assert scene.applications()
@@ -204,7 +204,7 @@ def test_the_time_limit_counts_from_the_begin_of_the_try(scene: Scene) -> None:
     assert not scene.windows()
 
 
-def test_a_task_that_comes_back_after_its_time_is_ended_too(scene: Scene) -> None:
+def test_a_task_that_resumes_after_its_timeout_fails_too(scene: Scene) -> None:
     scene.options["execution_timeout"] = timedelta(seconds=3600)
     scene.produce(4)
     deferral = scene.deferred()
@@ -228,7 +228,7 @@ def test_an_empty_window_defers_nothing(scene: Scene) -> None:
     assert scene.execute()["empty"]
 
 
-def test_what_the_configuration_says_counts_for_engines_that_can(
+def test_the_configured_default_applies_to_deferrable_engines(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
@@ -258,7 +258,7 @@ class Silent:
         pass
 
 
-def test_what_an_application_writes_after_another_machine_has_published_is_removed(
+def test_files_written_after_another_machine_published_are_removed(
     scene: Scene, tmp_path: Path
 ) -> None:
     """By the next task of the group on its machine, whatever window that has."""

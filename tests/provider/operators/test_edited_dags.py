@@ -1,5 +1,7 @@
-"""Dags that are edited between the tries of a run: each ends right, or in a refusal that says how
-to go on, and the log says what happened."""
+"""Dags that are edited between the tries of a run.
+
+Each run ends correctly, or is refused with advice, and the log has the reason.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ ENTRY = 28
 
 
 class Killed(BaseException):
-    """What ends a try as SIGKILL does: nothing of the product catches it."""
+    """Error that ends a try like SIGKILL: no code of the product catches it."""
 
 
 class Stopped(TubeMQSparkIngestOperator):
@@ -203,7 +205,7 @@ def test_a_retry_of_another_scope_is_refused_and_a_clear_begins_it(
     assert world.records() == list(range(4))
 
 
-def test_a_hole_between_two_windows_is_told_in_log_result_and_event(
+def test_a_hole_between_two_windows_is_in_log_result_and_event(
     world: World, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Hours that become two hours while an odd hour runs: the next run begins one hour later."""
@@ -227,13 +229,13 @@ def test_a_hole_between_two_windows_is_told_in_log_result_and_event(
     assert world.records() == list(range(4, 24))
 
 
-def test_a_window_before_others_tells_of_the_hole_behind_it(world: World) -> None:
+def test_a_window_before_others_reports_the_hole_after_it(world: World) -> None:
     world.attempt(world.task(), "day", **data_interval(DAY + 24 * HOUR, DAY + 25 * HOUR))
     first = world.attempt(world.task(), "hour", **data_interval(DAY, DAY + HOUR))
     assert first["missing"] == [["2026-01-01T01:00:00Z", "2026-01-02T00:00:00Z"]]
 
 
-def test_a_boundary_that_is_taken_back_while_a_window_is_read_stops_it(world: World) -> None:
+def test_removing_a_boundary_stops_a_window_that_is_being_read(world: World) -> None:
     sink = ParquetSink(world.root / "lake")
     scope = WindowScope("test", TOPIC, "lake", sink.identity)
     eleven = DAY + 11 * HOUR

@@ -36,7 +36,7 @@ def sample(**partial: Any) -> Any:
 
 
 @pytest.mark.parametrize("make", [lag, sample])
-def test_the_worker_adds_no_inlet_and_says_what_to_pass(make: Any, hook: TubeMQHook) -> None:
+def test_the_worker_adds_no_inlet_and_names_the_argument(make: Any, hook: TubeMQHook) -> None:
     task = make()
     assert task.inlets == []
     run = task.poke if make is lag else type(task).execute.__wrapped__.__get__(task)
@@ -57,7 +57,7 @@ def test_positions_of_brokers_need_no_inlet() -> None:
 
 
 @pytest.mark.parametrize("outlets", [[], [topic_asset("test", TOPIC)]])
-def test_a_mapped_task_that_sends_says_why_no_dag_hears_of_it(
+def test_a_mapped_produce_task_explains_missing_events(
     hook: TubeMQHook, capsys: pytest.CaptureFixture[str], outlets: list[Any]
 ) -> None:
     given = {"topic": TOPIC, "cluster": "test", "on_retry": "send_again", "outlets": outlets}

@@ -1,4 +1,4 @@
-"""Progress looked at and set from a Dag, with the rules of the command line."""
+"""Progress shown and set from a Dag, with the rules of the command line."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def state(mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Any) -> dict[str, Any]
     return kept
 
 
-def test_it_shows_where_a_group_is(state: dict[str, Any]) -> None:
+def test_it_shows_the_position_of_a_group(state: dict[str, Any]) -> None:
     task = offsets()
     assert (task.inlets, task.outlets) == ([ASSET], [ASSET])
     shown = execute(task, fake_context(task, state))
@@ -108,7 +108,7 @@ class Killed(BaseException):
 
 
 def set_and_die(state: dict[str, Any], *, written: bool) -> None:
-    """A try that dies before or behind its write."""
+    """Run a try that dies before or after its write."""
     kept, task = state[ASSET], offsets(action="set", to="earliest")
     store = kept.set
 
@@ -134,9 +134,7 @@ def test_a_retry_moves_a_group_once(state: dict[str, Any], *, written: bool) -> 
 
 
 @pytest.mark.parametrize("written", [False, True])
-def test_a_retry_does_not_take_back_what_others_have_read_since(
-    state: dict[str, Any], *, written: bool
-) -> None:
+def test_a_retry_does_not_undo_later_progress(state: dict[str, Any], *, written: bool) -> None:
     set_and_die(state, written=written)
     cursor = state[ASSET].get("cursor")
     beyond = {**cursor, "rev": 3, "next": {**cursor["next"], "1:0": 168}, "by": "d|r2|ingest|-1"}
@@ -191,7 +189,7 @@ def test_a_group_that_keeps_no_cursor_is_moved_by_the_tasks_event(
     assert (again["total"], again["window_id"][:4]) == (5, "c-2-")
 
 
-def test_a_cursor_that_was_left_behind_is_not_what_is_moved(
+def test_an_outdated_cursor_is_not_the_base_of_a_change(
     state: dict[str, Any], hook: TubeMQHook, mq: EmbeddedTubeMQ, tmp_path: Path
 ) -> None:
     """Of a partition that only events knew nothing was left: it was new, and read once more."""
@@ -236,7 +234,7 @@ def test_a_position_that_was_set_outlives_a_wipe_of_asset_state(
     assert execute(task, fake_context(task, state, run="r3"))["total"] == 5
 
 
-def test_windows_that_no_event_has_told_of_are_left_to_the_next_run(
+def test_windows_without_an_event_are_left_to_the_next_run(
     state: dict[str, Any],
 ) -> None:
     """The run died behind its window; an event of this task would hide that from the sink."""
@@ -248,7 +246,7 @@ def test_windows_that_no_event_has_told_of_are_left_to_the_next_run(
 
 
 @pytest.mark.parametrize(("used", "named"), [("ledger", "asset_state"), ("asset_state", "ledger")])
-def test_a_position_is_not_set_where_no_run_looks(
+def test_a_position_is_not_set_in_an_unused_store(
     used: str, named: str, hook: TubeMQHook, mq: EmbeddedTubeMQ, tmp_path: Path
 ) -> None:
     """The task said that it had moved the group, and the next run went on where it was."""
@@ -271,7 +269,7 @@ def test_a_position_is_not_set_where_no_run_looks(
     assert moving(used)["after"]["1:0"] == 0
 
 
-def test_looks_do_not_make_a_group_forget_its_epoch(
+def test_reads_do_not_make_a_group_forget_its_epoch(
     hook: TubeMQHook, mq: Any, tmp_path: Path
 ) -> None:
     """In the first epoch, which has ended, the window would be stored a second time."""
@@ -312,7 +310,7 @@ def test_looks_do_not_make_a_group_forget_its_epoch(
     assert (again["window_id"], again["replayed"]) == (first["window_id"], True)
 
 
-def test_a_broker_that_is_away_costs_its_own_partitions_only(
+def test_an_unreachable_broker_affects_only_its_partitions(
     state: dict[str, Any], mq: EmbeddedTubeMQ
 ) -> None:
     mq.broker(2).stop()
@@ -327,7 +325,7 @@ def test_a_broker_that_is_away_costs_its_own_partitions_only(
     assert state[ASSET].get("cursor")["next"]["1:0"] == 140
 
 
-def test_a_partition_that_is_gone_keeps_others_from_nothing(
+def test_a_removed_partition_does_not_affect_others(
     state: dict[str, Any], mq: EmbeddedTubeMQ
 ) -> None:
     """A broker is retired, a partition taken away: the position keeps them."""
@@ -339,7 +337,7 @@ def test_a_partition_that_is_gone_keeps_others_from_nothing(
     assert mq.broker(1).position("lake", TOPIC, 0) == 140
 
 
-def test_offsets_that_are_none_are_refused(state: dict[str, Any]) -> None:
+def test_invalid_offsets_are_refused(state: dict[str, Any]) -> None:
     task = offsets(action="set", to={"1:0": 28})
     with pytest.raises(AirflowFailException, match="name every partition of the group; missing"):
         execute(task, fake_context(task, state))

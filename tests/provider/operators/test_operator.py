@@ -110,7 +110,7 @@ class TestInADag:
             ),
         ],
     )
-    def test_latest_is_an_old_word_for_the_stable_end_and_warns_once(
+    def test_latest_means_the_stable_end_and_warns_once(
         self, given: dict[str, Any], named: str
     ) -> None:
         with pytest.warns(DeprecationWarning, match=f"{named}.*write 'stable'") as told:
@@ -137,7 +137,7 @@ class TestInADag:
 
 
 def mapped(**partial: Any) -> TubeMQSparkIngestOperator:
-    """The task that a worker makes of a mapped one."""
+    """Return the task that a worker creates from a mapped one."""
     given = {"topic": TOPIC, "group": "lake", "cluster": "test", **partial}
     with DAG("mapped", schedule=None):
         task = TubeMQSparkIngestOperator.partial(task_id="ingest", **given).expand(path=["/lake"])
@@ -165,7 +165,7 @@ class TestMapped:
         task = mapped(initial_position="stable")
         assert (task.inlets, task.outlets, task.max_active_tis_per_dag) == ([], [], None)
 
-    def test_it_fails_with_what_to_pass(self, hook: TubeMQHook) -> None:
+    def test_it_fails_with_the_arguments_to_pass(self, hook: TubeMQHook) -> None:
         context: Any = {"ti": None}
         with pytest.raises(AirflowFailException) as caught:
             execute(mapped(), context)
@@ -273,7 +273,7 @@ class TestJob:
             scene.run()
 
     @pytest.mark.parametrize("word", ["stable", "latest"])
-    def test_a_group_that_begins_at_the_end_gets_what_was_only_in_memory(
+    def test_a_group_that_begins_at_the_end_reads_records_that_were_in_memory(
         self, scene: Scene, word: str
     ) -> None:
         scene.produce(16)
@@ -319,7 +319,7 @@ class TestJob:
         scene.produce(8)
         assert run(3) == 8
 
-    def test_a_run_that_passes_over_a_loss_is_not_skipped(self, scene: Scene) -> None:
+    def test_a_run_that_skips_a_loss_is_not_skipped(self, scene: Scene) -> None:
         """Airflow drops the event of a skipped task, and no later one names the lost offsets."""
         kept: dict[Any, Any] = {}
 
@@ -382,7 +382,9 @@ class TestJob:
         assert scene.rows() == 16
 
     @pytest.mark.parametrize("interval", [(None, None), (HOURS[0], HOURS[0])])
-    def test_a_run_without_interval_says_how_to_get_one(self, scene: Scene, interval: Any) -> None:
+    def test_a_run_without_interval_explains_how_to_get_one(
+        self, scene: Scene, interval: Any
+    ) -> None:
         with pytest.raises(ConfigError, match="CronDataIntervalTimetable"):
             scene.run(interval, mode="time", boundaries={})
 
@@ -410,7 +412,7 @@ class TestJob:
         scene.produce(0)
         assert scene.run(initial_position="earliest", filters=["paid"]).total == 2
 
-    def test_broker_positions_follow_if_asked(self, scene: Scene) -> None:
+    def test_offsets_are_committed_at_brokers_if_configured(self, scene: Scene) -> None:
         scene.produce(16)
         scene.run(initial_position="earliest", commit_to_broker=True)
         assert scene.mq.broker(1).position("lake", TOPIC, 0) == 112

@@ -120,7 +120,7 @@ def test_windows_go_into_every_sink_once_and_a_cleared_one_is_left(
     assert sorted(values(scene.root)) == [b"a", b"b", b"c"]
 
 
-def test_a_group_that_would_begin_anew_beside_itself_needs_to_be_told(scene: Scene) -> None:
+def test_a_second_beginning_of_a_group_needs_a_policy(scene: Scene) -> None:
     scene.produce(b"a", b"b")
     scene.run("first", path=f"{scene.root}/lake", filters=["s1"])
     anew = Scene(scene.hook, scene.mq, scene.root)
@@ -172,7 +172,7 @@ def test_a_cleared_task_rewrites_its_window_only_if_asked(scene: Scene) -> None:
     first = scene.run("first", **arguments)
     scene.produce(b"c")
     second = scene.run("second", **arguments)
-    assert scene.run("first", **arguments).replayed  # a retry, nobody has cleared it
+    assert scene.run("first", **arguments).replayed  # a retry, not a clear
     again = scene.run("first", cleared=True, **arguments)
     assert not again.replayed
     assert (again.hash, again.records) == (first.hash, first.records)
@@ -190,7 +190,7 @@ def test_corrupt_records_are_kept_beside_the_window(scene: Scene) -> None:
     assert scene.run("first", cleared=True, sink=f"{scene.root}/lake").replayed
 
 
-def test_appending_has_to_be_asked_for_and_says_so(scene: Scene) -> None:
+def test_appending_has_to_be_requested_and_is_reported(scene: Scene) -> None:
     scene.produce(b"a")
     found = scene.run("first", sink=f"append:{scene.root}/files", exactly_once=False)
     assert not found.exactly_once
@@ -308,7 +308,7 @@ def test_parameters_with_secrets_come_from_the_connection(
     assert SECRET not in json.dumps([result.to_document(), scene.journal.__dict__], default=str)
 
 
-def test_a_database_gets_login_and_password_where_nobody_sees_them(
+def test_login_and_password_of_a_database_are_shown_nowhere(
     hook: TubeMQHook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("psycopg2")
@@ -335,7 +335,7 @@ def test_a_database_gets_login_and_password_where_nobody_sees_them(
         ({"filters": ["s1"]}, {"filters": ["s2"]}, r"or other filters than \['s2'\]"),
     ],
 )
-def test_a_group_that_serves_something_else_is_told_what_differs(
+def test_a_group_of_another_scope_fails_with_the_differences(
     scene: Scene, before: dict[str, Any], after: dict[str, Any], said: str
 ) -> None:
     scene.produce(b"a")
@@ -347,7 +347,7 @@ def test_a_group_that_serves_something_else_is_told_what_differs(
         scene.run("second", **(paths | after))
 
 
-def test_a_try_after_one_that_was_killed_says_what_it_takes_over(
+def test_a_try_after_a_killed_one_logs_the_window_that_it_resumes(
     scene: Scene, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     task = TubeMQSparkIngestOperator(

@@ -1,6 +1,6 @@
 """The example of own tasks between plan and commit, as the documentation has it.
 
-Whoever copies it must end with a window that was read: a count that is made up is believed.
+A copy of it must read the window: counts without reading would be accepted.
 """
 
 from __future__ import annotations

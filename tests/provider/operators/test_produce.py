@@ -1,4 +1,4 @@
-"""What is sent from a Dag: every record with a receipt, or a task that fails and goes on behind."""
+"""Records sent from a Dag: every record has a receipt, or the task fails and a retry continues."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_rows_that_would_be_sent_as_something_else_are_refused(
 
 
 @pytest.mark.parametrize("value", [{"n": float("nan")}, [float("-inf")], {"s": None}])
-def test_values_that_json_cannot_say_and_streams_without_a_name_are_refused(value: Any) -> None:
+def test_values_outside_json_and_streams_without_a_name_are_refused(value: Any) -> None:
     with pytest.raises(ConfigError, match="record 0"):
         list(of_values([value], "s" if "s" in value else None))
 
@@ -152,10 +152,11 @@ def test_the_first_record_that_is_not_delivered_fails_the_task_and_a_retry_goes_
 @pytest.mark.parametrize(
     "mended", [["c", "a", "b", "d"], ["a"], ["a", Record(b"b", stream_id="s")]]
 )
-def test_records_that_are_others_by_now_are_all_sent(
+def test_changed_records_are_all_sent(
     mended: list[Any], mq: EmbeddedTubeMQ, hook: TubeMQHook
 ) -> None:
-    """What makes them was mended and cleared with the task: the first ones were passed over."""
+    """The producing task was fixed and cleared too: otherwise the first records would be
+    skipped."""
     state: dict[str, Any] = {}
     with pytest.raises(AirflowFailException, match="record 2 is object"):
         execute(produce(records=["a", "b", object()]), state)
@@ -166,7 +167,7 @@ def test_records_that_are_others_by_now_are_all_sent(
     assert state == {}
 
 
-def test_a_crash_between_two_notes_and_those_of_earlier_releases_are_gone_on_from(
+def test_progress_after_a_crash_and_of_earlier_releases_is_resumed(
     hook: TubeMQHook, mq: EmbeddedTubeMQ
 ) -> None:
     state: dict[str, Any] = {}
@@ -197,7 +198,7 @@ def test_ends_are_those_of_all_tries(hook: TubeMQHook) -> None:
     assert ready.poke({}).is_done
 
 
-def test_a_topic_that_is_not_there_fails_the_task() -> None:
+def test_a_missing_topic_fails_the_task() -> None:
     with pytest.raises(AirflowFailException, match="UnknownTopic"):
         execute(produce(topic="oders", records=["x"]))
 

@@ -52,15 +52,15 @@ def filled(task: Any, **params: Any) -> Any:
     return task
 
 
-def test_all_of_them_refuse_nothing() -> None:
+def test_all_of_them_refuse_empty_renderings() -> None:
     with_fields = {kind for kind, _ in FIELDS}
     assert len(with_fields) >= 12
     assert not [kind for kind in with_fields if not issubclass(kind, RefusesNothing)]
 
 
 @pytest.mark.parametrize("kind", sorted({kind for kind, _ in FIELDS}, key=str), ids=str)
-def test_every_field_of_every_one(kind: Any) -> None:
-    """As Airflow calls it, for an object that has nothing but its fields."""
+def test_every_field_of_every_class_is_checked(kind: Any) -> None:
+    """Called as by Airflow, for an object that has only its fields."""
     refusal = ConfigError if issubclass(kind, BaseNotifier) else AirflowFailException
     for name in kind.template_fields:
         for value in ("", "None", None, "  "):
@@ -95,12 +95,12 @@ def ingest(**arguments: Any) -> TubeMQSparkIngestOperator:
         ({"engine": Spark(conn_id="{{ params.asked }}")}, "conn_id"),
     ],
 )
-def test_members_are_looked_at_too(arguments: dict[str, Any], said: str) -> None:
+def test_members_are_checked_too(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(AirflowFailException, match=f"{said}: its template rendered to nothing"):
         filled(ingest(**arguments), asked="")
 
 
-def test_members_of_policies_are() -> None:
+def test_members_of_policies_are_checked() -> None:
     task = TubeMQWindowIngestOperator(
         task_id="t",
         topic="orders",

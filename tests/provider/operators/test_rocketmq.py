@@ -120,7 +120,7 @@ def test_a_window_of_time_is_cut_by_samples_of_the_ends(rocketmq, tmp_path) -> N
     given = {"topic": "orders", "group": "lake", "cluster": "test"}
 
     def instant() -> datetime:
-        """A moment between two samples."""
+        """Return an instant between two samples."""
         sampler = RocketMQSampleEndsOperator(task_id="sample", **given)
         execute(sampler, fake_context(sampler, kept))
         time.sleep(0.005)
@@ -190,17 +190,17 @@ def test_mistakes_show_when_the_dag_is_parsed(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("way", ["history", "message_time"])
-def test_ways_to_time_of_the_other_source_are_refused_when_the_dag_is_parsed(way, tmp_path) -> None:
-    with pytest.raises(ConfigError, match=f"resolver='{way}' is no way to time of rocketmq"):
+def test_resolvers_of_the_other_source_are_refused_when_the_dag_is_parsed(way, tmp_path) -> None:
+    with pytest.raises(ConfigError, match=f"resolver='{way}' is not available for rocketmq"):
         operator(tmp_path, mode="time", resolver=way)
 
 
-def test_a_place_of_each_run_is_refused_with_times_of_storing(tmp_path) -> None:
-    with pytest.raises(ConfigError, match="makes another place of each run"):
+def test_a_sink_per_run_is_refused_with_store_time(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="gives each run another sink"):
         operator(tmp_path, mode="time", path=f"{tmp_path}/{{{{ ds }}}}")
 
 
-def test_lineage_names_its_own_kind(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lineage_names_the_kind_of_source(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in = SimpleNamespace(
         OperatorLineage=SimpleNamespace, Dataset=SimpleNamespace, OutputDataset=SimpleNamespace
     )
@@ -254,7 +254,7 @@ def test_the_hook_sends_records_one_by_one(rocketmq) -> None:
     assert found.properties["n"] == "1"
 
 
-def test_a_connection_is_judged_at_once_and_shows_no_secret(monkeypatch) -> None:
+def test_a_connection_is_validated_at_once_and_shows_no_secret(monkeypatch) -> None:
     connection = {"conn_type": "rocketmq", "host": "", "password": "hidden", "schema": "x"}
     monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", json.dumps(connection))
     with pytest.raises(ConfigError, match="schema") as caught:
@@ -262,7 +262,7 @@ def test_a_connection_is_judged_at_once_and_shows_no_secret(monkeypatch) -> None
     assert "hidden" not in str(caught.value)
 
 
-def test_a_refusal_says_what_to_compare() -> None:
+def test_a_refusal_names_the_fields_to_compare() -> None:
     said = explained(NoPermission(16, "no"), whereabouts("rocketmq_default", "orders"))
     assert "compare login and password of connection 'rocketmq_default'" in " ".join(said.split())
 
@@ -287,9 +287,7 @@ def test_sensors_wait_for_offsets_instants_and_lag(rocketmq) -> None:
         RocketMQPartitionReadySensor(until_offsets={"1": 3}, **named)
 
 
-def test_what_a_live_group_commits_while_a_sensor_looks_is_no_shorter_queue(
-    rocketmq, monkeypatch
-) -> None:
+def test_commits_during_a_poke_do_not_look_like_a_shorter_queue(rocketmq, monkeypatch) -> None:
     """Between the sensor's two questions two records come, and the group has them."""
     with PullConsumer(rocketmq.settings, group="lake") as consumer:
         queue = Queue("broker-a", "orders", 0)

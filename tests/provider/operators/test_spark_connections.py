@@ -18,12 +18,12 @@ from tubemq_provider.sources.tubemq.source import TubeMQSource
 
 
 class Hook:
-    """A hook whose cluster nobody asks."""
+    """Hook whose cluster receives no query."""
 
     admin_url = None
 
     def expect_cluster(self, cluster: str) -> None:
-        """It is."""
+        """Accept any cluster."""
 
     def source(self, topic: str, group: str, filters: Any = ()) -> TubeMQSource:
         settings = ClientConfig.parse({"masters": "127.0.0.1:1"}).settings()
@@ -35,7 +35,7 @@ class Hook:
 
 
 @pytest.mark.parametrize("kind", [Spark, SparkSubmit])
-def test_the_connection_says_where_and_the_dag_how(kind: Any, tmp_path: Path) -> None:
+def test_the_connection_has_the_master_and_the_dag_the_engine(kind: Any, tmp_path: Path) -> None:
     value = kind(conf={"spark.executor.memory": "4g"}, conn_id="lab")
     given = {"topic": "orders", "group": "lake", "cluster": "main", "path": str(tmp_path)}
     more = {"engine": value, "initial_position": "earliest"}

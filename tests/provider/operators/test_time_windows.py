@@ -71,7 +71,7 @@ class TestWhichInterval:
     ASKED = (datetime(2026, 1, 1, 5, tzinfo=UTC), datetime(2026, 1, 1, 8, tzinfo=UTC))
     DATA = data_interval(NOON, NOON + HOUR)
 
-    def test_what_the_run_was_asked_goes_before_its_data_interval(self) -> None:
+    def test_a_requested_window_precedes_the_data_interval(self) -> None:
         run = Run({"tubemq_window": self.WINDOW})
         day = timedelta(days=1)
         assert run_interval({"dag_run": run, **self.DATA}, HOUR, longest=day) == self.ASKED
@@ -79,12 +79,12 @@ class TestWhichInterval:
         context = {"dag_run": Run(), "params": params, **self.DATA}
         assert run_interval(context, HOUR, longest=day) == self.ASKED
 
-    def test_the_data_interval_goes_before_the_partition(self) -> None:
+    def test_the_data_interval_precedes_the_partition(self) -> None:
         context = {**self.DATA, "partition_date": NOON - HOUR}
         assert run_interval(context, HOUR) == (NOON, NOON + HOUR)
 
     @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
-    def test_what_airflow_gives_becomes_the_standard_librarys_instants(self, zone: str) -> None:
+    def test_instants_of_airflow_become_the_standard_librarys(self, zone: str) -> None:
         """Pendulum's cannot be divided, and one with a zone adds lengths to what a clock shows."""
         start = datetime(2026, 10, 25, 2, 30, 1, 123456, tzinfo=ZoneInfo(zone), fold=1)
         end = start.astimezone(UTC) + HOUR
@@ -220,7 +220,7 @@ class TestPlace:
     def test_a_place_per_run_is_refused_where_boundaries_are_fixed_in_it(
         self, path: str, resolver: str
     ) -> None:
-        with pytest.raises(ConfigError, match="makes another place of each run"):
+        with pytest.raises(ConfigError, match="gives each run another sink"):
             ingest_of(path=path, resolver=resolver)
 
     @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ class TestPlace:
             {"path": "/lake/orders", "resolver": "message_time"},
         ],
     )
-    def test_one_place_of_all_runs_may_be_a_template(self, options: dict[str, Any]) -> None:
+    def test_one_sink_of_all_runs_may_be_a_template(self, options: dict[str, Any]) -> None:
         assert ingest_of(**options).mode == "time"
 
 
@@ -275,7 +275,7 @@ class OnACluster:
         assert set(found["ends"]) == set(stores)
 
     def instant(self) -> datetime:
-        """A moment between two samples."""
+        """Return an instant between two samples."""
         self.sample()
         time.sleep(0.005)
         moment = datetime.now(UTC)
@@ -331,7 +331,7 @@ class TestOnACluster(OnACluster):
         assert self.run(NOON - HOUR, NOON, **shifted).total == 16
 
     def test_instants_of_pendulum_cut_them_too(self) -> None:
-        """As the task's arguments, and as what another scheduler says a run stands for."""
+        """In the task's arguments, and as the interval of a run from another scheduler."""
         self.produce(8)
         times = [pendulum.instance(self.instant())]
         self.produce(7)
@@ -374,7 +374,7 @@ class TestOnACluster(OnACluster):
         self.sample()
         assert self.run(times[0], times[1], resolver="timeline").total == 8
 
-    def test_a_broker_that_is_retired_holds_no_window_back(self) -> None:
+    def test_a_retired_broker_delays_no_window(self) -> None:
         times = [self.instant()]
         self.produce(8)
         times.append(self.instant())
@@ -428,7 +428,7 @@ class TestHistoryOnACluster(OnACluster):
             yield server
 
     def scan(self, clock: ManualClock) -> datetime:
-        """The brokers record their groups; half a minute after it."""
+        """Let the brokers record their groups, and advance the clock by half a minute."""
         clock.advance(60_000)
         self.mq.tick()
         return datetime.fromtimestamp(clock() / 1000, UTC) + timedelta(seconds=30)

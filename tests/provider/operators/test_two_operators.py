@@ -1,4 +1,4 @@
-"""Cursor and window operators: what each is told, and that nothing of a window changes by them."""
+"""Cursor and window operators: the arguments of each, with unchanged windows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OF_CURSOR = {"initial_position", "max_records", "max_bytes", "max_duration", "co
 
 
 def arguments_of(kind: type) -> set[str]:
-    """What a Dag's author can write, of the provider's own."""
+    """Return the arguments of the provider that a Dag's author can pass."""
     levels = [level for level in kind.__mro__ if level.__module__.startswith("tubemq_provider")]
     found = (name for level in levels for name in inspect.signature(level.__init__).parameters)
     return set(found) - {"self", "args", "kwargs"}
@@ -95,7 +95,7 @@ def test_an_argument_of_the_other_one_is_refused(kind: Any, foreign: dict[str, A
         ),
     ],
 )
-def test_an_argument_that_is_a_member_of_a_value_says_of_which(
+def test_an_argument_that_is_a_member_of_a_value_names_it(
     kind: Any, foreign: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(TypeError, match=said):
@@ -166,7 +166,7 @@ def test_an_argument_that_is_a_member_of_a_value_says_of_which(
     ],
     ids=["cursor", "timeline", "history", "message_time"],
 )
-def test_they_say_what_the_older_one_says(new: Any, old: Any) -> None:
+def test_they_have_the_arguments_of_the_older_one(new: Any, old: Any) -> None:
     assert checked(new) == checked(old)
     assert new.max_active_tis_per_dag == old.max_active_tis_per_dag
     assert (new.inlets, new.outlets) == (old.inlets, old.outlets)

@@ -1,4 +1,4 @@
-"""Windows that tasks read by their own means: planned, handed over, committed, each once."""
+"""Windows that tasks read by their own means: planned, read, committed, each once."""
 
 from __future__ import annotations
 
@@ -153,14 +153,14 @@ def ledger(tmp_path: Path) -> LedgerState:
 
 
 def under_way(task: Any, kept: dict[Any, Any], run: str) -> Any:
-    """The context of a task whose Dag run, and all others, have not ended."""
+    """Return the context of a task in a Dag run that has not ended, nor have any others."""
     context = fake_context(task, kept, run=run)
     context["ti"].get_dagrun_state = lambda *_: "running"
     context["ti"].get_task_states = lambda *_, **__: {run: {"plan": "success"}}
     return context
 
 
-def test_own_tasks_of_runs_that_overlap_have_windows_of_their_own_with_the_ledger(
+def test_overlapping_runs_have_separate_windows_with_the_ledger(
     mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any], ledger: LedgerState
 ) -> None:
     kept: dict[Any, Any] = {ASSET: ledger}
@@ -218,7 +218,7 @@ def test_counts_of_a_window_that_is_not_next_are_refused(
     assert commit(planned, {"1:0": 2})["total"] == 2
 
 
-def test_nothing_to_read_skips_what_comes_after(given: dict[str, Any]) -> None:
+def test_nothing_to_read_skips_downstream_tasks(given: dict[str, Any]) -> None:
     plan = TubeMQPlanWindowOperator(task_id="plan", **given)
     with pytest.raises(AirflowSkipException, match="nothing to read"):
         execute(plan, fake_context(plan, {}))
@@ -226,10 +226,10 @@ def test_nothing_to_read_skips_what_comes_after(given: dict[str, Any]) -> None:
     assert execute(lenient, fake_context(lenient, {}))["window_id"] is None
 
 
-def test_a_plan_that_finds_nothing_remembers_where_the_group_begins(
+def test_a_plan_without_records_stores_the_initial_position(
     mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
 ) -> None:
-    """Skipped, and without an event: else every run would begin at the end of its own moment."""
+    """Skipped without an event: otherwise every run would begin at its current end."""
     kept: dict[Any, Any] = {}
     options = given | {"initial_position": "stable"}
 
@@ -256,10 +256,10 @@ def expire(mq: EmbeddedTubeMQ, upto: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["asset_state", "ledger"])
-def test_own_tasks_go_on_behind_a_window_without_entries(
+def test_own_tasks_continue_after_a_window_without_entries(
     kind: str, mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any], ledger: LedgerState
 ) -> None:
-    """Retention took all that was unread: nobody reads such a window, so the plan finishes it."""
+    """Retention took all unread records: no task reads such a window, so the plan finishes it."""
     kept: dict[Any, Any] = {ASSET: ledger} if kind == "ledger" else {}
     options = given | {"offset_store": kind, "gap_policy": "skip"}
 
@@ -294,7 +294,7 @@ def test_own_tasks_go_on_behind_a_window_without_entries(
     assert kept["events"][ASSET][-1]["tubemq"]["position"]["next"]["1:0"] == 8 * 28
 
 
-def test_a_window_without_entries_is_told_of_by_the_task_that_plans(
+def test_a_window_without_entries_is_announced_by_the_planning_task(
     mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
 ) -> None:
     kept: dict[Any, Any] = {}
@@ -317,7 +317,7 @@ def test_a_window_without_entries_is_told_of_by_the_task_that_plans(
     assert event["tubemq"]["position"]["seq"] == 1
 
 
-def test_a_loss_is_told_of_though_what_comes_after_the_plan_is_skipped(
+def test_a_loss_is_announced_though_downstream_tasks_are_skipped(
     mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
 ) -> None:
     """Airflow drops the event of a skipped task, and no other one tells of those offsets."""
@@ -380,7 +380,7 @@ def test_an_empty_window_of_time_is_done_when_it_is_planned(
 
 
 @pytest.mark.parametrize("mode", ["cursor", "time", "explicit"])
-def test_a_run_whose_partition_has_no_end_matters_only_to_tasks_that_ask_for_it(
+def test_a_partition_without_end_fails_only_tasks_that_need_it(
     mode: str, mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
 ) -> None:
     send(mq, hook, b"a")
@@ -444,7 +444,7 @@ def test_a_decorated_function_gets_the_window(
     assert execute(task, fake_context(task, kept))["returned"] is None, "it is done"
 
 
-def test_the_window_may_stand_before_arguments_that_are_needed(
+def test_the_window_may_precede_required_arguments(
     mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
 ) -> None:
     @tubemq_window_task(**given)
@@ -483,7 +483,7 @@ def test_mistakes_show_when_the_dag_is_parsed(
 def test_a_function_without_a_place_for_the_window_is_refused(given: dict[str, Any]) -> None:
     @tubemq_window_task(**given)
     def report() -> None:
-        """Reads nothing."""
+        """Read nothing."""
 
     with pytest.raises(TypeError, match="must have a parameter 'window'"):
         report()

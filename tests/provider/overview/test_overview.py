@@ -1,4 +1,4 @@
-"""What command line and page are told of groups, read from Airflow's own tables."""
+"""Groups in the command line and the page, read from Airflow's own tables."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_groups_of_a_dag_are_those_that_its_tasks_have_as_outlet(session: Sessio
     assert names(session, asset_id=other) == ["tubemq:c/t/other"]
 
 
-def test_events_of_dags_that_a_user_may_not_read_are_not_told(group: Group) -> None:
+def test_events_of_dags_that_a_user_may_not_read_are_hidden(group: Group) -> None:
     session = group.session
     add_event(session, group.asset_id, 1, window(f"c-1-{H}", {"1:0": [0, 28]}), dag_id="open")
     add_event(session, group.asset_id, 2, window(f"c-2-{H}", {"1:0": [28, 56]}), dag_id="secret")
@@ -111,7 +111,7 @@ def test_holes_gaps_and_replays_show_in_the_coverage(group: Group) -> None:
     assert covered(group, most=2)["older"]
 
 
-def test_what_is_kept_of_large_events_is_bounded(group: Group) -> None:
+def test_memory_of_large_events_is_bounded(group: Group) -> None:
     ranges = {f"1:{number}": [0, 28] for number in range(300)}
     add_event(group.session, group.asset_id, 1, window(f"c-1-{H}", ranges))
     (scope,) = covered(group)["scopes"]
@@ -119,7 +119,7 @@ def test_what_is_kept_of_large_events_is_bounded(group: Group) -> None:
     assert len(scope["offsets"]) == 64
 
 
-def test_each_life_of_a_group_is_covered_by_itself(group: Group) -> None:
+def test_each_epoch_of_a_group_has_separate_coverage(group: Group) -> None:
     other = "fedcba9876"
     add_event(group.session, group.asset_id, 1, window(f"c-1-{H}", {"1:0": [0, 280]}))
     add_event(group.session, group.asset_id, 2, window(f"c-1-{other}", {"1:0": [0, 28]}, epoch="b"))
@@ -128,7 +128,7 @@ def test_each_life_of_a_group_is_covered_by_itself(group: Group) -> None:
     assert not any(part["overlapping"] for found in scopes for part in found["offsets"])
 
 
-def test_a_topic_made_anew_is_another_log_and_nothing_is_twice(group: Group) -> None:
+def test_a_recreated_topic_is_another_log_without_duplicates(group: Group) -> None:
     session, number = group.session, group.asset_id
     add_event(session, number, 1, window(f"c-1-{H}", {"1:0": [0, 280], "1:1": [0, 28]}))
     moved = {"1:0": [0, 28], "1:1": [28, 56]}
@@ -140,7 +140,7 @@ def test_a_topic_made_anew_is_another_log_and_nothing_is_twice(group: Group) -> 
     assert second["done"] == [[0, 56]]
 
 
-def test_windows_that_a_later_run_took_over_are_told(group: Group) -> None:
+def test_windows_adopted_by_a_later_run_are_shown(group: Group) -> None:
     session, number = group.session, group.asset_id
     add_event(session, number, 1, window(f"c-1-{H}", {"1:0": [0, 28]}))
     add_event(session, number, 2, window(f"c-3-{H}", {"1:0": [56, 84]}, recovered=[f"c-2-{H}"]))
@@ -173,7 +173,7 @@ def test_an_event_that_was_made_by_hand_hides_no_other(
     assert list(accepted(group)) == [f"c-1-{H}"]
 
 
-def test_many_windows_of_time_are_not_looked_through_for_a_position(group: Group) -> None:
+def test_many_windows_of_time_are_not_searched_for_a_position(group: Group) -> None:
     position = {"seq": 3, "next": {"1:0": 84}, "h": H}
     add_event(group.session, group.asset_id, 1, {"v": 1, "position": position})
     for minute in range(2, 6):
@@ -183,7 +183,7 @@ def test_many_windows_of_time_are_not_looked_through_for_a_position(group: Group
     assert standing_of(group, most=4).next == {}
 
 
-def test_tasks_that_only_look_hide_no_position(group: Group) -> None:
+def test_tasks_that_only_read_hide_no_position(group: Group) -> None:
     position = {"seq": 3, "next": {"1:0": 84}, "h": H}
     add_event(group.session, group.asset_id, 1, {"v": 1, "position": position})
     for minute in range(2, 40):
@@ -191,7 +191,7 @@ def test_tasks_that_only_look_hide_no_position(group: Group) -> None:
     assert standing_of(group, most=1).next == {"1:0": 84}
 
 
-def test_a_group_stands_where_its_newest_event_says(group: Group) -> None:
+def test_the_position_of_a_group_is_that_of_its_newest_event(group: Group) -> None:
     position = {"seq": 3, "next": {"1:0": 84}, "h": H}
     add_event(group.session, group.asset_id, 1, {"v": 1, "position": position})
     found = standing_of(group)
@@ -199,7 +199,7 @@ def test_a_group_stands_where_its_newest_event_says(group: Group) -> None:
     assert {"asset": "c/t/g", "store": "events", "seq": 3}.items() <= found.row().items()
 
 
-def test_running_tasks_tell_their_progress(group: Group) -> None:
+def test_running_tasks_show_their_progress(group: Group) -> None:
     session = group.session
     add_task(session, group.asset_id, "loads", "ingest", progress={"read": 5})
     add_task(session, group.asset_id, "loads", "done", state="success")

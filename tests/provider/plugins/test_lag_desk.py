@@ -1,4 +1,4 @@
-"""Questions to brokers beside the page: few at once, kept for a while, never waited for."""
+"""Queries to brokers for the page: few at once, cached for a while, never waited for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 class Desk(LagDesk):
-    """A desk whose threads run when the test says so, on the test's clock."""
+    """Desk whose threads run when the test starts them, on the test's clock."""
 
     def __init__(self, **options: Any) -> None:
         self.now = 100.0
@@ -43,7 +43,7 @@ def failing(error: Exception) -> Callable[[], dict[Any, Any]]:
     return ask
 
 
-def test_a_question_is_asked_once_and_its_answer_kept_for_a_while() -> None:
+def test_a_query_runs_once_and_its_answer_is_cached() -> None:
     desk = Desk()
     assert desk.look("a", "c", nothing).state == "asking"
     assert desk.look("a", "c", nothing).state == "asking"
@@ -52,12 +52,12 @@ def test_a_question_is_asked_once_and_its_answer_kept_for_a_while() -> None:
     assert desk.look("a", "c", nothing).state == "known"
     assert not desk.begun
     desk.now += desk.fresh_s
-    # What is old is shown while it is asked anew.
+    # An old answer is shown while a new query runs.
     assert desk.look("a", "c", nothing).state == "known"
     assert len(desk.begun) == 1
 
 
-def test_ends_of_long_ago_are_not_shown_beside_a_position_of_now() -> None:
+def test_old_ends_are_not_shown_with_a_current_position() -> None:
     desk = Desk()
     desk.look("a", "c", nothing)
     desk.run()
@@ -67,7 +67,7 @@ def test_ends_of_long_ago_are_not_shown_beside_a_position_of_now() -> None:
     assert desk.look("a", "c", nothing).state == "known"
 
 
-def test_a_hundred_questions_take_a_few_threads() -> None:
+def test_a_hundred_queries_use_a_few_threads() -> None:
     desk = Desk(most=4)
     for name in range(100):
         assert desk.look(name, "c", nothing).state == "asking"
@@ -77,7 +77,7 @@ def test_a_hundred_questions_take_a_few_threads() -> None:
     assert len(desk.begun) == 1
 
 
-def test_a_cluster_that_is_away_is_left_alone_for_all_its_topics() -> None:
+def test_an_unreachable_cluster_is_not_queried_for_other_topics() -> None:
     desk = Desk()
     away = failing(ConnectError("connecting to 10.0.0.7:8715: refused"))
     desk.look("a", "c", away)
@@ -93,7 +93,7 @@ def test_a_cluster_that_is_away_is_left_alone_for_all_its_topics() -> None:
     assert desk.look("b", "c", nothing).state == "known"
 
 
-def test_a_topic_that_is_gone_says_nothing_of_its_cluster() -> None:
+def test_a_missing_topic_does_not_mark_its_cluster() -> None:
     desk = Desk()
     desk.look("gone", "c", failing(UnknownTopic("no such topic")))
     desk.run()
@@ -101,14 +101,14 @@ def test_a_topic_that_is_gone_says_nothing_of_its_cluster() -> None:
     assert desk.look("there", "c", nothing).state == "asking"
 
 
-def test_a_cluster_without_a_connection_says_how_to_name_one() -> None:
+def test_a_cluster_without_a_connection_gets_advice() -> None:
     desk = Desk()
     desk.look("a", "c", failing(UnknownCluster("name it in page_connections")))
     desk.run()
     assert desk.look("a", "c", nothing).note == "name it in page_connections"
 
 
-def test_a_look_up_that_another_one_hinders_is_asked_again() -> None:
+def test_a_look_up_refused_by_the_master_is_repeated() -> None:
     desk = Desk()
     desk.look("a", "c", failing(GroupInconsistent("other topics")))
     desk.run()
@@ -117,7 +117,7 @@ def test_a_look_up_that_another_one_hinders_is_asked_again() -> None:
     assert desk.look("a", "c", nothing).state == "known"
 
 
-def test_a_question_that_hangs_is_told_and_not_asked_again() -> None:
+def test_a_hanging_query_is_reported_and_not_repeated() -> None:
     desk = Desk()
     desk.look("a", "c", nothing)
     desk.now += desk.patience_s + 1
@@ -129,7 +129,7 @@ def test_a_question_that_hangs_is_told_and_not_asked_again() -> None:
     assert desk.look("a", "c", nothing).state == "known"
 
 
-def test_a_question_for_which_there_is_no_thread_is_asked_again() -> None:
+def test_a_query_without_a_free_thread_is_repeated() -> None:
     desk = Desk(most=1)
     desk.threads = 0
     assert desk.look("a", "c", nothing).state == "asking"

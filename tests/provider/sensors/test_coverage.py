@@ -1,4 +1,4 @@
-"""When a sink has an interval: all of it, from whichever runs, and nothing twice."""
+"""Complete intervals of a sink: no hole, from any runs, and no duplicate."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sensor(place: str, **arguments: Any) -> TubeMQCoverageSensor:
     return TubeMQCoverageSensor(task_id="c", sink=place, **given)
 
 
-def test_it_waits_for_every_hour_whoever_writes_it(tmp_path: Path) -> None:
+def test_it_waits_for_every_hour_from_any_writer(tmp_path: Path) -> None:
     place = f"markers:{tmp_path}/done"
     sink = sink_for(place)
     task = sensor(place)
@@ -56,7 +56,7 @@ def test_it_waits_for_every_hour_whoever_writes_it(tmp_path: Path) -> None:
     assert sensor(place, **airflows).poke({}).is_done  # type: ignore[arg-type]
 
 
-def test_what_a_template_gives_as_none_is_no_topic_and_not_any(tmp_path: Path) -> None:
+def test_a_topic_rendered_as_none_is_refused(tmp_path: Path) -> None:
     """A topic of that name was waited for; and any topic of the sink would have done."""
     place = f"markers:{tmp_path}/done"
     write(sink_for(place), 0, hours=3)
@@ -73,7 +73,7 @@ def test_a_database_that_does_not_answer_is_waited_for(tmp_path: Path) -> None:
 def test_a_store_that_does_not_answer_is_waited_for_and_one_that_refuses_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Patched, as a client of object stores tries for seconds before it says so."""
+    """Patched, as a client of object stores retries for seconds before it reports an error."""
 
     def failing(error: OSError) -> None:
         def listed(_: Any) -> Any:

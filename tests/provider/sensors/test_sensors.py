@@ -1,4 +1,4 @@
-"""What makes the sensors go on, wait or fail, one look at a time, on an embedded cluster."""
+"""Conditions on which sensors succeed, wait or fail, poke by poke, on an embedded cluster."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Event:
 
 
 def context(cursor: Any = None, *events: dict[str, Any]) -> Any:
-    """The part of a task's context that holds progress."""
+    """Return the part of a task's context that holds progress."""
     state = {} if cursor is None else {"cursor": cursor}
     return {
         "asset_state_store": {ASSET: state},
@@ -110,7 +110,7 @@ class TestReady:
         mq.add_topic("later")
         assert sensor.poke({}).is_done
 
-    def test_a_look_at_another_topic_in_the_same_group_is_waited_for(
+    def test_a_look_up_of_another_topic_in_the_same_group_is_waited_for(
         self, hook: TubeMQHook, mq: EmbeddedTubeMQ
     ) -> None:
         """By default all of them look in one group, which a master takes for one topic only."""
@@ -135,7 +135,7 @@ class TestReady:
             with pytest.raises(AirflowFailException, match="ProtocolViolation"):
                 ready().poke({})
 
-    def test_a_partition_that_never_was_keeps_it_waiting(self) -> None:
+    def test_an_unknown_partition_keeps_it_waiting(self) -> None:
         assert not ready(partitions=["9:0"]).poke({}).is_done
 
     @pytest.mark.parametrize(
@@ -179,9 +179,7 @@ class TestLag:
         assert found.xcom_value["positions"] == {}
         assert not lag(end="latest", min_lag=6).poke(context()).is_done
 
-    def test_records_not_yet_on_disk_do_not_ring(
-        self, hook: TubeMQHook, mq: EmbeddedTubeMQ
-    ) -> None:
+    def test_records_not_yet_on_disk_are_no_lag(self, hook: TubeMQHook, mq: EmbeddedTubeMQ) -> None:
         produce(hook, 3)
         assert not lag().poke(context()).is_done
         mq.broker(1).store(TOPIC, 0).flush()
@@ -208,7 +206,7 @@ class TestLag:
         waiting = lag(end="latest", min_lag=3).poke(context(level))
         assert not waiting.is_done
 
-    def test_what_was_read_from_memory_wakes_no_worker_before_it_is_on_disk(
+    def test_records_read_from_memory_wake_no_worker_before_they_are_on_disk(
         self, hook: TubeMQHook
     ) -> None:
         produce(hook, 5)

@@ -1,4 +1,4 @@
-"""How long a sensor waits in all, however often it is deferred, and what of a mistyped topic."""
+"""Timeouts of sensors over all deferrals, and waits for a mistyped topic."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def test_a_timeout_counts_over_all_deferrals() -> None:
 
 
 OVER = ("__fail__", {"error": "Trigger timeout"})
-"""What Airflow calls when the time of a deferral is over."""
+"""Call the method that Airflow calls when a deferral has timed out."""
 
 
 def test_the_execution_timeout_counts_over_all_deferrals_and_another_try_follows() -> None:
-    """Without a `timeout` of its own a sensor waits for a week."""
+    """The default `timeout` of a sensor is a week."""
     waiting: dict[str, Any] = {"timeout": 7 * 86400, "execution_timeout": timedelta(seconds=60)}
     task = ready(**waiting)
     context = fake_context(task, {})
@@ -85,7 +85,7 @@ def test_the_timeout_is_final_where_it_is_the_shorter_one() -> None:
 def test_a_deferred_sensor_ends_when_something_else_answers_at_the_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As one does that is not deferred; it waited until `timeout`."""
+    """Like one that is not deferred; it used to wait until `timeout`."""
     task = ready()
     context = fake_context(task, {})
     with pytest.raises(TaskDeferred) as deferred:
@@ -103,7 +103,7 @@ def test_a_deferred_sensor_ends_when_something_else_answers_at_the_port(
         task.execute_complete(context, event, time.time())
 
 
-def test_a_sensor_that_finds_no_position_looks_no_more_often_for_being_deferred(
+def test_a_deferred_sensor_without_position_keeps_its_interval(
     hook: TubeMQHook, mq: EmbeddedTubeMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Positions of brokers are asked over HTTP, which may be away while brokers answer."""
@@ -129,7 +129,7 @@ def test_a_sensor_that_finds_no_position_looks_no_more_often_for_being_deferred(
     assert asyncio.run(fired_after()) > 1.1
 
 
-def test_a_topic_that_is_not_there_is_waited_for_or_fails() -> None:
+def test_a_missing_topic_is_waited_for_or_fails() -> None:
     waiting = ready(topic="oders")
     with pytest.raises(TaskDeferred):
         waiting.poke(fake_context(waiting, {}))
@@ -155,7 +155,7 @@ def test_a_topic_that_is_deleted_while_a_sensor_waits_fails_it(kind: str) -> Non
     assert asyncio.run(fired()) == {"status": "ready"}
 
 
-def test_a_deferred_sensor_sees_a_position_that_was_moved_back(
+def test_a_deferred_sensor_notices_a_position_that_was_moved_back(
     hook: TubeMQHook, mq: EmbeddedTubeMQ
 ) -> None:
     """The trigger compares ends with the position of before."""

@@ -29,7 +29,9 @@ def mq() -> Iterator[EmbeddedTubeMQ]:
 
 
 @pytest.mark.parametrize("expire", ["expire_to", "expire_data_to"])
-def test_an_instant_before_what_is_left_has_no_boundary(mq: EmbeddedTubeMQ, expire: str) -> None:
+def test_an_instant_before_the_first_record_has_no_boundary(
+    mq: EmbeddedTubeMQ, expire: str
+) -> None:
     getattr(mq.broker(1).store(TOPIC), expire)(28 * 10)
     settings = ClientConfig(masters=mq.masters).settings()
     with open_source(settings, identity="local", topic=TOPIC, group="g") as source:

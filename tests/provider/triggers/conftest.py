@@ -1,4 +1,4 @@
-"""Triggers run here in a loop of the test's own, against an embedded cluster."""
+"""Triggers on the test's own event loop, against an embedded cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ mq = embedded_tubemq(
 
 @pytest.fixture
 def hook(mq: EmbeddedTubeMQ, monkeypatch: pytest.MonkeyPatch) -> TubeMQHook:
-    """A hook whose connection comes from the environment, as Airflow allows."""
+    """Return a hook whose connection comes from the environment."""
     connection = {
         "conn_type": "tubemq",
         "host": mq.masters,

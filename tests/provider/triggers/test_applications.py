@@ -1,4 +1,4 @@
-"""The trigger of a deferred ingest: what it says of an application, survives and ends."""
+"""Trigger of a deferred ingest: its events, restarts and clean-up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
 
 class Deferred:
-    """An application in a process of its own, which a task has left alone."""
+    """Application in a separate process, left by a deferred task."""
 
     def __init__(self, work: Path) -> None:
         self.application = Applications(work).make("c-1-x", {"plan": {}})
@@ -47,7 +47,7 @@ def deferred(tmp_path: Path) -> Iterator[Deferred]:
 
 
 def trigger(ticket: dict[str, Any], **given: Any) -> TubeMQApplicationTrigger:
-    """As a triggerer makes it: from what the database has kept."""
+    """Return a trigger as a triggerer creates it, from the stored arguments."""
     made = TubeMQApplicationTrigger(ticket=ticket, **{"poll_interval": 0.05, **given})
     path, arguments = made.serialize()
     module, _, name = path.rpartition(".")
@@ -57,7 +57,7 @@ def trigger(ticket: dict[str, Any], **given: Any) -> TubeMQApplicationTrigger:
 
 
 async def first(trigger: TubeMQApplicationTrigger) -> Any:
-    """What it fires."""
+    """Return the first event."""
     async for event in trigger.run():
         return event.payload
     return None
@@ -84,7 +84,7 @@ def test_it_fires_when_the_process_is_gone_without_a_result(deferred: Deferred) 
     assert fired(trigger(deferred.ticket)) == {"status": "over"}
 
 
-def test_a_triggerer_that_is_started_anew_sees_what_happened_meanwhile(deferred: Deferred) -> None:
+def test_a_restarted_triggerer_misses_nothing(deferred: Deferred) -> None:
     async def shut_down() -> None:
         waiting = asyncio.ensure_future(first(trigger(deferred.ticket)))
         await asyncio.sleep(0.1)
@@ -98,7 +98,7 @@ def test_a_triggerer_that_is_started_anew_sees_what_happened_meanwhile(deferred:
     assert fired(trigger(deferred.ticket)) == {"status": "over"}
 
 
-def test_where_the_folder_is_not_the_task_has_to_look_itself(tmp_path: Path) -> None:
+def test_without_the_folder_the_task_polls_itself(tmp_path: Path) -> None:
     ticket = {"folder": str(tmp_path / "elsewhere"), "token": "t"}
     assert fired(trigger(ticket)) == {"status": "unseen"}
     asyncio.run(trigger(ticket).on_kill())
@@ -117,7 +117,7 @@ def test_a_user_who_ends_the_task_ends_the_application(deferred: Deferred) -> No
     assert not deferred.application.running
 
 
-def test_an_application_that_a_cleared_task_has_taken_up_is_left_to_it(deferred: Deferred) -> None:
+def test_an_application_resumed_by_a_cleared_task_is_left_to_it(deferred: Deferred) -> None:
     again = Application(deferred.application.folder)
     assert again.claim()
     asyncio.run(trigger(deferred.ticket).on_kill())

@@ -1,4 +1,4 @@
-"""A record rings at least once: what a watcher of messages confirms, when, and what it outlives.
+"""Watcher of messages: at least one event per record, confirmations, and outages.
 
 Airflow's own manager of shared streams drives the trigger, as a triggerer does.
 """
@@ -41,7 +41,8 @@ def produce(hook: TubeMQHook, *bodies: bytes, **more: Any) -> None:
 
 
 class Triggerer:
-    """One life of a triggerer: events in the order in which it has them; unless it `stores` them,
+    """One run of a triggerer: events in the order in which it receives them; unless it `stores`
+    them,
     it dies before the database has any."""
 
     def __init__(self, *, stores: bool = True) -> None:
@@ -80,7 +81,7 @@ def position(mq: EmbeddedTubeMQ) -> int:
 
 @pytest.fixture
 def hook(mq: EmbeddedTubeMQ, monkeypatch: pytest.MonkeyPatch) -> TubeMQHook:
-    """A connection whose members ask the master every second."""
+    """Return a connection whose members send heartbeats every second."""
     extra = {"cluster": "test", "heartbeat_period_ms": 1000, "connect_timeout_ms": 1000}
     connection = {"conn_type": "tubemq", "host": mq.masters, "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_TUBEMQ_DEFAULT", json.dumps(connection))
@@ -191,7 +192,7 @@ def test_watchers_of_a_cluster_share_its_connections(hook: TubeMQHook, mq: Embed
     run(scene)
 
 
-def test_what_an_event_says_is_bounded() -> None:
+def test_the_size_of_an_event_is_bounded() -> None:
     message = Message(b"x" * 9999, {"k": "v" * 9000}, "s1", "202601010000", 7, 28)
     payload = trigger(max_body_bytes=10).payload(PARTITION, message)
     assert payload["body"] == "x" * 10
@@ -215,7 +216,7 @@ def test_bodies_are_text_or_base64(body: bytes, limit: int, expected: tuple[str,
     assert (payload["body"], payload["encoding"]) == expected
 
 
-def test_its_arguments_say_no_secret_and_make_it_again() -> None:
+def test_its_arguments_have_no_secret_and_recreate_it() -> None:
     made = MessageQueueTrigger(
         scheme="tubemq", kind="message", topic=TOPIC, group=GROUP, filters=["b", "a"]
     )
@@ -274,7 +275,7 @@ def test_a_cluster_that_has_moved_is_followed(
     run(scene)
 
 
-def test_arguments_are_taken_as_they_are_judged() -> None:
+def test_validated_arguments_are_used() -> None:
     one = trigger(filters="alerts", max_body_bytes="10")
     assert (one.filters, one.max_body_bytes) == (["alerts"], 10)
     with pytest.raises(ConfigError, match="filters"):

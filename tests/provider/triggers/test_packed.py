@@ -18,12 +18,12 @@ def packed(offsets: dict[str, int], *, cut: int = 0) -> dict[str, str]:
     return {"zlib": b85encode(data[: len(data) - cut]).decode()}
 
 
-def test_what_was_packed_comes_back() -> None:
+def test_packed_offsets_are_unpacked_unchanged() -> None:
     offsets = {f"1:{number}": number for number in range(1_000)}
     assert _wait.unpacked(packed(offsets)) == offsets
 
 
-def test_what_unpacks_to_too_much_or_has_no_end_is_refused(
+def test_oversized_or_truncated_offsets_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_wait, "_MOST_UNPACKED", 1_000)

@@ -1,4 +1,4 @@
-"""RocketMQ's sensors defer, and their trigger fires when looking again is worth it."""
+"""Triggers of RocketMQ's sensors: they fire when the sensor should poke again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def produce(rocketmq: EmbeddedRocketMQ, count: int) -> None:
 
 
 def deferred(sensor: Any) -> RocketMQOffsetTrigger:
-    """The trigger of a sensor that has looked in vain, as a triggerer gets it: made again."""
+    """Return the trigger of a sensor that has deferred, recreated as in a triggerer."""
     with pytest.raises(TaskDeferred) as found:
         sensor.execute({})
     name, arguments = found.value.trigger.serialize()
@@ -53,7 +53,7 @@ def deferred(sensor: Any) -> RocketMQOffsetTrigger:
 
 
 def fired(trigger: RocketMQOffsetTrigger, *acts: Any) -> dict[str, Any]:
-    """What it fires once every act was done; it is silent until the last."""
+    """Return the event after all acts are done; the trigger must be silent before the last."""
 
     async def scene() -> dict[str, Any]:
         events = trigger.run()
@@ -124,7 +124,7 @@ def looked(trigger: RocketMQOffsetTrigger) -> bool:
     return asyncio.run(look())
 
 
-def test_what_a_live_group_commits_during_a_look_is_no_shorter_queue(
+def test_commits_during_a_poll_do_not_look_like_a_shorter_queue(
     rocketmq: EmbeddedRocketMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with PullConsumer(rocketmq.settings, group="lake") as consumer:
@@ -180,7 +180,7 @@ def test_an_instant_is_over_once_what_was_stored_before_it_is_on_disk(
     assert looked(RocketMQOffsetTrigger(topic="orders", instant=instant))
 
 
-def test_what_no_waiting_cures_is_said(
+def test_permanent_errors_are_reported(
     rocketmq: EmbeddedRocketMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ROCKETMQ_DEFAULT", json.dumps({"conn_type": "rocketmq"}))
@@ -190,7 +190,7 @@ def test_what_no_waiting_cures_is_said(
     assert "name_servers" in found["message"]
 
 
-def test_templates_are_judged_when_they_are_known(rocketmq: EmbeddedRocketMQ) -> None:
+def test_templates_are_checked_when_rendered(rocketmq: EmbeddedRocketMQ) -> None:
     for given in ("{{ params.ends }}", {"broker-a:0": "{{ params.end }}"}):
         sensor = RocketMQPartitionReadySensor(until_offsets=given, **NAMED)
     sensor.until_offsets = '{"1": 3}'

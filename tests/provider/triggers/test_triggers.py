@@ -1,4 +1,4 @@
-"""What triggers fire on, wait for and survive, on an embedded cluster and a state in memory."""
+"""Events, waits and outages of triggers, on an embedded cluster and a state in memory."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def fired(events: AsyncIterator[Any]) -> dict[str, Any]:
 
 
 async def quiet(events: AsyncIterator[Any], seconds: float = 2.5) -> bool:
-    """Whether nothing is fired for some looks. Ends the iteration."""
+    """Return True if nothing is fired for some polls. Ends the iteration."""
     try:
         await asyncio.wait_for(anext(events), seconds)
     except TimeoutError:
@@ -101,7 +101,7 @@ def cursor(offsets: dict[str, int]) -> dict[str, Any]:
 
 
 class TestLag:
-    def test_rings_for_records_and_again_when_the_position_moves(
+    def test_fires_for_records_and_again_when_the_position_moves(
         self, hook: TubeMQHook, mq: EmbeddedTubeMQ
     ) -> None:
         produce(hook, 5)
@@ -128,7 +128,7 @@ class TestLag:
 
         run(scene)
 
-    def test_a_restarted_triggerer_does_not_ring_twice_for_one_position(
+    def test_a_restarted_triggerer_does_not_fire_twice_for_one_position(
         self, hook: TubeMQHook
     ) -> None:
         produce(hook, 5)
@@ -144,8 +144,8 @@ class TestLag:
 
         run(scene)
 
-    def test_a_log_shorter_than_the_position_rings(self, hook: TubeMQHook) -> None:
-        """The run says what has become of the log; nobody else would."""
+    def test_a_log_shorter_than_the_position_fires(self, hook: TubeMQHook) -> None:
+        """Only the run can report what happened to the log."""
         produce(hook, 2)
         state = State(cursor=cursor({"1:0": 2800, "1:1": 2800, "2:0": 0, "2:1": 0}))
 
@@ -154,7 +154,7 @@ class TestLag:
 
         run(scene)
 
-    def test_outlives_brokers_masters_and_the_api_server(
+    def test_survives_outages_of_brokers_masters_and_the_api_server(
         self, hook: TubeMQHook, mq: EmbeddedTubeMQ, caplog: pytest.LogCaptureFixture
     ) -> None:
         state = State()
@@ -177,7 +177,7 @@ class TestLag:
         run(scene)
         assert sum("not reachable" in record.message for record in caplog.records) <= 2
 
-    def test_a_dead_broker_keeps_the_others_from_nothing(
+    def test_a_dead_broker_does_not_affect_the_others(
         self, hook: TubeMQHook, mq: EmbeddedTubeMQ
     ) -> None:
         produce(hook, 3)
@@ -205,7 +205,7 @@ class TestLag:
 
         run(scene)
 
-    def test_reads_a_cursor_in_pieces_and_claims_of_the_ledger(self, hook: TubeMQHook) -> None:
+    def test_reads_a_chunked_cursor_and_claims_of_the_ledger(self, hook: TubeMQHook) -> None:
         produce(hook, 5)
         read = {"1:0": 140, "1:1": 140, "2:0": 0, "2:1": 0}
         whole = cursor(read | {f"{n}:0": 0 for n in range(3, 9000)})
@@ -290,14 +290,12 @@ class TestLag:
                 TubeMQLagTrigger(topic=TOPIC, group="lake", **wrong)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(("topic", "group"), [("1 bad", "lake"), (TOPIC, "g g"), (TOPIC, "")])
-    def test_a_name_that_no_topic_or_group_has_is_not_waited_for(
-        self, topic: str, group: str
-    ) -> None:
+    def test_an_invalid_name_is_not_waited_for(self, topic: str, group: str) -> None:
         with pytest.raises(ConfigError):
             TubeMQLagTrigger(topic=topic, group=group)
 
     @pytest.mark.parametrize("more", ["&min_lag=5", "&group=other", "#lake", "&max_wait="])
-    def test_what_a_queue_says_without_effect_is_refused(self, more: str) -> None:
+    def test_parts_of_a_queue_uri_without_effect_are_refused(self, more: str) -> None:
         provider = TubeMQMessageQueueProvider()
         queue = "tubemq://main/orders?group=lake"
         found = {"cluster": "main", "topic": TOPIC, "group": "lake"}
@@ -305,7 +303,7 @@ class TestLag:
         with pytest.raises(ConfigError):
             provider.trigger_kwargs(queue + more)
 
-    def test_its_arguments_say_no_secret_and_make_it_again(self) -> None:
+    def test_its_arguments_have_no_secret_and_recreate_it(self) -> None:
         found = TubeMQLagTrigger(topic=TOPIC, group="lake", cluster="test", min_lag=7)
         path, arguments = found.serialize()
         assert path == "tubemq_provider.triggers.lag.TubeMQLagTrigger"
@@ -379,7 +377,7 @@ class TestOffsets:
 
         run(scene)
 
-    def test_outlives_an_api_server_that_does_not_answer(
+    def test_survives_an_api_server_that_does_not_answer(
         self, hook: TubeMQHook, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked, right = [], BaseHook.aget_connection
@@ -399,7 +397,7 @@ class TestOffsets:
 
         run(scene)
 
-    def test_waits_for_a_look_at_another_topic_in_the_same_group(
+    def test_waits_for_a_look_up_of_another_topic_in_the_same_group(
         self, hook: TubeMQHook, mq: EmbeddedTubeMQ
     ) -> None:
         mq.add_topic("mails")
@@ -416,7 +414,7 @@ class TestOffsets:
 
         run(scene)
 
-    def test_what_no_waiting_cures_is_said(
+    def test_permanent_errors_are_reported(
         self, hook: TubeMQHook, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         connection = {"conn_type": "tubemq", "host": "127.0.0.1:1", "extra": {"clustr": "x"}}
@@ -432,5 +430,5 @@ class TestOffsets:
 
 
 def _connections(mq: EmbeddedTubeMQ) -> list[int]:
-    """How many connections each broker has."""
+    """Return the number of connections of each broker."""
     return [mq.broker(broker_id).connections for broker_id in (1, 2)]

@@ -1,4 +1,4 @@
-"""When a watcher rings: level-triggered, once for a position, never silent for good."""
+"""Decisions of a watcher: level-triggered, once per position, never silent for good."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def watch(min_lag: int = 1, max_wait: float | None = None) -> LagWatch:
     return LagWatch(min_lag, max_wait, ring_again_after=300)
 
 
-def test_rings_once_for_a_position_and_at_once_when_it_moves_and_lag_remains() -> None:
+def test_fires_once_per_position_and_at_once_when_it_moves_and_lag_remains() -> None:
     found = watch()
     assert found.reason(0, 5, AT_START) == "lag"
     found.rang(0, AT_START)
@@ -23,14 +23,14 @@ def test_rings_once_for_a_position_and_at_once_when_it_moves_and_lag_remains() -
     assert found.reason(30, 40, FURTHER) == "lag"
 
 
-def test_rings_again_for_lag_that_nothing_took() -> None:
+def test_fires_again_for_unclaimed_lag() -> None:
     found = watch()
     found.rang(0, AT_START)
     assert found.reason(299, 5, AT_START) is None
     assert found.reason(300, 5, AT_START) == "again"
 
 
-def test_does_not_ring_for_nothing_however_long_it_waits() -> None:
+def test_never_fires_without_lag() -> None:
     found = watch(max_wait=0)
     found.rang(0, AT_START)
     assert found.reason(10_000, 0, AT_START) is None
@@ -52,7 +52,7 @@ def test_age_counts_from_the_first_lag_after_quiet() -> None:
     assert found.reason(130, 5, FURTHER) == "age"
 
 
-def test_claimed_windows_ring_only_again() -> None:
+def test_claimed_windows_fire_only_again() -> None:
     found = watch()
     assert found.reason(0, 5, AT_START, untaken=5) == "lag"
     found.rang(0, AT_START)
@@ -92,7 +92,7 @@ def test_no_backlog_is_stranded_whatever_becomes_of_the_events(
     assert position == end
 
 
-def test_pauses_double_up_to_a_minute_and_begin_anew() -> None:
+def test_pauses_double_up_to_a_minute_and_reset() -> None:
     backoff = Backoff()
     pauses = [backoff.failed() for _ in range(10)]
     assert 0.8 <= pauses[0] <= 1.2

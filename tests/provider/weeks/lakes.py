@@ -2,7 +2,7 @@
 
 All of it between runs: who restores a lake stops the tasks that write into it. What the lake has
 lost may be missing at the end, as a person may have removed it on purpose; but no run goes on
-behind a lost window before somebody has done what its error says.
+after a lost window before its error's advice was followed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class LakeWeeks(Weeks):
             self.lose([name for name in self.there() if name not in older])
 
     def empty_mount(self) -> None:
-        """A mount point without its mount: a run finds an empty directory."""
+        """Unmount the lake: a run finds an empty directory."""
         if not self.idle or not self.counted():
             return
         away = self.lake.with_name("away")
@@ -130,7 +130,7 @@ class LakeWeeks(Weeks):
             for name in self.windows.keys() - copy.windows:
                 self.forget(name)
             if copy.windows - self.windows.keys():
-                self.windows.clear()  # looked at anew
+                self.windows.clear()  # checked again
                 self.look()
             self.order = [name for name in self.order if name in self.windows]
             self.owing = None
@@ -150,7 +150,7 @@ class LakeWeeks(Weeks):
                 run.state = self.airflow.runs[run.name] = "failed"
 
     def there(self) -> list[str]:
-        """The windows that the lake has, in the order of their publication."""
+        """Return the windows in the lake, in the order of their publication."""
         return [name for name in self.order if name in self.windows]
 
     def lose(self, names: list[str]) -> None:
@@ -177,7 +177,8 @@ class LakeWeeks(Weeks):
         return counts
 
     def counted(self) -> bool:
-        """Whether progress knows of a window: a group without one begins anew anywhere."""
+        """Return True if progress includes a window: a group without progress begins again
+        anywhere."""
         return any(
             event.get("position", {}).get("seq") and event.get("window_id")
             for event in self.airflow.events()
@@ -221,7 +222,7 @@ class LakeWeeks(Weeks):
         super().obey(text)
 
     def set_by_task(self, offsets: str) -> None:
-        """As the error says for tasks that go by events."""
+        """Follow the error's advice for tasks with offset_store='events'."""
         task = TubeMQOffsetsOperator(
             task_id="set",
             topic=self.topic.name,

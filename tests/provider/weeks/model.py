@@ -1,4 +1,4 @@
-"""The topic as a source of windows without a socket: what its brokers would answer."""
+"""Source of windows without sockets, with the answers of the topic's brokers."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ class Source:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def settings(self) -> Any:
         return None

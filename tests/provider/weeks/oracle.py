@@ -1,7 +1,8 @@
-"""What must hold of a group's windows, of which every record is known.
+"""Invariants of a group's windows, for a topic whose records are all known.
 
-Each record of the logs is in the lake once at the end, but what retention took (a window has to
-tell of it as a gap), what was set over by hand, and what a new epoch reads again.
+Each record of the logs is in the lake once at the end, except those that retention took (a window
+has to report them as a gap), those that were skipped by hand, and those that a new epoch reads
+again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class ViolationError(AssertionError):
 
 
 class Oracle:
-    """Looks at the lake after every move. `depth` is how many runs are in the middle of theirs."""
+    """Checks of the lake after every move. `depth` is the number of runs in progress."""
 
     def __init__(self, topic: Topic, airflow: Airflow, lake: Path) -> None:
         self.topic, self.airflow = topic, airflow
@@ -69,7 +70,7 @@ class Oracle:
         return found
 
     def judge(self, name: str, marker: Any) -> None:
-        """A window holds exactly what its ranges have in some one life of each log."""
+        """Check that a window holds exactly the records of its ranges in one epoch of each log."""
         for broker in BROKERS:
             keys = [key for key in marker.plan.ranges if key.startswith(f"{broker}:")]
             got = {
@@ -103,7 +104,7 @@ class Oracle:
         self.stored = counts
 
     def judge_all(self) -> None:
-        """Everything that can be read was, and what retention took is a gap."""
+        """Check that everything readable was read, and that losses to retention are gaps."""
         gaps = [
             (key, low, high)
             for name in self.plans
@@ -132,17 +133,17 @@ class Oracle:
         followed = not (self.regressed or self.epochs or self.was_set)
         if followed and (problems := chain_problems(self.plans.values())):
             self.fail(f"windows do not follow: {problems}")
-        # Who ends between completing a claim and success is told by nobody.
+        # A run that dies between completing a claim and success is announced by no event.
         if "ledger" not in self.stores and not self.epochs:
             self.judge_events()
 
     def before_all(self, key: str, at: int) -> bool:
-        """Whether it was gone before the group began, or its partition joined."""
+        """Return True if the record was gone before the group began, or its partition joined."""
         starts = [plan.ranges[key][0] for plan in self.plans.values() if key in plan.ranges]
         return not starts or at < min(starts)
 
     def judge_events(self) -> None:
-        """Every window is named by a commit event, as its own or as recovered."""
+        """Check that every window is in a commit event, as its own or as recovered."""
         named: set[str] = set()
         for event in self.airflow.events():
             named.update(event.get("recovered", ()))

@@ -60,7 +60,7 @@ class PlannedWeeks(Weeks):
         super().clear()
 
     def attempt(self, run: Run, *, dies: bool = True, **more: Any) -> Exception | None:
-        """The next task of a run; at the end all that are left of it."""
+        """Run the next task of a run; at the end all that are left of it."""
         if run.name in self.xcoms and run.name not in self.counts:
             self.read(run)
             if run.state == "failed":
@@ -77,7 +77,7 @@ class PlannedWeeks(Weeks):
             run.state, run.tries = "open", 0
 
     def read(self, run: Run) -> None:
-        """The user's task: it replaces what an earlier one has left under the window's id."""
+        """Run the user's task: it replaces the output of an earlier one under the window's id."""
         plan = self.xcoms[run.name]
         got: Counter[Any] = Counter()
         for key, (start, end) in plan["ranges"].items():

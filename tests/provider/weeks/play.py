@@ -1,6 +1,6 @@
 """Random weeks by hand: ``python -m tests.provider.weeks.play --weeks 500``.
 
-Plays weeks of every kind in turn, in one process; of weeks that go wrong all moves are printed.
+Runs weeks of every kind in turn, in one process; of weeks that fail all moves are printed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS: dict[str, tuple[type[Weeks], dict[str, Any]]] = {
 
 
 def play(kind: str, seed: int, lake: Path) -> None:
-    """Play one; what goes wrong is raised, with its moves as a note."""
+    """Run one week; errors are raised with its moves as a note."""
     made, flags = KINDS[kind]
     weeks = made(seed, lake, **flags)
     hook = lambda _: Hook(weeks.topic)  # noqa: E731
@@ -43,7 +43,7 @@ def play(kind: str, seed: int, lake: Path) -> None:
 
 
 def main() -> int:
-    """Play them; the exit status is 1 if one went wrong."""
+    """Run the weeks; the exit status is 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--weeks", type=int, default=100, help="how many, over all kinds")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
@@ -57,7 +57,7 @@ def main() -> int:
             try:
                 with redirect_stdout(StringIO()):  # Airflow's own log of each task
                     play(kind, seed, Path(directory, "lake"))
-            except Exception as error:  # noqa: BLE001 - it is told, and the others are played
+            except Exception as error:  # noqa: BLE001 - reported, and the others still run
                 wrong += 1
                 notes = "\n".join(getattr(error, "__notes__", ()))
                 print(f"{kind}, seed {seed}: {type(error).__name__}: {error}\n{notes}", flush=True)

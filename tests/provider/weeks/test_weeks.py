@@ -69,7 +69,7 @@ def looks_for_no_window(_: CursorRun) -> Iterator[str]:
     yield "nothing looked for"
 
 
-def test_a_run_that_looks_for_no_window_is_found(
+def test_a_run_that_skips_the_search_of_windows_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CursorRun, "_refuse_lost_windows", looks_for_no_window)

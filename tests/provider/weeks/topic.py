@@ -1,4 +1,4 @@
-"""A topic as its two brokers hold it, in all its lives: each record has a number of its own."""
+"""Topic as its two brokers hold it, in all its epochs; each record has a distinct number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Entry = tuple[str, bytes]
 
 @dataclass
 class Life:
-    """One log of a store: what was ever at its offsets, and from where on it still is."""
+    """One log of a store: the records at its offsets, and the first that still exists."""
 
     entries: list[Entry] = field(default_factory=list)
     low: int = 0
@@ -31,7 +31,7 @@ class Life:
 
 
 class Topic:
-    """Logs of one store for each broker, and what becomes of them."""
+    """Logs of one store for each broker, and their changes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Topic:
     # -- what happens -----------------------------------------------------------------------
 
     def produce(self, keys: Sequence[str]) -> None:
-        """A record for each key whose broker is there."""
+        """Append a record for each key whose broker is up."""
         for key in keys:
             place = Partition.from_key(self.name, key)
             if place.broker_id in self.away:
@@ -76,7 +76,7 @@ class Topic:
             life.low = max(life.low, min(offset, life.end))
 
     def crash(self, broker: int) -> None:
-        """The broker dies and is back at once: what it had not on its disk is lost."""
+        """Crash and restart the broker: records not on its disk are lost."""
         if broker in self.away:
             return
         self._cut(broker, self.life(broker).stable)
@@ -99,7 +99,7 @@ class Topic:
         self.lives[broker].append(Life())
 
     def leave(self, broker: int) -> None:
-        """In order: what it has is on its disk."""
+        """Shut the broker down in order: its records are on disk."""
         if not self.away:
             self.flush(broker)
             self.away.add(broker)

@@ -1,7 +1,7 @@
 """Weeks of a group: random moves over the real operators, stores, commands and a real sink.
 
 A move is what happens to a group: records, partitions, retention, brokers that crash or are away,
-logs made anew; tasks that run, die at any point of a run, are tried again or cleared, while others
+recreated logs; tasks that run, die at any point of a run, are tried again or cleared, while others
 act in the middle of theirs; another store, a wipe of asset state, offsets set by hand. Every record
 has a number, so an oracle knows what must be in the lake. At the end the group has to come to the
 end of its logs, by nothing but what its errors say. Moves follow from the seed.
@@ -32,7 +32,7 @@ from tubemq_provider.operators.offsets import TubeMQOffsetsOperator
 GROUP = "lake"
 MAX_TRIES = 3
 FINISHING = 9
-"""So deep nobody acts any more."""
+"""Nesting depth without further moves."""
 
 
 _OF_RUNS = {"open": "running", "failed": "failed", "success": "success", "skipped": "success"}
@@ -76,7 +76,7 @@ class Run:
 
     @property
     def after_failure(self) -> str:
-        """Whether there is another try."""
+        """Return True if another try follows."""
         return "failed" if self.tries >= MAX_TRIES else "open"
 
 
@@ -129,7 +129,7 @@ class Weeks(Oracle):
         self.source.choice(self.moves())()
 
     def at(self, name: str, point: str) -> None:
-        """A point of a run: others act, or it dies."""
+        """Act at a point of a run: others make moves, or the run dies."""
         self.passed[name] += 1
         if self.kill_at.get(name) == self.passed[name]:
             self.say(f"{name} dies at {point}")
@@ -265,7 +265,7 @@ class Weeks(Oracle):
         return task
 
     def attempt(self, run: Run, *, dies: bool = True, **more: Any) -> Exception | None:
-        """One try of a run, in whatever way it ends; the error if it has one."""
+        """Run one try; return the error if it fails."""
         run.tries += 1
         run.state = self.airflow.runs[run.name] = "running"
         self.passed[run.name] = 0
@@ -305,7 +305,7 @@ class Weeks(Oracle):
             self.airflow.accept(context)
 
     def succeeded(self, run: Run, task: Any, context: Any, result: Any) -> None:
-        """The events of the task become visible."""
+        """Make the events of the task visible."""
         self.say(f"{run.name} {task.task_id} done {result['window_id']} {result['ranges']}")
         run.state = "success"
         self.airflow.accept(context)
@@ -325,7 +325,7 @@ class Weeks(Oracle):
             module.open_group = kept  # type: ignore[attr-defined]
 
     def set_offsets(self) -> None:
-        """A person moves the group, while nothing runs."""
+        """Move the group by hand, while nothing runs."""
         if self.depth or any(run.state == "open" and run.tries for run in self.runs):
             return
         to = self.source.choice(["earliest", "stable"])
@@ -353,7 +353,7 @@ class Weeks(Oracle):
         self.moved(found["before"], found["after"])
 
     def moved(self, before: dict[str, int], after: dict[str, int]) -> None:
-        """Records between are read again, or never."""
+        """Record that records in between are read again, or never."""
         self.was_set = True
         for broker in BROKERS:
             for life in self.topic.lives[broker]:
@@ -367,8 +367,8 @@ class Weeks(Oracle):
     # -- the end ------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """All is back, nothing dies any more: the group comes to the end of its logs, doing what
-        errors say."""
+        """Restore everything, and run the group to the end of its logs, following errors'
+        advice."""
         self.say("-- finish")
         self.depth = FINISHING
         self.topic.come_back()
@@ -397,7 +397,7 @@ class Weeks(Oracle):
         self.judge_all()
 
     def obey(self, text: str) -> None:
-        """Do what an error says."""
+        """Follow the advice of an error."""
         flat = " ".join(text.split())
         if "gap_policy" in flat and self.gap_policy == "fail":
             self.gap_policy = "skip"

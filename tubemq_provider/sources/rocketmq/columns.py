@@ -1,4 +1,4 @@
-"""The columns of RocketMQ's records: their names are those that the client's batches fill.
+"""Columns of RocketMQ records, named as in the client's batches.
 
 Imported by tasks on executors: this module must stay as light as `files.columns`.
 """
@@ -27,5 +27,8 @@ COLUMNS: Final = ColumnSet(
         Column("value", "binary"),
     )
 )
-"""What a RocketMQ record consists of. Never null: topic, partition, offset and `store_time`.
-`born_time` is the producer's, null where its clock said what no timestamp can be."""
+"""Columns of a RocketMQ record.
+
+Never null: topic, partition, offset and `store_time`. `born_time` is the producer's, null if its
+clock was outside the range of timestamps.
+"""

@@ -1,7 +1,7 @@
-"""Reading RocketMQ's queues as engines and planners take it: readers, witnesses, single records.
+"""Readers of RocketMQ's queues for engines and planners: ranges, witnesses, single records.
 
-A record is known again by its offset, its physical offset in the broker's log and its store time:
-a queue that begins anew under the same name has other ones. This module must not decide what is
+A record is identified by its offset, its physical offset in the broker's log and its store time: in
+a queue that was recreated under the same name they differ. This module must not decide what is
 read.
 """
 
@@ -23,16 +23,16 @@ __all__ = ["NO_TOPIC", "QueueReader", "Witness", "anchor_of", "reader_group"]
 
 _STORE_TIME: Final = struct.Struct(">q")
 NO_TOPIC: Final = 17
-"""A topic that name servers do not know."""
+"""Response code for a topic that name servers do not know."""
 
 
 def reader_group(group: str) -> str:
-    """The name that brokers see for reads of `group`: it has no members and commits nothing."""
+    """Return the group name in reads for `group`: it has no members and commits nothing."""
     return f"{group}_reader"
 
 
 def anchor_of(offset: int, physical_offset: int, store_ms: int) -> Anchor:
-    """What a log is known by: a record's place in its queue, in its broker's log, and in time."""
+    """Return the anchor of a record: its place in the queue, in the broker's log, and in time."""
     return Anchor(offset, physical_offset, zlib.crc32(_STORE_TIME.pack(store_ms)))
 
 
@@ -53,8 +53,8 @@ class _Stats:
         return self._reader.stats.gaps
 
 
-class _Aside(NamedTuple):
-    """A corrupt record as `files.quarantine` keeps it: RocketMQ numbers records, not batches."""
+class _CorruptRecord(NamedTuple):
+    """Corrupt record in the form of `files.quarantine`; RocketMQ numbers records, not batches."""
 
     partition: Any
     batch_offset: int
@@ -81,7 +81,7 @@ class QueueReader(AbstractContextManager["QueueReader"]):
             group=reader_group(group),
             tags=tags,
             brokers=brokers,
-            quarantine=_aside(quarantine),
+            quarantine=_quarantine_callback(quarantine),
             **options,
         )
         self.stats = _Stats(self._reader)
@@ -97,7 +97,7 @@ class QueueReader(AbstractContextManager["QueueReader"]):
         self._reader.close()
 
     def read(self, range_: QueueRange) -> Iterator[RecordBatches]:
-        """The records of the range, in offset order; each offset once, or an error."""
+        """Yield the records of the range, in offset order; each offset once, or raise."""
         with _registered():
             for batch in self._reader.read(range_):
                 self.stats.records += len(batch)
@@ -112,9 +112,12 @@ class QueueReader(AbstractContextManager["QueueReader"]):
 
 @contextmanager
 def _registered() -> Iterator[None]:
-    """What a plan or a position names has been there: a topic that name servers do not know has no
-    broker that is registered now, and has one again after a restart. So may a queue that its broker
-    has no more, or lets nobody read, and windows that are planned anew leave it out."""
+    """Turn errors of an unregistered topic or queue into retriable `ConnectError`.
+
+    A plan or a position names what existed: a topic unknown to name servers has no broker
+    registered at the moment, and has one again after a restart. The same may hold for a queue that
+    its broker no longer has, or made unreadable; windows that are planned later leave it out.
+    """
     try:
         yield
     except errors.TopicForbids as error:
@@ -122,27 +125,29 @@ def _registered() -> Iterator[None]:
             f"the topic or its broker has been made write-only (perm, brokerPermission): {error}"
         ) from error
     except errors.UnknownTopic as error:
-        told = (
+        reason = (
             "no broker of the topic is registered now"
             if error.code == NO_TOPIC
             else "the topic has been given fewer queues (readQueueNums)"
         )
-        raise errors.ConnectError(f"{told}: {error}") from error
+        raise errors.ConnectError(f"{reason}: {error}") from error
 
 
-def _aside(keep: Keep | None) -> Callable[[Any], None] | None:
+def _quarantine_callback(keep: Keep | None) -> Callable[[Any], None] | None:
     if keep is None:
         return None
 
     def put(entry: Any) -> None:
-        keep(_Aside(entry.partition, entry.offset, 0, entry.offset, entry.data))
+        keep(_CorruptRecord(entry.partition, entry.offset, 0, entry.offset, entry.data))
 
     return put
 
 
 class Witness:
-    """Finds single records again: `planning.lives.LogWitness`. Damaged ones have their place, too:
-    whether a window may have them its policy says."""
+    """Look-up of single records: `planning.lives.LogWitness`.
+
+    Includes corrupt records: the policy decides if a window may contain them.
+    """
 
     def __init__(self, settings: ClientSettings, group: str) -> None:
         self._client = Metadata(settings, group=reader_group(group))
@@ -152,24 +157,27 @@ class Witness:
         self._client.close()
 
     def first_record(self, range_: QueueRange) -> Anchor | None:
-        """The first record of a range: offsets have no holes, so it is at the range's start."""
+        """Return the first record of a range: offsets have no holes, so it is at the start."""
         if range_.start >= range_.end:
             return None
         try:
-            found = self._at(range_.queue, range_.start)
+            record = self._at(range_.queue, range_.start)
         except errors.LogTruncated:
             return None
-        return None if found is None else anchor_of(*found)
+        return None if record is None else anchor_of(*record)
 
     def holds(self, partition: Queue, anchor: Anchor, upto: int) -> bool | None:
-        """Whether the anchor's record is where it was; None if retention has removed the place.
-        Offsets have no holes, so nothing up to `upto` has to be searched."""
+        """Return True if the anchor's record is where it was; None if retention has removed the
+        place.
+
+        Offsets have no holes, so nothing up to `upto` has to be searched.
+        """
         del upto
         try:
-            found = self._at(partition, anchor.offset)
+            record = self._at(partition, anchor.offset)
         except errors.LogTruncated:
             return False
-        return None if found is None else anchor_of(*found) == anchor
+        return None if record is None else anchor_of(*record) == anchor
 
     def _at(self, queue: Queue, offset: int) -> RecordMark | None:
         with _registered():

@@ -1,8 +1,8 @@
-"""A topic of RocketMQ as windows are planned from it and read: `sources.base.Source`.
+"""RocketMQ topic as a source of windows: `sources.base.Source`.
 
-Every question opens a client, asks and closes it; only what finds single records again is opened
-once, when it is first asked, and closed with the source. Ends are those on the brokers' disks,
-times the brokers' own. This module must not decide what is read.
+Every query opens a client, asks and closes it; only the look-up of single records is opened once,
+on the first query, and closed with the source. Ends are those on the brokers' disks, times the
+brokers' own. This module must not decide what is read.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from tubemq_provider.windows.spaces import filters_of
 __all__ = ["CONFIG", "RocketMQSource", "StoreTime", "milliseconds_of", "open_source"]
 
 CONFIG: Final = ClientConfig
-"""What a user may say of a cluster: the client's own options."""
+"""Options of a cluster: the client's own."""
 
 Found = TypeVar("Found")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _GRACE: Final = timedelta(seconds=2)
-"""How long after an instant a broker's clock must be before a boundary there is final."""
+"""Time that every broker's clock must be past an instant before a boundary there is final."""
 
 
 class RocketMQSource(TopicSource[ClientSettings, Witness]):
-    """`topic` of the cluster that `settings` reach and everybody calls `identity`, for `group`.
+    """Source of `topic` for `group`, on the cluster of `settings` with the alias `identity`.
 
-    Reads are under a group of their own, which has no members and commits nothing. `tags` keep only
-    records with one of them; everything is read, so that nothing can be missing unseen. Use it from
-    one thread.
+    Reads use a separate group, which has no members and commits nothing. `tags` keep only records
+    with one of them; all records are read, so that a missing one is always noticed. Use it from one
+    thread.
     """
 
     SPACE = SPACE
@@ -72,45 +72,52 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
         super().__init__(settings, identity=identity, topic=topic, group=group)
         self._tags = filters_of(tags)
 
-    # Looking
+    # Look-ups
 
     def partitions(self) -> Mapping[Queue, bool]:
-        """The queues of the topic that can be read now: those of a broker that is away are in no
-        route. Raises `errors.UnsupportedTopic` for topics whose offsets do not count records."""
+        """Return the queues of the topic that can be read now.
+
+        Queues of a broker that is down are in no route. Raises `errors.UnsupportedTopic` for topics
+        whose offsets do not count records.
+        """
         with self._asking() as client:
             return dict.fromkeys(client.topic(self._topic).readable(), True)
 
     def ends(self, which: End = "stable") -> Reachable[QueueEnds]:
-        """Minimum and end offsets: of what is on the brokers' disks, or of what can be read. Of the
-        queues whose brokers answer; `away` has those of brokers that are in the route and do not.
+        """Return minimum and end offsets: on the brokers' disks, or of all that can be read.
+
+        Covers the queues whose brokers answer; `away` has those of brokers in the route that do
+        not.
         """
         with self._asking() as client:
             route = client.topic(self._topic)
-            found = client.reachable_ends(self._topic, stable=which == "stable", route=route)
-        return self._refuse_none(found)
+            ends = client.reachable_ends(self._topic, stable=which == "stable", route=route)
+        return self._refuse_none(ends)
 
     def starts(self) -> Mapping[Queue, int]:
-        """The first offset that is still held, of each queue."""
-        return {queue: found.min_offset for queue, found in self.ends("latest").items()}
+        """Return the first offset of each queue that is still available."""
+        return {queue: ends.min_offset for queue, ends in self.ends("latest").items()}
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
-        """The first offset held that was stored at or after `instant` by each broker's clock; what
-        retention has removed is not asked for. Raises `WindowNotReady` while records before it may
-        still come, and while a broker is away."""
-        found = self._boundaries_at(instant, _GRACE)
-        if found.away:
-            raise WindowNotReady(f"not all brokers answer: {'; '.join(found.away.values())}")
-        return {queue.key: boundary.offset for queue, boundary in found.items()}
+        """Return the first available offset stored at or after `instant`, by each broker's clock.
+
+        Records that retention has removed do not count. Raises `WindowNotReady` while earlier
+        records may still arrive, and while a broker is down.
+        """
+        boundaries = self._boundaries_at(instant, _GRACE)
+        if boundaries.away:
+            raise WindowNotReady(f"not all brokers answer: {'; '.join(boundaries.away.values())}")
+        return {queue.key: boundary.offset for queue, boundary in boundaries.items()}
 
     def life(self) -> Witness:
-        """What finds single records again; connects when it is asked something."""
+        """Return the look-up of single records; connects on its first query."""
         if self._witness is None:
             witness = Witness(self._settings, self._group)
             self._witness = self._stack.enter_context(closing(witness))
         return self._witness
 
     def resolver(self, name: str, options: Mapping[str, Any]) -> TimeResolver:
-        """``store_time``: the brokers' own time of storing; `late_allowance` is its grace."""
+        """Return ``store_time``: the brokers' own store time, with `late_allowance` as grace."""
         if name != "store_time":
             raise ConfigError(
                 f"RocketMQ has no resolver {name!r}; its own is store_time", subject="resolver"
@@ -120,7 +127,7 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
         return StoreTime(self, max(options.get("late_allowance") or _GRACE, _GRACE))
 
     def probe(self) -> ReadRange:
-        """Reads records one by one; those that fail their checksum are left out."""
+        """Return a reader of single records; those that fail their checksum are left out."""
 
         def read(range_: QueueRange) -> Iterator[Message]:
             with RangeReader(
@@ -134,12 +141,12 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
 
         return read
 
-    # Reading
+    # Reads
 
     def open_reader(
         self, plan: WindowPlan, policies: Policies, *, quarantine: Keep | None = None
     ) -> AbstractContextManager[RecordReader]:
-        """A range reader under the group's own reader group."""
+        """Return a range reader under the group's own reader group."""
         return QueueReader(
             self._settings,
             plan.group,
@@ -150,32 +157,37 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
         )
 
     def mirror(self, ends: Mapping[str, int]) -> Mapping[str, str]:
-        """Commit for the group at the brokers, for their tools; nothing is read from there. Gives
-        the queues that were left out, with the reason: they are in no route, or their broker does
-        not take it. Raises what the last broker said if it was told of no queue."""
+        """Commit for the group at the brokers, for their tools; nothing is read from there.
+
+        Returns the queues that were left out, with the reason: they are in no route, or their
+        broker refuses. Raises the last broker's error if no queue was committed.
+        """
         queues = {Queue.from_key(self._topic, key): offset for key, offset in ends.items()}
         with PullConsumer(self._settings, group=self._group) as consumer:
-            left_out = tell_brokers(
+            refused = tell_brokers(
                 queues,
                 consumer.commit,
-                known=set(consumer.queues(self._topic)),
+                available=set(consumer.queues(self._topic)),
                 absent="no broker has it now",
                 broker_of=lambda queue: queue.broker,
-                away=(errors.NetworkError, errors.ServerError),
+                unreachable=(errors.NetworkError, errors.ServerError),
             )
-        return {queue.key: reason for queue, reason in left_out.items()}
+        return {queue.key: reason for queue, reason in refused.items()}
 
     def _asking(self) -> Metadata:
         return Metadata(self._settings, group=reader_group(self._group))
 
-    def _refuse_none(self, found: Reachable[Found]) -> Reachable[Found]:
-        """A topic whose brokers are write-only or away, and that so has no queue to read, is as one
-        that name servers do not know: there may be some again."""
-        if not (found or found.away):
+    def _refuse_none(self, queues: Reachable[Found]) -> Reachable[Found]:
+        """Raise `errors.UnknownTopic` if no queue can be read.
+
+        A topic whose brokers are write-only or down is treated like one that name servers do not
+        know: it may have queues again later.
+        """
+        if not (queues or queues.away):
             raise errors.UnknownTopic(
                 NO_TOPIC, f"topic {self._topic!r} has no queue that can be read now"
             )
-        return found
+        return queues
 
     def _boundaries_at(self, instant: datetime, grace: timedelta) -> Reachable[TimeBoundary]:
         try:
@@ -195,16 +207,21 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
 
 
 def milliseconds_of(instant: datetime) -> int:
-    """An instant as brokers count, since the epoch; rounded up, for a record of an earlier
-    millisecond is before it."""
+    """Return an instant in milliseconds since the epoch, as brokers count.
+
+    Rounded up, since a record of an earlier millisecond is before it.
+    """
     return -((_EPOCH - in_utc(instant)) // timedelta(milliseconds=1))
 
 
 @dataclass(frozen=True)
 class StoreTime:
-    """Boundaries by the brokers' own times of storing: exact, and final once `grace` is over, as
-    long as brokers' clocks do not step back. Where retention has taken what lay before an instant,
-    the answer says so. It changes with that, so the first one is fixed where there is a place."""
+    """Boundaries by the brokers' store times: exact, and final once `grace` is over.
+
+    Assumes that brokers' clocks do not step back. If retention has removed records before an
+    instant, the answer reports that; it changes later, so the first answer is fixed if the sink has
+    a place for boundaries.
+    """
 
     source: RocketMQSource
     grace: timedelta = _GRACE
@@ -212,26 +229,27 @@ class StoreTime:
     exact = False
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
-        """See `resolve`."""
+        """Return `resolve` as offsets."""
         return self.resolve(instant).certain()
 
     def resolve(self, instant: datetime) -> Resolved:
-        """Offset by queue key. Raises `WindowNotReady`."""
-        found = self.source._boundaries_at(instant, self.grace)  # noqa: SLF001 - one thing in two names
-        self.source._refuse_none(found)  # noqa: SLF001
+        """Return offsets by queue key. Raises `WindowNotReady`."""
+        boundaries = self.source._boundaries_at(instant, self.grace)  # noqa: SLF001 - same module
+        self.source._refuse_none(boundaries)  # noqa: SLF001
         ends = self.source.ends("stable")
-        self._refuse_unflushed(instant, found, ends)
-        # A broker that has gone between the looks may come back without what was not on its disk.
+        self._refuse_unflushed(instant, boundaries, ends)
+        # A broker that went down between the queries may come back without the records that were
+        # not on disk.
         gone = {
             queue: ends.away.get(queue, "its broker has gone")
-            for queue in found.keys() - ends.keys()
+            for queue in boundaries.keys() - ends.keys()
         }
         return Resolved(
-            {queue.key: found[queue].offset for queue in found if queue not in gone},
-            unknown={queue.key: reason for queue, reason in {**found.away, **gone}.items()},
+            {queue.key: boundaries[queue].offset for queue in boundaries if queue not in gone},
+            unknown={queue.key: reason for queue, reason in {**boundaries.away, **gone}.items()},
             eroded={
                 queue.key: 0
-                for queue, boundary in found.items()
+                for queue, boundary in boundaries.items()
                 if boundary.eroded and queue not in gone
             },
         )
@@ -239,15 +257,18 @@ class StoreTime:
     def _refuse_unflushed(
         self,
         instant: datetime,
-        found: Mapping[Queue, TimeBoundary],
+        boundaries: Mapping[Queue, TimeBoundary],
         ends: Mapping[Queue, QueueEnds],
     ) -> None:
-        """A host that dies takes back what is not on its disk, and gives out its offsets again: a
-        boundary behind it would have records that are stored after the instant before it."""
+        """Raise `WindowNotReady` if a boundary lies beyond the stable end.
+
+        A host that dies loses records that are not on disk, and assigns their offsets again: a
+        boundary beyond the stable end would have records stored after the instant below it.
+        """
         lines = [
             f"\n  - partition {queue.key}: it is at {boundary.offset}, the stable end is at "
             f"{ends[queue].max_offset}"
-            for queue, boundary in found.items()
+            for queue, boundary in boundaries.items()
             if queue in ends and ends[queue].max_offset < boundary.offset
         ]
         if lines:
@@ -265,5 +286,5 @@ def open_source(
     group: str,
     filters: Sequence[str] = (),
 ) -> RocketMQSource:
-    """The source of `topic` for `group`; filters are tags. See `sources.registry`."""
+    """Return the source of `topic` for `group`; filters are tags. See `sources.registry`."""
     return RocketMQSource(settings, identity=identity, topic=topic, group=group, tags=filters)

@@ -1,7 +1,7 @@
 """Offsets and partition keys of RocketMQ.
 
-An offset is the number of a record in its queue, from 0 and without holes, and every queue is a log
-of its own (docs/rocketmq-protocol/exact-ranges.md). A key is ``"<broker name>:<queue id>"``; the
+An offset is the number of a record in its queue, from 0 and without holes, and every queue is a
+separate log (docs/rocketmq-protocol/exact-ranges.md). A key is ``"<broker name>:<queue id>"``; the
 last colon separates. Imported by tasks on executors: this module must stay as light as the client's
 model.
 """
@@ -20,12 +20,15 @@ __all__ = ["SPACE"]
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LONGEST: Final = {"topic": 127, "group": 255 - len("_reader")}
-"""What brokers take, less what `reading.reader_group` adds."""
+"""Limits of brokers, less the suffix of `reading.reader_group`."""
 
 
 def _name_problem(kind: str, name: str) -> str | None:
-    """Names as brokers take them. A tag may be any text that is one tag, as it was sent: everything
-    is read, and compared."""
+    """Return the problem of a name, by the rules of brokers.
+
+    A tag may be any text that is one tag, as it was sent: all records are read, and their tags
+    compared.
+    """
     if kind == "filter":
         if name == "*" or "||" in name or name != name.strip() or not name:
             return f"{name!r} is no tag: give each of several on its own, and none for all records"
@@ -43,14 +46,14 @@ def _is_key(key: object) -> bool:
     if not isinstance(key, str):
         return False
     try:
-        return Queue.from_key("", key).key == key  # "broker-a:03" is no second name of a queue
+        return Queue.from_key("", key).key == key  # "broker-a:03" is not an alias of "broker-a:3"
     except ValueError:
         return False
 
 
 @lru_cache(1 << 16)
 def _order(key: str) -> tuple[str, int]:
-    """By broker, then numeric; what is no key comes first."""
+    """Return the sort key: by broker, then numeric; invalid keys come first."""
     if not _is_key(key):
         return "", -1
     broker, _, number = key.rpartition(":")
@@ -71,4 +74,4 @@ SPACE: Final = OffsetSpace(
     name_problem=_name_problem,
     forgets_brokers=True,
 )
-"""What RocketMQ's offsets and keys mean."""
+"""Meaning of RocketMQ's offsets and keys."""

@@ -1,8 +1,8 @@
-"""TubeMQ as a source: what its offsets and keys mean, how it is asked and read.
+"""TubeMQ as a source: meaning of its offsets and keys, queries and reads.
 
-`space` is the value that all arithmetic goes by, `columns` what a record consists of, `source` what
-planning and engines ask. Only here, and in the client, may code know an index entry's size, a store
-or a broker's number.
+`space` defines the arithmetic of offsets, `columns` the columns of a record, `source` serves
+planning and engines. Only here, and in the client, may code depend on an index entry's size, a
+store or a broker's number.
 """
 
 from typing import Final
@@ -10,4 +10,4 @@ from typing import Final
 __all__ = ["SPARK"]
 
 SPARK: Final = "tubemq_provider.spark.source"
-"""Its half in Spark; see `spark.formats`."""
+"""Module of its Spark format; see `spark.formats`."""

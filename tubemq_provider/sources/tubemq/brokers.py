@@ -1,4 +1,4 @@
-"""Where partitions of TubeMQ are served: brokers by the number that a partition has of its own.
+"""Brokers of TubeMQ partitions, by the broker id in the partition.
 
 Imported by tasks on executors: values only.
 """
@@ -13,10 +13,10 @@ __all__ = ["broker_of", "by_number"]
 
 
 def broker_of(brokers: Mapping[int, BrokerNode], partition: Partition) -> BrokerNode:
-    """The broker that serves `partition`. Raises `KeyError` for one that is not among them."""
+    """Return the broker that serves `partition`. Raises `KeyError` for an unknown one."""
     return brokers[partition.broker_id]
 
 
 def by_number(*brokers: BrokerNode) -> dict[int, BrokerNode]:
-    """Brokers as readers take them."""
+    """Return brokers by id, for readers."""
     return {broker.broker_id: broker for broker in brokers}

@@ -1,4 +1,4 @@
-"""The columns of TubeMQ's records: their names are those that the client's batches fill.
+"""Columns of TubeMQ records, named as in the client's batches.
 
 Imported by tasks on executors: this module must stay as light as `files.columns`.
 """
@@ -29,7 +29,7 @@ RECORDS: Final = ColumnSet(
     ),
     place=("batch_offset", "message_id"),
 )
-"""What a TubeMQ record consists of: the names are those that the client's batches fill."""
+"""Columns of a TubeMQ record."""
 
 COLUMNS: Final = RECORDS
-"""By this name `files.columns.columns_of` finds them."""
+"""Alias that `files.columns.columns_of` imports."""

@@ -1,12 +1,12 @@
-"""The `history` resolver: arrival time from the record that brokers keep of themselves.
+"""Resolver `history`: arrival time from the offset history that brokers record.
 
 Every minute (`groupOffsetScanDurMs`) a broker writes, into its own topic ``__offset_history__``,
-one record for each group that has a position with it: the time, and where each store of each of the
-group's topics began and ended. Read as an ordinary topic, these are samples; `samples` says what
-they mean. Nothing has to run beforehand, and one look-up of ends by the group makes it known.
+one record for each group that has an offset at it: the time, and the begin and end of each store of
+each of the group's topics. Read as an ordinary topic, these are samples; `samples` defines their
+meaning. Nothing has to run beforehand, and one look-up of ends by the group starts its recording.
 
 The reader is itself a group and is recorded from then on, so it is always the same one
-(`HISTORY_GROUP`), with one slot. This module must not open connections: it is given what reads.
+(`HISTORY_GROUP`), with one slot. This module must not open connections: it receives a reader.
 """
 
 from __future__ import annotations
@@ -44,15 +44,17 @@ __all__ = [
 
 HISTORY_TOPIC: Final = "__offset_history__"
 HISTORY_GROUP: Final = "tubemq_history"
-"""The one group that reads the history."""
+"""Only group that reads the history."""
 
 _PARTITIONS = 10
 _VERSION = 3
 
 
 def history_partition(group: str) -> int:
-    """The partition of the history, on every broker, that has the records of `group`: its Java
-    string hash modulo 10."""
+    """Return the history partition, on every broker, with the records of `group`.
+
+    It is the group's Java string hash modulo 10.
+    """
     units = group.encode("utf-16-be")
     hashed = 0
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -62,8 +64,11 @@ def history_partition(group: str) -> int:
 
 
 def history_sample(body: bytes, group: str, topic: str) -> Sample | None:
-    """The sample of `topic` in one record of the history, or None if the record is another group's
-    or has nothing of the topic. Raises `DocumentError` for what is no version-3 record."""
+    """Return the sample of `topic` in one record of the history.
+
+    None if the record is of another group or has no store of the topic. Raises `DocumentError` for
+    a record that is not of version 3.
+    """
     try:
         document = json.loads(body)
         version = document["ver"]
@@ -92,16 +97,16 @@ def history_sample(body: bytes, group: str, topic: str) -> Sample | None:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The last sample before an instant and the first at or after it, on one broker."""
+    """Last sample before an instant and first one at or after it, on one broker."""
 
     before: Sample | None
     after: Sample | None
 
 
 class HistoryResolver:
-    """Arrival time by the brokers' clocks, as dense as their history (60 s by default).
+    """Resolver by arrival time on the brokers' clocks, as dense as their history (60 s by default).
 
-    `group` is any group that has had a position on `topic`; only what it has is known. `ends` are
+    `group` is any group that has had an offset on `topic`; only its stores are recorded. `ends` are
     the ends of the history's own partitions. `late_allowance` moves every boundary that much later.
     """
 
@@ -126,18 +131,21 @@ class HistoryResolver:
         self._subject = f"history of group {group!r} on topic {topic!r}"
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
-        """See `resolve`."""
+        """Return `resolve` as offsets."""
         return self.resolve(instant).certain()
 
     def resolve(self, instant: datetime) -> Resolved:
-        """The boundary at `instant`. Raises `ConfigError` for an instant before the history or a
-        group that is not in it, `WindowNotReady` for one that no scan has passed yet."""
+        """Return the boundary at `instant`.
+
+        Raises `ConfigError` for an instant before the history or a group that is not in it,
+        `WindowNotReady` for one that no scan has passed yet.
+        """
         at = so_much_later(instant, self._late_allowance)
         number = history_partition(self._group)
-        looked = self._ends()
+        history_ends = self._ends()
         around = {
             partition: self._around(partition, ends, ms_of(at))
-            for partition, ends in sorted(looked.items())
+            for partition, ends in sorted(history_ends.items())
             if partition.partition_id == number
         }
         self._check(around, at)
@@ -149,25 +157,25 @@ class HistoryResolver:
             if before is None:
                 later |= {} if after is None else after.ends
                 continue
-            found = cover(
+            covered = cover(
                 [before] if after is None else [before, _credible(before, after)],
                 at,
                 first_seen=dict.fromkeys(before.ends, before.at_ms),
                 subject=self._subject,
             )
-            ends |= found.ends
-            unknown |= found.unknown
-            later |= found.later
-            since.append(found.since_ms)
-            until.append(found.until_ms)
-        # Zeros may be those of a topic that its broker was not publishing.
+            ends |= covered.ends
+            unknown |= covered.unknown
+            later |= covered.later
+            since.append(covered.since_ms)
+            until.append(covered.until_ms)
+        # Zeros may come from a topic that its broker was not publishing.
         later = {store: end for store, end in later.items() if end}
         partitions = list(self._partitions())
         offsets, gone = by_partition(SPACE, ends, partitions)
         return Resolved(
             offsets,
             {"since": rfc3339(instant_of(min(since))), "until": rfc3339(instant_of(max(until)))},
-            {**gone, **unknown, **_silent(partitions, looked)},
+            {**gone, **unknown, **_silent(partitions, history_ends)},
             later=by_partition(SPACE, later, partitions)[0],
         )
 
@@ -176,20 +184,20 @@ class HistoryResolver:
             sample = self._first(rest)
             return sample is None or sample.at_ms >= at_ms
 
-        place = crossing(SPACE, ends, passed)
-        after = self._first(OffsetRange(partition, place, ends.max_offset))
+        crossing_offset = crossing(SPACE, ends, passed)
+        after = self._first(OffsetRange(partition, crossing_offset, ends.max_offset))
         if after is not None and after.at_ms == at_ms:
             return _Around(after, after)
-        if place > ends.min_offset:
-            # The entry below the crossing is what did not pass: the last sample before.
-            last = OffsetRange(partition, place - INDEX_ENTRY_BYTES, place)
+        if crossing_offset > ends.min_offset:
+            # The entry below the crossing did not pass: it is the last sample before.
+            last = OffsetRange(partition, crossing_offset - INDEX_ENTRY_BYTES, crossing_offset)
             return _Around(self._first(last), after)
         if after is not None and ends.min_offset:
-            # Whether the group was recorded earlier cannot be known any more; a store taken for a
-            # new one would be read from its start, again.
+            # The group may have been recorded earlier; treating an old store as a new one would
+            # read it from its start again.
             raise ConfigError(
                 f"the history of broker {partition.broker_id} begins at "
-                f"{rfc3339(instant_of(after.at_ms))}; what was before has been removed",
+                f"{rfc3339(instant_of(after.at_ms))}; its earlier part has been removed",
                 subject=self._subject,
             )
         return _Around(None, after)
@@ -201,7 +209,7 @@ class HistoryResolver:
         return first_in(self._read, range_, look)
 
     def _check(self, around: Mapping[Partition, _Around], at: datetime) -> None:
-        """Refuse instants that no broker knows; which of them is early, late or not recorded."""
+        """Raise `ConfigError` for an instant that no broker has recorded, with the reason."""
         if any(item.before is not None for item in around.values()):
             return
         first = [item.after.at_ms for item in around.values() if item.after is not None]
@@ -217,19 +225,23 @@ class HistoryResolver:
         )
 
 
-def _silent(partitions: Iterable[Partition], looked: Mapping[Partition, Ends]) -> dict[str, str]:
-    """Partitions of brokers whose history cannot be read now."""
-    away = {int(key.partition(":")[0]): reason for key, reason in away_of(looked).items()}
+def _silent(
+    partitions: Iterable[Partition], history_ends: Mapping[Partition, Ends]
+) -> dict[str, str]:
+    """Return partitions of brokers whose history cannot be read now."""
+    down = {int(key.partition(":")[0]): reason for key, reason in away_of(history_ends).items()}
     return {
-        partition.key: f"the history of its broker cannot be read: {away[partition.broker_id]}"
+        partition.key: f"the history of its broker cannot be read: {down[partition.broker_id]}"
         for partition in partitions
-        if partition.broker_id in away
+        if partition.broker_id in down
     }
 
 
 def _credible(before: Sample, after: Sample) -> Sample:
-    """`after` without the stores that it says are empty and `before` says are not: a broker shows
-    zeros for a topic that it is not publishing at that moment."""
+    """Return `after` without stores that are empty there but not in `before`.
+
+    A broker reports zeros for a topic that it is not publishing at that moment.
+    """
     if before is after:
         return after
     ends = {store: end for store, end in after.ends.items() if end or not before.ends.get(store)}

@@ -1,11 +1,11 @@
-"""The `message_time` resolver: the time that producers wrote into their records (``$msgTime$``).
+"""Resolver `message_time`: the time that producers wrote into their records (``$msgTime$``).
 
-The attribute is a minute without a zone, set by whom it pleases; brokers neither check it nor order
-by it. A boundary is found by bisection, so it is exact where records are in order. Late records are
-looked for in a stretch behind it, and the boundary moves behind the last one that is found; how
-many records of later minutes got below it that way is reported.
+The attribute is a minute without a zone, set by any producer; brokers neither check it nor order by
+it. A boundary is found by bisection, so it is exact where records are in order. Late records are
+searched in a stretch after it, and the boundary moves behind the last one found; the number of
+records of later minutes that end up below it is reported.
 
-This module must not open connections or read a clock of its own; it reads through callables.
+This module must not open connections or read a clock itself; it reads through callables.
 """
 
 from __future__ import annotations
@@ -36,21 +36,23 @@ from tubemq_provider.windows.spaces import Ends
 __all__ = ["LOOK_AHEAD", "MessageTimeResolver", "message_minute"]
 
 LOOK_AHEAD: Final = 2_000
-"""Index entries behind a boundary that are searched for late records."""
+"""Index entries after a boundary that are searched for late records."""
 
 
 _OLDEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _AHEAD: Final = timedelta(days=1)
-"""Times before `_OLDEST`, or further ahead of the clock than any zone explains, are mistakes: a
-record with one counts as one without a time."""
+"""Limit of message times ahead of the clock, more than any zone explains.
+
+Times after it, or before `_OLDEST`, are mistakes: such a record counts as one without a time.
+"""
 
 _FIRST: Final = 100
-"""The least time of this many first records says where a log begins in time."""
+"""Number of first records whose minimum time is the begin of a log in time."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A boundary in one partition. `first` is the least minute of its first timed records."""
+class _Boundary:
+    """Boundary in one partition. `first` is the minimum minute of its first timed records."""
 
     offset: int
     first: datetime | None
@@ -59,13 +61,15 @@ class _Place:
 
 
 class MessageTimeResolver:
-    """Producers' time. `late_allowance` is how long records of a minute may take to arrive: an
-    instant is resolved once so much time has passed after it, and what comes later still lies
-    behind the boundary, in a later window.
+    """Resolver by producers' time.
 
-    `zone` is what producers mean by their minutes. `ends` are stable ends; every partition costs
-    about log2(index entries) small reads, and as many as log2(`look_ahead`) more if records are
-    late.
+    `late_allowance` is the time that records of a minute may take to arrive: an instant is resolved
+    once that time has passed, and records that arrive even later lie after the boundary, in a
+    later window.
+
+    `zone` is the zone of the producers' minutes. `ends` are stable ends; every partition costs
+    about
+    log2(index entries) small reads, and up to log2(`look_ahead`) more if records are late.
     """
 
     name = "message_time"
@@ -93,71 +97,76 @@ class MessageTimeResolver:
         self._subject = f"message time of topic {topic!r}"
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
-        """See `resolve`."""
+        """Return `resolve` as offsets."""
         return self.resolve(instant).certain()
 
     def resolve(self, instant: datetime) -> Resolved:
-        """The boundary at `instant`. Raises `WindowNotReady` until `late_allowance` after it, and
-        `ConfigError` if records carry no time."""
+        """Return the boundary at `instant`.
+
+        Raises `WindowNotReady` until `late_allowance` after it, and `ConfigError` if records carry
+        no time.
+        """
         due = so_much_later(instant, self._late_allowance)
         if self._clock() < due:
             raise WindowNotReady(
                 f"{self._subject}: records before {rfc3339(instant)} may come until {rfc3339(due)}"
             )
-        looked = self._ends()
-        ends = by_key(self._topic, SPACE, looked)
+        reachable = self._ends()
+        ends = by_key(self._topic, SPACE, reachable)
         self._believed = (_OLDEST, self._clock() + _AHEAD)
-        places = {key: self._place(found, instant) for key, found in ends.items()}
-        eroded = self._eroded(ends, places, instant)
+        boundaries = {
+            key: self._boundary(partition_ends, instant) for key, partition_ends in ends.items()
+        }
+        lost = self._lost_to_retention(ends, boundaries, instant)
         overlap = {
-            key: {"late": place.late, "early": place.early}
-            for key, place in places.items()
-            if place.late
+            key: {"late": boundary.late, "early": boundary.early}
+            for key, boundary in boundaries.items()
+            if boundary.late
         }
         return Resolved(
-            {key: place.offset for key, place in places.items()},
+            {key: boundary.offset for key, boundary in boundaries.items()},
             {
                 "late_allowance_s": int(self._late_allowance.total_seconds()),
                 "looked_entries": self._stretch // INDEX_ENTRY_BYTES,
                 "overlap": overlap,
             },
-            away_of(looked),
-            eroded=dict.fromkeys(eroded, 0),
-            held={key: ends[key].min_offset for key in eroded},
+            away_of(reachable),
+            eroded=dict.fromkeys(lost, 0),
+            held={key: ends[key].min_offset for key in lost},
         )
 
-    def _place(self, ends: Ends, instant: datetime) -> _Place:
+    def _boundary(self, ends: Ends, instant: datetime) -> _Boundary:
         partition = ends.partition
         whole = OffsetRange(partition, ends.min_offset, ends.max_offset)
-        first = self._least_of_the_first(whole)
+        first = self._first_minutes_minimum(whole)
         if first is None:
             self._refuse_records_without_time(whole)
-            # Nothing there that could belong behind it; retention cannot overtake the end.
-            return _Place(ends.max_offset, None)
+            # No timed record could belong after the end, and retention cannot pass it.
+            return _Boundary(ends.max_offset, None)
 
         def passed(rest: OffsetRange) -> bool:
             minute = self._first_time(rest)
             return minute is None or minute >= instant
 
-        place = crossing(SPACE, ends, passed)
-        if place == ends.min_offset > 0:
-            place = self._at_the_first(whole)
-        late_until = self._behind_the_last_late(partition, place, ends.max_offset, instant)
-        if late_until == place:
-            return _Place(place, first)
+        offset = crossing(SPACE, ends, passed)
+        if offset == ends.min_offset > 0:
+            offset = self._first_offset(whole)
+        late_until = self._after_the_last_late(partition, offset, ends.max_offset, instant)
+        if late_until == offset:
+            return _Boundary(offset, first)
         minutes = [
             minute
-            for record in self._read(OffsetRange(partition, place, late_until))
+            for record in self._read(OffsetRange(partition, offset, late_until))
             if (minute := self._minute(record)) is not None
         ]
         late = sum(minute < instant for minute in minutes)
-        return _Place(late_until, first, late, len(minutes) - late)
+        return _Boundary(late_until, first, late, len(minutes) - late)
 
-    def _behind_the_last_late(
-        self, partition: Partition, place: int, end: int, instant: datetime
+    def _after_the_last_late(
+        self, partition: Partition, start: int, end: int, instant: datetime
     ) -> int:
-        """The offset in the stretch from `place` on behind which it has no late record."""
-        stretch = PartitionEnds(partition, place, min(end, place + self._stretch), stable=True)
+        """Return the offset in the stretch from `start` on after which no record is late."""
+        stretch = PartitionEnds(partition, start, min(end, start + self._stretch), stable=True)
 
         def late(message: Message) -> bool | None:
             minute = self._minute(message)
@@ -169,17 +178,18 @@ class MessageTimeResolver:
         return first_in(self._read, range_, self._minute)
 
     def _minute(self, message: Message) -> datetime | None:
-        """The record's time in UTC, if it says one that can be true."""
+        """Return the record's time in UTC, if it is plausible."""
         minute = message_minute(message.msg_time, self._zone)
         try:
             moment = None if minute is None else minute.astimezone(UTC)
         except OverflowError:
-            return None  # the last or first hours that there are, in a zone apart from UTC
+            return None  # the limits of datetime, in a zone other than UTC
         oldest, latest = self._believed
         return moment if moment is not None and oldest <= moment <= latest else None
 
-    def _least_of_the_first(self, range_: OffsetRange) -> datetime | None:
-        """The least time of the first records that say one: the very first may be late or wrong."""
+    def _first_minutes_minimum(self, range_: OffsetRange) -> datetime | None:
+        """Return the minimum time of the first timed records: the very first may be late or
+        wrong."""
         times: list[datetime] = []
 
         def look(message: Message) -> bool | None:
@@ -190,9 +200,12 @@ class MessageTimeResolver:
         first_in(self._read, range_, look)
         return min(times, default=None)
 
-    def _at_the_first(self, range_: OffsetRange) -> int:
-        """The offset of the first record: what lies before it is of other partitions of the store,
-        and retention may take that at any time."""
+    def _first_offset(self, range_: OffsetRange) -> int:
+        """Return the offset of the first record.
+
+        Entries before it belong to other partitions of the store, and retention may remove them at
+        any time.
+        """
         offsets = range(range_.start, range_.end, INDEX_ENTRY_BYTES)
 
         def reached(offset: int) -> bool:
@@ -203,13 +216,15 @@ class MessageTimeResolver:
         return offsets[index] if index < len(offsets) else range_.end
 
     def _refuse_records_without_time(self, range_: OffsetRange) -> None:
-        """Refuse a partition that tells no time at all. Times that cannot be true are some, and
-        their records belong to the window that comes upon them."""
+        """Raise `ConfigError` for a partition without any time.
 
-        def told(message: Message) -> bool | None:
+        Implausible times are accepted: their records belong to the window that reads them.
+        """
+
+        def has_time(message: Message) -> bool | None:
             return message_minute(message.msg_time, self._zone) is not None or None
 
-        if first_in(self._read, range_, told):
+        if first_in(self._read, range_, has_time):
             return
         if first_in(self._read, range_, lambda message: message.message_id) is not None:
             raise ConfigError(
@@ -218,21 +233,24 @@ class MessageTimeResolver:
                 subject=self._subject,
             )
 
-    def _eroded(
+    def _lost_to_retention(
         self,
         ends: Mapping[str, Ends],
-        places: Mapping[str, _Place],
+        boundaries: Mapping[str, _Boundary],
         instant: datetime,
     ) -> list[str]:
-        """The partitions of stores that have lost some records and hold none from before the
-        instant, or none that tells a time: where the boundary was cannot be known any more."""
+        """Return partitions whose boundary is unknown because of retention.
+
+        They are those of stores that have lost records and hold none from before the instant, or
+        none with a time.
+        """
         oldest: dict[str, datetime] = {}
         cut: set[str] = set()
-        for key, place in places.items():
+        for key, boundary in boundaries.items():
             store = SPACE.log_of(key)
-            if place.first is not None:
-                oldest[store] = min(oldest.get(store, place.first), place.first)
+            if boundary.first is not None:
+                oldest[store] = min(oldest.get(store, boundary.first), boundary.first)
             if ends[key].min_offset:
                 cut.add(store)
         open_ = {store for store in cut if store not in oldest or oldest[store] >= instant}
-        return [key for key in SPACE.ordered(places) if SPACE.log_of(key) in open_]
+        return [key for key in SPACE.ordered(boundaries) if SPACE.log_of(key) in open_]

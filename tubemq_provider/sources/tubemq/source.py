@@ -1,7 +1,7 @@
-"""A topic of TubeMQ as windows are planned from it and read: `sources.base.Source`.
+"""TubeMQ topic as a source of windows: `sources.base.Source`.
 
-Every question opens a client, asks and closes it; only what reads single records for planning (the
-witness of a log's life, estimates, ways to time) is opened once, when it is first asked, and closed
+Every query opens a client, asks and closes it; only readers of single records for planning (the
+witness of a log's identity, estimates, resolvers) are opened once, on the first query, and closed
 with the source. Not for executors, which read through `spark`. This module must not decide what is
 read.
 """
@@ -47,10 +47,10 @@ from tubemq_provider.windows.spaces import filters_of
 __all__ = ["CONFIG", "TubeMQSource", "commit_offsets", "mirror_offsets", "open_source"]
 
 CONFIG: Final = ClientConfig
-"""What a user may say of a cluster: the client's own options."""
+"""Options of a cluster: the client's own."""
 
 _POOL: Final = 32
-"""Reader groups that windows of one group share; the client's default."""
+"""Number of reader groups that windows of one group share; the client's default."""
 
 _OTHER_TOPICS: Final = 425
 _TURN_WAIT_S: Final = 10.0
@@ -58,10 +58,10 @@ _FIRST_TURN_S, _LAST_TURN_S = 0.025, 0.4
 
 
 class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
-    """`topic` of the cluster that `settings` reach and everybody calls `identity`, for `group`.
+    """Source of `topic` for `group`, on the cluster of `settings` with the alias `identity`.
 
     Look-ups and reads register under groups derived from `group`, and disturb no consumer of it.
-    `filters` are stream ids; `asking` surrounds every look-up, to say more of an error. Use it from
+    `filters` are stream ids; `asking` wraps every look-up, to add hints to an error. Use it from
     one thread.
     """
 
@@ -81,33 +81,35 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
         self._filters = filters_of(filters)
         self._asking = asking
 
-    # Looking
+    # Look-ups
 
     def partitions(self) -> Mapping[Partition, bool]:
-        """The partitions of the topic, and whether each may be subscribed now."""
+        """Return the partitions of the topic, True for those that may be subscribed now."""
         with self._asking(), Metadata(self._settings) as client:
             return client.topic(self._topic, self._group).partitions
 
     def ends(self, which: End = "stable") -> Mapping[Partition, Ends]:
-        """Minimum and end offsets of the partitions whose brokers answer; `away` has the others.
-        One look-up per store."""
+        """Return minimum and end offsets of the partitions whose brokers answer.
+
+        `away` has the others. One look-up per store.
+        """
         with self._asking(), Metadata(self._settings) as client:
             return client.reachable_ends(self._topic, self._group, stable=which == "stable")
 
     def starts(self) -> Mapping[Partition, int]:
-        """The first offset that is still held, of the partitions whose brokers answer."""
-        return {partition: found.min_offset for partition, found in self.ends().items()}
+        """Return the first available offset of the partitions whose brokers answer."""
+        return {partition: ends.min_offset for partition, ends in self.ends().items()}
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
-        """TubeMQ cannot look up a time: always raises `ConfigError`."""
+        """Raise `ConfigError`: TubeMQ cannot look up a time."""
         raise ConfigError(
             f"TubeMQ keeps no offset by time, so {instant.isoformat()} cannot be looked up; use "
-            f"one of the resolvers: boundaries, timeline, {', '.join(self._ways())}",
+            f"one of the resolvers: boundaries, timeline, {', '.join(self._resolvers())}",
             subject="time",
         )
 
     def life(self) -> RangeReader:
-        """A reader that finds single records again; connects when it is asked something."""
+        """Return the reader that looks up single records; connects on its first query."""
         if self._witness is None:
             self._witness = self._stack.enter_context(
                 RangeReader(self._settings, group=self._group, filters=self._filters)
@@ -116,31 +118,33 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
 
     # Time
 
-    def _ways(self) -> dict[str, Callable[[Mapping[str, Any]], TimeResolver]]:
+    def _resolvers(self) -> dict[str, Callable[[Mapping[str, Any]], TimeResolver]]:
         return {"history": self._history, "message_time": self._message_time}
 
     def resolver(self, name: str, options: Mapping[str, Any]) -> TimeResolver:
-        """``history`` (`history_group`) or ``message_time`` (`message_zone`), both with
-        `late_allowance`. Nothing is opened until a boundary has to be resolved."""
-        ways = self._ways()
-        if name not in ways:
+        """Return ``history`` (`history_group`) or ``message_time`` (`message_zone`).
+
+        Both take `late_allowance`. Nothing is opened until a boundary has to be resolved.
+        """
+        resolvers = self._resolvers()
+        if name not in resolvers:
             raise ConfigError(
-                f"TubeMQ has no resolver {name!r}; its own are {', '.join(ways)}",
+                f"TubeMQ has no resolver {name!r}; its own are {', '.join(resolvers)}",
                 subject="resolver",
             )
-        return ways[name](options)
+        return resolvers[name](options)
 
     def _history(self, options: Mapping[str, Any]) -> TimeResolver:
         named = options.get("history_group")
 
         def ends() -> Mapping[Partition, Ends]:
-            """Ends in memory: what a crash takes from the history was only ever evidence."""
+            """Return ends in memory: the history is only evidence, so a crash may shorten it."""
             if named is None:
-                # A look-up makes its group known to the brokers: the next scan records it.
+                # A look-up registers the group at the brokers: the next scan records it.
                 self.ends()
             with Metadata(self._settings) as client:
-                found = client.reachable_ends(HISTORY_TOPIC, HISTORY_GROUP, stable=False)
-            return read.with_data(found)
+                reachable = client.reachable_ends(HISTORY_TOPIC, HISTORY_GROUP, stable=False)
+            return read.with_data(reachable)
 
         read = self._reading(HISTORY_GROUP, pool_size=1)
         return HistoryResolver(
@@ -163,12 +167,12 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
             zone=ZoneInfo(options.get("message_zone") or "UTC"),
         )
 
-    # Reading
+    # Reads
 
     def open_reader(
         self, plan: WindowPlan, policies: Policies, *, quarantine: Keep | None = None
     ) -> AbstractContextManager[RecordReader]:
-        """A range reader under the group's pool, at a slot of the plan."""
+        """Return a range reader under the group's pool, at a slot of the plan."""
         return RangeReader(
             self._settings,
             group=plan.group,
@@ -180,19 +184,23 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
         )
 
     def probe(self) -> ReadRange:
-        """Reads single ranges with the source's filters, under the group's pool."""
+        """Return a reader of small ranges with the source's filters, under the group's pool."""
         return self._reading(self._group, pool_size=_POOL, filters=self._filters)
 
     def mirror(self, ends: Mapping[str, int]) -> Mapping[str, str]:
-        """Commit for the group at the brokers, for TubeMQ's own dashboards; which partitions were
-        left out, and why. See `mirror_offsets`."""
+        """Commit for the group at the brokers, for TubeMQ's own dashboards.
+
+        Returns the partitions that were left out, with the reason; see `mirror_offsets`.
+        """
         offsets = {SPACE.partition(self._topic, key): offset for key, offset in ends.items()}
-        left_out = mirror_offsets(self._settings, self._topic, self._group, offsets)
-        return {partition.key: reason for partition, reason in left_out.items()}
+        refused = mirror_offsets(self._settings, self._topic, self._group, offsets)
+        return {partition.key: reason for partition, reason in refused.items()}
 
     def _reading(self, group: str, *, pool_size: int, filters: Sequence[str] = ()) -> _Reading:
-        """Opened with the first range. Corrupt records are judged where the window is read, not
-        where it is measured."""
+        """Return a reader that opens with the first range.
+
+        The policy for corrupt records applies when the window is read, not here.
+        """
 
         def opened() -> RangeReader:
             reader = RangeReader(
@@ -208,7 +216,7 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
 
 
 class _Reading:
-    """Reads ranges, with a reader that `opened` gives when it is first needed."""
+    """Reader of ranges, which calls `opened` for its client on first use."""
 
     def __init__(self, opened: Callable[[], RangeReader]) -> None:
         self._opened = opened
@@ -221,11 +229,13 @@ class _Reading:
         for batch in self._reader.read(range_):
             yield from batch.messages()
 
-    def with_data(self, found: Mapping[Partition, Ends]) -> Mapping[Partition, Ends]:
-        """`found`, with each minimum where the data of the store begins: the broker may list
-        records that it no longer has, and nothing tells what their time was."""
+    def with_data(self, reachable: Mapping[Partition, Ends]) -> Mapping[Partition, Ends]:
+        """Return the ends with each minimum where the data of the store begins.
+
+        The broker may list records that it no longer has, and their time is unknown.
+        """
         begin: dict[tuple[int, int], int] = {}
-        for partition, ends in found.items():
+        for partition, ends in reachable.items():
             if partition.store_key not in begin:
                 whole = OffsetRange(partition, ends.min_offset, ends.max_offset)
                 begin[partition.store_key] = self._reader.readable_from(whole)
@@ -233,9 +243,9 @@ class _Reading:
             partition: PartitionEnds(
                 partition, begin[partition.store_key], ends.max_offset, ends.stable
             )
-            for partition, ends in found.items()
+            for partition, ends in reachable.items()
         }
-        return ReachableEnds(with_data, getattr(found, "away", {}))
+        return ReachableEnds(with_data, getattr(reachable, "away", {}))
 
 
 def open_source(
@@ -246,18 +256,19 @@ def open_source(
     group: str,
     filters: Sequence[str] = (),
 ) -> TubeMQSource:
-    """The source of `topic` for `group`; see `sources.registry`."""
+    """Return the source of `topic` for `group`; see `sources.registry`."""
     return TubeMQSource(settings, identity=identity, topic=topic, group=group, filters=filters)
 
 
 def commit_offsets(
     settings: ClientSettings, topic: str, group: str, offsets: Mapping[Partition, int]
 ) -> None:
-    """Tell brokers that `group` has read up to `offsets`.
+    """Commit `offsets` for `group` at the brokers.
 
-    Registers as the group's only consumer for a moment: raises `errors.PartitionOccupied` where
-    another consumer of the group is at work, and `errors.GroupBusy` where one is at another topic
-    for ten seconds.
+    Registers as the group's only consumer for a moment: raises `errors.PartitionOccupied` if
+    another
+    consumer of the group is active, and `errors.GroupBusy` if one is active on another topic for
+    ten seconds.
     """
     with closing(_member(settings, topic, group)) as consumer:
         for partition, offset in sorted(offsets.items()):
@@ -275,8 +286,11 @@ def _member(
     group: str,
     wait: Callable[[float], object] = lambda pause: Event().wait(pause),
 ) -> AssignedConsumer:
-    """A member of the group, behind those at other topics: tasks at several topics may show the
-    offsets of one group, and a master takes members of a group for one set of topics only."""
+    """Return a member of the group, after waiting for members on other topics.
+
+    Tasks on several topics may commit offsets of one group, and a master accepts members of a group
+    for one set of topics only.
+    """
     waited, pause = 0.0, _FIRST_TURN_S
     while True:
         consumer = AssignedConsumer(settings, group, {topic: ()})
@@ -301,18 +315,18 @@ def _member(
 def mirror_offsets(
     settings: ClientSettings, topic: str, group: str, offsets: Mapping[Partition, int]
 ) -> dict[Partition, str]:
-    """`commit_offsets` at the brokers that answer, for the partitions that a master offers.
+    """Run `commit_offsets` at the brokers that answer, for the partitions that a master offers.
 
-    Gives those left out, with the reason: a broker is retired or away, or serves a partition no
-    more. Raises what the last broker said if no partition was told.
+    Returns the partitions that were left out, with the reason: a broker is retired or down, or no
+    longer serves a partition. Raises the last broker's error if no partition was committed.
     """
     with closing(_member(settings, topic, group)) as consumer:
         return tell_brokers(
             dict(sorted(offsets.items())),
             partial(_show, consumer),
-            known=consumer.partitions(),
+            available=consumer.partitions(),
             absent="the topic does not have it any more",
             broker_of=lambda partition: partition.broker_id,
-            away=(errors.NetworkError, errors.RemoteException),
+            unreachable=(errors.NetworkError, errors.RemoteException),
             refusals=(errors.Forbidden, errors.ServerFailure, errors.ServiceUnavailable),
         )

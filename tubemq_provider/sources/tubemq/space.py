@@ -18,12 +18,12 @@ __all__ = ["SPACE"]
 
 
 _REMEMBERED: Final = 1 << 16
-"""Keys whose place is remembered: a window asks some twenty times for that of each partition."""
+"""Keys whose order is cached: a window needs the order of each partition some twenty times."""
 
 
 @lru_cache(_REMEMBERED)
 def _order(name: str) -> tuple[int, int]:
-    """Numeric, for keys and names of logs; what is neither comes first."""
+    """Return the numeric sort key of keys and names of logs; invalid ones come first."""
     if not Partition.is_key(name.replace("/", ":")):
         return -1, -1
     broker, partition = re.split("[:/]", name)
@@ -48,4 +48,4 @@ SPACE: Final = OffsetSpace(
     peer_of=lambda name: re.split("[:/]", name)[0],
     resolvers=("history", "message_time"),
 )
-"""What TubeMQ's offsets and keys mean."""
+"""Meaning of TubeMQ's offsets and keys."""
