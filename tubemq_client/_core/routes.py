@@ -144,9 +144,9 @@ class RouteSession:
             if not isinstance(requested, Partition):
                 problem = f"partition is {requested!r}, not a Partition such as {routes[0]!r}"
                 raise errors.ConfigError(problem, subject="record")
-            writable = ", ".join(p.key for p in routes)
+            keys = ", ".join(p.key for p in routes)
             raise errors.ConfigError(
-                f"partition {requested.key} of topic {topic!r} is not writable; writable: {writable}",
+                f"partition {requested.key} of topic {topic!r} is not writable; writable: {keys}",
                 subject="record",
             )
         if record.key is not None:
@@ -162,7 +162,7 @@ class RouteSession:
         if self.router is not None:
             try:
                 chosen = self.router(topic, record, partitions)
-            except Exception as error:  # maybe no caller waits for an exception
+            except Exception as error:  # maybe no caller waits
                 problem = f"the router failed: {error!r}"
                 raise errors.ConfigError(problem, subject="record") from error
             if chosen not in partitions:

@@ -75,7 +75,7 @@ class CircuitBreaker:
 
     @property
     def any(self) -> bool:
-        """Whether anything is avoided, so that the current time matters to a choice."""
+        """True if anything is avoided, so that the current time matters to a choice."""
         return bool(self.brokers or self.partitions)
 
     def open(

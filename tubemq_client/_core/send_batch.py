@@ -62,7 +62,7 @@ class InFlightRecord:
 
     @property
     def free(self) -> bool:
-        """Whether the record may go to any partition."""
+        """True if the record may go to any partition."""
         return self.record.partition is None and self.record.key is None
 
 

@@ -88,7 +88,7 @@ class Piece:
 
     @property
     def full(self) -> bool:
-        """Whether reading must wait until a batch was taken."""
+        """True if reading must wait until a batch was taken."""
         return len(self.ready) >= _BATCHES
 
     def add(self, batch: MessageBatch) -> None:
@@ -116,12 +116,12 @@ class Pieces:
 
     @property
     def all_begun(self) -> bool:
-        """Whether the whole range was split."""
+        """True once the whole range was split."""
         return self._next >= self._range.end
 
     @property
     def may_begin(self) -> bool:
-        """Whether another sub-range may begin.
+        """True if another sub-range may begin.
 
         At most one more than there are connections is under way, so that none idles when it is done
         before its turn.
