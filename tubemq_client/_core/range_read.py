@@ -501,7 +501,7 @@ class RangeRead:
                 f"retention has removed offsets [{start}, {min(available, range_.end)}) of "
                 f"partition {range_.partition.key} of topic {range_.partition.topic!r}: "
                 f"the broker has no record before {available} any more. Set gap_policy='skip' "
-                f"(Spark: failOnDataLoss=false) to go on and record the gap",
+                f"(Spark: failOnDataLoss=false) to continue and record the gap",
                 start=start,
                 available=available,
             )

@@ -66,7 +66,7 @@ class ProducerFace(ClientFace):
 
     @property
     def stats(self) -> ProducerStats:
-        """Statistics so far: counts, bytes, errors by code, latencies, brokers left out."""
+        """Statistics so far: counts, bytes, errors by code, latencies, avoided brokers."""
         left_out = len(self._producer.breaker.brokers)
         return self._producer.stats.snapshot(self._sender.in_flight, left_out, self.connections)
 

@@ -107,8 +107,8 @@ class GroupMember(MemberFace, AsyncClient):
         """Call `handler` with every batch, up to `workers` at a time, until `stop` or `close`.
 
         A batch is confirmed when the handler returns and rejected when it raises. "stop" then ends
-        the run and raises what the handler raised; "retry" goes on, and the batch comes again, but
-        for `errors.CorruptRecord`, which ends it too: to pass over such records choose
+        the run and raises the handler's exception; "retry" continues, and the batch is delivered
+        again, except after `errors.CorruptRecord`, which ends it too: to skip such records choose
         `corrupt_records="drop"`. A coroutine function is awaited; a plain one runs on the event
         loop and must not block it.
         """

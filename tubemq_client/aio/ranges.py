@@ -33,7 +33,7 @@ class RangeReader(RangeFace, AsyncClient):
     `group` names the pool `<group>.r00…` (and probes `.p00…`) of `pool_size` groups; `slot_seed`
     spreads readers of different windows over it. `filters` are stream ids. `deadline_ms` bounds the
     time without progress. `gap_policy` "fail" raises `errors.DataLoss` when retention has removed
-    part of a range, "skip" goes on and records the gap in `stats`. `corrupt_records` is "fail",
+    part of a range, "skip" continues and records the gap in `stats`. `corrupt_records` is "fail",
     "drop" or "quarantine" (calls `quarantine`). Delivery: exactly the range, once per `read()`.
     Several ranges may be read at once; `stats` then counts them together.
     """
