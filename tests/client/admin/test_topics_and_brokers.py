@@ -1,4 +1,4 @@
-"""Topics, brokers, masters: what is listed, what changes do, and how refusals are told."""
+"""Topics, brokers, masters: listing, changes, and the errors of refused changes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_topic_from_its_making_to_its_end(site: Site, admin: Any, new_topic: s
     with pytest.raises(errors.AdminError, match=rf"{site.broker_id}:{new_topic}: code 402"):
         admin.create_topic(new_topic, broker_ids=[site.broker_id])
     assert admin.modify_topic(new_topic, TopicProperties(partitions=3)) == [site.broker_id]
-    admin.modify_topic(new_topic, TopicProperties(partitions=3))  # unchanged is no error
+    admin.modify_topic(new_topic, TopicProperties(partitions=3))  # no change is no error
     with pytest.raises(errors.AdminError) as refused:
         admin.modify_topic(new_topic, TopicProperties(partitions=1))
     assert [failure.code for failure in refused.value.failures] == [407]
@@ -104,7 +104,7 @@ def test_a_broker_from_draft_to_deleted(site: Site, admin: Any) -> None:
         assert (broker.web_port, broker.properties.partitions) == (8099, 2)
         admin.online_brokers([987])
         assert status_of(admin, 987) == "online"
-        admin.online_brokers([987])  # unchanged is no error
+        admin.online_brokers([987])  # no change is no error
         admin.set_broker_access([987], publish=False)
         assert status_of(admin, 987) == "only-read"
         admin.offline_brokers([987])

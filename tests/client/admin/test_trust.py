@@ -1,4 +1,4 @@
-"""Whom the administration trusts over HTTPS, what it shows, and which way it goes there."""
+"""HTTPS of the administration: trusted authorities, client certificates, proxies."""
 
 from __future__ import annotations
 

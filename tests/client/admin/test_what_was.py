@@ -1,4 +1,4 @@
-"""Position history: what brokers wrote down of a group. Last, so that a genuine one had time."""
+"""Position history: what brokers recorded of a group. Last, so that a genuine one had time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cancelling what a member of a balanced group is doing leaves nothing booked or behind."""
+"""Cancelled calls of a balanced group's member leave no state and no lease behind."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_cancelled_run_rejects_what_its_handlers_had(settings: ClientSettings)
 
 
 async def awaits_what_is_cancelled() -> None:
-    """As a pool of connections does whose library cancels a call."""
+    """Await a task that is cancelled, like a connection pool whose library cancels a call."""
     inner = asyncio.create_task(asyncio.sleep(PATIENCE_MS))
     inner.cancel()
     await inner
@@ -186,7 +186,7 @@ def test_a_close_that_is_cancelled_while_another_pulls_leaves_all_the_same() -> 
             await consumer.assign(partition)
             server.broker(1).silence(GET_MESSAGES.id)
             pull = asyncio.create_task(consumer.pull(partition))
-            await asyncio.sleep(0)  # it has the turn now, and no answer will come
+            await asyncio.sleep(0)  # its request is in flight, and no answer will arrive
             close = asyncio.create_task(consumer.close())
             await asyncio.wait(consumer._running)
             for _ in range(10):

@@ -1,4 +1,4 @@
-"""One broker of two is away: what that costs a member that asks both in turn."""
+"""One broker of two is down: its cost for a member that asks both in turn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ memory = memory_tubemq(
 
 
 def take_time(member: Member, memory: MemoryTubeMQ) -> Callable[[], int]:
-    """Let every request cost time, more where a broker is away; tells what that added up to."""
+    """Let every request take time, more at brokers that are down; return the total."""
     answer, waited = member.driver._answer, 0
 
     def slowly(asked: Asked) -> Any:
@@ -93,7 +93,7 @@ def test_brokers_that_are_away_do_not_cost_the_leases_at_the_others() -> None:
     take_time(member, memory)
     memory.unplugged.update(memory.node(broker).address for broker in range(2, 14))
     memory.elapse(10_000)
-    member.driver.run(member.session.broker_heartbeats_if_due())  # finds out who is away
+    member.driver.run(member.session.broker_heartbeats_if_due())  # finds out which broker is down
     for _ in range(20):
         before = memory.clock()
         memory.elapse(member.driver.run(member.session.broker_heartbeats_if_due()))

@@ -1,4 +1,4 @@
-"""A broker that stood still serves late what a member has given up, after what was asked since."""
+"""A broker that was suspended serves abandoned requests late, after newer ones."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def member() -> Member:
 
 
 def late(member: Member, method: Any) -> Callable[[], Any]:
-    """Keep the member's next `method` from the servers until the result is called; the member has
-    given up waiting for the answer."""
+    """Delay the member's next `method` until the result is called; the member stops waiting."""
     answer = member.driver._answer
     kept: list[Asked] = []
 
@@ -59,7 +58,7 @@ def test_a_fetch_served_late_does_not_enlarge_what_is_confirmed(member: Member) 
 
 
 def test_a_fetch_served_late_skips_nothing_of_a_group_that_is_behind(member: Member) -> None:
-    """The broker would hand out more to it than to the fetch after it, all below the log's end."""
+    """The broker would deliver more to it than to the fetch after it, all below the log's end."""
     mq = member.mq
     sent = [b"%02d" % n for n in range(40)]
     send(mq, ZERO, *sent)
@@ -78,7 +77,7 @@ def test_a_fetch_served_late_skips_nothing_of_a_group_that_is_behind(member: Mem
 
 
 def test_a_member_that_gave_requests_up_keeps_its_partitions(member: Member) -> None:
-    """Brokers know it by another name then; heartbeats and orders must use the same."""
+    """Brokers know it by another client id then; heartbeats and orders must use the same."""
     mq = member.mq
     serve = late(member, methods.GET_MESSAGES)
     assert isinstance(member.fetch(), Idle)
@@ -124,7 +123,7 @@ def test_a_confirmation_served_late_does_not_confirm_what_is_rejected(member: Me
     serve = late(member, methods.COMMIT_OFFSET)
     with pytest.raises(errors.RpcTimeout):
         member.confirm(batch)
-    mq.elapse(1_000)  # the broker is left alone for a moment
+    mq.elapse(1_000)  # the broker is avoided for a moment
     batch = member.receive()
     serve()
     member.confirm(batch, consumed=False)
@@ -133,8 +132,10 @@ def test_a_confirmation_served_late_does_not_confirm_what_is_rejected(member: Me
 
 
 def test_giving_back_served_late_confirms_nothing_that_was_not_received(member: Member) -> None:
-    """The master takes a partition away and deals it to the same member again; the broker hears of
-    the first only when the next batch is out."""
+    """The master moves a partition away and assigns it to the same member again.
+
+    The broker receives the first order only when the next batch is delivered.
+    """
     mq = member.mq
     eager = replace(member.session.consumer, rollback_on_rebalance=False)
     member.session.consumer = member.session.fetching.settings = eager

@@ -1,4 +1,4 @@
-"""A member step by step: orders of the master, what is reported when, and what trouble leaves."""
+"""A member step by step: orders of the master, reports, and the effects of faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ memory = memory_tubemq(
 
 
 class Member:
-    """A session with a driver of its own."""
+    """Session with its driver."""
 
     def __init__(self, memory: MemoryTubeMQ, name: str, **options: Any) -> None:
         self.mq = memory
@@ -58,7 +58,7 @@ class Member:
         return [tuple(event) for event in self.driver.stream(self.session.rebalance())]
 
     def settle(self, *others: Member) -> None:
-        """Take part in balance rounds until nothing moves."""
+        """Take part in balance rounds until nothing changes."""
         for _ in range(5):
             self.mq.elapse(10_000)
             self.mq.balance()
@@ -78,7 +78,7 @@ class Member:
         raise AssertionError(self.session.last_errors)
 
     def everything(self) -> list[list[bytes]]:
-        """Bodies of all batches there are, each confirmed."""
+        """Return the bodies of all available batches, each confirmed."""
         found = []
         for _ in range(20):
             if isinstance(batch := self.fetch(), ReceivedBatch):
@@ -134,7 +134,7 @@ def once(memory: MemoryTubeMQ, method: Any, error: errors.TubeMQError) -> None:
 
 
 def never(member: Member, method: Any, error: errors.TubeMQError) -> None:
-    """Let the member's next `method` not arrive at all."""
+    """Let the member's next `method` be lost."""
     answer = member.driver._answer
 
     def refuse(asked: Asked) -> Any:
@@ -157,7 +157,7 @@ def test_an_order_is_acknowledged_at_once_with_what_is_held(
     memory.balance()
     assert member.beat() == 10_000
     assert member.rebalance() == [("assigned", [ZERO, ONE])]
-    assert member.beat() == 10_000  # it was due at once: there was something to tell
+    assert member.beat() == 10_000  # it was due at once: there was a change to report
     *_, offered, told = member.requests(methods.HEARTBEAT_CONSUMER)
     assert not offered.HasField("event")
     assert (told.event.opType, told.event.status) == (10, 2)
@@ -317,7 +317,7 @@ def test_a_slow_member_begins_where_it_says_though_a_fast_one_was_there_before(
 def test_a_new_group_begins_where_it_is_told(
     memory: MemoryTubeMQ, join: Join, position: Any, first: bytes
 ) -> None:
-    """Also if the first registration failed: only a success uses the position up."""
+    """Also if the first registration failed: only a success uses up the position."""
     send(memory, ZERO, b"old")
     member = join(consumer=ConsumerSettings(consume_position=position))
     memory.elapse(10_000)

@@ -1,4 +1,4 @@
-"""What the master and its administrators tell a client-balanced member, and what it makes of it."""
+"""Orders of the master and its administrators to a client-balanced member."""
 
 from __future__ import annotations
 
@@ -194,8 +194,11 @@ def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
 def test_an_order_that_a_renewal_overtakes_costs_no_partition_and_no_batch(
     memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
-    """A pull was given up, so the next takes the partition under a new name, and here it does so
-    while the order's own request is on the way: the broker refuses that one, not the partition."""
+    """A renewal that takes the partition under a new client id costs no partition.
+
+    A pull was given up, so the next one renews the lease while the order's own request is in
+    flight: the broker refuses that request, not the partition.
+    """
     driver, pulled = memory.driver(), []
     driver.run(consumer.assign(PARTITION, 0))
     send(b"a")
@@ -261,7 +264,7 @@ def test_a_broker_that_hangs_costs_an_order_one_request_and_no_heartbeat(
 
 
 def at_end(consumer: AssignedSession) -> set[Partition]:
-    """What is held where nothing is left to read, as far as the member knows."""
+    """Return the held partitions without unread records, as far as the member knows."""
     known = ((partition, held.offset) for partition, held in consumer.held.items())
     return {partition for partition, offset in known if offset and 0 == offset.lag < offset.current}
 
@@ -349,7 +352,7 @@ def test_while_one_asks_the_master_others_take_what_is_known(
     memory.elapse(10_000)
     asking = consumer.refresh()
     asking.send(None)
-    asking.send(memory.clock())  # it has sent its question
+    asking.send(memory.clock())  # it has sent its request
     driver = memory.driver()
     assert len(driver.run(consumer.refresh())) == 4
     assert driver.asked == []
@@ -371,7 +374,7 @@ def test_news_only_are_asked_for(memory: MemoryTubeMQ, consumer: AssignedSession
 def test_a_refused_partition_is_asked_for_twice(
     memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    """The first attempt after a lease has ended only clears the way."""
+    """The first attempt after a lease has ended only makes room."""
     refusals = iter([410])
 
     def occupied(asked: Asked, reply: Any) -> Any:
@@ -424,7 +427,7 @@ def test_a_broker_that_is_away_is_asked_twice(
 def there(
     memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> Partition:
-    """A partition of the second broker, held with two of the first; a record waits in each."""
+    """Hold a partition of the second broker and two of the first, each with one record."""
     there = Partition(2, TOPIC, 0)
     for partition in (PARTITION, BESIDE, there):
         send(b"x", to=partition)

@@ -1,4 +1,4 @@
-"""Batches of every mixture: what is delivered, what is set aside, and under which numbers."""
+"""Batches of every mixture: delivered records, corrupt ones, and their offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START = 2_800
 
 
 class Sent(NamedTuple):
-    """A record as a reply holds it, and what a reader should make of it."""
+    """Record in a reply, and the reader's expected result."""
 
     data: bytes
     flag: int
@@ -45,7 +45,7 @@ def damaged(sent: Sent) -> Sent:
 
 
 def misleading(prefix: bytes, body: bytes) -> Sent:
-    """The flag promises attributes, and the length before them is none."""
+    """Return data whose flag announces attributes, with an invalid length before them."""
     return Sent(prefix + body, 1, True, None, {})
 
 

@@ -1,4 +1,4 @@
-"""The compiled decoder gives what the Python code gives, bit for bit, whatever a reply holds."""
+"""The compiled decoder returns the same as the Python code, bit for bit, for any reply."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ compiled = pytest.mark.skipif(not is_compiled(), reason="no compiled decoder in 
 
 
 class Drawn:
-    """Choices that Hypothesis makes, and shrinks."""
+    """Choices that Hypothesis makes and shrinks."""
 
     def __init__(self, draw: Any) -> None:
         self._draw = draw
@@ -135,7 +135,7 @@ def test_replies_of_many_records_are_read_alike() -> None:
 
 @pytest.mark.parametrize("decoder", [pure, nullcontext])
 def test_what_is_kept_of_a_batch_changes_none_of_those_after_it(decoder: Any) -> None:
-    """Few attribute texts are mostly those of the batch before, in whatever order."""
+    """A few attribute texts are usually those of the batch before, in any order."""
     chance = replies.RandomChoices(3)
     texts = [b"", *replies.USUAL, b"id=5"]
     policy = DecodePolicy()
@@ -187,7 +187,7 @@ def test_both_decoders_have_the_same_calendar(texts: list[str]) -> None:
 @given(st.lists(drawn_texts() | st.none(), max_size=6))
 def test_texts_read_together_say_what_each_says_by_itself(texts: list[bytes | None]) -> None:
     cache = AttributeCache()
-    for _ in range(2):  # with nothing known, and with everything
+    for _ in range(2):  # with an empty cache, and with a full one
         found = AttributeColumns()
         found.fill(texts, cache)
         alone = [parse_attributes(raw or b"") for raw in texts]

@@ -26,7 +26,7 @@ def test_an_error_survives_pickling_with_its_data(error: errors.TubeMQError) -> 
 
 
 def test_an_error_is_recognised_in_a_traceback() -> None:
-    """Spark hands the errors of its tasks on as text."""
+    """Spark passes the errors of its tasks on as text."""
     text = (
         "Traceback (most recent call last):\n  ...\n"
         "tubemq_client.errors.RpcTimeout: silent\n\nThe above exception was the direct cause\n"

@@ -1,4 +1,4 @@
-"""Flow-control rules: what they mean to the minute, the byte and the millisecond."""
+"""Flow-control rules, exact to the minute, the byte and the millisecond."""
 
 from __future__ import annotations
 
@@ -273,8 +273,10 @@ def test_waits_of_codes(code: int, wait: int) -> None:
 def test_a_reader_that_waits_as_told_stays_within_the_limit(
     batches: list[tuple[int, int]], limit_mib: int
 ) -> None:
-    """Beside the batch that begins it, no minute brings more than the limit but for the rest of the
-    last batch. (Being told to wait means a whole minute here, so it ends the running one.)"""
+    """Each minute delivers at most the limit, its first batch and the rest of the last batch.
+
+    A wait means a whole minute here, so it ends the running one.
+    """
     pace = Pace(FlowControl(default=data_rules(limit_mib=limit_mib, wait_ms=MINUTE + 1)))
     now, in_minute, minute_end = 0, 0, -1
     for size, gap in batches:

@@ -1,4 +1,4 @@
-"""The log of a client: what it tells, at which level, and what it never does."""
+"""The log of a client: its events, their levels, and what it never contains."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_rules_are_told_when_they_change_and_only_then(told: Any) -> None:
 
 
 def run(conversation: Any, answers: list[Any]) -> Any:
-    """Carry out a conversation whose calls are answered in order; other effects get the time."""
+    """Run a conversation whose calls are answered in order; other effects get the time."""
     value: Any = None
     error: BaseException | None = None
     while True:
@@ -83,13 +83,13 @@ def test_masters_are_told_when_another_answers(told: Any) -> None:
     session = MasterSession((("m1", 1), ("m2", 2)))
     asked(good)
     asked(good)
-    assert told() == []  # the first one that answers is no news
+    assert told() == []  # the first answer is not logged
     asked(away, good)
     assert told() == [("INFO", "master m2:2 answers now")]
     for _ in range(3):
         with pytest.raises(errors.ConnectError):
             asked(away, away)
-    ((level, text),) = told()  # once, however often it is tried
+    ((level, text),) = told()  # once, after any number of attempts
     assert (level, text.partition(":")[0]) == ("WARNING", "no active master answers")
     asked(good)
     assert told() == [("INFO", "master m2:2 answers now")]

@@ -1,4 +1,4 @@
-"""What a member remembers of what went wrong: the error, and nothing that was in use then."""
+"""The last errors of a member: they keep the error, but no object in use at that time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MASTER = ("master", 8715)
 
 
 class Buffer:
-    """Stands for what a connection owns."""
+    """Stand-in for an object that a connection owns."""
 
 
 def receive(buffer: Buffer, cause: OSError) -> NoReturn:

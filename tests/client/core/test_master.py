@@ -1,4 +1,4 @@
-"""Which master is asked, and what is remembered of its answers."""
+"""Choice of the active master, and what the client keeps of its answers."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_partitions_are_selected_by_name_or_all_and_unknown_ones_listed(
 
 
 def fresh_master(times: int) -> Callable[[Asked, Any], Any]:
-    """The first registrations are answered by a master that has not loaded its metadata yet."""
+    """Let a master that has not loaded its metadata yet answer the first registrations."""
     left = iter(range(times))
 
     def tamper(asked: Asked, reply: Any) -> Any:
@@ -146,7 +146,7 @@ def test_without_a_switch_an_unknown_topic_is_unknown_at_once(
 def test_a_look_up_waits_until_another_one_has_left_its_group(
     memory: MemoryTubeMQ, ids: ClientIds
 ) -> None:
-    """A master takes a group for one set of topics, and tasks at two topics may name one group."""
+    """A master accepts one set of topics per group, and tasks of two topics may share a group."""
     driver, session = memory.driver(), MasterSession((memory.master_address,))
     there = ids.consumer("g.e", "Meta")
     driver.run(session.register_consumer(there, "g.e", {"other": ()}))
@@ -169,7 +169,7 @@ def test_a_look_up_waits_until_another_one_has_left_its_group(
 def test_a_group_that_stays_busy_is_told_as_what_passes(
     memory: MemoryTubeMQ, ids: ClientIds
 ) -> None:
-    """A look-up that was killed has the group until the master forgets it."""
+    """A killed look-up occupies the group until the master forgets it."""
     driver, session = memory.driver(), MasterSession((memory.master_address,))
     driver.run(session.register_consumer(ids.consumer("g.e", "Meta"), "g.e", {"other": ()}))
     with pytest.raises(errors.GroupBusy) as busy:

@@ -1,4 +1,4 @@
-"""Receipts that are none: each is judged by itself."""
+"""Invalid receipts: each is judged separately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures and tokens: what a client shows to masters and brokers, and when."""
+"""Signatures and tokens that a client sends to masters and brokers, and when."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OK: dict[str, Any] = {"success": True, "errCode": 200, "errMsg": "OK!"}
 
 
 def perform(conversation: Any, replies: list[Any]) -> tuple[list[Any], Any]:
-    """Run it against `replies` in order, at a time of day that goes on by a second a look."""
+    """Run it against `replies` in order, at a time of day that advances a second per look-up."""
     calls, answers, clock = [], iter(replies), itertools.count(CLOCK, 1_000)
     answer = None
     while True:
@@ -120,7 +120,7 @@ def test_tokens_of_a_reply_are_shown_to_brokers() -> None:
     perform(master.heartbeat_consumer("c", "g", [], report=False), [reply])
     shown = master.broker_auth()
     assert (shown.visitAuthorizedToken, shown.authAuthorizedToken) == (77, "let me in")
-    # A later answer without the second token leaves it as it is.
+    # A later answer without the second token does not change it.
     reply.authorizedInfo.CopyFrom(_pb.MasterAuthorizedInfo(visitAuthorizedToken=78))
     perform(master.heartbeat_consumer("c", "g", [], report=False), [reply])
     assert (master.visit_token, master.access.authorized_token) == (78, "let me in")

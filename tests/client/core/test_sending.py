@@ -1,4 +1,4 @@
-"""Sending step by step: the window, overflow, and what a lost receipt means."""
+"""Sending step by step: the window, overflow, and the meaning of a lost receipt."""
 
 from __future__ import annotations
 
@@ -326,7 +326,7 @@ def test_routes_stay_while_a_new_master_knows_none(
         return reply
 
     memory.tamper = fresh
-    memory.elapse(31_000)  # forgotten: as by a new master
+    memory.elapse(31_000)  # forgotten, as by a new master
     driver = memory.driver()
     for _ in range(3):
         driver.run(producer.heartbeat())
@@ -353,7 +353,7 @@ def test_a_master_that_warms_up_costs_no_routes(
 
 
 def test_joining_outlasts_a_change_of_masters(memory: MemoryTubeMQ, ids: ClientIds) -> None:
-    """Also where the answer would otherwise be final: the new master knows no topic yet."""
+    """Also if the answer would otherwise be final: the new master knows no topic yet."""
     settings = ClientSettings(("gone", 1), register_pause_ms=100)
     producer = ProducerSession(MasterSession((("gone", 1), memory.master_address)), ids.producer())
     refusals = iter([431, 431])
@@ -431,7 +431,7 @@ def test_large_records_are_not_joined_without_bound(
 def test_a_record_that_cannot_be_written_spares_those_that_are_posted(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    """A mistake of ours, late: nobody may take what is stored for what was not sent."""
+    """A late bug of the client: stored records must not be taken for unsent ones."""
     record = Record(bytes(300_000), partition=PARTITION)
     flights = [producer.encode(TOPIC, record, 0, 0) for _ in range(3)]
     broken: Any = "no" * 150_000
@@ -455,7 +455,7 @@ LARGEST_READABLE = 2**20 + 10 * 1024 - 52
 
 
 def widened(producer: ProducerSession, large_records: Any = "refuse") -> ProducerSession:
-    """A topic whose limit is wider than the cluster's."""
+    """Create a topic whose limit is wider than the cluster's."""
     producer.limits[TOPIC] = 2 * 2**20
     producer.settings = ProducerSettings(large_records=large_records)
     return producer

@@ -20,7 +20,7 @@ SETTINGS = ClientSettings(masters=(), rpc_timeout_ms=10_000, connect_timeout_ms=
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def loop(request: pytest.FixtureRequest) -> Iterator[LoopShell | None]:
-    """The loop to run asyncio's half on; None for the blocking half."""
+    """Return the loop on which to run asyncio's half; None for the blocking half."""
     if request.param == "blocking":
         yield None
         return
@@ -30,7 +30,7 @@ def loop(request: pytest.FixtureRequest) -> Iterator[LoopShell | None]:
 
 @pytest.fixture
 def connect(loop: LoopShell | None) -> Iterator[Callable[..., Any]]:
-    """Opens connections, which are closed with the test."""
+    """Return a function that opens connections, which are closed with the test."""
     made: list[Any] = []
 
     def open_(address: Address, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Requests that are sent and answered together, and those that may wait for more of them."""
+"""Requests that are sent and answered together, and those that may be delayed for more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def frames(serials: Sequence[int]) -> bytes:
 
 
 class FairLock:
-    """Whoever has waited longest is next, so that threads come in between wherever they can."""
+    """Lock of which the longest waiter is next, so that threads interleave wherever they can."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -44,7 +44,7 @@ class FairLock:
             self._changed.notify_all()
 
     def waiting(self, count: int) -> bool:
-        """Whether so many are there, with the one that has it."""
+        """Return whether that number of threads holds or awaits it."""
         with self._changed:
             return self._taken - self._served == count
 
@@ -62,7 +62,7 @@ def test_what_may_wait_is_sent_though_nobody_asks_for_it() -> None:
 
     with Peer(listen) as peer:
         connection = blocking.connect(peer.address, SETTINGS)
-        for _ in range(3):  # the thread that sends has to be there for the second time too
+        for _ in range(3):  # the sending thread must be there for the second time too
             (serial,) = connection.post_all(frames, 1, 20.0, soon=True)
             assert heard.get(timeout=20 * PATIENCE) == b"%d" % serial
             assert connection.wait_all([serial], in_s(20)) == [b"%d" % serial]
@@ -102,7 +102,7 @@ def test_the_thread_that_sends_ends_with_the_connection() -> None:
 
 
 def test_a_post_that_fails_was_not_heard() -> None:
-    """Who is told so sends it elsewhere: it must not have got there in the company of others."""
+    """The caller then sends it elsewhere: it must not have arrived together with others."""
     heard: list[bytes] = []
     go_on = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What is taken from a socket is what was sent, in whatever amounts it comes."""
+"""Received data equals sent data, in chunks of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What OpenTelemetry's reader collects of clients that are watched, and of those that are not."""
+"""Metrics that OpenTelemetry's reader collects of watched clients, and of no others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def metrics(reader: InMemoryMetricReader) -> ClientMetrics:
 
 
 def collected(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], float]]]:
-    """Points by the name of their instrument."""
+    """Return points by the name of their instrument."""
     found: dict[str, list[tuple[dict[str, Any], float]]] = {}
     data = reader.get_metrics_data()
     for resource in data.resource_metrics if data else ():

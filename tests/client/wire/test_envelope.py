@@ -1,4 +1,4 @@
-"""The RPC envelope: both ends agree, padding is tolerated, failures say whose they are."""
+"""The RPC envelope: both ends agree, padding is tolerated, failures name their side."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ receipts = st.fixed_dictionaries(
 
 @given(receipts, st.binary(max_size=40) | st.just(b"\xa2\x06\x03new") | st.just(b"\xa0\x06\x01"))
 def test_small_replies_are_read_as_those_that_take_the_long_way(fields, beside):
-    """Missing and unknown fields included. Bytes after the envelope mean the long way."""
+    """Missing and unknown fields included. Bytes after the envelope take the slow path."""
     message = _pb.SendMessageResponseB2P(**fields).SerializePartialToString() + beside
     payload = unframe(envelope.encode_response(1, methods.SEND_MESSAGE.id, Raw(message)))[1]
 
@@ -95,7 +95,7 @@ def test_small_replies_are_read_as_those_that_take_the_long_way(fields, beside):
 
 
 class Raw(bytes):
-    """Bytes in the place of a message."""
+    """Bytes in place of a message."""
 
     def SerializeToString(self):  # noqa: N802
         return bytes(self)

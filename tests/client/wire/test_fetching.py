@@ -1,4 +1,4 @@
-"""Replies that are taken apart late: the same message, the same errors, and no false promise."""
+"""Replies that are parsed late: the same message, the same errors, no false early result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ delivering = st.binary(max_size=40).map(b"\x08\x01\x10\xc8\x01".__add__)
 
 @st.composite
 def garbled(draw: st.DrawFn) -> bytes:
-    """A reply with one stretch of it replaced, left out or doubled."""
+    """Return a reply with one part replaced, removed or doubled."""
     data = draw(replies)
     start = draw(st.integers(0, len(data)))
     stop = draw(st.integers(start, len(data)))
@@ -45,7 +45,7 @@ def garbled(draw: st.DrawFn) -> bytes:
 
 
 def payload(data: bytes) -> bytes:
-    """The frame payload of a reply whose business message are these bytes."""
+    """Return the frame payload of a reply with this business message."""
 
     class Ready:
         def SerializeToString(self) -> bytes:  # noqa: N802

@@ -1,4 +1,4 @@
-"""The send request written by hand says what the protobuf message would."""
+"""The hand-written send request equals the protobuf message."""
 
 from __future__ import annotations
 

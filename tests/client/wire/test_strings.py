@@ -1,4 +1,4 @@
-"""TubeMQ's string formats: there and back, the look-alikes kept apart, nonsense refused."""
+"""TubeMQ's string formats: round trips, look-alikes, invalid text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whole exchanges, byte for byte: what the client writes and what it reads back.
+"""Recorded exchanges, byte for byte: what the client writes and what it reads back.
 
 Each line of transcripts.txt is decoded down to its business message and encoded again; some
-requests are also built from nothing but their values.
+requests are also built from their values alone.
 """
 
 from __future__ import annotations
