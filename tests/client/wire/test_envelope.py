@@ -162,7 +162,7 @@ def test_an_empty_business_message_lacks_its_required_fields():
 
 
 def test_a_reply_to_another_method_is_a_violation():
-    with pytest.raises(errors.ProtocolViolation, match=r"method 17 came for commit offset \(18\)"):
+    with pytest.raises(errors.ProtocolViolation, match=r"method 17 for commit offset \(18\)"):
         envelope.decode_response(reply_payload(), methods.COMMIT_OFFSET)
 
 
