@@ -106,7 +106,7 @@ class ProducerFace(ClientFace):
             yield Do(self._producer.heartbeat())
         except errors.TubeMQError:
             self._schedule.failed(now_ms())  # routes stay as they are
-        except Exception:  # noqa: BLE001 - without beats the master forgets the producer
+        except Exception:  # noqa: BLE001 - without heartbeats the master forgets the producer
             _log.exception("a heartbeat of producer %s failed", self._producer.client_id)
             self._schedule.failed(now_ms())
         else:

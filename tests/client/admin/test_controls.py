@@ -62,6 +62,6 @@ def test_topic_wide_settings(admin: Any, site: Any, new_topic: str) -> None:
 def test_defaults_of_the_cluster(admin: Any) -> None:
     before = admin.cluster_settings()
     admin.set_cluster_settings(max_message_mb=before.max_message_mb if before else 1)
-    found = admin.cluster_settings()
-    assert found.max_message_mb == (before.max_message_mb if before else 1)
-    assert found.flow_control is False
+    cluster = admin.cluster_settings()
+    assert cluster.max_message_mb == (before.max_message_mb if before else 1)
+    assert cluster.flow_control is False

@@ -64,9 +64,9 @@ class FakeMaster:
 
 @pytest.fixture
 def fakes() -> Iterator[list[FakeMaster]]:
-    made = [FakeMaster(), FakeMaster()]
-    yield made
-    for fake in made:
+    masters = [FakeMaster(), FakeMaster()]
+    yield masters
+    for fake in masters:
         fake.close()
 
 

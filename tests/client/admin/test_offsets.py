@@ -80,10 +80,10 @@ def test_every_wrong_offset_is_listed_and_nothing_is_set(
     }
     with pytest.raises(errors.ConfigError) as refused:
         admin.set_offsets(group, wrong)
-    told = "\n".join(refused.value.problems)
+    text = "\n".join(refused.value.problems)
     assert len(refused.value.problems) == 4
     for words in (f"{end + 28} is not within the log", "5 is no multiple", ":77:", "99:"):
-        assert words in told.replace(f"{SHARED}:77", ":77:")
+        assert words in text.replace(f"{SHARED}:77", ":77:")
     assert admin.group_offsets(SHARED, group) == {}
     with pytest.raises(errors.UnknownTopic, match="nowhere"):
         admin.set_offsets(group, {Partition(1, "nowhere", 0): 0})

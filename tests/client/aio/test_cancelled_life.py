@@ -76,9 +76,9 @@ mq = embedded_tubemq(
 @pytest.fixture(scope="module")
 def settings(mq: EmbeddedTubeMQ) -> ClientSettings:
     """Return settings of a cluster that has the sent records."""
-    found = ClientSettings((mq.master_address,), heartbeat_period_ms=50)
-    asyncio.run(send(found))
-    return found
+    client_settings = ClientSettings((mq.master_address,), heartbeat_period_ms=50)
+    asyncio.run(send(client_settings))
+    return client_settings
 
 
 async def send(settings: ClientSettings) -> None:
@@ -124,17 +124,17 @@ class Life:
 
 
 async def rest(enter: Any, settings: ClientSettings, group: str) -> list[bytes]:
-    found: list[bytes] = []
+    received: list[bytes] = []
     async with enter(settings, group) as consumer:
-        while len(found) < len(SENT):
-            batch = await consumer.receive(PATIENCE_MS if SENT[-1] not in found else 0)
+        while len(received) < len(SENT):
+            batch = await consumer.receive(PATIENCE_MS if SENT[-1] not in received else 0)
             if batch is None:
                 break
-            found += [message.body for message in batch.messages()]
+            received += [message.body for message in batch.messages()]
             await consumer.confirm(batch)
-            if found[-1] == SENT[-1]:
+            if received[-1] == SENT[-1]:
                 break
-    return found
+    return received
 
 
 async def cancelled_life(enter: Any, settings: ClientSettings, group: str, n: int) -> bool:
@@ -149,9 +149,9 @@ async def cancelled_life(enter: Any, settings: ClientSettings, group: str, n: in
     assert life.over or task.cancelled(), (n, task.exception())
     assert asyncio.all_tasks() == {asyncio.current_task()}, n
     async with asyncio.timeout(GONE_S):  # less than a lease: no lease may be left
-        found = await rest(enter, settings, group)
+        received = await rest(enter, settings, group)
     left = SENT[len(life.confirmed) :]
-    assert found in (left, left[len(life.unsure) :]), (n, life.confirmed, life.unsure)
+    assert received in (left, left[len(life.unsure) :]), (n, life.confirmed, life.unsure)
     return not task.cancelled()
 
 

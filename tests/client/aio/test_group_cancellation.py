@@ -33,7 +33,7 @@ async def send(settings: ClientSettings, *bodies: bytes) -> None:
 def test_a_receive_that_is_cancelled_anywhere_loses_nothing(settings: ClientSettings) -> None:
     async def scenario() -> list[bytes]:
         random = Random(7)
-        found: list[bytes] = []
+        received: list[bytes] = []
         async with Consumer(settings, "cancelled", {TOPIC: ()}) as consumer:
             assert await consumer.partitions_ready(PATIENCE_MS)
             await send(settings, b"a", b"b", b"c")
@@ -45,12 +45,12 @@ def test_a_receive_that_is_cancelled_anywhere_loses_nothing(settings: ClientSett
                 result = (await asyncio.gather(task, return_exceptions=True))[0]
                 if isinstance(result, ReceivedBatch):
                     await consumer.reject(result)
-            while len(found) < 3:
+            while len(received) < 3:
                 batch = await consumer.receive(PATIENCE_MS)
                 assert batch is not None
-                found += [message.body for message in batch.messages()]
+                received += [message.body for message in batch.messages()]
                 await consumer.confirm(batch)
-        return found
+        return received
 
     assert asyncio.run(scenario()) == [b"a", b"b", b"c"]
 

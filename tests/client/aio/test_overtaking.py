@@ -49,8 +49,8 @@ class Delay:
         tasks: set[asyncio.Task[None]] = set()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            there, back = await asyncio.open_connection(*target)
-            pair = (self._forth(reader, back), self._back(there, writer))
+            server_reader, back = await asyncio.open_connection(*target)
+            pair = (self._forth(reader, back), self._back(server_reader, writer))
             tasks.update(asyncio.create_task(work) for work in pair)
 
         relay = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -162,12 +162,12 @@ def test_a_cancelled_fetch_does_not_move_what_the_next_batch_confirms(
             delay.go.set()
             await delay.answered.wait()
             batch = await second
-            found = bodies(batch)
+            received = bodies(batch)
             assert batch is not None
             await consumer.confirm(batch)
-            if len(found) < 2:
-                found += bodies(await consumer.receive(2_000))
-        return found
+            if len(received) < 2:
+                received += bodies(await consumer.receive(2_000))
+        return received
 
     assert asyncio.run(scenario()) == [b"a", b"b"]
 

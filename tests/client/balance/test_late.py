@@ -30,17 +30,17 @@ def member() -> Member:
 def late(member: Member, method: Any) -> Callable[[], Any]:
     """Delay the member's next `method` until the result is called; the member stops waiting."""
     answer = member.driver._answer
-    kept: list[Asked] = []
+    delayed: list[Asked] = []
 
-    def keep(asked: Asked) -> Any:
-        if asked.method != method.name:
-            return answer(asked)
+    def keep(traced: Asked) -> Any:
+        if traced.method != method.name:
+            return answer(traced)
         member.driver._answer = answer
-        kept.append(asked)
+        delayed.append(traced)
         raise errors.RpcTimeout("late")
 
     member.driver._answer = keep
-    return lambda: member.mq.reply(kept.pop())
+    return lambda: member.mq.reply(delayed.pop())
 
 
 def test_a_fetch_served_late_does_not_enlarge_what_is_confirmed(member: Member) -> None:
@@ -68,12 +68,12 @@ def test_a_fetch_served_late_skips_nothing_of_a_group_that_is_behind(member: Mem
     assert isinstance(member.fetch(), Idle)
     mq.elapse(1_000)
     batch = member.receive()
-    found = [message.body for message in batch.messages()]
-    assert 0 < len(found) < len(sent)
+    received = [message.body for message in batch.messages()]
+    assert 0 < len(received) < len(sent)
     serve()
     member.confirm(batch)
-    found += [body for bodies in member.everything() for body in bodies]
-    assert found == sent
+    received += [body for bodies in member.everything() for body in bodies]
+    assert received == sent
 
 
 def test_a_member_that_gave_requests_up_keeps_its_partitions(member: Member) -> None:

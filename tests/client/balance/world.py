@@ -143,8 +143,8 @@ class World:
                 sentAddr=0,
             )
             address = self.mq.node().address
-            asked = Asked(self.mq.clock(), address, methods.SEND_MESSAGE.name, request)
-            assert self.mq.reply(asked).success
+            traced = Asked(self.mq.clock(), address, methods.SEND_MESSAGE.name, request)
+            assert self.mq.reply(traced).success
             self.sent.add(body)
 
     def run(self, ms: int) -> None:
@@ -227,17 +227,17 @@ class World:
     def _consume(self, member: Member) -> Process:
         fetching = member.session.fetching
         while True:
-            found = yield from fetching.fetch()
-            if not isinstance(found, ReceivedBatch):
-                yield Sleep(LOOK_MS if found.wait_ms is None else min(found.wait_ms, LOOK_MS))
+            result = yield from fetching.fetch()
+            if not isinstance(result, ReceivedBatch):
+                yield Sleep(LOOK_MS if result.wait_ms is None else min(result.wait_ms, LOOK_MS))
                 continue
-            bodies = [message.body for message in found.messages()]
+            bodies = [message.body for message in result.messages()]
             self._received(member, bodies)
             yield Sleep(self.random.choice((0, 20, 500, 2_000, 6_000)))
             keep = self.random.random() < 0.9
             self.unsure.update(bodies if keep else ())
             try:
-                yield from fetching.settle(found, consumed=keep)
+                yield from fetching.settle(result, consumed=keep)
             except (errors.StaleBatch, errors.ServerError):
                 self.unsure.difference_update(bodies)
             except (errors.NetworkError, errors.RemoteException):
@@ -347,9 +347,9 @@ class World:
         if sent.waiting is not None:
             self._at(0, sent.waiting, reply, failure)
 
-    def _serve_late(self, asked: Asked) -> Process:
+    def _serve_late(self, traced: Asked) -> Process:
         yield Sleep(RPC_TIMEOUT_MS + self.random.choice((0, 5, 300, 2_000)))
-        self.mq.reply(asked)
+        self.mq.reply(traced)
 
     def _latency(self) -> int:
         return self.random.choice((0, 1, 1, 2, 5, 40, 150))

@@ -64,8 +64,8 @@ def batch_of(data: bytes, policy: DecodePolicy) -> MessageBatch:
 def outcome(data: bytes, reading: Reading) -> list[Any]:
     """Return all visible results: the batch in every form, corrupt entries, the error."""
     seen: list[Any] = []
-    aside: list[CorruptEntry] = []
-    policy = DecodePolicy(reading.corrupt_records, aside.append, reading.filters)
+    corrupt: list[CorruptEntry] = []
+    policy = DecodePolicy(reading.corrupt_records, corrupt.append, reading.filters)
     try:
         message = FetchReply(data).parse()
         raw = RawBatch(message.currOffset, message.messages)
@@ -78,7 +78,7 @@ def outcome(data: bytes, reading: Reading) -> list[Any]:
         seen += [native.find(raw.messages, r.messageId, r.checkSum) for r in raw.messages]
     except errors.TubeMQError as error:
         seen += [type(error), str(error)]
-    return [*seen, aside, policy.corrupt]
+    return [*seen, corrupt, policy.corrupt]
 
 
 def compare(data: bytes, reading: Reading) -> bool:
@@ -88,9 +88,9 @@ def compare(data: bytes, reading: Reading) -> bool:
     """
     with pure():
         expected = outcome(data, reading)
-    found = outcome(data, reading)
-    assert found == expected, (data, reading, found, expected)
-    for one, other in zip(found, expected, strict=True):
+    actual = outcome(data, reading)
+    assert actual == expected, (data, reading, actual, expected)
+    for one, other in zip(actual, expected, strict=True):
         if isinstance(one, pa.RecordBatch):
             one.validate(full=True)
             assert one.schema.equals(other.schema, check_metadata=True)

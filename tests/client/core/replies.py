@@ -95,15 +95,15 @@ def attribute_text(chance: Choices) -> bytes:
 def varint(value: int, longer: int = 0) -> bytes:
     """Encode in two's complement of 64 bits; `longer` adds redundant bytes."""
     value &= (1 << 64) - 1
-    out = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
+    encoded.append(value)
     for _ in range(longer):
-        out[-1] |= 0x80
-        out.append(0)
-    return bytes(out)
+        encoded[-1] |= 0x80
+        encoded.append(0)
+    return bytes(encoded)
 
 
 def number(chance: Choices, field: int, value: int) -> bytes:

@@ -42,44 +42,44 @@ class Member:
 
     def rest(self) -> list[bytes]:
         """Return the bodies of all remaining batches, each confirmed."""
-        found: list[bytes] = []
+        received: list[bytes] = []
         for _ in range(30):
             batch = self.driver.run(self.session.fetching.pull(PARTITION))
             if batch is not None:
-                found += bodies([batch])
+                received += bodies([batch])
                 self.confirm(batch)
-        return found
+        return received
 
     def late(self, method: Any) -> Callable[[], Any]:
         """Delay the next `method` to the servers until the result is called."""
         answer = self.driver._answer
-        kept: list[Asked] = []
+        delayed: list[Asked] = []
 
-        def keep(asked: Asked) -> Any:
-            if asked.method != method.name:
-                return answer(asked)
+        def keep(traced: Asked) -> Any:
+            if traced.method != method.name:
+                return answer(traced)
             self.driver._answer = answer
-            kept.append(asked)
+            delayed.append(traced)
             raise errors.RpcTimeout("late")
 
         self.driver._answer = keep
-        return lambda: self.mq.reply(kept.pop())
+        return lambda: self.mq.reply(delayed.pop())
 
     @contextmanager
     def silent(self, method: Any) -> Iterator[Callable[[], list[Any]]]:
         """Delay each `method` to the servers until the result is called."""
         answer = self.driver._answer
-        kept: list[Asked] = []
+        delayed: list[Asked] = []
 
-        def keep(asked: Asked) -> Any:
-            if asked.method != method.name:
-                return answer(asked)
-            kept.append(asked)
+        def keep(traced: Asked) -> Any:
+            if traced.method != method.name:
+                return answer(traced)
+            delayed.append(traced)
             raise errors.RpcTimeout("late")
 
         self.driver._answer = keep
         try:
-            yield lambda: [self.mq.reply(asked) for asked in kept]
+            yield lambda: [self.mq.reply(asked) for asked in delayed]
         finally:
             self.driver._answer = answer
 

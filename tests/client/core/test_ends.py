@@ -13,8 +13,10 @@ def look_up(mq: MemoryTubeMQ) -> ScriptedDriver:
     """Look up a topic and its ends; return the driver with its trace."""
     driver = mq.driver()
     session = MasterSession((mq.master_address,))
-    found = driver.run(fetch_topic_metadata(session, "orders", "g_1-1-1-1-Meta", "g"))
-    ends = store_ends(found.partitions, found.brokers, "g", stable=True, access=session.access)
+    metadata = driver.run(fetch_topic_metadata(session, "orders", "g_1-1-1-1-Meta", "g"))
+    ends = store_ends(
+        metadata.partitions, metadata.brokers, "g", stable=True, access=session.access
+    )
     assert len(driver.run(ends)) == 8
     return driver
 

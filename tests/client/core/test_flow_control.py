@@ -137,8 +137,8 @@ def test_any_text_is_rules_or_a_configuration_error(text: str) -> None:
 def test_hours_are_beijing_time_and_include_their_last_minute(
     after_midnight_utc: int, holds: bool
 ) -> None:
-    found = FlowRules.parse(EXAMPLE).limit(2000 * MIB, MIDNIGHT_UTC + after_midnight_utc)
-    assert (found is not None) is holds
+    limit = FlowRules.parse(EXAMPLE).limit(2000 * MIB, MIDNIGHT_UTC + after_midnight_utc)
+    assert (limit is not None) is holds
 
 
 def test_lag_is_counted_in_mebibytes_and_must_exceed_the_threshold() -> None:
@@ -154,9 +154,9 @@ def test_the_earliest_window_wins_where_windows_overlap() -> None:
         for start, limit in (("08:00", 1), ("00:00", 2))
     ]
     rules = FlowRules.parse(json.dumps([{"type": 0, "rule": items}]))
-    found = rules.limit(22 * MIB, MIDNIGHT_UTC)
-    assert found is not None
-    assert found.limit_bytes == 2 * MIB
+    data_limit = rules.limit(22 * MIB, MIDNIGHT_UTC)
+    assert data_limit is not None
+    assert data_limit.limit_bytes == 2 * MIB
 
 
 def test_the_largest_threshold_of_empty_fetches_wins() -> None:

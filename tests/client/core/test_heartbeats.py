@@ -49,24 +49,24 @@ def beat(session: AssignedSession, *, away: set[str]) -> list[str]:
 
 
 def _heartbeat(conversation: Conversation[int], away: set[str]) -> list[str]:
-    asked: list[str] = []
+    hosts: list[str] = []
     answer: Any = None
     failure: errors.TubeMQError | None = None
     for _ in range(20):
         try:
             effect = conversation.throw(failure) if failure else conversation.send(answer)
         except StopIteration:
-            return asked
+            return hosts
         failure = None
         if isinstance(effect, Now):
             answer = 0
         elif isinstance(effect, Await):
-            asked.append("answer")
+            hosts.append("answer")
             answer = _pb.HeartBeatResponseB2C(success=True, errCode=200, errMsg="OK")
         else:
             assert isinstance(effect, Call | Post)
             host = effect.address[0]
-            asked.append(host)
+            hosts.append(host)
             failure = errors.ConnectError(f"cannot connect to {host}") if host in away else None
             answer = Ticket(effect.address, effect.method, None)
             if effect.method is not methods.HEARTBEAT_BROKER:
@@ -105,8 +105,8 @@ def test_an_answer_that_cannot_be_read_ends_nothing(
     driver.run(member.open())
     driver.run(member.assign(PARTITION, None))
 
-    def garble(asked: Asked, reply: Any) -> Any:
-        if asked.method == methods.HEARTBEAT_BROKER.name:
+    def garble(traced: Asked, reply: Any) -> Any:
+        if traced.method == methods.HEARTBEAT_BROKER.name:
             reply.hasPartFailure = True
             reply.failureInfo.append("nonsense")
         return reply

@@ -24,9 +24,9 @@ def told(caplog: pytest.LogCaptureFixture) -> Any:
     caplog.set_level(logging.INFO, "tubemq_client")
 
     def lines() -> list[tuple[str, str]]:
-        found = [(record.levelname, record.getMessage()) for record in caplog.records]
+        entries = [(record.levelname, record.getMessage()) for record in caplog.records]
         caplog.clear()
-        return found
+        return entries
 
     return lines
 
@@ -79,16 +79,16 @@ def test_masters_are_told_when_another_answers(told: Any) -> None:
         run(session.call(methods.HEARTBEAT_PRODUCER, request), list(answers))
 
     good = _pb.HeartResponseM2P(success=True, errCode=200, errMsg="", brokerCheckSum=1)
-    away = errors.ConnectError("gone")
+    failure = errors.ConnectError("gone")
     session = MasterSession((("m1", 1), ("m2", 2)))
     asked(good)
     asked(good)
     assert told() == []  # the first answer is not logged
-    asked(away, good)
+    asked(failure, good)
     assert told() == [("INFO", "master m2:2 answers now")]
     for _ in range(3):
         with pytest.raises(errors.ConnectError):
-            asked(away, away)
+            asked(failure, failure)
     ((level, text),) = told()  # once, after any number of attempts
     assert (level, text.partition(":")[0]) == ("WARNING", "no active master answers")
     asked(good)

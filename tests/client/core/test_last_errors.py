@@ -38,8 +38,8 @@ ERRORS = [
 def test_an_error_is_remembered_with_its_data(error: errors.TubeMQError) -> None:
     last_errors = LastErrors()
     last_errors["master"] = error
-    kept = last_errors["master"]
-    assert (type(kept), str(kept), vars(kept)) == (type(error), str(error), vars(error))
+    stored = last_errors["master"]
+    assert (type(stored), str(stored), vars(stored)) == (type(error), str(error), vars(error))
 
 
 def test_nothing_that_was_in_use_is_remembered() -> None:

@@ -233,13 +233,13 @@ class History:
         Only records that retention has removed may be missing, and the gaps must report them in the
         end.
         """
-        wanted = {
+        expected = {
             entry.number: 28 * n
             for n, entry in enumerate(self.model.entries[: end // 28])
             if 28 * n >= start and entry.partition == 0 and entry.stream in (self.streams or "ab")
         }
-        assert numbers == [number for number in wanted if number in set(numbers)]
-        for offset in (wanted[number] for number in wanted.keys() - set(numbers)):
+        assert numbers == [number for number in expected if number in set(numbers)]
+        for offset in (expected[number] for number in expected.keys() - set(numbers)):
             assert offset < 28 * self.model.first
             if final:
                 assert any(gap.start <= offset < gap.end for gap in self.stats.gaps)

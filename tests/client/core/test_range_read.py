@@ -169,7 +169,7 @@ def test_a_busy_slot_means_the_next_one_and_a_full_pool_means_waiting(
     third = reader(0, forty, pool=2, deadline_ms=60_000)
     waiting = driver.stream(third.conversation(), third.release())
 
-    def give_up_soon(asked: Asked, reply: Any) -> Any:
+    def give_up_soon(traced: Asked, reply: Any) -> Any:
         if len(driver.slept) == 3:
             memory.tamper = None
             memory.elapse(31_000)  # the owners were silent for too long
@@ -200,8 +200,8 @@ def test_a_broker_that_goes_back_is_not_believed(
 ) -> None:
     replies: list[Any] = []
 
-    def replay(asked: Asked, reply: Any) -> Any:
-        if asked.method != GET:
+    def replay(traced: Asked, reply: Any) -> Any:
+        if traced.method != GET:
             return reply
         replies.append(reply)
         return replies[0] if len(replies) == 3 else reply

@@ -57,7 +57,7 @@ class World:
             body = b"%d." % next(self._numbers) + b"x" * self.chance.choice((0, 40, 300, 900))
             data, flag = payload.encode_payload(body, stream_id=stream or None)
             code = payload.java_hash(stream) if stream else -1
-            found = self.store.append(
+            receipt = self.store.append(
                 partition,
                 data,
                 time_ms=0,
@@ -66,7 +66,7 @@ class World:
                 key_code=code,
                 sent_addr=0,
             )
-            self.rows.append((found.offset, partition, stream, body))
+            self.rows.append((receipt.offset, partition, stream, body))
 
     @property
     def has_lost(self) -> bool:
@@ -137,8 +137,8 @@ def play(seed: int, policy: str) -> bool:
     if chance.random() < 0.5:  # while it is read, after some fetch or other
         left = iter(range(chance.randrange(40), 0, -1))
 
-        def tamper(asked: Asked, reply: object) -> object:
-            if asked.method == GET and next(left, None) == 1:
+        def tamper(traced: Asked, reply: object) -> object:
+            if traced.method == GET and next(left, None) == 1:
                 world.expire()
             return reply
 
@@ -189,7 +189,7 @@ def play_together(seed: int) -> bool:
     expire_at, break_at = chance.choice((0, 0, chance.randrange(60))), chance.randrange(80)
     steps = itertools.count(1)
 
-    def tamper(asked: Asked, reply: object) -> object:
+    def tamper(traced: Asked, reply: object) -> object:
         step = next(steps)
         if step == expire_at:
             world.expire()

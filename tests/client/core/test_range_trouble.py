@@ -104,9 +104,11 @@ class SlowStore:
 
     def _register(self, request: Any) -> Any:
         if request.opType != methods.OP_REGISTER:
-            known = request.clientId in self.leased
+            is_leased = request.clientId in self.leased
             self.leased.discard(request.clientId)
-            return _pb.RegisterResponseB2C(success=known, errCode=200 if known else 411, errMsg="")
+            return _pb.RegisterResponseB2C(
+                success=is_leased, errCode=200 if is_leased else 411, errMsg=""
+            )
         if ".p" in request.groupName and self.lookup_breaks:
             self.lookup_breaks -= 1
             raise errors.ConnectionLost("lost while looking what is there")

@@ -61,8 +61,8 @@ def in_child(work: Callable[[], object]) -> str:
         os.write(go, text.encode())
         os._exit(0)
     os.close(go)
-    with os.fdopen(come) as told:
-        text = told.read()
+    with os.fdopen(come) as pipe:
+        text = pipe.read()
     os.waitpid(child, 0)
     return text or "killed: it hung"
 
@@ -159,10 +159,10 @@ def test_clients_on_a_loop_are_the_parents(settings: ClientSettings) -> None:
     async def main() -> None:
         async with aio.Producer(settings) as producer:
             await producer.send(TOPIC, b"before")
-            told = await asyncio.to_thread(
+            refusal = await asyncio.to_thread(
                 in_child, lambda: asyncio.run(in_a_loop_of_the_child(producer))
             )
-            assert told.startswith(REFUSED)
+            assert refusal.startswith(REFUSED)
             assert (await producer.send(TOPIC, b"after")).partition == PARTITION
             assert {stats.opened for stats in producer.connections.values()} == {1}
 

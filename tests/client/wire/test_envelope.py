@@ -61,8 +61,8 @@ def test_calls_made_together_are_the_same_bytes_as_one_by_one(calls):
     method = methods.SEND_MESSAGE
     expected = [envelope.encode_request(serial, method, data, 500) for serial, data in calls]
     numbers, requests = [serial for serial, _ in calls], [data for _, data in calls]
-    found = envelope.encode_requests(numbers, method, requests, 500)
-    assert found == b"".join(expected)
+    frames = envelope.encode_requests(numbers, method, requests, 500)
+    assert frames == b"".join(expected)
 
 
 receipts = st.fixed_dictionaries(

@@ -70,13 +70,13 @@ def test_late_parsing_gives_what_parsing_at_once_gives(data):
     frame = payload(data)
     at_once = outcome(lambda: envelope.decode_response(frame, methods.GET_MESSAGES))
     late = envelope.decode_response(frame, methods.GET_MESSAGES_UNPARSED)
-    found = outcome(lambda: whole(late))
-    if size_if_delivering(late) and not isinstance(found, str):
-        assert (found.success, found.errCode) == (True, 200)
-    if isinstance(found, str) and "takes back" in found:
+    parsed = outcome(lambda: whole(late))
+    if size_if_delivering(late) and not isinstance(parsed, str):
+        assert (parsed.success, parsed.errCode) == (True, 200)
+    if isinstance(parsed, str) and "takes back" in parsed:
         assert not (at_once.success and at_once.errCode == 200)
     else:
-        assert found == at_once
+        assert parsed == at_once
 
 
 def test_a_delivery_is_recognised_by_its_beginning():
