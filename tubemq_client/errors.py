@@ -512,9 +512,9 @@ def without_credentials(addresses: str) -> str:
     Drops all text before the last ``@``, commas included, and all text after a ``?`` or ``#``.
     """
     _, at, rest = addresses.rpartition("@")
-    shown = re.split("[?#]", rest)[0]
-    cut = "" if shown == rest else f"{rest[len(shown)]}…"
-    return f"{'…@' if at else ''}{shown}{cut}"
+    visible = re.split("[?#]", rest)[0]
+    cut = "" if visible == rest else f"{rest[len(visible)]}…"
+    return f"{'…@' if at else ''}{visible}{cut}"
 
 
 def shown_addresses(items: Sequence[str]) -> str:

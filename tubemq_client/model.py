@@ -136,10 +136,10 @@ class Partition:
     @classmethod
     def from_key(cls, topic: str, key: str) -> Partition:
         """Parse ``"1:10002"`` as a partition of `topic`; raise `ValueError` for anything else."""
-        found = _KEY.fullmatch(key)
-        if found is None:
+        match = _KEY.fullmatch(key)
+        if match is None:
             raise ValueError(f"partition key {key!r} is not '<broker id>:<partition id>'")
-        return cls(int(found[1]), topic, int(found[2]))
+        return cls(int(match[1]), topic, int(match[2]))
 
     @staticmethod
     def is_key(key: object) -> bool:

@@ -373,7 +373,7 @@ class AssignedSession(GroupSession):
                 continue
             lease = held.lease
             try:
-                found = yield from self._register_at_end(held, lease)
+                registered = yield from self._register_at_end(held, lease)
             except (*_LOST, *_REFUSED) as error:
                 if held.lease is lease and not held.renewing:  # otherwise the renewal reports it
                     self._lose(held, error)
@@ -386,7 +386,7 @@ class AssignedSession(GroupSession):
             else:
                 self._to_ends.discard(partition)
                 held.use, held.token = Use.IDLE, 0
-                held.learn_registered(found, (yield Now()))
+                held.learn_registered(registered, (yield Now()))
 
     def _register_at_end(
         self, held: HeldPartition, lease: Registration

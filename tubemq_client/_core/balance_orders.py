@@ -115,7 +115,8 @@ def subscription(
             if not strings.is_filter_item(item)
         ]
         problems += [
-            f"topics: {topic!r}: {found}" for found in filter_problems(sorted_items[topic])
+            f"topics: {topic!r}: {filter_problem}"
+            for filter_problem in filter_problems(sorted_items[topic])
         ]
     if bound is not None:
         problems += [f"bound: {problem}" for problem in bound.problems(sorted_items)]

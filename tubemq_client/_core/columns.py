@@ -189,7 +189,7 @@ def split_records(
     return _all_sound(records) or _sorted_out(records, aside)
 
 
-def _sorted_out(records: Sequence[Any], aside: Callable[[int, Any, bytes], None]) -> Columns:
+def _sorted_out(records: Sequence[Any], on_corrupt: Callable[[int, Any, bytes], None]) -> Columns:
     """Split records one by one, as some are corrupt."""
     columns = Columns(records, [], [])
     add_body, add_attributes = columns.bodies.append, columns.attributes.append
@@ -210,7 +210,7 @@ def _sorted_out(records: Sequence[Any], aside: Callable[[int, Any, bytes], None]
             elif (start := _attributes_end(data)) >= 0:
                 prefix, raw = data[:start], data[4:start] or None
         if start < 0:
-            aside(index, record, data)
+            on_corrupt(index, record, data)
             if indexes is None:
                 indexes = columns.indexes = list(range(index))
             continue

@@ -258,8 +258,8 @@ class GroupSession:
         False if the broker is unreachable. An unconfirmed batch is rolled back, unless the user
         chose otherwise.
         """
-        out = held.use is Use.DELIVERED and not self.consumer.rollback_on_rebalance
-        consumed = held.consumed or (out and not self.closing)
+        is_delivered = held.use is Use.DELIVERED and not self.consumer.rollback_on_rebalance
+        consumed = held.consumed or (is_delivered and not self.closing)
         for _ in range(_UNREGISTER_TRIES):
             try:
                 yield from held.lease.unregister(consumed=consumed)

@@ -84,7 +84,7 @@ def check_reader(
         for item in filter_items
         if not strings.is_filter_item(item)
     ]
-    problems += [f"filters: {found}" for found in filter_problems(filter_items)]
+    problems += [f"filters: {problem}" for problem in filter_problems(filter_items)]
     if isinstance(filters, str):
         problems.append(f"filters: {filters!r} is a text; give a list")
     longest = MAX_GROUP_LENGTH - _SUFFIX_LENGTH
@@ -128,9 +128,9 @@ def session_key_problem(key: str) -> str | None:
 def _problem(name: str, what: str, pattern: re.Pattern[str], limit: int) -> str | None:
     if pattern.fullmatch(name) and len(name) <= limit:
         return None
-    shown = repr(name if len(name) <= limit else f"{name[:limit]}…")
+    quoted = repr(name if len(name) <= limit else f"{name[:limit]}…")
     return (
-        f"{shown} is not a {what}: it has two characters or more, a letter first (it must match "
+        f"{quoted} is not a {what}: it has two characters or more, a letter first (it must match "
         f"{pattern.pattern}), and at most {limit}"
     )
 

@@ -156,22 +156,26 @@ def _shows(find: Find, partition: Partition, low: int, start: int) -> Conversati
     )
 
 
-def _is_missed(find: Find, partition: Partition, offset: int, known: Found) -> Conversation[bool]:
+def _is_missed(
+    find: Find, partition: Partition, offset: int, known_record: Found
+) -> Conversation[bool]:
     """Return whether the known record is not the first at or after `offset`.
 
     Then it lies before `offset`, or was removed meanwhile.
     """
-    current = yield from find(partition, offset, known.upto)
-    return current is None or current.record != known.record
+    current = yield from find(partition, offset, known_record.upto)
+    return current is None or current.record != known_record.record
 
 
-def _is_first(find: Find, partition: Partition, offset: int, known: Found) -> Conversation[bool]:
+def _is_first(
+    find: Find, partition: Partition, offset: int, known_record: Found
+) -> Conversation[bool]:
     """Return whether the known record is still the first at or after `offset`.
 
     Asked after the other questions: a record that was removed in between would show here.
     """
-    current = yield from find(partition, offset, known.upto)
-    return current is not None and current.record == known.record
+    current = yield from find(partition, offset, known_record.upto)
+    return current is not None and current.record == known_record.record
 
 
 def _first_of_store(find: Find, partition: Partition, start: int, end: int) -> Conversation[int]:

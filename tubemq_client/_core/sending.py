@@ -312,8 +312,8 @@ class ProducerSession(RouteSession):
             raise fate_unknown(errors.ProtocolViolation(text), flight.partition)
         failure = errors.for_code(reply.errCode, reply.errMsg, where=where)
         if not isinstance(failure, _NOT_STORED):
-            access, shown = self.master.access, flight.visit_token
-            if not (yield from access.may_pass_now(reply, self.client_id, shown)):
+            access, sent_token = self.master.access, flight.visit_token
+            if not (yield from access.may_pass_now(reply, self.client_id, sent_token)):
                 raise failure
         return failure
 

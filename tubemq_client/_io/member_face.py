@@ -337,17 +337,17 @@ class AssignedFace(MemberFace):
 
     def _pulling(self, partition: Partition, timeout_ms: int) -> Routine[ReceivedBatch | None]:
         fetching, deadline = self._consumer.fetching, time.monotonic() + timeout_ms / 1000
-        gone: list[bool] = []
+        cancelled: list[bool] = []
         while True:
             seen = self._ready.count
             self._raise_if_unusable()
             try:
-                batch = yield Do(fetching.pull(partition, lambda: not gone), fetching.put_back)
+                batch = yield Do(fetching.pull(partition, lambda: not cancelled), fetching.put_back)
             except errors.ConfigError:
                 self._raise_if_unusable()  # closing gave the partition back meanwhile
                 raise
             except BaseException:  # cancelled: the request in flight ends nevertheless
-                gone.append(True)
+                cancelled.append(True)
                 raise
             left_s = deadline - time.monotonic()
             if batch is not None or left_s <= 0:

@@ -56,14 +56,18 @@ class MetadataFace(ClientFace):
         *,
         stable: bool,
     ) -> Conversation[dict[Partition, PartitionEnds]]:
-        wanted, access = found.select(partitions), self._session.access
-        return store_ends(wanted, found.brokers, group, stable=stable, access=access)
+        selected, access = found.select(partitions), self._session.access
+        return store_ends(selected, found.brokers, group, stable=stable, access=access)
 
     def _reachable_ends(
         self, topic: str, group: str, metadata: TopicMetadata | None, *, stable: bool
     ) -> Conversation[ReachableEnds]:
-        found = metadata or (yield from self._asking(topic, group))
-        return (yield from reachable_ends(found, group, stable=stable, access=self._session.access))
+        topic_metadata = metadata or (yield from self._asking(topic, group))
+        return (
+            yield from reachable_ends(
+                topic_metadata, group, stable=stable, access=self._session.access
+            )
+        )
 
 
 class RangeFace(ClientFace):

@@ -76,12 +76,12 @@ class Request(NamedTuple):
 def _varint(value: int) -> bytes:
     if value < 1 << 14:  # nearly always
         return bytes((value & _LOW_BITS | 0x80, value >> 7)) if value >> 7 else bytes((value,))
-    out = bytearray()
+    encoded = bytearray()
     while value > _LOW_BITS:
-        out.append(value & _LOW_BITS | 0x80)
+        encoded.append(value & _LOW_BITS | 0x80)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _read_varint(data: bytes, pos: int) -> tuple[int, int]:

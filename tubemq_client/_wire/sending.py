@@ -90,9 +90,9 @@ def _varint(value: int) -> bytes:
         )
     if value < 1 << 14:  # most lengths
         return bytes((value & 0x7F | 0x80, value >> 7)) if value >> 7 else bytes((value,))
-    out = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    encoded.append(value)
+    return bytes(encoded)
