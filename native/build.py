@@ -1,7 +1,7 @@
 """Builds the compiled decoder: `python native/build.py` in place, hatchling's hook for wheels.
 
-Without a Rust toolchain, or when building fails, the project works all the same, only slower; so
-both say in one line what happened and go on. `TUBEMQ_NATIVE=0` builds nothing, `TUBEMQ_NATIVE=1`
+Without a Rust toolchain, or when building fails, the project works too, only slower; so both print
+a line with the reason and continue. `TUBEMQ_NATIVE=0` builds nothing, `TUBEMQ_NATIVE=1`
 makes a failure fatal. cargo downloads what Cargo.lock names only, and has `LIMIT_S` seconds.
 
 The file imports hatchling only when hatchling imports it.
@@ -28,11 +28,11 @@ LIBRARY = "libtubemq_native.dylib" if sys.platform == "darwin" else "libtubemq_n
 
 
 class NotBuilt(Exception):
-    """Why there is no compiled module, in words for a line."""
+    """The module was not compiled; the text is the reason, in one line."""
 
 
 def build() -> Path:
-    """Compile, and answer with the library's path. Raises `NotBuilt`."""
+    """Compile and return the library's path. Raises `NotBuilt`."""
     if os.environ.get("TUBEMQ_NATIVE") == "0":
         raise NotBuilt("TUBEMQ_NATIVE=0 asks for none")
     if sys.implementation.name != "cpython" or os.name != "posix":
@@ -59,7 +59,7 @@ def build() -> Path:
 
 
 def put_in_place(library: Path) -> None:
-    """Beside the client's modules. Processes that have the old one open keep it."""
+    """Copy the library next to the client's modules; running processes keep the old one."""
     target = ROOT / MODULE
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=".native-")
     os.close(handle)
@@ -69,16 +69,16 @@ def put_in_place(library: Path) -> None:
 
 
 def wheel_tag() -> str:
-    """Every CPython from 3.11 on, on this platform."""
+    """Return the tag of every CPython from 3.11 on, on this platform."""
     system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     if sys.platform == "linux" and (glibc := platform.libc_ver()[1]):
-        # What it was linked against is what it needs at most; auditwheel may find less.
+        # The glibc it was linked against is an upper bound; auditwheel may find an older one.
         system = f"manylinux_{glibc.replace('.', '_')}_{platform.machine()}"
     return f"cp311-abi3-{system}"
 
 
 def main() -> int:
-    """Build in place; 1 only where `TUBEMQ_NATIVE=1` insists."""
+    """Build in place; return 1 only if `TUBEMQ_NATIVE=1` requires the module."""
     try:
         put_in_place(build())
     except NotBuilt as why:
@@ -96,10 +96,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface  # noqa
 
 
 class NativeHook(BuildHookInterface[Any]):
-    """Puts the compiled module into a wheel and names the platform, where it can be built."""
+    """Hook that adds the compiled module and the platform tag to a wheel, if it can be built."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """An editable install gets its module from `make`, not from here."""
+        """Add the module to a wheel; an editable install gets it from `make`."""
         if version == "editable":
             return
         try:

@@ -1,7 +1,7 @@
-"""A client for Apache InLong TubeMQ: exact range reads, producing, consuming in groups.
+"""Client for Apache InLong TubeMQ: exact range reads, producing, consuming in groups.
 
 Importing the package is light (no asyncio, pydantic, httpx, pyarrow); the public names below are
-loaded when first used. `sync` holds the blocking shell, whose classes are also here, and `aio` the
+loaded when first used. `sync` has the blocking API, whose classes are also here, and `aio` the
 same classes for asyncio; `config` has validated options, `testing` and `embedded` servers to
 develop against.
 """
@@ -154,7 +154,7 @@ _find = homes(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "aio":  # not in __all__: `import *` does not ask for an event loop
+    if name == "aio":  # not in __all__: `import *` must not import asyncio
         from importlib import import_module
 
         return import_module("tubemq_client.aio")

@@ -1,7 +1,7 @@
-"""Names of a package that are imported when they are asked for.
+"""Lazy imports: names of a package that are imported on first access.
 
-For packages whose users need a part of them: what is not asked for is not loaded, and need not be
-there. This module must not import what it finds homes for.
+For packages whose users need only some of their names: a name that is not used is not loaded, and
+its dependencies need not be installed. This module must not import the modules it resolves.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ __all__ = ["homes"]
 
 
 def homes(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of `package`: each module of `modules` (relative ones begin with a dot)
-    is the home of its names."""
+    """Return the ``__getattr__`` of `package`, which imports each name from its module.
+
+    `modules` maps modules (relative ones begin with a dot) to their names.
+    """
     home_of = {name: module for module, names in modules.items() for name in names}
 
     def find(name: str) -> Any:

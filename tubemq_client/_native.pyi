@@ -1,6 +1,5 @@
 # The compiled decoder of replies, built from `native/`; optional. Its names are protobuf's where it
-# stands in for a protobuf message. Only `_wire.native` may import it; what it must agree with is
-# `_core.columns`.
+# replaces a protobuf message. Only `_wire.native` may import it; its reference is `_core.columns`.
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,6 +1,6 @@
 """Every exception this client raises, and the table from TubeMQ codes to classes.
 
-The tree says whose fault it is; each class carries data that callers may act on::
+The tree shows whose fault it is; each class carries data that callers may act on::
 
     TubeMQError
     ├── LocalError                 the caller's doing: fix the call
@@ -106,22 +106,22 @@ __all__ = [
 
 
 SUCCESS = 200
-"""`errCode` of a reply that did what was asked."""
+"""Code `errCode` of a successful reply."""
 
 NOT_FOUND = 404
-"""`errCode` of a fetch with nothing to deliver now (`NothingToRead`)."""
+"""Code `errCode` of a fetch with nothing to deliver now (`NothingToRead`)."""
 
 SPEED_LIMIT = 452
-"""`errCode` of a fetch that comes too early under a rule (`RateLimited`)."""
+"""Code `errCode` of a fetch that is too early under a flow rule (`RateLimited`)."""
 
 _QUOTED = re.compile(r"\b((?:\w+\.)+errors\.\w+): (.+(?:\n  - .+)*)")
 
 
 class TubeMQError(Exception):
-    """Base of everything raised on purpose.
+    """Base of all errors that this client raises on purpose.
 
-    `retriable`: the same call may succeed later. `fatal`: it never will without a change by a
-    person.
+    `retriable`: the same call may succeed later. `fatal`: it never will until a user changes
+    something.
     """
 
     code: int = 0
@@ -129,8 +129,11 @@ class TubeMQError(Exception):
     fatal: ClassVar[bool] = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Survive pickling (process pools, Spark): many subclasses take other arguments than the
-        message, which is all that exceptions are rebuilt from otherwise."""
+        """Return how to pickle the error, for process pools and Spark.
+
+        Many subclasses take other arguments than the message, from which exceptions are rebuilt by
+        default.
+        """
         return (_restore, (type(self), self.args, self.__dict__))
 
 
@@ -142,27 +145,30 @@ def _restore(cls: type[TubeMQError], args: tuple[Any, ...], state: dict[str, Any
 
 
 def class_at(path: str) -> type[TubeMQError] | None:
-    """The class of this tree with the dotted path `path`, which other distributions may have made;
-    None for anything else. Its module must be imported already: a text has no code imported."""
+    """Return the class of this tree with the dotted path `path`, or None.
+
+    Other distributions may have created it. Its module must be imported already: a text must not
+    cause an import.
+    """
     module, _, name = path.rpartition(".")
-    found = getattr(sys.modules.get(module), name, None)
-    return found if isinstance(found, type) and issubclass(found, TubeMQError) else None
+    attribute = getattr(sys.modules.get(module), name, None)
+    return attribute if isinstance(attribute, type) and issubclass(attribute, TubeMQError) else None
 
 
 def from_text(text: str) -> TubeMQError | None:
-    """The error of this tree that `text` quotes as ``<module>.errors.<Class>: <message>``.
+    """Return the error of this tree that `text` quotes as ``<module>.errors.<Class>: <message>``.
 
     For errors that crossed a process boundary as a traceback, as Spark's do: the last one quoted,
-    with its class (and so `fatal` and `retriable`) and message, lines of problems among it, without
-    other data. None if there is none.
+    with its class (and so `fatal` and `retriable`) and message, including lines of problems,
+    without other data. None if there is none.
     """
-    found, at = None, 0
+    last, at = None, 0
     while quoted := _QUOTED.search(text, at):
         cls = class_at(quoted[1])
         at = quoted.end(1)
         if cls is not None:
-            found, at = _restore(cls, (quoted[2],), {}), quoted.end()
-    return found
+            last, at = _restore(cls, (quoted[2],), {}), quoted.end()
+    return last
 
 
 class LocalError(TubeMQError):
@@ -189,14 +195,17 @@ class ClosedError(LocalError):
 
 
 class StaleBatch(LocalError):
-    """The batch is not out any more: its partition was taken away, or its time to be confirmed is
-    over, or it was confirmed or rejected before. What was not confirmed is delivered again."""
+    """The batch can no longer be confirmed: it is delivered again unless it was confirmed.
+
+    Its partition was taken away, its `confirm_timeout_ms` is over, or it was confirmed or rejected
+    before.
+    """
 
 
 class TooManyInFlight(TubeMQError):
-    """As many records are under way as the options allow, and none was answered in time.
+    """The limit of records in flight is reached, and none was answered in time.
 
-    Nothing was sent; the same call may succeed as soon as a receipt comes.
+    The record was not sent; the same call may succeed as soon as a receipt arrives.
     """
 
     retriable = True
@@ -207,9 +216,9 @@ class ProtocolViolation(TubeMQError):
 
 
 class UnreadableTDMsg(ProtocolViolation):
-    """A packed body cannot be read, and nothing of it was handed out; no connection is concerned.
+    """A packed body cannot be parsed, and nothing of it was returned; the connection is usable.
 
-    `offset` is the byte of the message at which that shows.
+    `offset` is the byte of the message at which the error was found.
     """
 
     fatal = True
@@ -226,11 +235,11 @@ class NetworkError(TubeMQError):
 
 
 class ConnectError(NetworkError):
-    """No connection could be opened: the server is away, or has moved."""
+    """No connection could be opened: the server is down, or has moved."""
 
 
 class TlsError(ConnectError):
-    """TLS refused, on this side or the other: certificates, host name, or a port without TLS."""
+    """TLS failed, on this side or the other: certificates, host name, or a port without TLS."""
 
     retriable = False
 
@@ -271,13 +280,13 @@ class Forbidden(ServerError):
 
 
 class NothingToRead(ServerError):
-    """Nothing to deliver *from here, now*; the position may have moved all the same."""
+    """Nothing to deliver *from here, now*; the position may have moved nevertheless."""
 
     retriable = True
 
 
 class DataMoved(ServerError):
-    """What was asked for has moved (301): look the topic up again."""
+    """The requested data has moved (301): look the topic up again."""
 
     retriable = True
 
@@ -289,13 +298,13 @@ class PartitionOccupied(ServerError):
 
 
 class PartitionTaken(ServerError):
-    """Another client of the group took the partition while we held it."""
+    """Another client of the group took the partition while this one held it."""
 
     retriable = True
 
 
 class AuthenticationFailed(ServerError):
-    """The server does not let this client in; the message says which option to look at."""
+    """The server does not authenticate this client; the message names the option to check."""
 
     fatal = True
 
@@ -305,9 +314,9 @@ class AuthenticationFailed(ServerError):
 
 
 def _how_to_get_in(detail: str) -> str:
-    """What to change, from the texts of upstream's `SimpleCertificate…Handler`."""
+    """Return the option to change, from the texts of upstream's `SimpleCertificate…Handler`."""
     if "is Blank" in detail:
-        return "the cluster asks for a user: set the options auth.username and auth.password"
+        return "the cluster requires a user: set the options auth.username and auth.password"
     if "timestamp" in detail:
         return "the clocks of this machine and the server differ by more than 20 s"
     if "Visit Authorized Token" in detail:
@@ -328,15 +337,18 @@ class GroupInconsistent(ServerError):
 
 
 class GroupBusy(GroupInconsistent):
-    """The group of a look-up, or of one who shows its offsets, is registered for another topic: one
-    like it has it there for a moment, and if it was killed until the master forgets it (30 s)."""
+    """The group of a look-up, or of a cursor shown at brokers, is registered for another topic.
+
+    A concurrent look-up has it there for a moment; if that was killed, until the master forgets it
+    (30 s).
+    """
 
     retriable = True
     fatal = False
 
 
 class UnknownTopic(ServerError):
-    """The topic is not deployed, or has no partition that can be used (431)."""
+    """The topic is not deployed, or has no usable partition (431)."""
 
     fatal = True
 
@@ -348,13 +360,13 @@ class NotAuthorized(ServerError):
 
 
 class RateLimited(ServerError):
-    """Asked too often, or too much, for the rules of the cluster (452)."""
+    """The request exceeds the flow rules of the cluster (452)."""
 
     retriable = True
 
 
 class ServerFailure(ServerError):
-    """The server failed inside (500): what it did is unknown."""
+    """The server failed internally (500): its effect is unknown."""
 
     retriable = True
 
@@ -393,14 +405,17 @@ _BY_CODE: dict[int, type[ServerError]] = {
 
 
 def for_code(code: int, detail: str = "", *, where: str = "") -> ServerError:
-    """The exception for a server's `errCode`; unknown codes give a plain `ServerError`."""
+    """Return the exception for a server's `errCode`; a plain `ServerError` for unknown codes."""
     return _BY_CODE.get(code, ServerError)(code, detail, where=where)
 
 
 class ItemFailure(NamedTuple):
-    """One item of a change that failed. `code` is one of upstream's `DataOpErrCode.java`, which are
-    not the codes of RPCs: 401 not found, 402 exists, 404 something depends on it, 405 and 406 not
-    in this state, 407 value, 408 conflict, 5xx the master's own trouble."""
+    """Item of a change that failed.
+
+    `code` is one of upstream's `DataOpErrCode.java`, which are not the codes of RPCs: 401 not
+    found, 402 exists, 404 something depends on it, 405 and 406 not in this state, 407 value, 408
+    conflict, 5xx a failure of the master.
+    """
 
     item: str
     code: int
@@ -436,7 +451,7 @@ class RemoteException(TubeMQError):
 
 
 class StandbyMaster(RemoteException):
-    """The master asked is a stand-by."""
+    """The master that was asked is a stand-by."""
 
 
 class RangeError(TubeMQError):
@@ -455,8 +470,10 @@ class DataLoss(RangeError):
 
 
 class LogRegression(RangeError):
-    """The log is not, or not wholly, the one in which an offset was taken: a topic was made anew, a
-    disk was lost or restored from a backup. Base of what can be seen of that."""
+    """The log is not, or not entirely, the one in which an offset was recorded.
+
+    A topic was recreated, a disk was lost or restored from a backup. Base of the ways to notice it.
+    """
 
     fatal = True
 
@@ -466,7 +483,7 @@ class LogTruncated(LogRegression):
 
 
 class LogReplaced(LogRegression):
-    """The log is as long as it was, but has other records where some were read before."""
+    """The log is as long as before, but has other records where some were read before."""
 
 
 class CorruptRecord(RangeError):
@@ -482,7 +499,7 @@ class RangeStalled(RangeError):
 
 
 def require_extra(extra: str, error: ImportError) -> MissingExtraError:
-    """The error to raise `from` an `ImportError` of an optional dependency of `extra`."""
+    """Return the error to raise `from` an `ImportError` of an optional dependency of `extra`."""
     missing = error.name or "a dependency"
     return MissingExtraError(
         f"{missing} is needed here; install it with: pip install 'airflow-provider-tubemq[{extra}]'"
@@ -490,17 +507,22 @@ def require_extra(extra: str, error: ImportError) -> MissingExtraError:
 
 
 def without_credentials(addresses: str) -> str:
-    """One or several addresses for a message, without what may be a password or a token: all that
-    precedes the last ``@``, commas included, and all that follows a ``?`` or ``#``."""
+    """Return one or several addresses for a message, without passwords or tokens.
+
+    Drops all text before the last ``@``, commas included, and all text after a ``?`` or ``#``.
+    """
     _, at, rest = addresses.rpartition("@")
-    shown = re.split("[?#]", rest)[0]
-    cut = "" if shown == rest else f"{rest[len(shown)]}…"
-    return f"{'…@' if at else ''}{shown}{cut}"
+    visible = re.split("[?#]", rest)[0]
+    cut = "" if visible == rest else f"{rest[len(visible)]}…"
+    return f"{'…@' if at else ''}{visible}{cut}"
 
 
 def shown_addresses(items: Sequence[str]) -> str:
-    """Items of a list of addresses for a message. A comma in a password makes two items of one
-    address: as soon as one has an ``@``, nothing before the last one is shown."""
+    """Return the items of a list of addresses for a message.
+
+    A comma in a password splits one address into two items: if one item has an ``@``, nothing
+    before the last ``@`` is shown.
+    """
     text = ",".join(items)
     return (
         repr(without_credentials(text))

@@ -1,8 +1,8 @@
-"""JSON that a person, or a program in a person's name, has given.
+"""JSON that a user, or a program of a user, has written.
 
-Of a name that an object has twice, Python's reader keeps the last value and says nothing: offsets
-of a partition would be lost that way. Here such a text is refused. Documents that programs write
-for themselves need no such care. This module must not do I/O.
+If an object has a name twice, Python's reader keeps the last value silently: offsets of a partition
+would be lost that way. Here such a text is refused. Documents that programs write for themselves
+need no such check. This module must not do I/O.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ __all__ = ["RepeatedName", "given_json", "unique_keys"]
 
 
 class RepeatedName(ValueError):
-    """An object of JSON has a name twice; the text is that name and nothing else of the JSON."""
+    """Error for a JSON object that has a name twice; its text is that name only."""
 
 
 def given_json(text: str | bytes, **options: Any) -> Any:
-    """The value that `text` is; `options` are those of `json.loads`. Raises `ValueError` for what
-    is no JSON (`RepeatedName` for an object that has a name twice), and `RecursionError` for what
-    is too deep."""
+    """Return the value of `text`; `options` are those of `json.loads`.
+
+    Raises `ValueError` for invalid JSON (`RepeatedName` for an object that has a name twice), and
+    `RecursionError` for a too deep one.
+    """
     return json.loads(text, object_pairs_hook=unique_keys, **options)
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON (an ``object_pairs_hook``). Raises `RepeatedName`."""
-    found: dict[str, Any] = {}
+    """Return a JSON object (an ``object_pairs_hook``). Raises `RepeatedName`."""
+    values: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in values:
             raise RepeatedName(f"{key!r} occurs twice")
-        found[key] = value
-    return found
+        values[key] = value
+    return values

@@ -1,9 +1,9 @@
-"""Figures of clients for OpenTelemetry, and through its exporters for Prometheus and others.
+"""Metrics of clients for OpenTelemetry, and through its exporters for Prometheus and others.
 
-The extra `metrics` brings OpenTelemetry's API; the SDK and the exporter are the application's. What
-`stats`, `connections` and `consumed_offsets` tell is read whenever the application's reader
-collects: nothing is counted here, no thread is started and no server asked. Names follow
-OpenTelemetry's conventions for messaging where there are any.
+The extra `metrics` installs OpenTelemetry's API; the SDK and the exporter are the application's.
+`stats`, `connections` and `consumed_offsets` are read whenever the application's metric reader
+collects: nothing is counted here, no thread is started and no server is asked. Names follow
+OpenTelemetry's semantic conventions for messaging where they exist.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ Rows = Iterator[tuple[Attributes, float]]
 
 
 class _Figure(NamedTuple):
-    """One instrument: `rows` gives its values of a client, each with what tells it from others.
-    `of_wires`: they are of its connections, which clients on a session have in common."""
+    """Instrument; `rows` returns its values of a client, each with its attributes."""
 
     kind: str
     name: str
@@ -48,11 +47,11 @@ class _Figure(NamedTuple):
 
 
 class ClientMetrics:
-    """Observes clients of either shell, from `watch` until `unwatch` or until nobody else has them.
+    """Observer of clients of either API, from `watch` until `unwatch` or garbage collection.
 
-    Make one for a process and `meter_provider` (None: the global one); instruments of the same name
-    made twice count twice. Connections that clients share (`Session`) are told once, with the
-    attributes of the client that was watched first. Safe to use from several threads.
+    Create one per process and `meter_provider` (None: the global one); instruments of the same name
+    that are created twice count twice. Connections that clients share (`Session`) are reported
+    once, with the attributes of the client that was watched first. Safe for several threads.
     """
 
     def __init__(self, meter_provider: MeterProvider | None = None) -> None:
@@ -69,41 +68,46 @@ class ClientMetrics:
             )
 
     def watch(self, client: ClientFace, **attributes: str | int) -> None:
-        """Tell the figures of `client`, with `attributes` (a group, a role, …) on each. Without
-        any, `tubemq.client.kind` is the name of its class: two clients of one kind need more, or
-        their figures fall together."""
+        """Report the metrics of `client`, each with `attributes` (a group, a role, …).
+
+        Without any, `tubemq.client.kind` is the name of its class: two clients of one class need
+        more, or their metrics are merged.
+        """
         own: dict[str, str | int] = {"messaging.system": "tubemq"}
         self._watched[client] = {**own, "tubemq.client.kind": type(client).__name__, **attributes}
 
     def unwatch(self, client: ClientFace) -> None:
-        """Tell them no more."""
+        """Stop reporting the metrics of `client`."""
         self._watched.pop(client, None)
 
     def _observer(self, figure: _Figure) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
-            told: set[object] = set()
-            for client, own in list(self._watched.items()):
-                found = _read(client, figure)
-                if figure.of_wires and found:
-                    wires = client._wires  # noqa: SLF001 - no user has a use for it
-                    if wires in told:
+            reported: set[object] = set()
+            for client, client_attributes in list(self._watched.items()):
+                values = _read(client, figure)
+                if figure.of_wires and values:
+                    pool_id = client._wires  # noqa: SLF001 - of no use to users
+                    if pool_id in reported:
                         continue
-                    told.add(wires)
-                for attributes, value in found:
-                    yield Observation(value, {**own, **attributes})
+                    reported.add(pool_id)
+                for attributes, value in values:
+                    yield Observation(value, {**client_attributes, **attributes})
 
         return observe
 
 
 def _read(client: Any, figure: _Figure) -> list[tuple[Attributes, float]]:
-    """The values of now. The reader has a thread of its own, and clients of an event loop have no
-    lock that it could take: what changes while it is read is read again."""
+    """Return the current values.
+
+    The reader runs in another thread, and clients of an event loop have no lock that it could take:
+    a value that changes during the read is read again.
+    """
     for _ in range(_TRIES):
         try:
             return list(figure.rows(client))
         except RuntimeError:
             continue
-        except ClosedError:  # of the process that this one was forked off from, which tells them
+        except ClosedError:  # the client belongs to the parent process, which reports it
             break
     return []
 
@@ -111,9 +115,9 @@ def _read(client: Any, figure: _Figure) -> list[tuple[Attributes, float]]:
 def _by_server(value: Callable[[ConnectionStats], float | None]) -> Callable[[Any], Rows]:
     def rows(client: Any) -> Rows:
         for address, stats in client.connections.items():
-            found = value(stats)
-            if found is not None:
-                yield {"server.address": address}, found
+            number = value(stats)
+            if number is not None:
+                yield {"server.address": address}, number
 
     return rows
 
@@ -121,7 +125,7 @@ def _by_server(value: Callable[[ConnectionStats], float | None]) -> Callable[[An
 def _of(
     kind: type, values: Callable[[Any], Iterable[tuple[Attributes, float]]]
 ) -> Callable[[Any], Rows]:
-    """Values from the `stats` of clients that have stats of this kind."""
+    """Return values from the `stats` of clients whose stats are of this class."""
 
     def rows(client: Any) -> Rows:
         stats = getattr(client, "stats", None)
@@ -222,7 +226,7 @@ _FIGURES = (
         "counter",
         "tubemq.consumer.fetches",
         "{request}",
-        "Requests for records, by what came of them.",
+        "Requests for records, by outcome.",
         _of(ConsumerStats, _fetches),
     ),
     _Figure(

@@ -1,7 +1,7 @@
-"""Plain values that the whole client speaks: partitions, ranges, records, receipts, settings.
+"""Plain values of the whole client: partitions, ranges, records, receipts, settings.
 
-No I/O, no pydantic, no protobuf: a Spark executor imports this. What an *offset* means is said
-once, in `OffsetRange`.
+No I/O, no pydantic, no protobuf: a Spark executor imports this. `OffsetRange` defines what an
+*offset* means.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ INDEX_ENTRY_BYTES = 28
 """Bytes of one entry of a store's index log; every offset is a multiple of it."""
 
 LARGEST_OFFSET = (1 << 63) - 1
-"""What a request can carry."""
+"""Upper bound of offsets in requests (int64)."""
 
 PARTITIONS_PER_STORE = 10_000
-"""`partition_id = store_id * PARTITIONS_PER_STORE + n`."""
+"""Number by which store and partition make an id: `store_id * PARTITIONS_PER_STORE + n`."""
 
 Address = tuple[str, int]
 """Host and port."""
 
 
 def address_text(address: Address) -> str:
-    """``host:port``; an IPv6 address in brackets."""
+    """Return ``host:port``, with an IPv6 address in brackets."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -66,10 +66,10 @@ _MINUTE_DIGITS: Final = len("202611211200")
 
 
 def message_minute(text: str | None, zone: tzinfo = UTC) -> datetime | None:
-    """The instant of a ``$msgTime$`` in `zone`, or None for text that is none.
+    """Return the instant of a ``$msgTime$`` in `zone`, or None for an invalid text.
 
     Only twelve ASCII digits ``yyyyMMddHHmm`` that name a minute of the calendar are a time. All
-    that reads message times asks here, so that columns and windows mean the same.
+    readers of message times use this function, so that columns and windows agree.
     """
     if text is None or len(text) != _MINUTE_DIGITS or not (text.isascii() and text.isdecimal()):
         return None
@@ -78,7 +78,10 @@ def message_minute(text: str | None, zone: tzinfo = UTC) -> datetime | None:
 
 @lru_cache(maxsize=4096)
 def _minute(text: str, zone: tzinfo) -> datetime | None:
-    """Of twelve digits. Only such are kept: a producer decides how long other texts are."""
+    """Return the instant of twelve digits.
+
+    Only such texts are cached: producers choose the length of others.
+    """
     year, month, day = int(text[:4]), int(text[4:6]), int(text[6:8])
     try:
         return datetime(year, month, day, int(text[8:10]), int(text[10:]), tzinfo=zone)
@@ -88,7 +91,7 @@ def _minute(text: str, zone: tzinfo) -> datetime | None:
 
 @dataclass(frozen=True, slots=True, order=True)
 class BrokerNode:
-    """A broker as the master announces it. `host` is text, `port` its RPC port."""
+    """Broker as the master announces it. `host` is text, `port` its RPC port."""
 
     broker_id: int
     host: str
@@ -105,10 +108,10 @@ class BrokerNode:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
-    """One partition of a topic on one broker.
+    """Partition of a topic on one broker.
 
-    Partition ids start again on every broker, so `key` (``"<broker_id>:<partition_id>"``) is what
-    documents, options and columns carry; the topic stands outside.
+    Partition ids start again on every broker, so documents, options and columns carry `key`
+    (``"<broker_id>:<partition_id>"``); the topic is separate.
     """
 
     broker_id: int
@@ -117,12 +120,12 @@ class Partition:
 
     @property
     def key(self) -> str:
-        """``"<broker id>:<partition id>"``, unique within a topic."""
+        """Key ``"<broker id>:<partition id>"``, unique within a topic."""
         return f"{self.broker_id}:{self.partition_id}"
 
     @property
     def store_id(self) -> int:
-        """The store of the broker that holds this partition."""
+        """Store of the broker that holds this partition."""
         return self.partition_id // PARTITIONS_PER_STORE
 
     @property
@@ -132,26 +135,28 @@ class Partition:
 
     @classmethod
     def from_key(cls, topic: str, key: str) -> Partition:
-        """The partition for ``"1:10002"``. Raises `ValueError` for anything else."""
-        found = _KEY.fullmatch(key)
-        if found is None:
+        """Parse ``"1:10002"`` as a partition of `topic`; raise `ValueError` for anything else."""
+        match = _KEY.fullmatch(key)
+        if match is None:
             raise ValueError(f"partition key {key!r} is not '<broker id>:<partition id>'")
-        return cls(int(found[1]), topic, int(found[2]))
+        return cls(int(match[1]), topic, int(match[2]))
 
     @staticmethod
     def is_key(key: object) -> bool:
-        """Whether `key` is the key of some partition. There is one spelling for each: no sign, no
-        leading zero, ASCII digits."""
+        """Return whether `key` is a valid partition key.
+
+        Each partition has one spelling: no sign, no leading zero, ASCII digits.
+        """
         return isinstance(key, str) and _KEY.fullmatch(key) is not None
 
     def __str__(self) -> str:
-        """TubeMQ's own partition key, ``brokerId:topic:partitionId``."""
+        """Return TubeMQ's own partition key, ``brokerId:topic:partitionId``."""
         return f"{self.broker_id}:{self.topic}:{self.partition_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """`[start, end)` of one partition.
+    """Offsets `[start, end)` of one partition.
 
     An offset is a byte position in the index log of the partition's *store*: 28 bytes per record of
     *any* partition of that store. So an offset is a multiple of 28, all partitions of a store share
@@ -177,7 +182,7 @@ class OffsetRange:
 
     @property
     def entries(self) -> int:
-        """Index entries in the range: an upper bound on records."""
+        """Number of index entries in the range: an upper bound on records."""
         return (self.end - self.start) // INDEX_ENTRY_BYTES
 
     def __str__(self) -> str:
@@ -185,11 +190,11 @@ class OffsetRange:
 
 
 class Anchor(NamedTuple):
-    """A record by which a log is known again: reading its partition from `offset`, it is met.
+    """Record that identifies a log: reading its partition from `offset` must return it.
 
-    `message_id` (64 bits, unique in a store, never used twice, no order) and `checksum` (CRC-32)
-    are the broker's. A log that no longer has the record where it was is another one, or a part of
-    it is. `offset` may lie some records before it, where the reader could not tell it exactly.
+    `message_id` (64 bits, unique in a store, never reused, unordered) and `checksum` (CRC-32) are
+    the broker's. A log without this record at its offset was replaced, at least in part. `offset`
+    may be some records before it, where the reader could not determine it exactly.
     """
 
     offset: int
@@ -199,10 +204,10 @@ class Anchor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnds:
-    """What a broker holds of a partition's store: offsets `[min_offset, max_offset)`.
+    """Offsets `[min_offset, max_offset)` that a broker has of a partition's store.
 
-    `stable` says whether `max_offset` is the fsynced end (survives a broker crash) or the end in
-    memory.
+    `stable`: `max_offset` is the fsynced end, which survives a broker crash; otherwise it is the
+    end in memory.
     """
 
     partition: Partition
@@ -212,9 +217,9 @@ class PartitionEnds:
 
 
 class ReachableEnds(dict[Partition, PartitionEnds]):
-    """Ends of the partitions whose brokers answered; `away` has all others, each with the reason.
+    """Ends of the partitions whose brokers answered; `away` has all others with the reasons.
 
-    Never empty: where no broker answers, there is an error instead.
+    Never empty: if no broker answers, an error is raised instead.
     """
 
     def __init__(
@@ -228,7 +233,7 @@ class ReachableEnds(dict[Partition, PartitionEnds]):
 
 
 class Message(NamedTuple):
-    """One record, decoded. `offset` is its index offset if that is exactly known, else None."""
+    """Decoded record. `offset` is its index offset if that is known exactly, else None."""
 
     body: bytes
     attributes: dict[str, str]
@@ -239,27 +244,29 @@ class Message(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One delivery of a partition to one member, as `confirm` and `reject` take it in the place of
-    its batch: picklable, and text that `parse` reads back. Worth nothing to other members."""
+    """Delivery of a partition to one member, which `confirm` and `reject` accept for its batch.
+
+    It can be pickled, and `parse` reads its text. Other members cannot use it.
+    """
 
     partition: Partition
     token: int
 
     def __str__(self) -> str:
-        """``<broker id>:<topic>:<partition id>#<token>``."""
+        """Return ``<broker id>:<topic>:<partition id>#<token>``."""
         return f"{self.partition}#{self.token}"
 
     @classmethod
     def parse(cls, text: str) -> Delivery:
-        """What `str` gave. Raises `ValueError` for anything else."""
-        found = re.fullmatch(r"(\d+):([^:#]+):(\d+)#(\d+)", text, re.ASCII)
-        if found is None:
+        """Parse the text of `str`; raise `ValueError` for anything else."""
+        match = re.fullmatch(r"(\d+):([^:#]+):(\d+)#(\d+)", text, re.ASCII)
+        if match is None:
             raise ValueError(f"{text!r} is no delivery: <broker id>:<topic>:<partition id>#<token>")
-        return cls(Partition(int(found[1]), found[2], int(found[3])), int(found[4]))
+        return cls(Partition(int(match[1]), match[2], int(match[3])), int(match[4]))
 
 
 class IdleReason(Enum):
-    """Why a member of a group has nothing to fetch now."""
+    """Reason why a member of a group has nothing to fetch now."""
 
     NO_PARTITION = "no partition is held"
     MOVING = "partitions are being taken or given back"
@@ -271,8 +278,11 @@ class IdleReason(Enum):
 
 
 class SendReceipt(NamedTuple):
-    """What the broker said of a stored record: `offset` is its exact index offset, `time_ms` the
-    broker's receive time (ms since the epoch). A receipt is given before the record is on disk."""
+    """Broker's receipt of a stored record.
+
+    `offset` is its exact index offset, `time_ms` the broker's receive time (ms since the epoch). A
+    receipt is given before the record is on disk.
+    """
 
     partition: Partition
     offset: int
@@ -281,8 +291,11 @@ class SendReceipt(NamedTuple):
 
 
 class SendSummary(NamedTuple):
-    """What `send_all` did: records and body bytes stored, the first and last receipt in the order
-    of records, and the failures it went on after."""
+    """Totals of `send_all`.
+
+    Records and body bytes stored, the first and last receipt in the order of records, and the
+    failures after which it continued.
+    """
 
     stored: int
     bytes: int
@@ -293,12 +306,12 @@ class SendSummary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerStats:
-    """What a producer has done since it was made.
+    """Statistics of a producer since it was created.
 
     `sent_again` counts repeated requests, `errors_by_code` every refusal and failure (0: no answer
-    or no connection), `latencies_ms` receipts by the upper end of their class in ms, from taking
-    the record to its receipt. `brokers_left_out` are those in quarantine now. `connections` are
-    those of the client or its session, by address.
+    or no connection), `latencies_ms` receipts by the upper end of their bucket in ms, from taking
+    the record to its receipt. `brokers_left_out` is the number of brokers avoided now.
+    `connections` are those of the client or its session, by address.
     """
 
     in_flight: int
@@ -314,11 +327,12 @@ class ProducerStats:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionStats:
-    """The connections to one server, those that were replaced included.
+    """Statistics of the connections to one server, replaced ones included.
 
-    `requests` and `replies` count frames on the wire, of the client's protocol; both kinds of bytes
-    are those before TLS. `received_at_ms` is when anything came last: ms since the epoch, None for
-    never. `in_flight` requests of the connection of now, if it `is_open`, wait for their replies.
+    `requests` and `replies` count frames of the client's protocol; bytes in both directions are
+    counted without TLS. `received_at_ms` is the time of the last received data: ms since the epoch,
+    None for never. `in_flight` requests of the current connection, if it `is_open`, have no reply
+    yet.
     """
 
     is_open: bool
@@ -333,12 +347,12 @@ class ConnectionStats:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """What a member of a group has fetched since it was made.
+    """Statistics of a group member since it was created.
 
-    `fetches` are requests for records: of those `batches` brought `records`, `empty` nothing,
-    `limited` were told to wait by a flow rule, `refused` otherwise, `unanswered` got no answer or
-    could not be sent. `left_alone` has the brokers that are not asked now, because they do not
-    answer, with the ms until they are again (0: when the answer comes that they owe).
+    `fetches` are requests for records: of those `batches` returned `records`, `empty` nothing,
+    `limited` were deferred by a flow rule, `refused` otherwise, `unanswered` got no answer or could
+    not be sent. `left_alone` has the brokers that are avoided now, because they do not answer, with
+    the ms until they are asked again (0: when their outstanding answer arrives).
     `connections` are those of the client or its session, by address.
     """
 
@@ -355,7 +369,7 @@ class ConsumerStats:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The identity a client claims. The password signs requests and is never sent or shown."""
+    """Identity of a client. The password signs requests and is never sent or shown."""
 
     username: str
     password: str = field(repr=False)
@@ -363,7 +377,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """How connections are encrypted. Paths are PEM files.
+    """Settings of encryption. Paths are PEM files.
 
     `ca_file` None trusts the system's authorities. `cert_file` and `key_file` are the client's own
     pair, for clusters that ask for one (mutual TLS); `key_file` None: the key is in `cert_file`.
@@ -383,7 +397,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What every shell runs on; `tubemq_client.config` builds it from validated options.
+    """Settings of a client; `tubemq_client.config` builds them from validated options.
 
     Times are milliseconds. `masters` are tried in order until one is active. A connection without
     traffic for `idle_connection_ms` is closed, and opened again when it is needed; one on which a
@@ -418,16 +432,17 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """How a consumer group's member behaves. Times are milliseconds.
+    """Settings of a group member. Times are milliseconds.
 
-    `consume_position` decides where a group without a stored position starts. A partition with
-    nothing to read is asked again after `not_found_wait_ms`. A batch that is not confirmed within
+    `consume_position` is the start of a group without a stored position. A partition with nothing
+    to read is asked again after `not_found_wait_ms`. A batch that is not confirmed within
     `confirm_timeout_ms` is rolled back, and delivered again; a partition that the master moves away
     waits `rebalance_confirm_wait_ms` for its batch, which is then rolled back, or confirmed if
     `rollback_on_rebalance` is False (records may then be lost). With `confirm_locally` a
-    confirmation travels with the next fetch: fewer requests, one batch more delivered again after a
-    crash. Every `report_every_beats`-th heartbeat tells the master all partitions held. A consumer
-    that assigns partitions itself asks the master for them once in `metadata_period_ms` at most.
+    confirmation is sent with the next fetch: fewer requests, but one more batch delivered again
+    after a crash. Every `report_every_beats`-th heartbeat reports all held partitions to the
+    master. A consumer that assigns partitions itself asks the master for the topics' partitions at
+    most once in `metadata_period_ms`.
     """
 
     consume_position: Literal["earliest", "latest", "always_latest"] = "earliest"
@@ -444,20 +459,22 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """How a producer routes around trouble and bounds what is under way. Times are milliseconds.
+    """Settings of a producer: avoidance of failing brokers, and limits of records in flight.
+
+    Times are milliseconds.
 
     `in_flight` bounds the unanswered records of one `send_many`, `max_in_flight` those of the whole
     producer, `max_in_flight_per_broker` those of one broker. A broker that answered 503 gets
     nothing for `unavailable_quarantine_ms`. After more than `link_max_failures` connection failures
-    within `link_window_ms` a broker is left out for `link_quarantine_ms`, at most
+    within `link_window_ms` a broker is avoided for `link_quarantine_ms`, at most
     `link_max_quarantined_share` of all brokers, rounded, at once. A partition that failed more than
-    `partition_max_failures` times is left out for `partition_quarantine_ms`. A record that the
+    `partition_max_failures` times is avoided for `partition_quarantine_ms`. A record that the
     broker refused for overflow, and so did not store, is sent again up to `overflow_retries` times,
-    `overflow_pause_ms` apart. With `retry_unknown` a record whose fate is unknown (no answer, the
+    `overflow_pause_ms` apart. With `retry_unknown` a record with an unknown outcome (no answer, the
     connection broke) is sent again up to 3 times: at least once instead of at most once. With
     `verify_checksum` brokers check every record against its CRC-32 before they store it. Brokers
-    pass over records beyond the cluster's size limit while they are in memory only; a topic's own
-    limit may allow them, and `large_records` says whether they are refused or sent all the same.
+    skip records beyond the cluster's size limit while they are in memory only; a topic's own limit
+    may allow them, and `large_records` says whether they are refused or sent nevertheless.
     """
 
     in_flight: int = 64

@@ -1,9 +1,9 @@
-"""Foreign text on a terminal: what would steer it is shown instead of obeyed.
+"""Foreign text on a terminal: control characters are made visible.
 
-Topic names, messages of servers and attributes of records are chosen by others. ESC, the other C0
-controls and the C1 controls (U+009B alone begins a sequence in many terminals) move the cursor, set
-titles, and with some terminals type; controls of direction show one name as another. Commands print
-through these functions; nothing here knows what is printed.
+Others choose topic names, messages of servers and attributes of records. ESC, the other C0 controls
+and the C1 controls (U+009B alone begins a sequence in many terminals) move the cursor, set titles,
+and with some terminals type; directional controls make one name look like another. Commands print
+through these functions; nothing here knows the meaning of the text.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ _OF_ONE_LINE = re.compile(_STEERING.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""`text` with every steering character as ``\x1b`` or ``\u202e``; with `lines`, line feeds and
-    tabs stay. What is left can be encoded in UTF-8."""
+    r"""Return `text` with control characters spelled as ``\x1b`` or ``\u202e``.
+
+    With `lines`, line feeds and tabs stay. The result can be encoded in UTF-8.
+    """
     return (_OF_ONE_LINE if lines else _STEERING).sub(_spelled, text)
 
 
 def visible_json(text: str) -> str:
-    """JSON with the steering characters of its strings escaped as JSON has it: the same value."""
+    """Return JSON with the control characters of its strings escaped: the same value."""
     return _OF_ONE_LINE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class VisibleFormatter(logging.Formatter):
-    """Log lines for a terminal."""
+    """Formatter of log lines for a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, or lines where there is a traceback."""
+        """Return the line, or lines if there is a traceback."""
         return visible(super().format(record), lines=True)
 
 

@@ -1,14 +1,14 @@
-//! Arrow's C data interface, as much of it as a record batch of our columns needs.
+//! Arrow's C data interface, as far as a record batch of these columns needs it.
 //!
 //! <https://arrow.apache.org/docs/format/CDataInterface.html> has the two structures and the rules of
-//! who frees what. A structure owns its children and buffers until whoever took it over by copying it
-//! calls `release`; dropping one that was not taken over releases it too. All `unsafe` of the crate
-//! that hands out memory is in this file.
+//! ownership. A structure owns its children and buffers until the consumer that has moved it by
+//! copying calls `release`; dropping one that was not moved releases it too. All `unsafe` of the
+//! crate that exports memory is in this file.
 
 use std::ffi::{c_char, c_void, CStr};
 use std::ptr;
 
-/// What a buffer's memory is. Its address stays when this value moves.
+/// Memory of a buffer. Its address does not change when this value moves.
 pub enum Buffer {
     Absent,
     Bytes(Vec<u8>),
@@ -27,7 +27,7 @@ impl Buffer {
     }
 }
 
-/// A column before it is handed out: type, name, buffers, children.
+/// Column before export: type, name, buffers, children.
 pub struct Column {
     pub format: &'static CStr,
     pub name: &'static CStr,
@@ -73,7 +73,7 @@ pub struct ArrowArray {
 unsafe impl Send for ArrowSchema {}
 unsafe impl Send for ArrowArray {}
 
-/// Behind `private_data` of an array: the memory, and the lists that the structure points to.
+/// Target of an array's `private_data`: the memory, and the lists that the structure points to.
 struct Owned {
     _buffers: Vec<Buffer>,
     addresses: Vec<*const c_void>,
@@ -140,7 +140,7 @@ unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
 }
 
 /// SAFETY: called once, as the interface demands, with a structure made by `ArrowArray::new`. A child
-/// that was taken over has no `release` any more and is only freed.
+/// that was moved has no `release` any more and is only freed.
 unsafe extern "C" fn release_array(array: *mut ArrowArray) {
     let owned: Box<Owned> = Box::from_raw((*array).private_data.cast());
     for child in owned.children.iter() {

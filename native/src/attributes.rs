@@ -1,20 +1,20 @@
 //! The attribute text of a record: `k=v,k=v`, read as `tubemq_client._wire.payload` reads it.
 //!
-//! That module is the reference; every rule here is one of its lines. Nothing fails: other producers
-//! may have written anything.
+//! That module is the reference; every rule here is one of its lines. Nothing fails, because other
+//! producers may have written any bytes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 const STREAM_ID: &[u8; 9] = b"$msgType$";
 const MSG_TIME: &[u8; 9] = b"$msgTime$";
-/// From so many keys on, a repeated one is looked for in a table.
+/// Number of keys from which repeated keys are looked up in a table.
 const FEW_KEYS: usize = 16;
 
-/// A piece of the text, by its byte positions.
+/// Part of the text, by its byte positions.
 pub type Piece = (usize, usize);
 
-/// What a text says. The pieces belong to the text it was filled from.
+/// Parsed text. The parts refer to the text it was filled from.
 #[derive(Default)]
 pub struct Parsed {
     pub stream_id: Option<Piece>,
@@ -22,14 +22,14 @@ pub struct Parsed {
     pub items: Vec<(Piece, Piece)>,
 }
 
-/// Attribute bytes as text: what is not UTF-8 becomes U+FFFD.
+/// Attribute bytes as text; bytes that are not UTF-8 become U+FFFD.
 pub fn text(raw: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(raw)
 }
 
 impl Parsed {
-    /// Reads `text` into this, in place of what was here. Items are the dear part: `with_items`
-    /// says whether they are wanted.
+    /// Parses `text` into this object, replacing its contents. Items are the expensive part, and
+    /// only parsed with `with_items`.
     pub fn fill(&mut self, text: &str, with_items: bool) {
         self.stream_id = None;
         self.msg_time = None;
@@ -65,7 +65,7 @@ impl Parsed {
         }
     }
 
-    /// Of a repeated key the last value counts, in the place of the first.
+    /// The last value of a repeated key is used, at the position of the first.
     fn put<'a>(
         &mut self,
         text: &'a str,
@@ -101,7 +101,7 @@ impl Parsed {
     }
 }
 
-/// The value of a system item ends at the next `=`; an empty one is none.
+/// The value of a system item ends at the next `=`; an empty value is treated as missing.
 fn system(bytes: &[u8], (start, end): Piece) -> Option<Piece> {
     let len = bytes[start..end]
         .iter()
@@ -118,7 +118,7 @@ fn contains(item: &[u8], key: &[u8; 9]) -> bool {
         .any(|(at, byte)| *byte == b'$' && starts(at))
 }
 
-/// As Python's `not key.strip()`: besides Unicode's white space, four separators of ASCII.
+/// Equals Python's `not key.strip()`: besides Unicode's white space, four separators of ASCII.
 fn blank(key: &str) -> bool {
     if key.as_bytes().first().is_some_and(u8::is_ascii_graphic) {
         return false;
@@ -127,7 +127,7 @@ fn blank(key: &str) -> bool {
         .all(|c| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c))
 }
 
-/// Microseconds since 1970 of `yyyyMMddHHmm` in UTC; `None` for text that is no minute.
+/// Microseconds since 1970 of `yyyyMMddHHmm` in UTC; `None` for a text that is not a minute.
 pub fn minute(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();
     if bytes.len() != 12 || !bytes.iter().all(u8::is_ascii_digit) {
@@ -153,8 +153,8 @@ pub fn minute(text: &str) -> Option<i64> {
     Some(((day_number(year, month, day) * 24 + hour) * 60 + minute) * 60_000_000)
 }
 
-/// Days since 1970-01-01 in the Gregorian calendar. Years begin in March here, so that the day a
-/// leap year adds is the last one.
+/// Days since 1970-01-01 in the Gregorian calendar. Years begin in March here, so that the
+/// leap day is the last day of a year.
 fn day_number(year: i64, month: i64, day: i64) -> i64 {
     let year = if month > 2 { year } else { year - 1 };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));

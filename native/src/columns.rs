@@ -1,8 +1,8 @@
-//! Sound records, and the Arrow columns made of them.
+//! Intact records, and their Arrow columns.
 //!
-//! `Sound::new` checks every checksum and attribute prefix and finds the body; a single record that is
-//! not sound makes it answer `None`, because what to do with such is the reference's to decide. Then
-//! columns are filled into flat buffers whose sizes are known beforehand, or nearly.
+//! `Sound::new` checks every checksum and attribute prefix and finds the body; one corrupt record
+//! makes it return `None`, because the reference decides about corrupt records. Then columns are
+//! filled into flat buffers whose sizes are known in advance, or nearly.
 
 use std::collections::HashSet;
 use std::ffi::CStr;
@@ -11,10 +11,10 @@ use crate::arrow::{Buffer, Column};
 use crate::attributes::{minute, text, Parsed};
 use crate::wire::Record;
 
-/// Bytes of an index entry: what offsets of neighbouring records differ by.
+/// Bytes of an index entry: the difference between offsets of neighbouring records.
 const INDEX_ENTRY_BYTES: i64 = 28;
 
-/// A record that passed. Positions are bytes of the reply; `attributes` is empty if there are none.
+/// Record that passed the checks. Positions are bytes of the reply; `attributes` may be empty.
 #[derive(Clone, Copy)]
 pub struct Part {
     pub index: u32,
@@ -32,7 +32,7 @@ impl Part {
     }
 }
 
-/// The first records of a reply, all of them sound; those of other stream ids are left out.
+/// First records of a reply, all of them intact, without other stream ids.
 pub struct Sound {
     pub parts: Vec<Part>,
     pub dropped: bool,
@@ -97,7 +97,7 @@ fn split(index: u32, record: &Record, data: &[u8]) -> Option<Part> {
     })
 }
 
-/// What columns need besides the records.
+/// Inputs of columns besides the records.
 pub struct Place<'a> {
     pub topic: &'a str,
     pub partition: &'a str,
@@ -225,7 +225,7 @@ fn values(reply: &[u8], sound: &Sound) -> Column {
     }
 }
 
-/// The three columns that come from attribute texts, of which each is read once.
+/// The three columns from attribute texts; each text is parsed once.
 struct FromText {
     msg_time: Option<Minutes>,
     stream_id: Option<Texts>,
@@ -266,7 +266,7 @@ impl FromText {
     }
 }
 
-/// Which values are there, a bit each; made when the first one is missing.
+/// Validity bitmap, created with the first missing value.
 #[derive(Default)]
 struct Validity {
     len: usize,
@@ -337,7 +337,7 @@ impl Default for Texts {
 }
 
 impl Texts {
-    /// At most three times the reply's size comes together here, which fits (`wire::MAX_BYTES`).
+    /// The total is at most three times the reply's size, which fits (`wire::MAX_BYTES`).
     fn push(&mut self, value: Option<&[u8]>) {
         self.validity.push(value.is_some());
         self.bytes.extend_from_slice(value.unwrap_or_default());
@@ -367,7 +367,7 @@ struct Items {
     values: Present,
 }
 
-/// Texts of which none is missing.
+/// Texts without a missing value.
 struct Present {
     ends: Vec<i32>,
     bytes: Vec<u8>,
@@ -406,7 +406,7 @@ impl Present {
     }
 }
 
-/// Items of a record and their bytes, as many as there mostly are: room for them is made at once.
+/// Usual number of a record's items and of their bytes, for which memory is reserved at once.
 const USUAL_ITEMS: usize = 4;
 
 impl Items {
@@ -414,7 +414,7 @@ impl Items {
         let (records, bytes) = (sound.parts.len(), sound.attribute_bytes);
         let mut ends = Vec::with_capacity(records + 1);
         ends.push(0);
-        // A text of a byte or two has no items worth room.
+        // A text of one or two bytes needs no memory for items.
         let count = (USUAL_ITEMS * records).min(bytes / 4);
         Items {
             ends,

@@ -1,8 +1,8 @@
 //! `tubemq_client._native`: a fetch's reply into Arrow columns, without a Python object per record.
 //!
-//! `scan` walks a reply; its records can be looked at one by one as protobuf's, so that the reference
-//! (`tubemq_client._core`) decodes them where something is odd, or `decode`d all at once. Every step
-//! answers None instead of failing. The interpreter's lock is released while it works.
+//! `scan` scans a reply; its records can be read one by one like protobuf's, so that the reference
+//! (`tubemq_client._core`) decodes irregular ones, or `decode`d all at once. Every step returns
+//! None instead of failing. The GIL is released meanwhile.
 
 mod arrow;
 mod attributes;
@@ -21,7 +21,7 @@ use crate::arrow::{ArrowArray, ArrowSchema, Column};
 use crate::columns::{columns, Place, Sound};
 use crate::wire::{walk, Header};
 
-/// The bytes of a reply, borrowed from Python for as long as anything refers to them.
+/// Bytes of a reply, borrowed from Python while anything refers to them.
 struct Bytes(PyBuffer<u8>);
 
 impl Bytes {
@@ -40,12 +40,12 @@ impl Bytes {
             return &[];
         }
         // SAFETY: the buffer is contiguous, its exporter keeps it in place while it is borrowed, and
-        // callers give what nobody writes to: `bytes`, or a view of such.
+        // callers pass immutable memory: `bytes`, or a view of such.
         unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
 }
 
-/// A reply that brings records, with the names of protobuf's message.
+/// Reply with records, with the names of protobuf's message.
 #[pyclass(frozen, module = "tubemq_client._native")]
 struct Reply {
     header: Header,
@@ -96,7 +96,7 @@ impl Reply {
         self.header.max
     }
 
-    /// Whether the reply has the optional field; the one that is ever asked for.
+    /// Whether the reply has the optional field; only one field is ever requested.
     fn HasField(&self, name: &str) -> PyResult<bool> {
         match name {
             "currDataDlt" => Ok(self.header.lag_bytes.is_some()),
@@ -112,7 +112,7 @@ struct Walked {
     records: Vec<wire::Record>,
 }
 
-/// The records of a reply, as protobuf's repeated field shows them.
+/// Records of a reply, with the interface of protobuf's repeated field.
 #[pyclass(frozen, sequence, module = "tubemq_client._native")]
 struct Records {
     walked: Arc<Walked>,
@@ -162,8 +162,8 @@ impl Records {
             .position(|record| (record.id, record.checksum) == sought)
     }
 
-    /// The first `count` records if all of them are sound, without those whose stream id is not among
-    /// `wanted` (empty: all are); else None.
+    /// The first `count` records if all of them are intact, without those whose stream id is not in
+    /// `wanted` (empty: all are included); else None.
     fn decode(&self, py: Python<'_>, count: usize, wanted: HashSet<String>) -> Option<Decoded> {
         let walked = self.walked.clone();
         let sound = py.detach(|| {
@@ -205,7 +205,7 @@ impl Record {
     }
 }
 
-/// Records that are sound, ready to become objects or columns.
+/// Intact records, to be converted to objects or columns.
 #[pyclass(frozen, module = "tubemq_client._native")]
 struct Decoded {
     walked: Arc<Walked>,
@@ -224,7 +224,7 @@ impl Decoded {
         self.sound.body_bytes
     }
 
-    /// Positions in the reply, or None when no record was left out.
+    /// Positions in the reply, or None when no record was dropped.
     #[getter]
     fn positions(&self) -> Option<Vec<u32>> {
         self.sound
@@ -272,7 +272,7 @@ impl Decoded {
     }
 
     /// The columns `names` as one Arrow struct, or None if they do not fit. `start` is the batch's
-    /// first offset; `exact` says that record i sits at `start + 28 * i`.
+    /// first offset; `exact`: record i is at `start + 28 * i`.
     fn arrow(
         &self,
         py: Python<'_>,
@@ -311,7 +311,7 @@ impl ArrowStruct {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let _ = requested_schema; // the interface lets a producer keep to its own types
+        let _ = requested_schema; // the interface allows a producer to keep its types
         let taken = self.column.lock().ok().and_then(|mut column| column.take());
         let column = taken.ok_or_else(|| PyValueError::new_err("taken already"))?;
         let schema = PyCapsule::new_with_value(py, ArrowSchema::new(&column), c"arrow_schema")?;
@@ -320,8 +320,8 @@ impl ArrowStruct {
     }
 }
 
-/// The reply in `data`, which nobody may write to afterwards, or None if it brings no records or has
-/// anything that protobuf should look at.
+/// The reply in `data`, which must not be modified afterwards, or None if it has no records or is
+/// left to protobuf.
 #[pyfunction]
 fn scan(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Option<Reply>> {
     let bytes = Bytes::new(data)?;

@@ -1,23 +1,23 @@
-//! The walk over a fetch's reply, `GetMessageResponseB2C` of the protocol.
+//! Scanner of a fetch's reply, `GetMessageResponseB2C` of the protocol.
 //!
-//! Reads what every known broker writes and what a newer one may add, and answers `None` to anything
-//! else: what is wrong with a reply, and whether anything is, is for protobuf's own parser to say.
-//! So nothing here has an opinion on errors, and every accepted reply must read as protobuf reads it.
+//! Accepts the replies of every known broker, with fields that a newer one may add, and returns
+//! `None` for anything else: protobuf's own parser decides if such a reply is invalid, and why.
+//! So nothing here reports errors, and every accepted reply must have protobuf's result.
 
-/// Longest reply that is looked at; offsets into it and three times its text fit into an `i32`.
+/// Size of the longest scanned reply; offsets into it and three times its text fit into an `i32`.
 pub const MAX_BYTES: usize = 1 << 29;
 
-/// No record's message is shorter: it has four fields.
+/// Size of the shortest record's message, which has four fields.
 const SHORTEST_RECORD: usize = 8;
 
-/// Room for more records is made when they come, whatever the first one lets expect.
+/// Upper bound of records for which memory is reserved in advance.
 const MOST_GUESSED: usize = 1 << 16;
 
-/// A reply with more records is not walked through: brokers send no half as many. The same number
-/// is in `_wire/fetching.py`, which refuses such a reply.
+/// Upper bound of records in a scanned reply: brokers send less than half of it. The same number
+/// is in `_wire/fetching.py`, which refuses a larger reply.
 const MOST_RECORDS: usize = 1 << 16;
 
-/// Where a record lies in the reply, and the numbers beside it.
+/// Position of a record in the reply, and its numbers.
 #[derive(Clone, Copy)]
 pub struct Record {
     pub start: u32,
@@ -33,7 +33,7 @@ impl Record {
     }
 }
 
-/// A reply, its records aside.
+/// Fields of a reply other than its records.
 #[derive(Default)]
 pub struct Header {
     pub success: Option<bool>,
@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A varint that mostly ends within the next eight bytes: all of them at once.
+    /// Reads a varint that usually ends within the next eight bytes: all of them at once.
     #[inline]
     fn varint_within(&mut self, window: &[u8]) -> Option<u64> {
         let bytes = u64::from_le_bytes(window.try_into().ok()?);
@@ -83,7 +83,7 @@ impl<'a> Cursor<'a> {
         if ends == 0 {
             return self.long_varint();
         }
-        // Up to the first byte without a continuation bit, less those bits, pushed together.
+        // Bytes up to the first without a continuation bit, those bits removed, joined.
         let kept = bytes & (ends ^ (ends - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
         let pairs = (kept & 0x007f_007f_007f_007f) | ((kept & 0x7f00_7f00_7f00_7f00) >> 1);
         let fours = (pairs & 0x0000_3fff_0000_3fff) | ((pairs & 0x3fff_0000_3fff_0000) >> 2);
@@ -107,7 +107,7 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// A varint of five bytes at most: tags and lengths.
+    /// Reads a varint of at most five bytes: tags and lengths.
     #[inline]
     fn short_varint(&mut self) -> Option<usize> {
         let before = self.at;
@@ -118,7 +118,7 @@ impl<'a> Cursor<'a> {
         usize::try_from(value).ok()
     }
 
-    /// Field number and wire type.
+    /// Reads field number and wire type.
     #[inline]
     fn tag(&mut self) -> Option<(usize, u8)> {
         let tag = self.short_varint()?;
@@ -126,7 +126,7 @@ impl<'a> Cursor<'a> {
         (number != 0).then_some((number, (tag & 7) as u8))
     }
 
-    /// Where the next length-delimited field begins and ends; the cursor is then behind it.
+    /// Returns start and end of the next length-delimited field, and moves the cursor behind it.
     #[inline]
     fn span(&mut self) -> Option<(usize, usize)> {
         let len = self.short_varint()?;
@@ -139,7 +139,7 @@ impl<'a> Cursor<'a> {
         Some((start, end))
     }
 
-    /// Passes a field nobody asked for. Groups, which may nest, are not passed.
+    /// Skips an unknown field. Groups, which may nest, are refused.
     fn skip(&mut self, kind: u8) -> Option<()> {
         match kind {
             VARINT => self.varint().map(|_| ()),
@@ -156,7 +156,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Header and records of a reply that brings records; `None` for any other and for one that is odd.
+/// Header and records of a reply with records; `None` for any other and for an irregular one.
 pub fn walk(data: &[u8]) -> Option<(Header, Vec<Record>)> {
     if data.len() > MAX_BYTES {
         return None;

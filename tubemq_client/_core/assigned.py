@@ -1,10 +1,10 @@
-"""A client-balance consumer: it chooses partitions itself and keeps them alive.
+"""Client-balance consumer: it chooses partitions itself and keeps their leases.
 
-The master (RPC 20-22, 6) knows that the group exists; the brokers (RPC 15, 16) arbitrate which
-member holds a partition. Beside the user's calls `rebalance` gives back partitions that may not be
-read any more, and takes what `keep_share` asks for: the member's share of the group, found without
-talking to the others. `docs/protocol/client-balance.md` has the protocol, `group` what all members
-share.
+The master (RPC 20-22, 6) knows that the group exists; the brokers (RPC 15, 16) decide which member
+holds a partition. Next to the user's calls, `rebalance` gives back partitions that may no longer be
+read, and takes the member's share of the group after `keep_share`; members compute shares without
+talking to each other. `docs/protocol/client-balance.md` has the protocol, `group` the state and
+conversations that all members share.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["READ_STATUS", "AssignedSession"]
 
 _ASSIGN_TRIES = 2
 _REPORT_FACTOR = 10
-"""Reports of unchanged partitions are this much rarer than those of server-balanced members."""
+"""Ratio of the report period for unchanged partitions to that of server-balanced members."""
 
 _SLICE_MS = 50
 _AGAIN_MS = 1_000
-"""How soon `keep_share` tries again what it did not get."""
+"""Pause after which `keep_share` retries what it did not get."""
 
 _LOST = (errors.NotRegistered, errors.PartitionTaken)
 _REFUSED = (errors.PartitionOccupied, errors.AuthenticationFailed)
@@ -50,12 +50,12 @@ _PASSING = (
 _NOT_REACHED = (errors.NetworkError, errors.RemoteException)
 
 Offsets = Callable[["Partition"], "int | None"]
-"""Where to begin with a partition that is taken; None: where the group stands."""
+"""Function that returns the offset at which a partition begins; None: the group's position."""
 
 
 @dataclass(slots=True)
 class AssignedSession(GroupSession):
-    """Registrations of one consumer. `place` is the group's size and this member's number in it."""
+    """Registrations of one consumer; `place` is the group's size and this member's number in it."""
 
     place: tuple[int, int] = (UNDEFINED, UNDEFINED)
     view: TopicView = field(default_factory=TopicView)
@@ -69,7 +69,7 @@ class AssignedSession(GroupSession):
 
     @property
     def held(self) -> dict[Partition, HeldPartition]:
-        """What is held now."""
+        """Partitions that are held now."""
         return self.table.held
 
     # -- the group ------------------------------------------------------------------------------
@@ -95,16 +95,18 @@ class AssignedSession(GroupSession):
             known=self._known(),
         )
         wall = yield WallNow()
-        # An order given since the last registration was meant for us, too.
+        # An order given since the last registration is meant for this member, too.
         since = wall if self._registered_ms is None else self._registered_ms
         self._heed(reply.opsTaskInfo, since)
         self._registered_ms = wall
-        self.view.meta_id = UNDEFINED  # another master's number
+        self.view.meta_id = UNDEFINED  # the id belongs to another master
 
     def refresh(self, *, force: bool = False) -> Conversation[dict[Partition, bool]]:
-        """The partitions and which may be subscribed. Asks the master if that is older than
-        `metadata_period_ms` and nobody else is asking, or if forced to. Raises what went wrong; the
-        next call asks again."""
+        """Return the partitions, each with "may be subscribed now".
+
+        Asks the master if the metadata is older than `metadata_period_ms` and no other call is
+        asking, or if forced. Raises the failure; the next call asks again.
+        """
         now = yield Now()
         due = not self.view.asking and not self.view.is_fresh(now, self.consumer.metadata_period_ms)
         if force or due:
@@ -123,8 +125,11 @@ class AssignedSession(GroupSession):
             self._withhold_unwanted((yield Now()))
 
     def _withhold_unwanted(self, now: int) -> None:
-        """Read no more what is gone or not to be subscribed; given back when its batch is settled.
-        A master that has just become active knows of no broker: that is no reason."""
+        """Stop reading partitions that are gone or must not be subscribed any more.
+
+        They are given back when their batch is confirmed or rejected. A master that has just become
+        active knows no broker; its view is ignored.
+        """
         if self.master.settling(now):
             return
         unwanted = {p for p in self.table.held if not self.view.partitions.get(p, False)}
@@ -135,8 +140,10 @@ class AssignedSession(GroupSession):
             self.calls.rebalance()
 
     def close(self) -> Conversation[None]:
-        """Leave the group; see `GroupSession.close`. A partition that is being assigned is given
-        back, too."""
+        """Leave the group; see `GroupSession.close`.
+
+        A partition that is being assigned is given back, too.
+        """
         self.closing = True
         patience_ms = self.settings.rpc_timeout_ms + self.settings.connect_timeout_ms
         deadline = (yield Now()) + patience_ms
@@ -149,35 +156,39 @@ class AssignedSession(GroupSession):
     def assign(
         self, partition: Partition, offset: int | None, read_status: int | None = None
     ) -> Conversation[Registered]:
-        """Take a partition at `offset`, or where the group stands; one that is held stays as it is.
+        """Take a partition at `offset`, or at the group's position; a held one does not change.
 
-        Without `read_status` the settings' position counts the first time. Raises
-        `errors.ConfigError` for an offset that is none,
-        `errors.PartitionOccupied` while another client of the group holds it, for some seconds
-        without asking again, and `errors.ServiceUnavailable` if it may not be subscribed.
+        Without `read_status` the position of the settings is used, for the first time only. Raises
+        `errors.ConfigError` for an invalid offset, `errors.PartitionOccupied` while another client
+        of the group holds the partition (repeated for some seconds without asking the broker), and
+        `errors.ServiceUnavailable` if the partition may not be subscribed.
         """
         checked_offset(partition, offset)
         while partition in self._assigning:
             yield Sleep(_SLICE_MS)
         if (held := self.table.held.get(partition)) is not None:
-            known = held.offset
-            return Registered(known.current, known.max_offset) if known else Registered(-1, -1)
+            current_offset = held.offset
+            return (
+                Registered(current_offset.current, current_offset.max_offset)
+                if current_offset
+                else Registered(-1, -1)
+            )
         self._assigning.add(partition)
         try:
             yield from self._check_assignable(partition)
-            found = yield from self._try_twice(partition, offset, read_status)
+            registered = yield from self._try_twice(partition, offset, read_status)
         finally:
             self._assigning.discard(partition)
         self.table.admit([partition])
-        return found
+        return registered
 
     def _check_assignable(self, partition: Partition) -> Conversation[None]:
         if not self.view.partitions.get(partition, False):
             yield from self.refresh()
         if partition not in self.view.partitions:
-            known = ", ".join(str(p) for p in sorted(self.view.partitions)) or "none"
+            partition_list = ", ".join(str(p) for p in sorted(self.view.partitions)) or "none"
             raise errors.ConfigError(
-                f"unknown partition {partition}; known: {known}", subject="assignment"
+                f"unknown partition {partition}; known: {partition_list}", subject="assignment"
             )
         now = yield Now()
         if not self.view.partitions[partition] and not self.master.settling(now):
@@ -191,11 +202,11 @@ class AssignedSession(GroupSession):
     def _try_twice(
         self, partition: Partition, offset: int | None, read_status: int | None
     ) -> Conversation[Registered]:
-        """A broker refuses the first attempt after an owner died, and grants the second."""
+        """Register at most twice: a broker refuses the first attempt after an owner died."""
         broker = self.master.brokers[partition.broker_id]
         for attempts_left in reversed(range(_ASSIGN_TRIES)):
             try:
-                found = yield from self._register(partition, broker, offset, read_status)
+                registered = yield from self._register(partition, broker, offset, read_status)
             except errors.TubeMQError as error:
                 if attempts_left and isinstance(error, _PASSING):
                     yield Sleep(self.settings.register_pause_ms)
@@ -204,14 +215,16 @@ class AssignedSession(GroupSession):
                     self._hold_off.note(partition, error, (yield Now()))
                 raise
             self._hold_off.forget(partition)
-            return found
+            return registered
         raise AssertionError("the last attempt returns or raises")
 
     def release(
         self, partition: Partition, *, consumed: bool = False, wait_ms: int = 0
     ) -> Conversation[None]:
-        """Give a partition back, after its batch is settled or `wait_ms`. Then it is rolled back,
-        or counts as `consumed`."""
+        """Give a partition back after its batch is confirmed or rejected, or after `wait_ms`.
+
+        Then the batch is rolled back, or confirmed if `consumed`.
+        """
         held = self.table.held.get(partition)
         if held is None:
             return
@@ -232,14 +245,16 @@ class AssignedSession(GroupSession):
     # -- a share of the group ---------------------------------------------------------------------
 
     def beginning(self, offsets: Mapping[Partition, int]) -> Offsets:
-        """Offsets that count for the first time only that a partition is taken. Raises
-        `errors.ConfigError` if one is none."""
+        """Return a function for offsets that are used only the first time a partition is taken.
+
+        Raises `errors.ConfigError` for an invalid offset.
+        """
         for partition, offset in offsets.items():
             checked_offset(partition, offset)
         return lambda partition: None if partition in self._met else offsets.get(partition)
 
     def keep_share(self, offsets: Offsets) -> None:
-        """Have `rebalance` keep this member's share of the group from now on."""
+        """Let `rebalance` keep this member's share of the group from now on."""
         self._offsets = offsets
         self.calls.rebalance()
 
@@ -255,15 +270,17 @@ class AssignedSession(GroupSession):
             self.rebalance_wait_ms = _AGAIN_MS
 
     def _keep_share(self, offsets: Offsets) -> Conversation[None]:
-        """One round: what is the master's news, what is to go, what is missing. Masters that do not
-        answer, brokers that do not, and partitions that others hold are tried again soon."""
+        """Run one round: refresh the metadata, give back partitions of others, take missing ones.
+
+        Masters or brokers that do not answer, and partitions that others hold, are retried soon.
+        """
         self.rebalance_wait_ms = _AGAIN_MS
         try:
             yield from self.refresh()
         except errors.TubeMQError as error:
             self._note("master", error)
         others = [p for p in self.table.held if not self._is_mine(p)]
-        # The batch in hand is the user's as long as it may be confirmed.
+        # The user keeps the current batch as long as it may be confirmed.
         yield from self._give_back(others, self.consumer.confirm_timeout_ms)
         gained = yield from self._take_missing(offsets)
         if gained:
@@ -300,11 +317,11 @@ class AssignedSession(GroupSession):
     # -- heartbeats -------------------------------------------------------------------------------
 
     def heartbeat_master(self) -> Conversation[bool]:
-        """RPC 21, reporting held partitions when they changed; re-registers when forgotten."""
+        """Send RPC 21 with held partitions if they changed; register again when forgotten."""
         held = frozenset(self.table.held)
         self._beats += 1
-        rare = self.consumer.report_every_beats * _REPORT_FACTOR
-        report = held != self._reported or self._beats >= rare
+        report_period = self.consumer.report_every_beats * _REPORT_FACTOR
+        report = held != self._reported or self._beats >= report_period
         try:
             reply = yield from self.master.heartbeat_consumer(
                 self.client_id,
@@ -315,7 +332,7 @@ class AssignedSession(GroupSession):
                 known=self._known(),
             )
         except errors.NotRegistered:
-            # Brokers go on granting what is held; the next heartbeat tells the master of it.
+            # Brokers keep granting held partitions; the next heartbeat reports them to the master.
             yield from self.master.notice_switch()
             yield from self._register_at_master()
             self._reported = frozenset()
@@ -333,7 +350,7 @@ class AssignedSession(GroupSession):
     # -- what was put off -------------------------------------------------------------------------
 
     def _heed(self, task: Any, since: int | None) -> None:
-        """An administrator's order to skip to the newest data. Its id is its time (epoch ms)."""
+        """Apply an administrator's order to skip to the ends; its id is its time (epoch ms)."""
         order = task.csmFrmMaxOffsetCtrlId if task.HasField("csmFrmMaxOffsetCtrlId") else -1
         if order >= 0 and order != self._from_max_id:
             self._from_max_id = order
@@ -342,9 +359,11 @@ class AssignedSession(GroupSession):
                 self.calls.rebalance()
 
     def _skip_to_ends(self) -> Conversation[None]:
-        """Register held partitions again, at their ends. What fails is tried again soon, of a
-        broker that does not answer one partition at a time. Heartbeats must not wait for this:
-        leases at the other brokers would end."""
+        """Register held partitions again, at their ends.
+
+        Failures are retried soon, for a broker that does not answer one partition at a time.
+        Heartbeats must not wait for this: leases at the other brokers would end.
+        """
         unreached: set[BrokerNode] = set()
         for partition in sorted(self._to_ends):
             held = self.table.held.get(partition)
@@ -354,9 +373,9 @@ class AssignedSession(GroupSession):
                 continue
             lease = held.lease
             try:
-                found = yield from self._register_at_end(held, lease)
+                registered = yield from self._register_at_end(held, lease)
             except (*_LOST, *_REFUSED) as error:
-                if held.lease is lease and not held.renewing:  # otherwise the renewal will tell
+                if held.lease is lease and not held.renewing:  # otherwise the renewal reports it
                     self._lose(held, error)
             except (errors.ServerError, errors.NetworkError, errors.RemoteException) as error:
                 if may_be_served_late(error):
@@ -367,16 +386,16 @@ class AssignedSession(GroupSession):
             else:
                 self._to_ends.discard(partition)
                 held.use, held.token = Use.IDLE, 0
-                held.learn_registered(found, (yield Now()))
+                held.learn_registered(registered, (yield Now()))
 
     def _register_at_end(
         self, held: HeldPartition, lease: Registration
     ) -> Conversation[Registered]:
-        known = held.offset.max_offset if held.offset is not None else None
-        found = yield from lease.register(known)
-        if found.current < found.max_offset:  # what we knew of the end was old
-            found = yield from lease.register(found.max_offset)
-        return found
+        last_end = held.offset.max_offset if held.offset is not None else None
+        registered = yield from lease.register(last_end)
+        if registered.current < registered.max_offset:  # the known end was outdated
+            registered = yield from lease.register(registered.max_offset)
+        return registered
 
     # -- small things -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What a client-balanced member knows of its topics, and which partitions are its share.
+"""Topic metadata of a client-balanced member, and the partitions of its share.
 
 No conversation: replies of the master come in, partitions come out. Members of a group agree on
 their shares without talking to each other, by a hash that the example program of the published
@@ -32,14 +32,14 @@ __all__ = [
 ]
 
 HOLD_OFF_MS = 5_000
-"""How long a broker that refused a partition (410, 415) is not asked for it again: ours; a lost
-owner keeps a partition for 30 to 35 s (`docs/protocol/errors.md`)."""
+"""Time during which a broker that refused a partition (410, 415) is not asked for it again. The
+value is ours; a lost owner keeps a partition for 30 to 35 s (`docs/protocol/errors.md`)."""
 
 _UINT32 = 0xFFFFFFFF
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode` as an unsigned number: over UTF-16 units, modulo 2^32."""
+    """Return Java's `String.hashCode` as an unsigned number: over UTF-16 units, modulo 2^32."""
     units = text.encode("utf-16-be")
     value = 0
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -48,13 +48,15 @@ def java_hash(text: str) -> int:
 
 
 def node_of(partition: Partition, source_count: int) -> int:
-    """The number of the member, out of `source_count`, whose share `partition` is."""
+    """Return the number of the member, out of `source_count`, that owns `partition`."""
     return java_hash(partition.key) % source_count
 
 
 def checked_offset(partition: Partition, offset: Any) -> int | None:
-    """`offset`, at which `partition` is to be taken. Raises `errors.ConfigError` if it is none: a
-    broker goes on where the group stands when it is told a negative one."""
+    """Return `offset` if `partition` can be taken there; raise `errors.ConfigError` otherwise.
+
+    A broker would use the group's position for a negative offset.
+    """
     if offset is None:
         return None
     if (
@@ -71,8 +73,10 @@ def checked_offset(partition: Partition, offset: Any) -> int | None:
 
 
 def place_in_group(source_count: int | None, node_id: int | None) -> tuple[int, int]:
-    """The size of a group and the place in it as requests carry them. Raises `errors.ConfigError`
-    unless both are given, or neither, and the place is one of the group's."""
+    """Return the size of a group and a member's number in it, as requests carry them.
+
+    Raises `errors.ConfigError` unless both or neither are given and the number is within the group.
+    """
     if source_count is None and node_id is None:
         return UNDEFINED, UNDEFINED
     problems = []
@@ -90,10 +94,11 @@ def place_in_group(source_count: int | None, node_id: int | None) -> tuple[int, 
 
 @dataclass(slots=True)
 class TopicView:
-    """Partitions with "may be subscribed now", as the master said last.
+    """Partitions, each with "may be subscribed now", from the master's last answer.
 
     `learned_ms` (epoch) is reported to the master, which forces its view on a member that has not
-    asked for long. `asked_at` (monotonic ms) is when it answered last; `asking`: it is being asked.
+    asked for a long time. `asked_at` (monotonic ms) is the time of the last answer; `asking`: a
+    request is under way.
     """
 
     partitions: dict[Partition, bool] = field(default_factory=dict)
@@ -105,29 +110,32 @@ class TopicView:
     def learn(
         self, meta_id: int, metas: Iterable[TopicMeta], brokers: Container[int], wall_ms: int
     ) -> bool:
-        """Take over a view; tells whether there was one. A bare id says that nothing has changed.
-        One that names no known broker is not believed: it would lose everything."""
+        """Replace the view by the master's; return False if the reply has none.
+
+        A bare id means that nothing has changed. A view without a known broker is ignored: it would
+        remove all partitions.
+        """
         if meta_id < 0:
             return False
-        found = {
+        partitions = {
             partition: ready
             for meta in metas
             for partition, ready in meta.partitions()
             if partition.broker_id in brokers
         }
-        if not found and meta_id != self.meta_id:
+        if not partitions and meta_id != self.meta_id:
             return False
         self.meta_id, self.learned_ms = meta_id, wall_ms
-        if found:
-            self.partitions = found
-        return bool(found)
+        if partitions:
+            self.partitions = partitions
+        return bool(partitions)
 
     def is_fresh(self, now: int, period_ms: int) -> bool:
-        """Whether the master has answered less than `period_ms` ago."""
+        """Return whether the master has answered less than `period_ms` ago."""
         return self.asked_at is not None and now - self.asked_at < period_ms
 
     def share(self, place: tuple[int, int]) -> list[Partition]:
-        """The partitions that may be subscribed and are this member's; all without a place."""
+        """Return this member's subscribable partitions; all of them without a place."""
         source_count, node_id = place
         ready = sorted(partition for partition, ready in self.partitions.items() if ready)
         if source_count <= 0:
@@ -142,7 +150,7 @@ class _Refusal(NamedTuple):
 
 @dataclass(slots=True)
 class HoldOff:
-    """Partitions that brokers have just refused, not to be asked for again and again."""
+    """Partitions that brokers have just refused, with the refusals."""
 
     _refusals: dict[Partition, _Refusal] = field(default_factory=dict)
 
@@ -153,7 +161,7 @@ class HoldOff:
         self._refusals.pop(partition, None)
 
     def check(self, partition: Partition, now: int) -> None:
-        """Raises the same refusal again while it is fresh."""
+        """Raise the last refusal again while it is recent."""
         refusal = self._refusals.get(partition)
         if refusal is not None and now < refusal.until:
             error, left = refusal.error, refusal.until - now

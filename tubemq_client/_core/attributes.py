@@ -1,11 +1,11 @@
-"""What attribute texts say, for many records at once: the columns that come from them.
+"""Columns from the attribute texts of many records at once.
 
 Texts of real producers differ from record to record (a time, an id), but have the same keys in the
-same order. So for each sequence of keys it is worked out once where stream id, time and the user's
-own items are, and a record costs a few operations that Python does in C. A text with anything
-unusual is read by `parse_attributes`, which is the reference.
+same order. So the positions of stream id, time and the user's items are computed once per sequence
+of keys, and a record costs a few operations that Python does in C. An irregular text is read by
+`parse_attributes`, which is the reference.
 
-What is kept between batches is bounded in bytes, because producers choose the texts.
+The cache between batches is bounded in bytes, because producers choose the texts.
 
 Source: `docs/protocol/wire.md#record-bytes-payload`.
 """
@@ -30,28 +30,28 @@ __all__ = ["NO_ATTRIBUTES", "AttributeCache", "AttributeColumns"]
 NO_ATTRIBUTES: Final = ParsedAttributes({}, None, None)
 
 _CACHED_TEXT: Final = 512
-"""Longest attribute text, in bytes, that is kept parsed: longer ones hardly repeat."""
+"""Longest attribute text, in bytes, that is cached: longer ones rarely repeat."""
 
 _CACHE_BYTES: Final = 8 << 20
 _ENTRY_BYTES, _ITEM_BYTES = 600, 150
-"""About what a parsed text takes up besides its characters, and each of its items."""
+"""Approximate memory of a parsed text besides its characters, and of each of its items."""
 
 _SHAPES, _KEYS = 256, 64
-"""Sequences of keys that are kept at a time, and the longest such sequence."""
+"""Upper bounds of cached sequences of keys, and of the length of one."""
 
 _OTHER: Final = bytes(byte for byte in range(256) if byte not in b"=,")
 _REGULAR: Final = frozenset(b",".join([b"="] * count) for count in range(1, _KEYS + 1))
-"""What is left of a regular text without all other bytes."""
+"""Remainder of a regular text after removing all other bytes."""
 
 _SYSTEM: Final = "$msgT"
-"""What both reserved keys begin with."""
+"""Prefix of both reserved keys."""
 
 
 class AttributeCache:
     """Parsed attribute strings by their bytes, of about 8 MiB at most; then it is emptied.
 
-    Producers choose how many texts there are and how long: what is kept is counted in bytes of
-    memory, and long texts are parsed whenever they are asked for.
+    Producers choose number and length of the texts: the cache is limited in bytes of memory, and
+    long texts are parsed on each access.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class AttributeCache:
         self._bytes = 0
         self.shapes: dict[tuple[str, ...], _Shape | None] = {}
         self.made: dict[str, tuple[tuple[bytes | None, ...], Any]] = {}
-        """For a column the few texts it was made from last, and the Arrow array."""
+        """By column, the few texts of the last Arrow array, and that array."""
 
     def __getitem__(self, raw: bytes | None) -> ParsedAttributes:
         if raw is None:
@@ -80,8 +80,11 @@ class AttributeCache:
 
 
 class _Shape(NamedTuple):
-    """Where the items of a sequence of keys are. Positions of the system items (-1: none), the
-    user's own as a slice with their keys, and how often `_SYSTEM` occurs in the keys."""
+    """Positions of the items of a sequence of keys.
+
+    Positions of the system items (-1: none), the user's items as a slice with their keys, and the
+    number of occurrences of `_SYSTEM` in the keys.
+    """
 
     stream_id: int
     msg_time: int
@@ -92,7 +95,10 @@ class _Shape(NamedTuple):
 
 
 def _shape(keys: tuple[str, ...]) -> _Shape | None:
-    """None where only `parse_attributes` will do: repeated, blank or interleaved keys."""
+    """Return the shape of a sequence of keys.
+
+    None where only `parse_attributes` is correct: repeated, blank or interleaved keys.
+    """
     streams = [at for at, key in enumerate(keys) if STREAM_ID_KEY in key]
     times = [at for at, key in enumerate(keys) if MSG_TIME_KEY in key and at not in streams]
     own = [at for at in range(len(keys)) if at not in streams and at not in times]
@@ -118,8 +124,11 @@ def _shape(keys: tuple[str, ...]) -> _Shape | None:
 
 @dataclass(slots=True)
 class AttributeColumns:
-    """Columns over attribute texts, a row each; `ends` has one number more than there are rows:
-    where in `keys` and `values` the items of each begin and end."""
+    """Columns over attribute texts, one row each.
+
+    `ends` has one number more than there are rows: the bounds of each row's items in `keys` and
+    `values`.
+    """
 
     stream_ids: list[str | None] = field(default_factory=list)
     msg_times: list[str | None] = field(default_factory=list)
@@ -128,16 +137,16 @@ class AttributeColumns:
     ends: list[int] = field(default_factory=lambda: [0])
 
     def fill(self, texts: Iterable[bytes | None], cache: AttributeCache) -> None:
-        """Add a row for each of `texts`, parsed with what `cache` knows."""
+        """Add a row for each of `texts`, parsed with the help of `cache`."""
         add_stream, add_time = self.stream_ids.append, self.msg_times.append
         add_keys, add_values = self.keys.extend, self.values.extend
         add_end, keys, shapes = self.ends.append, self.keys, cache.shapes
         for raw in texts:
-            # Regular is a text whose items have one "=" each: then it may be cut at both signs.
+            # A regular text has items with one "=" each: it may be split at both signs.
             if raw is not None and raw.translate(None, _OTHER) in _REGULAR:
                 text = raw.decode("utf-8", "replace")
-                pieces = text.replace("=", ",").split(",")
-                values, names = pieces[1::2], tuple(pieces[::2])
+                parts = text.replace("=", ",").split(",")
+                values, names = parts[1::2], tuple(parts[::2])
                 try:
                     shape = shapes[names]
                 except KeyError:

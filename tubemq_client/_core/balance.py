@@ -1,12 +1,12 @@
-"""A member of a group whose partitions the master deals out (RPC 4, 5, 6, and 15, 16 at brokers).
+"""Group member whose partitions the master assigns (RPC 4, 5, 6, and 15, 16 at brokers).
 
 The master gives one order at a time in a heartbeat's reply: take these partitions, or give those
-back. It gives each once and leaves the whole group alone until the order is acknowledged, so it is
-carried out beside the heartbeats (`rebalance`) and acknowledged by one that is due at once, with a
-list of what is really held. `docs/protocol/balance.md` has the protocol.
+back. It sends each once and changes nothing in the whole group until the order is acknowledged, so
+`rebalance` performs it next to the heartbeats, and a heartbeat that is due at once acknowledges it
+with a list of the partitions really held. `docs/protocol/balance.md` has the protocol.
 
-Three conversations run side by side for as long as the member lives: `master_heartbeat_if_due`,
-`broker_heartbeats_if_due` and `rebalance`; fetching is `balance_fetch`. A shell runs each again
+Three conversations run side by side while the member is open: `master_heartbeat_if_due`,
+`broker_heartbeats_if_due` and `rebalance`; fetching is `balance_fetch`. The driver runs each again
 when its wait is over or when it is called through `Calls`.
 """
 
@@ -28,21 +28,24 @@ if TYPE_CHECKING:
 __all__ = ["BalancedSession"]
 
 _TAKE = frozenset((1, 10))
-"""CONNECT and ONLY_CONNECT, which an order is called that comes without a give-back
+"""CONNECT and ONLY_CONNECT, the types of an order to take partitions
 (`docs/protocol/balance.md#orders`)."""
 
 _GIVE_BACK = frozenset((2, 20))
 """DISCONNECT and ONLY_DISCONNECT (`docs/protocol/balance.md#orders`)."""
 
 _DONE = 2
-"""The status of an order that was carried out (`docs/protocol/balance.md#orders`)."""
+"""Status of an order that was performed (`docs/protocol/balance.md#orders`)."""
 
 _NOT_REACHED = (errors.NetworkError, errors.RemoteException)
 
 
 @dataclass(slots=True)
 class BalancedSession(GroupSession):
-    """State of one member; `bound` has its whole group start from offsets of the user's choice."""
+    """State of one member.
+
+    With `bound` its whole group starts from offsets of the user's choice.
+    """
 
     bound: BoundStart | None = None
     _not_allocated: bool = True
@@ -55,7 +58,7 @@ class BalancedSession(GroupSession):
     # -- the group ------------------------------------------------------------------------------
 
     def _join(self) -> Conversation[None]:
-        """RPC 4, naming what is held: brokers go on granting it to a member the master forgot."""
+        """Send RPC 4 with held partitions, which brokers grant to a member the master forgot."""
         request = _pb.RegisterRequestC2M(
             clientId=self.client_id,
             groupName=self.group,
@@ -80,14 +83,14 @@ class BalancedSession(GroupSession):
         self.flow.fill(request)
         reply = yield from self.master.call(methods.REGISTER_CONSUMER, request)
         _check(reply, f"registering group {self.group!r} for {', '.join(sorted(self.topics))}")
-        # Orders of a former registration are nobody's now; acknowledging one would remove another.
+        # Orders of an earlier registration are void; acknowledging one would remove another.
         self._order = self._done = None
         self._not_allocated = reply.notAllocated
         self._reported = frozenset(self.table.held)
         self._learn(reply)
 
     def heartbeat_master(self) -> Conversation[bool]:
-        """RPC 5; tells whether there is something to tell the master already."""
+        """Send RPC 5; return whether the next heartbeat is due at once."""
         done = self._done
         held = frozenset(self.table.held)
         self._beats += 1
@@ -139,8 +142,8 @@ class BalancedSession(GroupSession):
         was_fresh, self._not_allocated = self._not_allocated, reply.notAllocated
         if reply.HasField("event") and reply.event.rebalanceId > 0:
             event = reply.event
-            # A faster member may have ended the group's beginning since our last heartbeat, but
-            # an order that comes with the news was given before.
+            # A faster member may have ended the group's start since our last heartbeat, but an
+            # order in the reply that reports it was given before.
             fresh = was_fresh and self._first_order
             self._first_order = False
             self._order = Order(event.rebalanceId, event.opType, tuple(event.subscribeInfo), fresh)
@@ -153,47 +156,52 @@ class BalancedSession(GroupSession):
     # -- orders -----------------------------------------------------------------------------------
 
     def _rebalance(self) -> Conversation[None]:
-        """Carry out the order that is waiting, if any."""
+        """Perform the pending order, if any."""
         order = self._order
         if order is None:
             return
         try:
-            places = [strings.parse_subscribe_info(text) for text in order.texts]
-        except errors.ProtocolViolation as error:  # done as far as we can: the report tells
+            subscriptions = [strings.parse_subscribe_info(text) for text in order.texts]
+        except errors.ProtocolViolation as error:  # done as far as possible: the report shows it
             self._note("master", error)
-            places = []
+            subscriptions = []
         if order.operation in _GIVE_BACK:
             yield from self._give_back(
-                [place.partition for place in places], self.consumer.rebalance_confirm_wait_ms
+                [each.partition for each in subscriptions], self.consumer.rebalance_confirm_wait_ms
             )
         elif order.operation in _TAKE:
-            yield from self._take({p.partition: p.broker for p in places}, fresh=order.fresh)
+            yield from self._take({p.partition: p.broker for p in subscriptions}, fresh=order.fresh)
         if self._order is order:
             self._order = None
             self._done = order
             self._at_master.hurry()
             self.calls.beat()
 
-    def _take(self, places: dict[Partition, BrokerNode], *, fresh: bool) -> Conversation[None]:
-        """Register at brokers. What cannot be had within `register_attempts` is left to the
-        master, which learns from the report and deals it out again."""
-        left = [p for p in places if p not in self.table.held and p.topic in self.topics]
+    def _take(self, brokers: dict[Partition, BrokerNode], *, fresh: bool) -> Conversation[None]:
+        """Register at brokers.
+
+        Partitions that cannot be taken within `register_attempts` are left to the master, which
+        learns of them from the report and assigns them again.
+        """
+        remaining = [p for p in brokers if p not in self.table.held and p.topic in self.topics]
         for attempt in range(self.settings.register_attempts):
             if attempt:
                 yield Sleep(self.settings.register_pause_ms)
-            tried = yield from self._take_round(left, places, fresh=fresh)
+            tried = yield from self._take_round(remaining, brokers, fresh=fresh)
             gained = sorted(partition for partition in tried if partition in self.table.held)
             if gained:
                 yield Deliver(Rebalance("assigned", gained))
                 self.table.admit(gained)
-            if not left or self.closing:
+            if not remaining or self.closing:
                 break
 
     def _take_round(
         self, left: list[Partition], places: dict[Partition, BrokerNode], *, fresh: bool
     ) -> Conversation[list[Partition]]:
-        """Try each partition of `left` once, and a broker that is not reached only once; what is
-        settled, had or refused for good, leaves the list."""
+        """Try each partition of `left` once, and a broker that is not reached only once.
+
+        Partitions that are taken, or refused for good, leave the list.
+        """
         gained: list[Partition] = []
         unreached: set[BrokerNode] = set()
         for partition in list(left):

@@ -1,11 +1,11 @@
-"""Fetching and confirming what a group member holds: RPC 17 and 18 around the partition table.
+"""Fetch and confirm the partitions of a group member: RPC 17 and 18 around the partition table.
 
 One engine for groups that the master balances and for those that assign partitions themselves.
-Conversations run side by side, in threads or tasks; each moves one partition and works on the table
-only between two effects. A fetch that fails leaves its partition waiting for as long as the code
-asks (`flow_control.reply_delay_ms`); one that says the partition is lost hands it to `on_lost`. A
-broker that does not answer is left alone (`breaker`), and the receiving call does not wait for it
-(`slow_fetches`).
+Conversations run side by side, in threads or tasks; each moves one partition and changes the table
+only between two effects. A failed fetch makes its partition wait for the time that the code
+prescribes (`flow_control.reply_delay_ms`); a code that means a lost partition calls `on_lost`. A
+broker that does not answer is avoided for a while (`breaker`), and the receiving call does not wait
+for it (`slow_fetches`).
 """
 
 from __future__ import annotations
@@ -41,26 +41,27 @@ _COMMIT_TRIES = 3
 _COMMIT_PAUSE_MS = 100
 
 _PATIENCE_MS = 100
-"""How long the receiving call waits for one broker before others are asked meanwhile."""
+"""Time that the receiving call waits for one broker before it asks others meanwhile."""
 
 _ATTEMPT_MS = 1_000
-"""So long a confirmation waits for a broker that did not answer the request before."""
+"""Timeout of a confirmation at a broker that did not answer the request before."""
 
 _CONNECTING_MS = 20
-"""How often it is looked whether a connection that is being opened is there."""
+"""Interval of checks if a connection that is being opened is ready."""
 
 _EMPTY_PULLS = 100
-"""A pull goes on so often when a broker only passed records of other partitions, or filtered."""
+"""Upper bound of repeated pulls while a broker only passes records of other partitions, or filtered
+ones."""
 
 _EXPIRY_MS = 100
-"""How often batches are looked for that nobody confirmed in time."""
+"""Interval of checks for batches that were not confirmed in time."""
 
 
 class ReceivedBatch(MessageBatch):
-    """A batch that the group's position moves past when it is confirmed.
+    """Batch whose confirmation moves the group's position past it.
 
-    `end` is unknown (None) until then. `token` says which delivery of its partition this is;
-    `delivery` is all that `confirm` and `reject` need of it.
+    `end` is None until then. `token` numbers the deliveries of its partition; `confirm` and
+    `reject` need `delivery` only.
     """
 
     __slots__ = ("token",)
@@ -69,14 +70,17 @@ class ReceivedBatch(MessageBatch):
 
     @property
     def delivery(self) -> Delivery:
-        """What confirms the batch without its records: to keep, to print, to pass on."""
+        """Handle that confirms the batch without its records; it can be stored or passed on."""
         return Delivery(self.partition, self.token)
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing to fetch for `wait_ms`; None: until something changes. `error` is what kept a fetch
-    from bringing anything; `moved`: the broker has passed records of others, or filtered ones."""
+    """Result of a fetch without a batch: no fetch for `wait_ms`, or until a change (None).
+
+    `error` is the failure of the fetch, if any; `moved`: the broker has passed records of other
+    partitions, or filtered ones.
+    """
 
     wait_ms: int | None
     error: errors.TubeMQError | None = field(default=None, compare=False)
@@ -85,8 +89,11 @@ class Idle:
 
 @dataclass(slots=True)
 class GroupFetch:
-    """What a member fetches with. `on_lost` hears of partitions that brokers took away, and of the
-    refusal that said so; `on_trouble` of everything else that went wrong."""
+    """Fetch engine of a member.
+
+    `on_lost` receives partitions that brokers took away, with the refusal; `on_trouble` receives
+    all other errors.
+    """
 
     table: PartitionTable
     names: ClientEpochs
@@ -105,14 +112,16 @@ class GroupFetch:
         self.table.opens_at = self.breaker.opens_at
 
     def fetch(self) -> Conversation[ReceivedBatch | Idle]:
-        """One request to the partition whose turn it is, or an answer that was owed. Abandoned
-        halfway, its batch comes again with the next fetch. Where it can be run to its end and
-        `put_back`, that saves a renewal."""
+        """Send one request to the partition whose turn it is, or take an outstanding answer.
+
+        The batch of an abandoned fetch is delivered by the next fetch. Running the fetch to its end
+        and calling `put_back` saves a lease renewal.
+        """
         now = began = yield Now()
-        while (owed := self._attempts.due(began)) is not None:
-            found = yield from self._attempts.pursue(owed, 0)
-            if isinstance(found, ReceivedBatch):
-                return found
+        while (outstanding := self._attempts.due(began)) is not None:
+            result = yield from self._attempts.pursue(outstanding, 0)
+            if isinstance(result, ReceivedBatch):
+                return result
             now = yield Now()
         self.expire(now)
         held = self.table.take(now)
@@ -120,58 +129,66 @@ class GroupFetch:
             return Idle(self._wait_ms(now))
         patience_ms = 0 if self.breaker.is_suspect(held.lease.broker) else _PATIENCE_MS
         attempt = Attempt(held, self._course(held, held.token, in_turn=True))
-        found = yield from self._attempts.pursue(attempt, patience_ms)
-        return Idle(0) if found is None else found
+        result = yield from self._attempts.pursue(attempt, patience_ms)
+        return Idle(0) if result is None else result
 
     def pull(
         self, partition: Partition, is_wanted: Callable[[], bool] = lambda: True
     ) -> Conversation[ReceivedBatch | None]:
-        """One batch of this partition, or None when there is nothing to read now, or a flow rule
-        asks to wait, or the partition is paused, frozen or about to be given back: then the broker
-        is not asked. A batch that is out is void then, unless the broker refuses. Raises what went
-        wrong; for a broker that failed several times in a row what it was, without asking. Asks
-        nothing more once it is not wanted: it would void what another caller was given since."""
-        found: ReceivedBatch | Idle | None = None
+        """Return one batch of this partition, or None when there is nothing to read now.
+
+        Also returns None, without asking the broker, while a flow rule requires a wait and while
+        the partition is paused, frozen or about to be given back. Otherwise a batch of the
+        partition that is still unconfirmed becomes stale, unless the broker refuses. Raises the
+        failure of the request; for a broker that failed several times in a row the last one,
+        without asking. Sends no further request once `is_wanted` returns False: that would make a
+        batch stale that another caller has received since.
+        """
+        result: ReceivedBatch | Idle | None = None
         for _ in range(_EMPTY_PULLS):
-            found = yield from self._pull_once(partition, is_wanted)
-            if not (isinstance(found, Idle) and found.moved and is_wanted()):
+            result = yield from self._pull_once(partition, is_wanted)
+            if not (isinstance(result, Idle) and result.moved and is_wanted()):
                 break
-        if isinstance(found, Idle) and found.error is not None:
-            raise found.error
-        return found if isinstance(found, ReceivedBatch) else None
+        if isinstance(result, Idle) and result.error is not None:
+            raise result.error
+        return result if isinstance(result, ReceivedBatch) else None
 
     def _pull_once(
         self, partition: Partition, is_wanted: Callable[[], bool]
     ) -> Conversation[ReceivedBatch | Idle | None]:
         held = self._holding(partition)
-        attempt, out = self._attempts.of(held), None
+        attempt, delivered_token = self._attempts.of(held), None
         while attempt is None and held.use in (Use.FETCHING, Use.SETTLING):
-            yield Sleep(LOOK_MS)  # it is another caller's turn, whose request ends in its time
+            yield Sleep(LOOK_MS)  # another caller's request is under way, and has a timeout
             if not is_wanted():
                 return None
-            held = self._holding(partition)  # what is taken away meanwhile stays as it is for ever
+            held = self._holding(partition)  # the object of a lost partition never changes again
             attempt = self._attempts.of(held)
         now = yield Now()
         if attempt is None:
             if self.breaker.is_open(held.lease.broker, now) and held.failure is not None:
                 raise held.failure
-            out = held.token if held.use is Use.DELIVERED else None
+            delivered_token = held.token if held.use is Use.DELIVERED else None
             if not self.table.take_this(held, now):
                 return None
             attempt = Attempt(held, self._course(held, held.token, in_turn=False))
-        found = yield from self._attempts.pursue(attempt, None)
-        if isinstance(found, Idle) and out is not None and not self.names.must_renew(held):
-            self.table.give_again(held, out)
-        return found
+        result = yield from self._attempts.pursue(attempt, None)
+        if (
+            isinstance(result, Idle)
+            and delivered_token is not None
+            and not self.names.must_renew(held)
+        ):
+            self.table.give_again(held, delivered_token)
+        return result
 
     def next_pull_ms(self, partition: Partition, now: int) -> int:
-        """How long a caller that found nothing should wait before it pulls again."""
+        """Return the time to wait, in milliseconds, before pulling again after an empty pull."""
         held = self.table.held.get(partition)
         wait = self.settings.not_found_wait_ms
         return max(wait, held.ruled_until - now) if held is not None else wait
 
     def expire(self, now: int) -> None:
-        """Take back what was not confirmed in time; looks every 100 ms at most."""
+        """Roll back batches that were not confirmed in time; checks every 100 ms at most."""
         if now < self._expire_at:
             return
         self._expire_at = now + _EXPIRY_MS
@@ -180,51 +197,53 @@ class GroupFetch:
             self.on_trouble(str(partition), _overdue(partition, timeout_ms))
 
     def give_up(self) -> Conversation[None]:
-        """End what is under way beside the receiving call: the member leaves."""
+        """End the fetches that are under way in the background: the member leaves."""
         yield from self._attempts.give_up()
 
     def settle(self, batch: ReceivedBatch | Delivery, *, consumed: bool) -> Conversation[int]:
-        """Confirm or reject; returns the group's position, the next offset to be read (-1 when
-        confirmations are local and so not known yet)."""
+        """Confirm or reject a batch; return the group's position, the next offset to be read.
+
+        Returns -1 when confirmations are local, because the position is not known yet.
+        """
         held = self.table.settle(batch.partition, batch.token, consumed=consumed)
         token = held.token
         if consumed and self.settings.confirm_locally:
             self.table.release(held, token, consumed=True)
             return -1
         try:
-            found = yield from self._tell(held, consumed=consumed)
+            registered = yield from self._tell(held, consumed=consumed)
         except _LOST as error:
             self.on_lost(held, error)
             raise
         except BaseException as error:
-            # Told again before the next fetch, which changes nothing if the broker has heard it.
+            # Repeated before the next fetch; if the broker has already applied it, nothing changes.
             if may_be_served_late(error):
                 self.names.doubt(held.partition)
             self.table.release(held, token, consumed=consumed)
             raise
         now = yield Now()
-        held.learn_registered(found, now)
-        # What was rejected is likely to be rejected again: leave the cause time to pass.
+        held.learn_registered(registered, now)
+        # The cause of a rejection probably persists for a moment.
         pause = 0 if consumed else self.settings.not_found_wait_ms
         self.table.release(held, token, ready_at=now + pause)
-        return found.current
+        return registered.current
 
     def put_back(self, found: ReceivedBatch | Idle | None) -> None:
-        """What a fetch brought was never given to anybody: fetch it again."""
+        """Put back the batch of a fetch that no caller received: it is fetched again."""
         if isinstance(found, ReceivedBatch):
             held = self.table.held.get(found.partition)
             if held is not None:
                 self.table.release(held, found.token)
 
     def abandon(self, batch: ReceivedBatch) -> Conversation[None]:
-        """Reject, where nobody can be told if that fails: the broker does it in time."""
+        """Reject a batch where no caller can receive an error: the broker rolls it back in time."""
         try:
             yield from self.settle(batch, consumed=False)
         except errors.TubeMQError as error:
             self.on_trouble(str(batch.partition), error)
 
     def flush(self) -> Conversation[None]:
-        """Tell brokers of local confirmations now instead of with the next fetch."""
+        """Send local confirmations to brokers now instead of with the next fetch."""
         for held in list(self.table.held.values()):
             if held.consumed and self.table.claim(held):
                 token = held.token
@@ -249,7 +268,9 @@ class GroupFetch:
             if in_turn and (connecting := (yield from self._reach(held, token))) is not None:
                 return connecting
             return (yield from self._ask(held, token))
-        except BaseException:  # cancelled, or nobody's plan; what is sent may be served late
+        except (
+            BaseException
+        ):  # cancelled, or unexpected; a request that was sent may be served late
             self.names.doubt(held.partition)
             raise
         finally:
@@ -257,7 +278,7 @@ class GroupFetch:
                 self.table.release(held, token, consumed=held.consumed)
 
     def _reach(self, held: HeldPartition, token: int) -> Conversation[Idle | None]:
-        """None once there is a connection: opening one takes seconds where nobody answers."""
+        """Return None once there is a connection. Opening one to a dead host takes seconds."""
         broker = held.lease.broker
         try:
             if (yield Reach(broker.address)):
@@ -270,9 +291,9 @@ class GroupFetch:
 
     def _ask(self, held: HeldPartition, token: int) -> Conversation[ReceivedBatch | Idle]:
         if self.names.must_renew(held):
-            hindered = yield from self._renew(held, token)
-            if hindered is not None:
-                return hindered
+            blocked = yield from self._renew(held, token)
+            if blocked is not None:
+                return blocked
         consumed = held.consumed
         try:
             # The group's own limit for any lag replaces what the broker would enforce.
@@ -284,12 +305,15 @@ class GroupFetch:
             self.stats.fetches += 1
             reply = whole((yield Await(ticket)))
         except (errors.NetworkError, errors.RemoteException) as error:
-            # Not `consumed` again: if the broker has heard it, that would skip a batch never seen.
-            heard = may_be_served_late(error)
-            if heard:
+            # `consumed` is not sent again: if the broker has received it, that would skip an unseen
+            # batch.
+            maybe_received = may_be_served_late(error)
+            if maybe_received:
                 self.names.doubt(held.partition)
             return (
-                yield from self._leave_alone(held, token, error, consumed=consumed and not heard)
+                yield from self._leave_alone(
+                    held, token, error, consumed=consumed and not maybe_received
+                )
             )
         return (yield from self._heed(held, token, reply))
 
@@ -315,7 +339,7 @@ class GroupFetch:
         return Idle(0, None if quiet else refusal)
 
     def _renew(self, held: HeldPartition, token: int) -> Conversation[Idle | None]:
-        """Get past a request that was given up; None if the partition may be fetched now."""
+        """Renew the lease after an abandoned request; None if the partition may be fetched now."""
         failure: errors.TubeMQError | None = None
         try:
             yield from renew(held, self.names, lambda: self.table.held.get(held.partition) is held)
@@ -332,8 +356,7 @@ class GroupFetch:
     def _leave_alone(
         self, held: HeldPartition, token: int, error: errors.TubeMQError, *, consumed: bool
     ) -> Conversation[Idle]:
-        """Leave a broker that does not answer alone for a while: an attempt is not made for each of
-        its partitions."""
+        """Avoid a broker that does not answer for a while, for all of its partitions."""
         self.on_trouble(str(held.partition), error)
         self.table.release(held, token, consumed=consumed)
         self.stats.unanswered += 1
@@ -373,7 +396,7 @@ class GroupFetch:
         held.ready_at = held.ruled_until = now + (yield from self._delay(held, reply, size=size))
         held.learn(reply.currOffset, reply.maxOffset, now)
         if not reply.messages:
-            # A filtered range without a match: the broker has moved past it by itself.
+            # A filtered range without a match: the broker has already moved the position past it.
             self.stats.note(errors.NOT_FOUND)
             self.table.release(held, token)
             return Idle(0, moved=True)
@@ -396,7 +419,7 @@ class GroupFetch:
 
     def _delay(self, held: HeldPartition, reply: Any, *, size: int) -> Conversation[int]:
         not_found_ms = self.settings.not_found_wait_ms
-        # A limit that names no time asks for the wait after "nothing to read", as upstream's do.
+        # Like upstream's clients, wait as after "nothing to read" if a limit names no time.
         limit_ms = reply.minLimitTime if reply.minLimitTime > 0 else not_found_ms
         otherwise = reply_delay_ms(reply.errCode, limit_ms, not_found_ms=not_found_ms)
         fetched = Fetched(
@@ -414,17 +437,20 @@ class GroupFetch:
         return bool(self.flow.default.limits or self.flow.group.limits)
 
     def _tell(self, held: HeldPartition, *, consumed: bool) -> Conversation[Registered]:
-        """RPC 18. A broker that failed several times in a row is not told before its pause is over,
-        but with the partition's next fetch; one that failed last is not waited for long."""
+        """Send a confirmation (RPC 18).
+
+        A broker that failed several times in a row receives it after the pause, with the
+        partition's next fetch; one that failed last has a short timeout.
+        """
         broker, now = held.lease.broker, -1
         try:
             if not self.breaker.is_suspect(broker):
-                found = yield from self._commit(held, consumed=consumed)
+                registered = yield from self._commit(held, consumed=consumed)
             elif not self.breaker.is_avoided(broker, now := (yield Now())) and (
                 yield Reach(broker.address)
             ):
-                told = held.lease.commit(consumed=consumed)
-                found = yield from impatient(told, _ATTEMPT_MS)
+                commit = held.lease.commit(consumed=consumed)
+                registered = yield from impatient(commit, _ATTEMPT_MS)
             else:
                 raise _left_alone(held, consumed=consumed)
         except errors.NetworkError as error:
@@ -436,10 +462,10 @@ class GroupFetch:
             self._answered(held)
             raise
         self._answered(held)
-        return found
+        return registered
 
     def _commit(self, held: HeldPartition, *, consumed: bool) -> Conversation[Registered]:
-        """RPC 18, again when a connection breaks: until the next fetch a repetition is harmless."""
+        """Send RPC 18, again when a connection breaks: harmless until the next fetch."""
         for _ in range(_COMMIT_TRIES - 1):
             try:
                 return (yield from held.lease.commit(consumed=consumed))
@@ -451,8 +477,8 @@ class GroupFetch:
 
 
 def _left_alone(held: HeldPartition, *, consumed: bool) -> errors.ConnectError:
-    kept = "its confirmation is kept, and told with its next fetch"
-    fate = kept if consumed else "it comes again"
+    if_confirmed = "its confirmation is kept, and told with its next fetch"
+    fate = if_confirmed if consumed else "it comes again"
     return errors.ConnectError(
         f"broker {held.lease.broker} does not answer and is left alone for a while "
         f"(stats.left_alone); the batch of partition {held.partition}: {fate}"

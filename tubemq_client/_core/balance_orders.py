@@ -1,4 +1,4 @@
-"""The values of a balanced group: how it begins, what the master orders, what a member hears.
+"""Values of a balanced group: its start, the master's orders, the changes a member receives.
 
 No state and no conversation; `balance` works with them.
 
@@ -28,12 +28,12 @@ __all__ = ["BoundStart", "Calls", "Order", "Rebalance", "subscription"]
 class BoundStart:
     """Start a whole group from offsets of the caller's choice ("bound consume").
 
-    All members give the same `session_key`, `source_count` (how many members there will be) and
-    `select_big`. The master deals out nothing before `source_count` members are there, if any of
+    All members pass the same `session_key`, `source_count` (the number of members) and
+    `select_big`. The master assigns nothing before `source_count` members have joined, if any of
     them lists `offsets` (partition to index offset); a listed partition goes to the member that
     lists it, and where several do the largest offset wins (`select_big` False: the smallest). An
-    offset is used once, when the group begins: a member that comes back later goes on where the
-    group is. `session_start_ms` (epoch) is shown to operators; None is now.
+    offset is used once, when the group starts: a member that returns later resumes at the group's
+    position. `session_start_ms` (epoch) is shown to operators; None is now.
     """
 
     session_key: str
@@ -43,23 +43,26 @@ class BoundStart:
     session_start_ms: int | None = None
 
     def problems(self, topics: Iterable[str]) -> list[str]:
-        """What is wrong with it for a member that reads `topics`."""
-        found = []
+        """Return the problems of this start for a member that reads `topics`."""
+        problems = []
         if problem := session_key_problem(self.session_key):
-            found.append(problem)
+            problems.append(problem)
         if self.source_count < 1:
-            found.append(f"source_count {self.source_count} is less than 1")
+            problems.append(f"source_count {self.source_count} is less than 1")
         for partition, offset in self.offsets.items():
             if partition.topic not in topics:
-                found.append(f"offsets: the topic of {partition} is not subscribed")
+                problems.append(f"offsets: the topic of {partition} is not subscribed")
             if offset < 0 or offset % INDEX_ENTRY_BYTES:
-                found.append(f"offsets: {offset} of {partition} is not a multiple of 28 >= 0")
-        return found
+                problems.append(f"offsets: {offset} of {partition} is not a multiple of 28 >= 0")
+        return problems
 
 
 class Rebalance(NamedTuple):
-    """What `rebalance` delivers: "assigned" before the first fetch, "revoked" while batches may
-    still be confirmed, "lost" when a broker has taken the partitions away already."""
+    """Change of partitions that `rebalance` delivers.
+
+    "assigned" before the first fetch, "revoked" while batches may still be confirmed, "lost" when a
+    broker has already taken the partitions away.
+    """
 
     kind: str
     partitions: list[Partition]
@@ -67,8 +70,10 @@ class Rebalance(NamedTuple):
 
 @dataclass(slots=True)
 class Calls:
-    """How the session calls its shell: there may be something to fetch, a heartbeat is due, an
-    order is there."""
+    """Callbacks of the session to its driver.
+
+    A partition may be fetchable, a heartbeat is due, an order has arrived.
+    """
 
     ready: Callable[[], None] = lambda: None
     beat: Callable[[], None] = lambda: None
@@ -77,7 +82,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order of the master. `fresh`: it was given while the group began."""
+    """Order of the master. `fresh`: it was given while the group started."""
 
     rebalance_id: int
     operation: int
@@ -88,11 +93,17 @@ class Order:
 def subscription(
     group: str, topics: Mapping[str, Iterable[str]], bound: BoundStart | None
 ) -> dict[str, tuple[str, ...]]:
-    """Topics with their filter items, sorted. Raises `errors.ConfigError` with all mistakes, those
-    included that no server minds but that could not be written in a heartbeat."""
-    wanted = {topic: tuple(sorted(set(items))) for topic, items in topics.items()}
-    problems = [] if wanted else ["topics: name at least one"]
-    judged = [("group", group_problem(group)), *(("topics", topic_problem(t)) for t in wanted)]
+    """Return topics with their sorted filter items.
+
+    Raises `errors.ConfigError` with all mistakes, including those that no server checks but that
+    could not be written in a heartbeat.
+    """
+    sorted_items = {topic: tuple(sorted(set(items))) for topic, items in topics.items()}
+    problems = [] if sorted_items else ["topics: name at least one"]
+    judged = [
+        ("group", group_problem(group)),
+        *(("topics", topic_problem(t)) for t in sorted_items),
+    ]
     problems += [f"{option}: {problem}" for option, problem in judged if problem]
     for topic, items in topics.items():
         if isinstance(items, str):
@@ -100,12 +111,15 @@ def subscription(
             continue
         problems += [
             f"topics: filter {item!r} of {topic!r} is blank or contains '#' or ','"
-            for item in wanted[topic]
+            for item in sorted_items[topic]
             if not strings.is_filter_item(item)
         ]
-        problems += [f"topics: {topic!r}: {found}" for found in filter_problems(wanted[topic])]
+        problems += [
+            f"topics: {topic!r}: {filter_problem}"
+            for filter_problem in filter_problems(sorted_items[topic])
+        ]
     if bound is not None:
-        problems += [f"bound: {problem}" for problem in bound.problems(wanted)]
+        problems += [f"bound: {problem}" for problem in bound.problems(sorted_items)]
     if problems:
         raise errors.ConfigError(problems, subject="consumer")
-    return wanted
+    return sorted_items

@@ -1,10 +1,10 @@
-"""Which partitions a group member holds and what each is doing: a table that decides, and no more.
+"""Partitions that a group member holds, and the state of each: a table without conversations.
 
 A held partition is idle, being fetched, waiting for its batch to be confirmed, or settling (its
-confirmation is on the way). One batch per partition is out at a time, known by a token; whatever
-comes back with another token comes too late and changes nothing. Times are milliseconds of the
-caller's monotonic clock. `balance_fetch` moves partitions through these states, `balance` adds and
-removes them.
+confirmation is under way). One batch per partition is delivered at a time, identified by a token;
+an answer with another token is late and changes nothing. Times are milliseconds of the caller's
+monotonic clock. `balance_fetch` moves partitions through these states, `balance` adds and removes
+them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["ConsumedOffset", "HeldPartition", "PartitionTable", "Use"]
 
 
 class Use(Enum):
-    """What a held partition is doing."""
+    """State of a held partition."""
 
     IDLE = "idle"
     FETCHING = "fetching"
@@ -37,10 +37,10 @@ class Use(Enum):
 
 
 class ConsumedOffset(NamedTuple):
-    """How far a group is in a partition, as a broker said last.
+    """Position of a group in a partition, from the broker's last reply.
 
-    Both are index offsets; `current` is the next one to be read. `updated_at_ms` is when: ms since
-    the epoch by this machine's clock (inside the client, on its monotonic clock).
+    Both are index offsets; `current` is the next one to be read. `updated_at_ms` is the time of the
+    reply: ms since the epoch by this machine's clock (inside the client, on its monotonic clock).
     """
 
     partition: Partition
@@ -50,18 +50,21 @@ class ConsumedOffset(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Index entries not read yet: at least the records not read of this partition."""
+        """Index entries not read yet: at least the unread records of this partition."""
         return max(0, self.max_offset - self.current) // INDEX_ENTRY_BYTES
 
 
 @dataclass(slots=True, eq=False)
 class HeldPartition:
-    """One registration and its use. `consumed`: the batch fetched last was confirmed, and the
-    broker is to be told with the next request. `replaced`: the token of the batch that this one is
-    instead of, as it was pulled again. `withheld`: not to be fetched, as it is coming or
-    going. `renewing`: it is between two leases (`renewal`), and what brokers say of it is old.
-    `failure` is why the last request had no answer. It is fetched in its turn from `ready_at` on;
-    until `ruled_until` a rule or a refusal forbids any fetch."""
+    """Registration and its state.
+
+    `consumed`: the batch fetched last was confirmed, and the broker learns it with the next
+    request. `replaced`: token of the batch that was delivered before this one was pulled again.
+    `withheld`: not to be fetched, as it is being taken or given back. `renewing`: it is between two
+    leases (`fencing`), and brokers' answers about it are outdated. `failure` is why the last
+    request had no answer. It is fetched in turn from `ready_at` on; until `ruled_until` a rule or a
+    refusal forbids any fetch.
+    """
 
     lease: Registration
     pace: Pace
@@ -83,7 +86,7 @@ class HeldPartition:
         return self.lease.partition
 
     def learn(self, current: int, max_offset: int, now: int) -> None:
-        """Keep what a reply says of positions; a negative or missing number says nothing."""
+        """Record the positions of a reply; a negative or missing number is ignored."""
         if current >= 0 and max_offset >= 0:
             self.offset = ConsumedOffset(self.partition, current, max_offset, now)
 
@@ -93,8 +96,11 @@ class HeldPartition:
 
 @dataclass(slots=True)
 class PartitionTable:
-    """All that a member holds. `on_ready` is called when a partition may have become fetchable;
-    `opens_at` tells from when on a broker may be asked."""
+    """Partitions of a member.
+
+    `on_ready` is called when a partition may have become fetchable; `opens_at` returns the time
+    from which a broker may be asked.
+    """
 
     on_ready: Callable[[], None] = lambda: None
     opens_at: Callable[[BrokerNode], int] = lambda _: 0
@@ -103,15 +109,15 @@ class PartitionTable:
     paused: bool = False
     _count: int = 0
 
-    # -- coming and going -----------------------------------------------------------------------
+    # -- adding and removing -----------------------------------------------------------------------
 
     def add(self, held: HeldPartition) -> None:
-        """Take up a partition; it stays withheld until `admit`."""
+        """Add a partition; it stays withheld until `admit`."""
         held.withheld = True
         self.held[held.partition] = held
 
     def admit(self, partitions: Iterable[Partition]) -> None:
-        """Let partitions that were added be fetched."""
+        """Allow fetches of added partitions."""
         for partition in partitions:
             held = self.held.get(partition)
             if held is not None:
@@ -120,13 +126,13 @@ class PartitionTable:
         self.on_ready()
 
     def withhold(self, partitions: Iterable[Partition]) -> None:
-        """Fetch these no more; batches that are out may still be confirmed."""
+        """Stop fetching these; delivered batches may still be confirmed."""
         for partition in partitions:
             if partition in self.held:
                 self.held[partition].withheld = True
 
     def remove(self, partition: Partition, only: HeldPartition | None = None) -> bool:
-        """Forget a partition, or only this registration of it. Tells whether it was there."""
+        """Remove a partition, or only this registration of it; return whether it was held."""
         held = self.held.get(partition)
         if held is None or (only is not None and held is not only):
             return False
@@ -134,9 +140,9 @@ class PartitionTable:
         return True
 
     def busy(self, partitions: Iterable[Partition]) -> bool:
-        """Whether a batch of one of these is being fetched or not confirmed yet."""
-        found = (self.held.get(partition) for partition in partitions)
-        return any(held is not None and held.use is not Use.IDLE for held in found)
+        """Return whether a batch of one of these is being fetched or not confirmed yet."""
+        candidates = (self.held.get(partition) for partition in partitions)
+        return any(held is not None and held.use is not Use.IDLE for held in candidates)
 
     # -- freezing and pausing ---------------------------------------------------------------------
 
@@ -157,7 +163,7 @@ class PartitionTable:
     # -- use --------------------------------------------------------------------------------------
 
     def take(self, now: int) -> HeldPartition | None:
-        """The idle partition that has waited longest, now being fetched under a new token."""
+        """Begin to fetch the idle partition that has waited longest, and return it."""
         ready = [held for held in self._fetchable() if self._ready_at(held) <= now]
         if not ready:
             return None
@@ -166,10 +172,12 @@ class PartitionTable:
         return held
 
     def take_this(self, held: HeldPartition, now: int) -> bool:
-        """Fetch this partition now, out of its turn, unless that is forbidden or under way. If its
-        batch is out, that one may not be settled any more."""
-        hindered = self.paused or held.withheld or held.partition in self.frozen
-        if hindered or now < held.ruled_until or held.use not in (Use.IDLE, Use.DELIVERED):
+        """Begin a fetch out of turn, unless forbidden or under way; return whether it began.
+
+        A batch of the partition that was delivered becomes stale.
+        """
+        blocked = self.paused or held.withheld or held.partition in self.frozen
+        if blocked or now < held.ruled_until or held.use not in (Use.IDLE, Use.DELIVERED):
             return False
         self._begin(held, replaced=held.token if held.use is Use.DELIVERED else 0)
         return True
@@ -179,13 +187,16 @@ class PartitionTable:
         held.use, held.token, held.replaced = Use.FETCHING, self._count, replaced
 
     def wait_ms(self, now: int) -> int | None:
-        """How long until `take` can succeed; None if only a confirmation, a rebalance, an unfreeze,
-        a resume or an answer can change that."""
+        """Return the time until `take` can succeed.
+
+        None if only a confirmation, a rebalance, an unfreeze, a resume or an answer can change
+        that.
+        """
         times = [at for held in self._fetchable() if (at := self._ready_at(held)) < NEVER]
         return max(0, min(times) - now) if times else None
 
     def idle_reason(self, now: int) -> IdleReason | None:
-        """Why nothing can be fetched at `now`; None if something can."""
+        """Return why nothing can be fetched at `now`; None if something can."""
         if self.paused:
             return IdleReason.PAUSED
         free = [held for held in self.held.values() if held.partition not in self.frozen]
@@ -195,33 +206,36 @@ class PartitionTable:
             return IdleReason.MOVING
         idle = [held for held in free if held.use is Use.IDLE and not held.withheld]
         if not idle:
-            out = any(held.use in (Use.DELIVERED, Use.SETTLING) for held in free)
-            return IdleReason.UNCONFIRMED if out else IdleReason.WAITING
+            unconfirmed = any(held.use in (Use.DELIVERED, Use.SETTLING) for held in free)
+            return IdleReason.UNCONFIRMED if unconfirmed else IdleReason.WAITING
         if any(self._ready_at(held) <= now for held in idle):
             return None
-        away = all(self.opens_at(held.lease.broker) > now for held in idle)
-        return IdleReason.NO_ANSWER if away else IdleReason.WAITING
+        unreachable = all(self.opens_at(held.lease.broker) > now for held in idle)
+        return IdleReason.NO_ANSWER if unreachable else IdleReason.WAITING
 
     def _ready_at(self, held: HeldPartition) -> int:
         return max(held.ready_at, self.opens_at(held.lease.broker))
 
     def delivered(self, held: HeldPartition, token: int, now: int) -> bool:
-        """The batch goes to the user, unless the partition is no longer ours to fetch."""
+        """Mark the batch as delivered; False if the partition is no longer ours to fetch."""
         if not self._is_current(held, token) or held.withheld:
             return False
         held.use, held.delivered_at = Use.DELIVERED, now
         return True
 
     def settle(self, partition: Partition, token: int, *, consumed: bool = True) -> HeldPartition:
-        """The batch is about to be confirmed or rejected. Raises `errors.StaleBatch` for one that
-        is not out any more; one whose confirmation was not heard is, until it is fetched again. One
-        that was pulled again may be rejected, which means the last one."""
+        """Begin to confirm or reject a batch.
+
+        Raises `errors.StaleBatch` for a batch that is no longer delivered. A batch whose
+        confirmation the broker did not receive is valid until the partition is fetched again. A
+        batch that was pulled again may be rejected, which rejects the last one.
+        """
         held = self.held.get(partition)
-        out = held is not None and (held.use is Use.DELIVERED or self._is_unheard(held))
-        known = held is not None and (
+        unsettled = held is not None and (held.use is Use.DELIVERED or self._is_unheard(held))
+        is_current = held is not None and (
             held.token == token or (held.replaced == token and not consumed)
         )
-        if held is None or not known or not out:
+        if held is None or not is_current or not unsettled:
             reason = (
                 "is no longer held"
                 if held is None
@@ -238,12 +252,12 @@ class PartitionTable:
         return held.use is Use.IDLE and held.consumed
 
     def give_again(self, held: HeldPartition, token: int) -> None:
-        """Fetching it out of its turn changed nothing: its batch, of that token, is still out."""
+        """Restore a delivered batch of this token, as fetching out of turn changed nothing."""
         if self.held.get(held.partition) is held and held.use is Use.IDLE:
             held.use, held.token = Use.DELIVERED, token
 
     def claim(self, held: HeldPartition) -> bool:
-        """Book an idle partition to settle what was confirmed locally."""
+        """Reserve an idle partition to send a local confirmation."""
         if self.held.get(held.partition) is not held or held.use is not Use.IDLE:
             return False
         self._count += 1
@@ -253,7 +267,7 @@ class PartitionTable:
     def release(
         self, held: HeldPartition, token: int, *, ready_at: int = 0, consumed: bool = False
     ) -> bool:
-        """The partition is idle again and may be fetched from `ready_at` on."""
+        """Make the partition idle again; it may be fetched from `ready_at` on."""
         if not self._is_current(held, token):
             return False
         held.use, held.consumed = Use.IDLE, consumed
@@ -263,7 +277,7 @@ class PartitionTable:
         return True
 
     def expire(self, now: int, timeout_ms: int) -> list[Partition]:
-        """Roll back what was delivered `timeout_ms` ago or earlier: it is fetched again."""
+        """Roll back batches delivered at least `timeout_ms` ago: they are fetched again."""
         late = [
             held
             for held in self.held.values()
@@ -283,8 +297,8 @@ class PartitionTable:
         ]
 
     def _is_current(self, held: HeldPartition, token: int) -> bool:
-        known = self.held.get(held.partition) is held
-        return known and held.token == token and held.use is not Use.IDLE
+        is_held = self.held.get(held.partition) is held
+        return is_held and held.token == token and held.use is not Use.IDLE
 
     def _queue(self, held: HeldPartition) -> None:
         self._count += 1

@@ -1,8 +1,8 @@
-"""A fetched batch: a lazy view of one broker reply that becomes messages or Arrow columns.
+"""Fetched batch: a lazy view of one broker reply that becomes messages or Arrow columns.
 
-What to do with records that are not sound is decided here (`DecodePolicy`); how records are taken
-apart is `columns`' matter, or that of the compiled decoder (`_wire.native`), which hands over what
-it takes for odd. pyarrow is imported only when Arrow is asked for.
+`DecodePolicy` decides what happens to corrupt records. Records are split by `columns` or by the
+compiled decoder (`_wire.native`), which leaves unusual batches to `columns`. pyarrow is
+imported only for Arrow columns.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ __all__ = [
 
 
 class RawBatch(NamedTuple):
-    """A reply's records before decoding: protobuf messages and the offset the batch starts at."""
+    """Records of a reply before decoding: protobuf messages and the batch's first offset."""
 
     start: int
     messages: Sequence[Any]
 
 
 class CorruptEntry(NamedTuple):
-    """A record that failed its checksum or whose attribute prefix is malformed."""
+    """Record that failed its checksum or whose attribute prefix is malformed."""
 
     partition: Partition
     batch_offset: int
@@ -61,8 +61,10 @@ class CorruptEntry(NamedTuple):
 
 @dataclass(slots=True)
 class _Plan:
-    """A schema, its columns of natural type, and whether those alone make it up, to the letter;
-    None until a batch was made."""
+    """Plan for a schema: its columns of natural type, and whether these alone equal the schema.
+
+    `is_made` is None until a batch was converted.
+    """
 
     schema: pa.Schema
     names: list[str]
@@ -70,7 +72,10 @@ class _Plan:
 
 
 def _plan(schema: pa.Schema) -> _Plan:
-    """Raises `errors.ConfigError` for a column a batch does not have."""
+    """Return the plan of a schema.
+
+    Raise `errors.ConfigError` for a column a batch does not have.
+    """
     unknown = [name for name in schema.names if name not in COLUMNS]
     if unknown:
         raise errors.ConfigError(
@@ -83,7 +88,7 @@ def _plan(schema: pa.Schema) -> _Plan:
 
 @dataclass(slots=True)
 class DecodePolicy:
-    """What to do with corrupt records, and which stream ids were asked for.
+    """Treatment of corrupt records, and the requested stream ids.
 
     Brokers filter by a 32-bit hash, so records of other stream ids can slip through; they are
     dropped here. `corrupt_records` is "fail", "drop" (count) or "quarantine" (call back).
@@ -95,7 +100,7 @@ class DecodePolicy:
     cache: AttributeCache = field(default_factory=AttributeCache)
     corrupt: int = 0
     plan: _Plan | None = None
-    """How the schema asked for last is filled: mostly that of the next batch too."""
+    """Plan of the last schema, usually that of the next batch too."""
 
     def reject(self, entry: CorruptEntry) -> None:
         self.corrupt += 1
@@ -111,7 +116,7 @@ class DecodePolicy:
 
 
 class DecodePolicies(dict[str, DecodePolicy]):
-    """By topic, made when first asked for: `topics` has the stream ids wanted of each."""
+    """Policies by topic, created on first access; `topics` has the stream ids of each."""
 
     def __init__(self, topics: Mapping[str, Collection[str]], corrupt_records: str) -> None:
         super().__init__()
@@ -125,12 +130,12 @@ class DecodePolicies(dict[str, DecodePolicy]):
 
 
 class MessageBatch:
-    """Records `[start, end)` of one partition, as one broker reply held them.
+    """Records `[start, end)` of one partition, as one broker reply had them.
 
     `start` is the batch's first index offset and `end` the position after it (records of other
-    partitions may lie between); None while that is unknown. `exact` says that record *i* sits at
+    partitions may lie between); None while that is unknown. `exact`: record *i* is at
     `start + 28 * i`, which holds only for unfiltered reads of a store with one written partition.
-    Decoded on first use; checksum failures follow the reader's `corrupt_records` policy then.
+    Decoded on first use; checksum failures then follow the reader's `corrupt_records` policy.
     """
 
     __slots__ = (
@@ -176,7 +181,7 @@ class MessageBatch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all record bodies; added up once, as that costs as much as their checksums."""
+        """Bytes of all record bodies; summed once, as that costs as much as their checksums."""
         if self._nbytes is None:
             self.decode()
             quick = self._quick
@@ -184,16 +189,19 @@ class MessageBatch:
         return self._nbytes
 
     def first(self) -> Anchor | None:
-        """The first sound record as the broker has it, filtered or not."""
+        """Return the first intact record as stored by the broker, filtered or not."""
         return self._anchor(range(self._count))
 
     def last(self) -> Anchor | None:
-        """The last sound record as the broker has it."""
+        """Return the last intact record as stored by the broker."""
         return self._anchor(reversed(range(self._count)))
 
     def _anchor(self, order: Iterable[int]) -> Anchor | None:
-        """The first sound record in `order`; at its own offset in an `exact` batch, else at
-        `start`. A broken one may look otherwise the next time it is sent."""
+        """Return the first intact record in `order`.
+
+        Its offset is exact in an `exact` batch, else `start`. A corrupt record may differ the next
+        time it is sent.
+        """
         for index in order:
             record = self._messages[index]
             if is_sound(record):
@@ -202,12 +210,12 @@ class MessageBatch:
         return None
 
     def has(self, anchor: Anchor) -> bool:
-        """Whether the anchor's record is here."""
+        """Return whether the batch has the anchor's record."""
         position = native.find(self._messages, anchor.message_id, anchor.checksum)
         return position is not None and position < self._count
 
     def decode(self) -> None:
-        """Check and split every record once; whatever is asked later answers from memory."""
+        """Check and split every record once; later accesses answer from memory."""
         if self._columns is None and self._quick is None:
             policy = self._policy
             self._quick = native.decode(self._messages, self._count, policy.filters)
@@ -215,7 +223,7 @@ class MessageBatch:
                 self._columns = self._decode()
 
     def messages(self) -> Iterator[Message]:
-        """The records as `Message` tuples, in offset order."""
+        """Yield the records as `Message` tuples, in offset order."""
         self.decode()
         columns, cache = self._lists, self._policy.cache
         ids = columns.message_ids() if self._quick is None else self._quick.message_ids()
@@ -231,7 +239,7 @@ class MessageBatch:
             )
 
     def to_arrow(self, schema: pa.Schema | None = None) -> pa.RecordBatch:
-        """A record batch with exactly `schema`: any of `COLUMNS`, in any order; None: all of them.
+        """Return a record batch with exactly `schema`: any of `COLUMNS`, in any order; None: all.
 
         Raises `errors.ConfigError` for a column a batch does not have.
         """
@@ -243,28 +251,32 @@ class MessageBatch:
         if plan is None or plan.schema is not schema:
             plan = self._policy.plan = _plan(schema)
         self.decode()
-        made = self._made_quickly(plan.names, pyarrow)
-        if made is not None:
+        native_batch = self._made_quickly(plan.names, pyarrow)
+        if native_batch is not None:
             if plan.is_made is None:
-                plan.is_made = made.schema.equals(schema, check_metadata=True)
+                plan.is_made = native_batch.schema.equals(schema, check_metadata=True)
             if plan.is_made:
-                return made
-        known = {} if made is None else dict(zip(made.schema.names, made.columns, strict=True))
+                return native_batch
+        native_columns = (
+            {}
+            if native_batch is None
+            else dict(zip(native_batch.schema.names, native_batch.columns, strict=True))
+        )
         place = self._place
         arrays = [
-            known[item.name]
-            if item.name in known
+            native_columns[item.name]
+            if item.name in native_columns
             else self._lists.array(item.name, item.type, place, pyarrow)
             for item in schema
         ]
         return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _made_quickly(self, names: list[str], pyarrow: Any) -> pa.RecordBatch | None:
-        """The columns that the compiled decoder makes: those of their natural type."""
+        """Return the columns of natural type, which the compiled decoder makes; None without it."""
         if self._quick is None or not names:
             return None
-        found = self._quick.arrow(names, *self._place)
-        return None if found is None else pyarrow.record_batch(found)
+        columns = self._quick.arrow(names, *self._place)
+        return None if columns is None else pyarrow.record_batch(columns)
 
     @property
     def _place(self) -> Place:
@@ -272,7 +284,7 @@ class MessageBatch:
 
     @property
     def _lists(self) -> Columns:
-        """The records as lists, made of what the compiled decoder found where it was at work."""
+        """The records as lists, made from the compiled decoder's result if there is one."""
         quick = self._quick
         if self._columns is None and quick is not None:
             self._columns = Columns(
@@ -289,13 +301,13 @@ class MessageBatch:
     def _decode(self) -> Columns:
         policy = self._policy
 
-        def aside(index: int, record: Any, data: bytes) -> None:
+        def reject(index: int, record: Any, data: bytes) -> None:
             policy.reject(CorruptEntry(self.partition, self.start, index, record.messageId, data))
 
-        columns = split_records(self._messages, self._count, aside)
+        columns = split_records(self._messages, self._count, reject)
         columns.cache = policy.cache
         if policy.filters:
-            cache, wanted = policy.cache, policy.filters
+            cache, stream_ids = policy.cache, policy.filters
             raws = enumerate(columns.attributes)
-            columns.keep([row for row, raw in raws if cache[raw].stream_id in wanted])
+            columns.keep([row for row, raw in raws if cache[raw].stream_id in stream_ids])
         return columns

@@ -1,8 +1,8 @@
-"""Which brokers are left alone, because they do not answer, and for how long.
+"""Circuit breaker of a member: brokers that do not answer are avoided for a while.
 
-A member asks many brokers in turn. One that is gone, or accepts requests and never answers, must
-not cost the others their turns: after each failure it is left alone for a pause that doubles, and
-while it owes an answer it is asked for nothing else. Times are milliseconds of the caller's
+A member asks many brokers in turn. One that is down, or accepts requests and never answers, must
+not cost the others their turns: after each failure it is avoided for a pause that doubles, and
+while an answer is outstanding it receives no other request. Times are milliseconds of the caller's
 monotonic clock. `balance_fetch` asks here before every request.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["NEVER", "Breaker"]
 
 NEVER = 1 << 62
-"""A time that does not come by itself."""
+"""Time that is never reached."""
 
 _LONGEST_REST_MS = 10_000
 _FIRST_REST_MS = reply_delay_ms(500)
@@ -27,8 +27,11 @@ _FIRST_REST_MS = reply_delay_ms(500)
 
 @dataclass(slots=True)
 class _Standing:
-    """`unanswered`: requests in a row without an answer. `owing`: requests that are waited for
-    beside others, longer than an answer should take."""
+    """State of one broker.
+
+    `unanswered`: requests in a row without an answer. `owing`: outstanding requests that take
+    longer than an answer should.
+    """
 
     unanswered: int = 0
     owing: int = 0
@@ -37,35 +40,35 @@ class _Standing:
 
 @dataclass(slots=True)
 class Breaker:
-    """The standing of brokers that gave cause for it; one that answers has none."""
+    """States of brokers that failed to answer; a broker that answers has none."""
 
     _standings: dict[BrokerNode, _Standing] = field(default_factory=dict)
 
     def opens_at(self, broker: BrokerNode) -> int:
-        """From when on the broker may be asked; `NEVER` while it owes an answer."""
-        # Mostly there is none at all, and it takes time to hash a broker.
+        """Return the time from which the broker may be asked; `NEVER` while it owes an answer."""
+        # Usually there is none at all, and hashing a broker takes time.
         standing = self._standings.get(broker) if self._standings else None
         if standing is None:
             return 0
         return NEVER if standing.owing else standing.opens_at
 
     def is_suspect(self, broker: BrokerNode) -> bool:
-        """Whether the last request had no answer, so that the next is only an attempt."""
+        """Return whether the last request had no answer, so that the next is only an attempt."""
         standing = self._standings.get(broker) if self._standings else None
         return standing is not None and standing.unanswered > 0
 
     def is_open(self, broker: BrokerNode, now: int) -> bool:
-        """Whether it failed several times in a row and its pause is not over."""
+        """Return whether the broker failed several times in a row and its pause is not over."""
         standing = self._standings.get(broker)
         return standing is not None and standing.unanswered > 1 and now < standing.opens_at
 
     def is_avoided(self, broker: BrokerNode, now: int) -> bool:
-        """The same, or it is just being tried beside others."""
+        """Return whether the broker is open as in `is_open`, or being tried in the background."""
         standing = self._standings.get(broker)
         return standing is not None and standing.unanswered > 1 and self.opens_at(broker) > now
 
     def answered(self, broker: BrokerNode) -> bool:
-        """Tells whether it had been left alone until now."""
+        """Record an answer; return whether the broker had been avoided until now."""
         standing = self._standings.get(broker) if self._standings else None
         if standing is None:
             return False
@@ -76,7 +79,10 @@ class Breaker:
         return taken_back
 
     def failed(self, broker: BrokerNode, now: int) -> int:
-        """A request had no answer, or could not be sent. Gives the pause in ms."""
+        """Count a request without an answer, or one that could not be sent.
+
+        Return the pause in ms.
+        """
         standing = self._standings.setdefault(broker, _Standing())
         standing.unanswered += 1
         pause = min(_FIRST_REST_MS << min(standing.unanswered - 1, 16), _LONGEST_REST_MS)
@@ -84,21 +90,24 @@ class Breaker:
         return pause
 
     def look_again(self, broker: BrokerNode, at: int) -> None:
-        """Nothing is known yet: a connection is being opened."""
+        """Defer the next request to `at`: a connection is being opened."""
         standing = self._standings.setdefault(broker, _Standing())
         standing.opens_at = max(standing.opens_at, at)
 
     def owes(self, broker: BrokerNode) -> None:
-        """An answer takes longer than it should."""
+        """Record that an answer takes longer than it should."""
         self._standings.setdefault(broker, _Standing()).owing += 1
 
     def settled(self, broker: BrokerNode) -> None:
-        """That request is waited for no more, or it is the turn of the call that waits for it."""
+        """Record that a slow request was given up, or that the call which waits for it resumes."""
         self._standings[broker].owing -= 1
 
     def left_alone(self, now: int) -> dict[BrokerNode, int]:
-        """Brokers not asked now, with the ms until they are again; 0 for those that owe an answer
-        and are asked when it comes, or does not come."""
+        """Return the brokers that are avoided now, with the ms until they are asked again.
+
+        0 stands for a broker with an outstanding answer, which is asked after the answer or its
+        timeout.
+        """
         return {
             broker: 0 if standing.owing else standing.opens_at - now
             for broker, standing in sorted(self._standings.items())

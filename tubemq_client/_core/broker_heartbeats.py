@@ -1,8 +1,8 @@
-"""Heartbeats of a group's member to its brokers (RPC 16): whom to ask what, and what answers say.
+"""Heartbeats of a group member to its brokers (RPC 16): requests by broker, and their answers.
 
-Shared by the member whose master balances (`balance`) and the one that assigns itself (`assigned`);
-when to beat, and what a lost partition means, is theirs. All brokers are asked before the first
-answer is waited for, so one that is slow does not cost the leases at the others.
+Shared by the member that the master balances (`balance`) and the one that assigns itself
+(`assigned`); those modules decide when to send, and handle lost partitions. All requests are sent
+before the first answer is awaited, so a slow broker does not cost the leases at the others.
 
 Source: `docs/protocol/balance.md#heartbeats`.
 """
@@ -29,8 +29,7 @@ __all__ = ["BrokerHeartbeats"]
 
 
 class _Leases(NamedTuple):
-    """What one heartbeat keeps: partitions of one broker, held under one name, and their leases at
-    the time of the request."""
+    """Leases that one heartbeat keeps: partitions of one broker, held under one client id."""
 
     broker: BrokerNode
     client_id: str
@@ -39,8 +38,11 @@ class _Leases(NamedTuple):
 
 @dataclass(slots=True)
 class BrokerHeartbeats:
-    """Heartbeats to all brokers of one member of `group`, every `period_ms`. `on_lost` hears of
-    partitions that a broker gives to us no longer, `last_errors` has the last error by broker."""
+    """Heartbeats to all brokers of one member of `group`, every `period_ms`.
+
+    `on_lost` receives partitions that a broker no longer grants; `last_errors` has the last error
+    by broker.
+    """
 
     master: MasterSession
     group: str
@@ -49,11 +51,14 @@ class BrokerHeartbeats:
     on_lost: Callable[[HeldPartition, errors.TubeMQError], None]
     last_errors: dict[str, errors.TubeMQError]
     _away: dict[BrokerNode, int] = field(default_factory=dict)
-    """When each broker was last looked for in vain."""
+    """Time of the last failed attempt to reach each broker."""
 
     def beat(self, held: Iterable[HeldPartition]) -> Conversation[int]:
-        """Ask every broker of `held`; returns how many answered. One that does not keeps its
-        partitions, as it may be back before their leases end."""
+        """Ask every broker of `held`; return the number of brokers that answered.
+
+        A broker that does not answer keeps its partitions, as it may be back before their leases
+        end.
+        """
         posted = yield from self._post(held)
         reached = set()
         for leases, ticket in posted:
@@ -74,7 +79,7 @@ class BrokerHeartbeats:
             broker = leases.broker
             if broker in unreached:
                 continue
-            # Connecting takes seconds: those who are there come first, and again in time.
+            # Connecting takes seconds: brokers that answer come first, and in time again.
             if broker in self._away and (yield Now()) - started > self.period_ms // 2:
                 break
             try:
@@ -116,9 +121,11 @@ class BrokerHeartbeats:
     def _lost(
         self, reply: Any, leases: _Leases, where: str
     ) -> Iterator[tuple[HeldPartition, errors.ServerError]]:
-        """Which partitions the broker gives to us no longer, and its refusal. Those registered
-        since the request, or being renewed, are not meant; an entry that says nothing does not
-        hide the others."""
+        """Yield each partition that the broker no longer grants, with its refusal.
+
+        Skips partitions that were registered since the request, or are being renewed; an unreadable
+        entry does not hide the others.
+        """
         if not reply.hasPartFailure:
             return
         for text in reply.failureInfo:
@@ -133,10 +140,10 @@ class BrokerHeartbeats:
 
 
 def _grouped(held: Iterable[HeldPartition]) -> list[_Leases]:
-    found: dict[tuple[BrokerNode, str], _Leases] = {}
+    leases_by_client: dict[tuple[BrokerNode, str], _Leases] = {}
     for item in held:
         lease = item.lease
         key = lease.broker, lease.client_id
-        leases = found.setdefault(key, _Leases(*key, {}))
+        leases = leases_by_client.setdefault(key, _Leases(*key, {}))
         leases.held[item.partition] = (item, lease)
-    return list(found.values())
+    return list(leases_by_client.values())

@@ -1,12 +1,12 @@
-"""Records taken apart into flat lists, and Arrow arrays filled from those.
+"""Records split into flat lists, and Arrow arrays filled from those lists.
 
-This is the reference for the compiled decoder (`_wire.native`), which must give the same in every
-bit. Each field read of a protobuf message makes an object, so what only some callers want (message
-ids) is read when they ask for it, and an attribute prefix equal to the one before is not even
-looked into. Records that are all sound are checked a field at a time; where one is not, one loop
-goes through them, and whether that fails the batch or is set aside is the caller's to say.
+This is the reference for the compiled decoder (`_wire.native`), whose results must be equal bit for
+bit. Each field read of a protobuf message makes an object, so fields that only some callers need
+(message ids) are read on demand, and an attribute prefix equal to the one before is not parsed
+again. If all records are intact, they are checked one field at a time; otherwise one loop checks
+each, and the caller decides if a corrupt record fails the batch or is passed to `aside`.
 
-pyarrow comes as an argument: only what makes Arrow imports it.
+pyarrow is an argument: only the code that makes Arrow arrays imports it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COLUMNS = (
     "attributes",
     "value",
 )
-"""Column names a batch can fill, in their customary order."""
+"""Names of the columns of a batch, in their customary order."""
 
 _CHECKSUM_MASK: Final = 0x7FFFFFFF
 _LENGTH = struct.Struct(">i")
@@ -53,21 +53,21 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 _MOST_BYTES: Final = (1 << 31) - 1
-"""What 32-bit offsets reach."""
+"""Bytes that 32-bit offsets can address."""
 
 _PIECE: Final = 32
-"""Records taken apart together: what was made of them is then still in the processor's caches when
-it is looked at again."""
+"""Records that are split together, so that intermediate lists stay in the processor's caches."""
 
 _FEW, _FEW_BYTES = 8, 4096
-"""So many distinct attribute texts, and bytes of them, are kept as arrays for the next batch."""
+"""Upper bounds of distinct attribute texts, and of their bytes, whose arrays are kept for the next
+batch."""
 
 
-_Integers: TypeAlias = "array[int]"  # in `Columns` that is the name of a method
+_Integers: TypeAlias = "array[int]"  # in `Columns` `array` is the name of a method
 
 
 class Place(NamedTuple):
-    """Where records come from. `exact`: record *i* of the reply sits at `start + 28 * i`."""
+    """Origin of records. `exact`: record *i* of the reply is at `start + 28 * i`."""
 
     topic: str
     partition: str
@@ -77,7 +77,10 @@ class Place(NamedTuple):
 
 @dataclass
 class Columns:
-    """Bodies and attribute bytes of records, `indexes` their positions in the reply (None: all)."""
+    """Bodies and attribute bytes of records, with their positions in the reply (`indexes`.
+
+    None: all).
+    """
 
     messages: Sequence[Any]
     bodies: list[bytes]
@@ -86,7 +89,7 @@ class Columns:
     cache: AttributeCache = field(default_factory=AttributeCache)
 
     def keep(self, rows: list[int]) -> None:
-        """Leave out all but these rows, given in their order."""
+        """Keep only these rows, which are sorted."""
         if len(rows) == len(self.bodies):
             return
         self.bodies = [self.bodies[i] for i in rows]
@@ -95,13 +98,13 @@ class Columns:
         self.indexes = rows if positions is None else [positions[i] for i in rows]
 
     def message_ids(self) -> list[int]:
-        """The broker's number of each record."""
+        """Return the broker's number of each record."""
         if self.indexes is None:
             return [record.messageId for record in islice(self.messages, len(self.bodies))]
         return [self.messages[index].messageId for index in self.indexes]
 
     def offsets(self, place: Place) -> Sequence[Any]:
-        """Where each record sits, or None for all where that is unknown."""
+        """Return the offset of each record, or None for all where offsets are unknown."""
         if not place.exact:
             return [None] * len(self.bodies)
         if self.indexes is None:
@@ -110,7 +113,7 @@ class Columns:
         return [place.start + INDEX_ENTRY_BYTES * i for i in self.indexes]
 
     def array(self, name: str, type_: Any, place: Place, pa: Any) -> Any:
-        """The column `name` as an Arrow array of `type_`."""
+        """Return the column `name` as an Arrow array of `type_`."""
         count = len(self.bodies)
         if name == "value":
             return _binary(self.bodies, type_, pa)
@@ -129,7 +132,7 @@ class Columns:
         return self._from_texts(name, type_, pa)
 
     def _from_texts(self, name: str, type_: Any, pa: Any) -> Any:
-        """Columns that come from the attribute texts: built of distinct ones, then spread."""
+        """Return a column built from the distinct attribute texts and spread over the records."""
         if not self.bodies:
             return pa.array([], type_)  # Arrow repeats no map zero times
         distinct, codes = self._coded
@@ -139,8 +142,10 @@ class Columns:
         return values.take(_of_buffer(pa.int32(), codes, pa))
 
     def _made(self, name: str, type_: Any, pa: Any) -> Any:
-        """What the distinct texts say of one column. Few of them are mostly those of the batch
-        before, so the last such array is kept."""
+        """Return the values of the distinct texts for one column.
+
+        A few texts are usually those of the batch before, so the last such array is kept.
+        """
         distinct = self._coded[0]
         few = tuple(distinct) if len(distinct) <= _FEW and type_ == native_types()[name] else None
         last = self.cache.made.get(name)
@@ -153,7 +158,7 @@ class Columns:
 
     @cached_property
     def _coded(self) -> tuple[list[bytes | None], _Integers]:
-        """Distinct attribute texts in order, and for each record which of them it has."""
+        """Distinct attribute texts in order, and for each record the index of its text."""
         if not any(self.attributes):
             return [None], array("i", bytes(4 * len(self.attributes)))
         distinct = list(dict.fromkeys(self.attributes))
@@ -162,32 +167,34 @@ class Columns:
 
     @cached_property
     def _texts(self) -> AttributeColumns:
-        """What the distinct texts say, read once for all columns made from them."""
-        found = AttributeColumns()
-        found.fill(self._coded[0], self.cache)
-        return found
+        """Parsed distinct texts, read once for all columns made from them."""
+        columns = AttributeColumns()
+        columns.fill(self._coded[0], self.cache)
+        return columns
 
 
 def is_sound(record: Any) -> bool:
-    """Whether a record's data fit the checksum it was stored with."""
+    """Return whether a record's data match the checksum that is stored with it."""
     return crc32(record.payLoadData) & _CHECKSUM_MASK == int(record.checkSum)
 
 
 def split_records(
     messages: Sequence[Any], count: int, aside: Callable[[int, Any, bytes], None]
 ) -> Columns:
-    """The first `count` of `messages`. Those that are not sound go `aside` (position, record, data
-    bytes), which may raise."""
+    """Return the first `count` of `messages` as columns.
+
+    `aside` is called for each corrupt record (position, record, data bytes), and may raise.
+    """
     records = list(islice(messages, count))
     return _all_sound(records) or _sorted_out(records, aside)
 
 
-def _sorted_out(records: Sequence[Any], aside: Callable[[int, Any, bytes], None]) -> Columns:
-    """Records of which some are not sound, one after the other."""
+def _sorted_out(records: Sequence[Any], on_corrupt: Callable[[int, Any, bytes], None]) -> Columns:
+    """Split records one by one, as some are corrupt."""
     columns = Columns(records, [], [])
     add_body, add_attributes = columns.bodies.append, columns.attributes.append
     indexes: list[int] | None = None
-    prefix, raw = b"", None  # of the last record that had one; the next is mostly alike
+    prefix, raw = b"", None  # of the last record that had one; the next is usually equal
     for index, record in enumerate(records):
         data = record.payLoadData
         start = -1
@@ -203,7 +210,7 @@ def _sorted_out(records: Sequence[Any], aside: Callable[[int, Any, bytes], None]
             elif (start := _attributes_end(data)) >= 0:
                 prefix, raw = data[:start], data[4:start] or None
         if start < 0:
-            aside(index, record, data)
+            on_corrupt(index, record, data)
             if indexes is None:
                 indexes = columns.indexes = list(range(index))
             continue
@@ -215,7 +222,7 @@ def _sorted_out(records: Sequence[Any], aside: Callable[[int, Any, bytes], None]
 
 
 def _all_sound(records: Sequence[Any]) -> Columns | None:
-    """The same where all of them are sound, as mostly; None if one is not."""
+    """Split records that are all intact, the usual case; None if one is corrupt."""
     columns = Columns(records, [], [])
     for at in range(0, len(records), _PIECE):
         if not _add_sound(columns, records[at : at + _PIECE]):
@@ -224,20 +231,22 @@ def _all_sound(records: Sequence[Any]) -> Columns | None:
 
 
 def _add_sound(columns: Columns, records: Sequence[Any]) -> bool:
-    """Add some records, unless one is not sound. Python takes less time for one field of many
-    records than for all fields of one."""
-    datas = [record.payLoadData for record in records]
-    sums = [found & _CHECKSUM_MASK for found in map(crc32, datas)]
+    """Add records, unless one is corrupt.
+
+    Python is faster with one field of many records than with all fields of one.
+    """
+    payloads = [record.payLoadData for record in records]
+    sums = [checksum & _CHECKSUM_MASK for checksum in map(crc32, payloads)]
     if sums != [record.checkSum for record in records]:
         return False
     flags = [record.flag & 1 for record in records]
     if not any(flags):
-        columns.bodies += datas
-        columns.attributes += [None] * len(datas)
+        columns.bodies += payloads
+        columns.attributes += [None] * len(payloads)
         return True
     add_body, add_attributes = columns.bodies.append, columns.attributes.append
-    prefix, raw = b"", None  # of the last record that had one; the next is mostly alike
-    for data, flag in zip(datas, flags, strict=True):
+    prefix, raw = b"", None  # of the last record that had one; the next is usually equal
+    for data, flag in zip(payloads, flags, strict=True):
         if not flag:
             add_body(data)
             add_attributes(None)
@@ -254,8 +263,10 @@ def _add_sound(columns: Columns, records: Sequence[Any]) -> bool:
 
 
 def _attributes_end(data: bytes) -> int:
-    """Where the body begins behind an attribute prefix; -1 where there cannot be one
-    (`_wire.payload.split_payload` has the rule and its words)."""
+    """Return the start of the body after an attribute prefix; -1 if there is no valid prefix.
+
+    `_wire.payload.split_payload` has the rule and its words.
+    """
     if len(data) < _LENGTH.size:
         return -1
     (size,) = _LENGTH.unpack_from(data)
@@ -264,7 +275,7 @@ def _attributes_end(data: bytes) -> int:
 
 
 def _binary(values: Sequence[bytes], type_: Any, pa: Any) -> Any:
-    """Byte strings as an array of `type_`: put end to end in one step if it is the natural one."""
+    """Return byte strings as an array of `type_`, concatenated in one step for the natural type."""
     ends = list(accumulate(map(len, values), initial=0))
     if type_ != pa.binary() or ends[-1] > _MOST_BYTES:
         return pa.array(values, type_)
@@ -273,7 +284,7 @@ def _binary(values: Sequence[bytes], type_: Any, pa: Any) -> Any:
 
 
 def _integers(values: Sequence[int], type_: Any, pa: Any) -> Any:
-    """Integers as an array of `type_`, without looking at each if it is the natural one."""
+    """Return integers as an array of `type_`, without checking each for the natural type."""
     if type_ != pa.int64():
         return pa.array(values, type_)
     return _of_buffer(type_, array("q", values), pa)
@@ -285,7 +296,7 @@ def _of_buffer(type_: Any, numbers: _Integers, pa: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def native_types() -> dict[str, Any]:
-    """Arrow types the columns have by nature; the compiled decoder makes these and no others."""
+    """Return the natural Arrow types of the columns; the compiled decoder makes only these."""
     import pyarrow as pa
 
     return {
@@ -303,7 +314,7 @@ def native_types() -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def native_schema() -> Any:
-    """The schema of all columns with these types."""
+    """Return the schema of all columns with their natural types."""
     import pyarrow as pa
 
     return pa.schema(list(native_types().items()))
@@ -312,11 +323,11 @@ def native_schema() -> Any:
 def _msg_times(texts: AttributeColumns, type_: Any, pa: Any) -> Any:
     if type_ != native_types()["msg_time"]:
         return pa.array([message_minute(text) for text in texts.msg_times], type_)
-    known: dict[str | None, int | None] = {}
+    micros: dict[str | None, int | None] = {}
     for text in texts.msg_times:
-        if text not in known:
-            known[text] = _micros(text)
-    return pa.array([known[text] for text in texts.msg_times], pa.int64()).cast(type_)
+        if text not in micros:
+            micros[text] = _micros(text)
+    return pa.array([micros[text] for text in texts.msg_times], pa.int64()).cast(type_)
 
 
 def _micros(text: str | None) -> int | None:

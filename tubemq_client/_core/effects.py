@@ -1,9 +1,9 @@
-"""What a conversation may ask of the world: call, post, await, sleep, the time, deliver a value.
+"""Effects of conversations: call, post, await, sleep, the time, deliver a value.
 
 A conversation is a generator that yields these values and is resumed with the answer (or with an
 exception thrown in). It never touches a socket or a clock itself, so the same code runs under the
-blocking shell, the asyncio shell and a scripted test. Requests and replies are strictly paired by
-the protocol, so effects at RPC level are enough; nothing is ever pushed by a server.
+blocking driver, the asyncio driver and a scripted test. Requests and replies are strictly paired by
+the protocol, so effects at RPC level are enough; a server never pushes anything.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class Method(Protocol):
-    """What is asked of a server, as the codec of the protocol knows it."""
+    """Method of a server, as the codec of the protocol knows it."""
 
     @property
     def name(self) -> str: ...
@@ -71,9 +71,12 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class PostAll:
-    """Send several requests to one peer at once, without waiting. Answered with one `Ticket` for
-    all; if it fails otherwise than by `errors.ConnectError`, some may have been sent. With `soon`
-    they may wait some milliseconds for more, in whatever state the conversation is then."""
+    """Send several requests to one peer at once, without waiting.
+
+    Answered with one `Ticket` for all; if it fails otherwise than by `errors.ConnectError`, some
+    may have been sent. With `soon` they may be delayed for some milliseconds to be sent with
+    others, in any state of the conversation.
+    """
 
     address: Address
     method: Method
@@ -82,7 +85,7 @@ class PostAll:
 
 
 class Ticket(NamedTuple):
-    """A request on the wire, or all those of one `PostAll`; `handle` belongs to the shell."""
+    """Request that was sent, or all requests of one `PostAll`; `handle` belongs to the driver."""
 
     address: Address
     method: Method
@@ -91,9 +94,11 @@ class Ticket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Wait for the reply of a posted request. Answered with the reply message; with `patience_ms`,
-    None if there is none after so long. The request is then still under way, and another
-    conversation may wait for it, or has to `Forget` it."""
+    """Wait for the reply of a posted request. Answered with the reply message.
+
+    With `patience_ms` answered with None if there is no reply in that time. The request is then
+    still under way; another conversation may wait for it, or must `Forget` it.
+    """
 
     ticket: Ticket
     patience_ms: int | None = None
@@ -101,39 +106,49 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Nobody will wait for the reply of this ticket any more."""
+    """Drop the reply of this ticket: no conversation waits for it any more."""
 
     ticket: Ticket
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitAll:
-    """Wait for the replies of all requests of these tickets. Answered with one list in their order,
-    of reply messages and, where there is none, the `TubeMQError` that `Await` would raise."""
+    """Wait for the replies of all requests of these tickets.
+
+    Answered with one list in their order, of reply messages and, instead of a missing reply, the
+    `TubeMQError` that `Await` would raise.
+    """
 
     tickets: Sequence[Ticket]
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Begin to connect to these addresses, which will be wanted soon. Answered at once; a server
-    that cannot be reached is found out when something is sent there."""
+    """Begin to connect to these addresses, which are needed soon.
+
+    Answered at once; an unreachable server is noticed when something is sent there.
+    """
 
     addresses: tuple[Address, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Whether there is a connection to the address. If not, one is being opened, beside the
-    caller; what went wrong with that since the last question is raised."""
+    """Ask if there is a connection to the address; if not, open one in the background.
+
+    Raises the failure of opening it since the last question.
+    """
 
     address: Address
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Look up the name of a peer that is not the one it should be. Answered with whether it leads
-    to another host too: then the next request goes there, on a new connection."""
+    """Look up the host name of a peer that is not an active master.
+
+    Answered with True if it leads to another host too: then the next request goes there, on a new
+    connection.
+    """
 
     address: Address
 
@@ -147,18 +162,21 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """Answered with a monotonic time in milliseconds."""
+    """Ask for a monotonic time in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class WallNow:
-    """Answered with the time of day, milliseconds since the epoch: for what servers compare with
-    their own clocks (signatures, flow-control hours). Durations are measured with `Now`."""
+    """Ask for the time of day, milliseconds since the epoch.
+
+    For values that servers compare with their own clocks (signatures, flow-control hours).
+    Durations are measured with `Now`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Hand a batch or receipts to the user. Resumed when the user asks for more."""
+    """Pass a batch or receipts to the user. Resumed when the user asks for more."""
 
     value: Any
 
@@ -184,17 +202,17 @@ Conversation = Generator[Effect, Any, T]
 def advance(
     conversation: Conversation[T], answer: Any, failure: errors.TubeMQError | None
 ) -> Effect:
-    """The next effect, after the answer to the one before or its failure."""
+    """Return the next effect, after the answer to the one before or its failure."""
     return conversation.send(answer) if failure is None else conversation.throw(failure)
 
 
 def drive(
     conversation: Conversation[T], perform: Callable[[Effect], Any]
 ) -> Generator[Any, None, T]:
-    """Run a conversation, yielding what it delivers and returning its result.
+    """Run a conversation: yield the values that it delivers and return its result.
 
     `perform` answers every other effect; a `TubeMQError` it raises is thrown into the conversation,
-    anything else ends it.
+    any other exception ends it.
     """
     answer: Any = None
     failure: errors.TubeMQError | None = None
@@ -214,8 +232,10 @@ def drive(
 
 
 def run_to_end(conversation: Conversation[T], perform: Callable[[Effect], Any]) -> T:
-    """The result of a conversation, without what it delivers: `result_of(drive(…))`, in one loop
-    because each request passes here."""
+    """Return the result of a conversation, dropping the values that it delivers.
+
+    Equals `result_of(drive(…))`, in one loop because each request passes here.
+    """
     answer: Any = None
     failure: errors.TubeMQError | None = None
     while True:
@@ -232,7 +252,7 @@ def run_to_end(conversation: Conversation[T], perform: Callable[[Effect], Any]) 
 
 
 def result_of(stream: Generator[Any, None, T]) -> T:
-    """Run a driven conversation to its end, dropping what it delivers."""
+    """Run a driven conversation to its end, dropping the values that it delivers."""
     while True:
         try:
             next(stream)

@@ -1,9 +1,9 @@
-"""How far a store's log reaches: its first offset, and its stable or in-memory end.
+"""Ends of a store's log: its first offset, and its stable or in-memory end.
 
 TubeMQ has no RPC for this. A register at offset 0 answers with the offset clamped to the log's
 minimum and with `maxOffset`, and which end that is depends on the query priority: 1 means the
 fsynced end, 303 the end in memory (`docs/protocol/offsets.md`). The scratch registration is given
-back at once and never heart-beats, since a heartbeat would overwrite its priority.
+back at once and sends no heartbeat, since a heartbeat would overwrite its priority.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["look_up_ends", "reachable_ends", "store_ends"]
 def look_up_ends(
     partition: Partition, broker: BrokerNode, group: str, *, stable: bool, access: Access
 ) -> Conversation[PartitionEnds]:
-    """`PartitionEnds` of the partition's store: one register and one unregister."""
+    """Return the `PartitionEnds` of the partition's store: one register and one unregister."""
     scratch = Registration(
         broker,
         partition,
@@ -42,13 +42,15 @@ def look_up_ends(
         priority=PRIORITY_STABLE if stable else PRIORITY_MEMORY,
         access=access,
     )
-    found = yield from scratch.register(0)
+    registered = yield from scratch.register(0)
     try:
         yield from scratch.unregister()
     except errors.NotRegistered:
-        pass  # a look-up running side by side, under the same id, has given it back already
-    # Everything below the minimum is gone, so an empty fsynced part still ends at the minimum.
-    return PartitionEnds(partition, found.current, max(found.max_offset, found.current), stable)
+        pass  # a concurrent look-up with the same id has already given it back
+    # Offsets below the minimum are removed, so an empty fsynced part ends at the minimum.
+    return PartitionEnds(
+        partition, registered.current, max(registered.max_offset, registered.current), stable
+    )
 
 
 def store_ends(
@@ -59,7 +61,7 @@ def store_ends(
     stable: bool,
     access: Access,
 ) -> Conversation[dict[Partition, PartitionEnds]]:
-    """Ends of many partitions with one look-up per store: its partitions share one log."""
+    """Return the ends of partitions with one look-up per store, whose partitions share one log."""
     by_store: dict[tuple[int, int], PartitionEnds] = {}
     result: dict[Partition, PartitionEnds] = {}
     for partition in partitions:
@@ -75,33 +77,38 @@ def store_ends(
 def reachable_ends(
     topic: TopicMetadata, group: str, *, stable: bool, access: Access
 ) -> Conversation[ReachableEnds]:
-    """Ends of all partitions whose broker answers. One that is down, or does not publish the topic
-    now, is asked once; masters go on announcing its partitions.
+    """Return the ends of all partitions whose broker answers.
 
-    Raises what the last broker said if none answers, and at once what waiting would not cure.
+    A broker that is down, or does not publish the topic now, is asked once; masters continue to
+    announce its partitions. Raises the last broker's error if none answers, and at once an error
+    that waiting would not cure.
     """
-    found: dict[Partition, PartitionEnds] = {}
-    away: dict[Partition, str] = {}
+    ends: dict[Partition, PartitionEnds] = {}
+    unreachable: dict[Partition, str] = {}
     silent: dict[int, errors.TubeMQError] = {}
     for broker_id in sorted({partition.broker_id for partition in topic.partitions}):
-        mine = sorted(p for p in topic.partitions if p.broker_id == broker_id)
+        broker_partitions = sorted(p for p in topic.partitions if p.broker_id == broker_id)
         try:
-            found |= yield from store_ends(mine, topic.brokers, group, stable=stable, access=access)
+            ends |= yield from store_ends(
+                broker_partitions, topic.brokers, group, stable=stable, access=access
+            )
         except errors.TubeMQError as error:
-            if not _is_away(error, announced=any(topic.partitions[p] for p in mine)):
+            if not _is_away(error, announced=any(topic.partitions[p] for p in broker_partitions)):
                 raise
             silent[broker_id] = error
-            away |= dict.fromkeys(mine, f"{type(error).__name__}: {error}")
-    if silent and not found:
+            unreachable |= dict.fromkeys(broker_partitions, f"{type(error).__name__}: {error}")
+    if silent and not ends:
         raise next(reversed(silent.values()))
-    return ReachableEnds(found, away)
+    return ReachableEnds(ends, unreachable)
 
 
 def _is_away(error: errors.TubeMQError, *, announced: bool) -> bool:
-    """Whether `error` says that a broker does not serve now; `announced` says that the master
-    believes that it does."""
-    trouble = errors.NetworkError | errors.RemoteException
+    """Return whether `error` means that a broker does not serve now.
+
+    `announced`: the master believes that it does.
+    """
+    unreachable = errors.NetworkError | errors.RemoteException
     refused = errors.ServiceUnavailable | errors.ServerFailure
-    if isinstance(error, trouble | refused):
+    if isinstance(error, unreachable | refused):
         return error.retriable
     return not announced and isinstance(error, errors.ServerError)

@@ -1,6 +1,6 @@
-"""What the fetches of one member came to: counters, and the view of them that users get.
+"""Counters of one member's fetches, and the view of them that users get.
 
-The engine counts here (`balance_fetch`); nothing is decided by it.
+The fetch engine counts here (`balance_fetch`); no decision depends on it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["FetchStats"]
 
 @dataclass(slots=True)
 class FetchStats:
-    """Counts since the member was made; see `ConsumerStats`."""
+    """Counts since the member was created; see `ConsumerStats`."""
 
     fetches: int = 0
     batches: int = 0
@@ -31,7 +31,7 @@ class FetchStats:
     unanswered: int = 0
 
     def note(self, code: int) -> None:
-        """A fetch was answered with `code` and brought nothing."""
+        """Count a fetch that was answered with `code` and no records."""
         if code == errors.NOT_FOUND:
             self.empty += 1
         elif code == errors.SPEED_LIMIT:
@@ -42,7 +42,7 @@ class FetchStats:
     def view(
         self, breaker: Breaker, now: int, connections: dict[str, ConnectionStats]
     ) -> ConsumerStats:
-        """The counts of now, and the brokers that are left alone at `now` (monotonic ms)."""
+        """Return the counts of now, and the brokers that are avoided at `now` (monotonic ms)."""
         return ConsumerStats(
             self.fetches,
             self.batches,

@@ -1,9 +1,9 @@
-"""How fast a consumer may fetch: the rules operators set, and the pace of one partition under them.
+"""Flow control: the rules that operators set, and the fetch rate of one partition under them.
 
-The master hands out two rule sets as JSON, one of the whole cluster ("default") and one of the
-group; where both speak the group's wins. Clients keep to them by waiting between fetches, and a
-broker enforces the data limit of the default set with code 452. Hours in a rule are Beijing time
-(UTC+8) whatever the zone of a host. Pure state: both times, monotonic and of day, are arguments.
+The master sends two rule sets as JSON, one of the whole cluster ("default") and one of the group;
+where both apply the group's wins. Clients obey by waiting between fetches, and a broker enforces
+the data limit of the default set with code 452. Hours in a rule are Beijing time (UTC+8) whatever
+the zone of a host. Pure state: both times, monotonic and of day, are arguments.
 `docs/protocol/flow-control.md` has the format, the units and how the reference clients differ.
 """
 
@@ -40,10 +40,10 @@ NO_CHECK = -2
 """Id of a rule set that is switched off, and of "no priority" (`META_VALUE_UNDEFINED`)."""
 
 STAGE_MS = 60_000
-"""A data limit counts bytes for so long, then the rules are looked at again."""
+"""Period, in milliseconds, in which a data limit counts bytes before the rules are read again."""
 
 SLICE_MS = 5_000
-"""No slice of a stage may use more than its twelfth of the limit."""
+"""Slice of a stage; no slice may use more than its twelfth of the limit."""
 
 _SLICES = STAGE_MS // SLICE_MS
 _ZONE_MINUTES = 8 * 60
@@ -58,15 +58,15 @@ _UNKNOWN_LAG_WAIT_MS = 20
 
 _WAITS_MS = {200: 0, 301: 200, 403: 2_000}
 _FAILED_WAIT_MS = 300
-"""How long a reader waits after an answer with one of these codes, and with any other that is no
-success (`docs/protocol/errors.md`)."""
+"""Waits of a reader after answers with these codes, and after any other failure
+(`docs/protocol/errors.md`)."""
 
 
 def reply_delay_ms(code: int, limit_ms: int = 0, *, not_found_ms: int = 400) -> int:
-    """How long to leave a partition alone after a fetch was answered with `code`, rules aside.
+    """Return the wait of a partition after a fetch was answered with `code`, apart from rules.
 
-    `limit_ms` is the reply's `minLimitTime`, which means a time only beside 452 (beside 404 it is
-    part of a position). `not_found_ms` is the caller's wait after "nothing to read".
+    `limit_ms` is the reply's `minLimitTime`, which is a time only with 452 (with 404 it is part of
+    a position). `not_found_ms` is the caller's wait after "nothing to read".
     """
     if code == errors.NOT_FOUND:
         return not_found_ms
@@ -76,10 +76,11 @@ def reply_delay_ms(code: int, limit_ms: int = 0, *, not_found_ms: int = 400) -> 
 
 
 class DataLimit(NamedTuple):
-    """Rule type 0: from `start` to `end` (hours times 100 plus minutes, both inclusive), a reader
-    more than `lag` behind gets `limit_bytes` a minute and then waits `wait_ms` between fetches.
+    """Rule type 0: a byte limit per minute for readers that lag, within hours of the day.
 
-    `lag` is the rule's bare number: MiB to clients, bytes to a genuine broker (`FlowRules.limit`).
+    From `start` to `end` (hours times 100 plus minutes, both inclusive), a reader more than `lag`
+    behind gets `limit_bytes` a minute and then waits `wait_ms` between fetches. `lag` is the
+    rule's bare number: MiB to clients, bytes to a genuine broker (`FlowRules.limit`).
     """
 
     start: int
@@ -97,8 +98,11 @@ class EmptyPause(NamedTuple):
 
 
 class FetchPauses(NamedTuple):
-    """Rule type 3: waits (ms) after every fetch with data, for topics read whole, topics filtered,
-    and filtered topics with little left to read (the broker's `requireSlow`)."""
+    """Rule type 3: waits (ms) after every fetch with data.
+
+    For topics read whole, for filtered topics, and for filtered topics with little left to read
+    (the broker's `requireSlow`).
+    """
 
     normal_ms: int
     filtered_ms: int
@@ -107,7 +111,7 @@ class FetchPauses(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowRules:
-    """One rule set. Limits are in order of `start`, pauses from the largest `empty` down."""
+    """Rule set; limits are sorted by `start`, pauses by `empty` from the largest down."""
 
     limits: tuple[DataLimit, ...] = ()
     empty_pauses: tuple[EmptyPause, ...] = ()
@@ -115,30 +119,30 @@ class FlowRules:
 
     @classmethod
     def parse(cls, text: str) -> FlowRules:
-        """The rules in `text`, a JSON array of ``{"type": …, "rule": […]}``.
+        """Parse the rules in `text`, a JSON array of ``{"type": …, "rule": […]}``.
 
         A later entry of a type replaces an earlier one; types other than 0, 1 and 3 are ignored, as
         servers and clients do. Raises `errors.ConfigError` with every problem.
         """
         problems: list[str] = []
-        found: dict[int, list[Any]] = {}
+        rules: dict[int, list[Any]] = {}
         for kind, where, items in _entries(text, problems):
-            found[kind] = [
+            rules[kind] = [
                 rule
                 for number, item in enumerate(items)
                 if (rule := _rule(kind, item, f"{where}.rule[{number}]", problems)) is not None
             ]
         if problems:
             raise errors.ConfigError(problems, subject="flow-control rules")
-        limits = sorted(found.get(0, ()), key=lambda limit: limit.start)
-        pauses = sorted(found.get(1, ()), key=lambda pause: -pause.empty)
-        return cls(tuple(limits), tuple(pauses), found[3][0] if found.get(3) else None)
+        limits = sorted(rules.get(0, ()), key=lambda limit: limit.start)
+        pauses = sorted(rules.get(1, ()), key=lambda pause: -pause.empty)
+        return cls(tuple(limits), tuple(pauses), rules[3][0] if rules.get(3) else None)
 
     def limit(self, lag_bytes: int, wall_ms: int, *, lag_unit: int = MIB) -> DataLimit | None:
-        """The data limit in force at `wall_ms` (epoch ms) for a reader `lag_bytes` behind.
+        """Return the data limit in force at `wall_ms` (epoch ms) for a reader `lag_bytes` behind.
 
-        `lag_unit` is what one of a rule's `dltInM` counts: a MiB by its name and to this client, a
-        single byte to a genuine broker.
+        `lag_unit` is the size of one unit of a rule's `dltInM`: a MiB by its name and to this
+        client, a single byte to a genuine broker.
         """
         now = _clock_time(wall_ms)
         for limit in self.limits:
@@ -147,7 +151,7 @@ class FlowRules:
         return None
 
     def empty_wait_ms(self, empty: int) -> int | None:
-        """The wait after `empty` fetches in a row without data; None where no rule applies."""
+        """Return the wait after `empty` fetches in a row without data; None without a rule."""
         for pause in self.empty_pauses:
             if empty >= pause.empty:
                 return pause.wait_ms
@@ -155,7 +159,7 @@ class FlowRules:
 
 
 def _clock_time(wall_ms: int) -> int:
-    """Hours times 100 plus minutes of the day in Beijing, as rules state times."""
+    """Return the time of day in Beijing as hours times 100 plus minutes, as rules state times."""
     hours, minutes = divmod((wall_ms // 60_000 + _ZONE_MINUTES) % _DAY_MINUTES, 60)
     return hours * 100 + minutes
 
@@ -164,7 +168,7 @@ def _clock_time(wall_ms: int) -> int:
 
 
 def _entries(text: str, problems: list[str]) -> Iterator[tuple[int, str, list[Any]]]:
-    """Type, place and items of each entry of a known type."""
+    """Yield type, location and items of each entry of a known type."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -189,7 +193,7 @@ def _entries(text: str, problems: list[str]) -> Iterator[tuple[int, str, list[An
 
 
 def _rule(kind: int, item: Any, where: str, problems: list[str]) -> Any:
-    """The rule in `item`; None, and `problems` longer, if it is none."""
+    """Return the rule in `item`, or None after adding to `problems`."""
     if not isinstance(item, dict):
         problems.append(f"{where}: not an object")
         return None
@@ -201,7 +205,7 @@ def _rule(kind: int, item: Any, where: str, problems: list[str]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """The fields of one item; what is wrong with them goes to `problems`."""
+    """Fields of one item; problems with them are added to `problems`."""
 
     item: dict[str, Any]
     where: str
@@ -272,10 +276,10 @@ def _is_int(value: object) -> TypeGuard[int]:
 
 @dataclass(slots=True)
 class FlowControl:
-    """The rules a consumer is under, with the ids by which the master knows what it has.
+    """Rules of a consumer, with the ids by which the master knows which of them it has.
 
-    `priority` is the group's `qryPriorityId`, `NO_CHECK` for none. Share one object between the
-    paces of all partitions: they see new rules when their minute ends.
+    `priority` is the group's `qryPriorityId`, `NO_CHECK` for none. Share one object between all
+    partitions: they apply new rules when their minute ends.
     """
 
     default: FlowRules = field(default_factory=FlowRules)
@@ -285,20 +289,24 @@ class FlowControl:
     priority: int = NO_CHECK
 
     def fill(self, request: Any) -> None:
-        """Say which rules are known. A master answers with rules only to a request that carries
-        ids, the "none" of -2 included (register and heartbeat of both kinds of consumer)."""
+        """Put the ids of the known rules into a request.
+
+        A master answers with rules only to a request that carries ids, the "none" of -2 included
+        (register and heartbeat of both kinds of consumer).
+        """
         request.defFlowCheckId = self.default_id
         request.groupFlowCheckId = self.group_id
         if self.priority != NO_CHECK:
             request.qryPriorityId = self.priority
 
     def learn(self, reply: Any) -> None:
-        """Keep what a reply tells: a register or heartbeat reply (RPC 4, 5) or the `opsTaskInfo`
-        of one (20, 21), whose fields have the same names.
+        """Apply the rules of a reply: a register or heartbeat reply (RPC 4, 5) or an `opsTaskInfo`.
 
-        An id below 0 switches the set off. A text that is not understood leaves what was in force,
-        with the id it had, so that the master sends it again: rules must not be lost silently
-        because one client is too old for them.
+        Replies of RPC 20 and 21 carry the `opsTaskInfo`, whose fields have the same names.
+
+        An id below 0 switches the set off. A text that cannot be parsed leaves the rules in force
+        with their id, so that the master sends it again: a client that is too old for new rules
+        must not lose the current ones silently.
         """
         if reply.HasField("defFlowCheckId"):
             self.default, self.default_id = _updated(
@@ -316,11 +324,11 @@ class FlowControl:
             self.priority = reply.qryPriorityId
 
     def limit(self, lag_bytes: int, wall_ms: int) -> DataLimit | None:
-        """The data limit in force: the group's, else the cluster's."""
+        """Return the data limit in force: the group's, else the cluster's."""
         return self.group.limit(lag_bytes, wall_ms) or self.default.limit(lag_bytes, wall_ms)
 
     def empty_wait_ms(self, empty: int) -> int | None:
-        """The wait after empty fetches. A group with rules of its own is under no others."""
+        """Return the wait after empty fetches; a group with its own rules ignores the cluster's."""
         rules = self.group if self.group.empty_pauses else self.default
         return rules.empty_wait_ms(empty)
 
@@ -330,19 +338,19 @@ class FlowControl:
 
 
 def _updated(
-    whose: str, current: tuple[FlowRules, int], told: tuple[int, str]
+    whose: str, current: tuple[FlowRules, int], new: tuple[int, str]
 ) -> tuple[FlowRules, int]:
-    new_id, text = told
+    new_id, text = new
     if new_id == current[1]:
         return current
     try:
-        found = FlowRules() if new_id < 0 else FlowRules.parse(text)
+        rules = FlowRules() if new_id < 0 else FlowRules.parse(text)
     except errors.ConfigError as error:
         journal.rules_not_understood(whose, new_id, error)
         return current
-    if found != current[0]:
+    if rules != current[0]:
         journal.rules_changed(whose, new_id)
-    return found, new_id
+    return rules, new_id
 
 
 # -- keeping to it ---------------------------------------------------------------------------------
@@ -363,7 +371,7 @@ class _Meter:
         self.slice += count
 
     def stage_is_over(self, now: int) -> bool:
-        """Whether a limit must be chosen again (`restart`); a slice that is over starts again."""
+        """Return whether a limit must be chosen again (`restart`); begin a new slice if needed."""
         if self.stage_end is None or now > self.stage_end:
             return True
         if now > self.slice_end:
@@ -382,11 +390,11 @@ class _Meter:
 
 
 class Fetched(NamedTuple):
-    """What a fetch brought, as far as pace depends on it.
+    """Result of a fetch, as far as the fetch rate depends on it.
 
     `size` is the sum of body lengths in bytes, `lag_bytes` the reply's `currDataDlt` (below 0:
     unknown), `exempt` its `escFlowCtrl`, `slow` its `requireSlow`, `otherwise_ms` the wait where no
-    rule asks for one (`reply_delay_ms`).
+    rule applies (`reply_delay_ms`).
     """
 
     code: int
@@ -399,8 +407,10 @@ class Fetched(NamedTuple):
 
 @dataclass(slots=True)
 class Pace:
-    """The pace of one partition. Ask `delay_ms` once for every fetch that was answered; `ruled`
-    tells whether a rule for empty fetches set the last delay."""
+    """Fetch rate of one partition; call `delay_ms` once for every fetch that was answered.
+
+    `ruled` tells whether a rule for empty fetches set the last delay.
+    """
 
     control: FlowControl
     filtered: bool = False
@@ -412,7 +422,7 @@ class Pace:
     _meter: _Meter = field(default_factory=_Meter)
 
     def delay_ms(self, fetched: Fetched, now: int, wall_ms: int) -> int:
-        """How long to wait before the next fetch. `now` is monotonic, `wall_ms` since the epoch."""
+        """Return the wait before the next fetch; `now` is monotonic, `wall_ms` since the epoch."""
         if fetched.lag_bytes >= 0:
             self._lag = fetched.lag_bytes
         self._meter.add(fetched.size)
@@ -433,8 +443,8 @@ class Pace:
         return self._pause_ms(fetched)
 
     def _choose(self, now: int, wall_ms: int) -> None:
-        """Begin a minute. The fetch that ends one counts for neither."""
-        if self._lag < 0:  # nothing read yet: a bound that only stops a runaway
+        """Begin a minute; the fetch that ends a minute counts for neither."""
+        if self._lag < 0:  # nothing read yet: a bound against runaway fetches only
             self._wait_ms = _UNKNOWN_LAG_WAIT_MS
             self._meter.restart(now, _UNKNOWN_LAG_BYTES)
             return
@@ -454,17 +464,17 @@ class Pace:
 
 @dataclass(slots=True)
 class Allowance:
-    """A broker's side for one registration: may it fetch now, and how much.
+    """Broker-side limit of one registration: whether it may fetch now, and how much.
 
-    Sizes are those of stored records, header included. Nothing is limited before the first fetch
-    that succeeds.
+    Sizes are those of stored records, header included. Nothing is limited before the first
+    successful fetch.
     """
 
     _wait_ms: int = 0
     _meter: _Meter = field(default_factory=_Meter)
 
     def refused_ms(self, rules: FlowRules, lag_bytes: int, now: int, wall_ms: int) -> int:
-        """0 to serve the fetch, else the `minLimitTime` of a refusal with 452."""
+        """Return 0 to serve the fetch, else the `minLimitTime` of a refusal with 452."""
         if self._meter.stage_is_over(now):
             # A genuine broker compares its lag in bytes with the rule's bare number.
             limit = rules.limit(lag_bytes, wall_ms, lag_unit=1)
@@ -473,10 +483,10 @@ class Allowance:
         return self._wait_ms if self._meter.spent else 0
 
     def budget(self, transfer_bytes: int) -> int:
-        """Bytes after which one fetch stops."""
+        """Return the number of bytes after which one fetch stops."""
         limit = self._meter.limit_bytes
         return transfer_bytes if limit is None else min(transfer_bytes, limit // _SLICES)
 
     def sent(self, count: int) -> None:
-        """Note bytes handed out."""
+        """Count bytes that were sent to the client."""
         self._meter.add(count)

@@ -1,10 +1,9 @@
-"""What every member of a group is: partitions it holds, heartbeats that keep them, and leaving.
+"""Base of a group member: the partitions it holds, the heartbeats that keep them, and leaving.
 
-Base of the two ways to have partitions: dealt out by the master (`balance`) and chosen by the
-member itself (`assigned`). Both fetch with one engine (`balance_fetch`) on one table of partitions.
-Three conversations run side by side for as long as the member lives: `master_heartbeat_if_due`,
-`broker_heartbeats_if_due` and `rebalance`; a shell runs each again when its wait is over or when it
-is called through `Calls`.
+The two kinds of member get partitions from the master (`balance`) or choose them (`assigned`). Both
+fetch with one engine (`balance_fetch`) on one table of partitions. Three conversations run side by
+side while the member is open: `master_heartbeat_if_due`, `broker_heartbeats_if_due` and
+`rebalance`; the driver runs each again when its wait is over or when it is called through `Calls`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["READ_STATUS", "GroupSession"]
 
 READ_STATUS = {"earliest": 0, "latest": 1, "always_latest": 2}
-"""Where a group without a stored position starts, as brokers number it
+"""Start of a group without a stored position, as brokers number it
 (`docs/protocol/balance.md#taking`)."""
 
 _SLICE_MS = 50
@@ -59,7 +58,7 @@ class GroupSession:
     failure: BaseException | None = None
     closing: bool = False
     rebalance_wait_ms: int | None = None
-    """When `rebalance` has something to do without being called for; None: never."""
+    """Time until `rebalance` has work without being called; None: never."""
     table: PartitionTable = field(init=False)
     fetching: GroupFetch = field(init=False)
     _met: set[Partition] = field(default_factory=set)
@@ -84,21 +83,22 @@ class GroupSession:
             self._note,
         )
         self._at_master = HeartbeatSchedule.of(self.settings)
-        # Brokers are many: one that is away must not slow down the beats that keep the others.
+        # Brokers are many: one that is down must not slow the heartbeats that keep the other
+        # leases.
         period = self.settings.heartbeat_period_ms
         self._at_brokers = HeartbeatSchedule(period, period)
         self._beats_to_brokers = BrokerHeartbeats(
             self.master, self.group, self.flow, period, self._lose, self.last_errors
         )
 
-    # -- what the two kinds do in their own way ---------------------------------------------------
+    # -- implemented by the two kinds of member ---------------------------------------------------
 
     def _join(self) -> Conversation[None]:
         """Register with the master."""
         raise NotImplementedError
 
     def heartbeat_master(self) -> Conversation[bool]:
-        """Tell the master that this member lives; tells whether there is news for it already."""
+        """Send a heartbeat to the master; return whether the next is due at once."""
         raise NotImplementedError
 
     def _rebalance(self) -> Conversation[None]:
@@ -108,15 +108,19 @@ class GroupSession:
     # -- the group --------------------------------------------------------------------------------
 
     def open(self) -> Conversation[None]:
-        """Join the group. Raises what a person must mend (`errors.UnknownTopic`,
-        `errors.GroupInconsistent`, `errors.NotAuthorized`, …) at once, the rest after
-        `register_attempts`."""
+        """Join the group.
+
+        Errors that a user must correct (`errors.UnknownTopic`, `errors.GroupInconsistent`,
+        `errors.NotAuthorized`, …) are raised at once, others after `register_attempts`.
+        """
         yield from retry.register(self.master, self.settings, self._join)
         journal.joined(self.group, self.client_id, self.topics)
 
     def master_heartbeat_if_due(self) -> Conversation[int]:
-        """A heartbeat to the master if it is due; returns the time to the next in ms. Rolls back
-        overdue batches."""
+        """Send a heartbeat to the master if it is due; return the time to the next in ms.
+
+        Rolls back overdue batches.
+        """
         now = yield Now()
         self.fetching.expire(now)
         if self._at_master.due(now):
@@ -137,8 +141,10 @@ class GroupSession:
         return min(wait, max(1, self.consumer.confirm_timeout_ms // 4))
 
     def broker_heartbeats_if_due(self) -> Conversation[int]:
-        """RPC 16 to every broker with held partitions if due; returns the time to the next, ms.
-        A broker that does not answer keeps its partitions: it may be back before leases end."""
+        """Send RPC 16 to every broker with held partitions if due; return the ms to the next.
+
+        A broker that does not answer keeps its partitions: it may be back before leases end.
+        """
         if self._at_brokers.due((yield Now())):
             if late_ms := self._at_brokers.late_ms((yield Now())):
                 journal.heartbeat_is_late(self.group, "brokers", late_ms)
@@ -147,13 +153,17 @@ class GroupSession:
         return self._at_brokers.wait_ms((yield Now()))
 
     def heartbeat_brokers(self) -> Conversation[int]:
-        """RPC 16 to every broker with held partitions; drops those it says are lost. Returns how
-        many answered."""
+        """Send RPC 16 to every broker with held partitions, and drop partitions that are lost.
+
+        Returns the number of brokers that answered.
+        """
         return (yield from self._beats_to_brokers.beat(list(self.table.held.values())))
 
     def rebalance(self) -> Conversation[None]:
-        """Carry out what is to be done with partitions, if anything, delivering `Rebalance` values;
-        each is resumed when the user has heard of it."""
+        """Perform pending changes of partitions, delivering `Rebalance` values.
+
+        Resumed after the user has received each value.
+        """
         if self._lost:
             lost, self._lost = self._lost, []
             yield Deliver(Rebalance("lost", lost))
@@ -161,8 +171,10 @@ class GroupSession:
             yield from self._rebalance()
 
     def close(self) -> Conversation[None]:
-        """Give everything back, rolling back what was not confirmed, and leave the group. What
-        cannot be given back within `close_wait_ms` is freed when leases end."""
+        """Give everything back, rolling back unconfirmed batches, and leave the group.
+
+        Partitions that cannot be given back within `close_wait_ms` are freed when leases end.
+        """
         self.closing = True
         yield from self.fetching.give_up()
         deadline = (yield Now()) + self.consumer.close_wait_ms
@@ -177,7 +189,7 @@ class GroupSession:
         journal.left(self.group, self.client_id)
 
     def fail(self, error: BaseException) -> None:
-        """Nothing can be received any more: every later call is told `error`."""
+        """End the membership: every later call raises `error`."""
         if self.failure is None:
             journal.ended(self.group, error)
         self.failure = self.failure or error
@@ -188,8 +200,11 @@ class GroupSession:
     def _register(
         self, partition: Partition, broker: BrokerNode, offset: int | None, read_status: int | None
     ) -> Conversation[Registered]:
-        """Take a partition at its broker, at `offset` or where the group stands; without
-        `read_status` the settings' position counts the first time. It stays withheld."""
+        """Take a partition at its broker, at `offset` or at the group's position.
+
+        Without `read_status` the position of the settings is used, for the first time only. The
+        partition stays withheld.
+        """
         lease = Registration(
             broker,
             partition,
@@ -200,12 +215,12 @@ class GroupSession:
             access=self.master.access,
         )
         if read_status is None:
-            # Only the first success uses up the position: a retry must not start somewhere else.
+            # Only the first success uses up the position: a retry must not start elsewhere.
             first = partition not in self._met
             read_status = READ_STATUS[self.consumer.consume_position] if first else 0
         try:
-            # A position for groups without one would overrule an offset that is given.
-            found = yield from lease.register(
+            # A start position for groups without one would override the offset.
+            registered = yield from lease.register(
                 offset, read_status=0 if offset is not None else read_status
             )
         except errors.TubeMQError as error:
@@ -215,38 +230,41 @@ class GroupSession:
         self._met.add(partition)
         self._names.taken(partition)
         held = HeldPartition(lease, Pace(self.flow, filtered=bool(lease.filters)))
-        held.learn_registered(found, (yield Now()))
+        held.learn_registered(registered, (yield Now()))
         self.last_errors.pop(str(partition), None)
         self.table.add(held)
-        journal.took(self.group, partition, broker, found.current)
-        return found
+        journal.took(self.group, partition, broker, registered.current)
+        return registered
 
     def _give_back(self, partitions: Iterable[Partition], wait_ms: int) -> Conversation[None]:
-        """Stop fetching, let batches that are out be confirmed for a while, unregister."""
-        mine = sorted(p for p in partitions if p in self.table.held)
-        if not mine:
+        """Stop fetching, wait for confirmations of delivered batches, unregister."""
+        held_partitions = sorted(p for p in partitions if p in self.table.held)
+        if not held_partitions:
             return
-        self.table.withhold(mine)
-        journal.gives_back(self.group, mine)
-        yield Deliver(Rebalance("revoked", mine))
+        self.table.withhold(held_partitions)
+        journal.gives_back(self.group, held_partitions)
+        yield Deliver(Rebalance("revoked", held_partitions))
         deadline = (yield Now()) + wait_ms
-        while self.table.busy(mine) and (yield Now()) < deadline and not self.closing:
+        while self.table.busy(held_partitions) and (yield Now()) < deadline and not self.closing:
             yield Sleep(_SLICE_MS)
-        for partition in mine:
+        for partition in held_partitions:
             held = self.table.held.get(partition)
             if held is not None and self.table.remove(partition, held):
                 yield from self._unregister(held)
 
     def _unregister(self, held: HeldPartition) -> Conversation[bool]:
-        """What was confirmed but not told is told now; what was not confirmed is rolled back,
-        unless the user chose otherwise. False if the broker is not to be reached."""
-        out = held.use is Use.DELIVERED and not self.consumer.rollback_on_rebalance
-        consumed = held.consumed or (out and not self.closing)
+        """Unregister a partition, sending its local confirmation.
+
+        False if the broker is unreachable. An unconfirmed batch is rolled back, unless the user
+        chose otherwise.
+        """
+        is_delivered = held.use is Use.DELIVERED and not self.consumer.rollback_on_rebalance
+        consumed = held.consumed or (is_delivered and not self.closing)
         for _ in range(_UNREGISTER_TRIES):
             try:
                 yield from held.lease.unregister(consumed=consumed)
             except errors.ServerError:
-                return True  # it is not ours any more, which is what was wanted
+                return True  # it is no longer ours, as intended
             except errors.TubeMQError as error:
                 if may_be_served_late(error):
                     self._names.suspect(held.partition)
@@ -260,7 +278,7 @@ class GroupSession:
             self._note(str(held.partition), error)
             journal.lost(self.group, held.partition, error)
             self._lost.append(held.partition)
-            self._at_master.hurry()  # the master deals it out again once it knows
+            self._at_master.hurry()  # the master assigns it again once it knows
             self.calls.rebalance()
             self.calls.beat()
 

@@ -1,8 +1,8 @@
-"""What a member of a group is made of, from a configuration or from single arguments.
+"""Options of a group member, from a configuration or from single arguments.
 
-`Consumer(config)` and `Consumer(settings, group, topics, …)` mean the same. The option models stand
-above the shells, so a configuration is known here by its shape. Nothing is ignored: an argument
-beside a configuration, or an option that this kind of member cannot obey, is refused.
+`Consumer(config)` and `Consumer(settings, group, topics, …)` are equivalent. The option models are
+in a layer above, so a configuration is recognised by its attributes. Nothing is ignored: arguments
+next to a configuration, and options that this kind of member does not support, are refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Corrupt = Literal["fail", "drop"]
 
 
 class GroupConfig(Protocol):
-    """`config.ConsumerConfig`, or whatever has its shape."""
+    """`config.ConsumerConfig`, or any object with its attributes."""
 
     @property
     def group(self) -> str:
@@ -35,25 +35,25 @@ class GroupConfig(Protocol):
 
     @property
     def bound_start(self) -> BoundStart | None:
-        """Where the whole group starts."""
+        """Start of the whole group."""
         ...
 
     @property
     def corrupt_records(self) -> str:
-        """What to do with a record whose checksum is wrong."""
+        """Policy for a record whose checksum is wrong."""
         ...
 
     def settings(self) -> ClientSettings:
-        """How to reach the cluster."""
+        """Return the settings that reach the cluster."""
         ...
 
     def consumer_settings(self) -> ConsumerSettings:
-        """How a member behaves."""
+        """Return the settings of a member."""
         ...
 
 
 class GroupOptions(NamedTuple):
-    """All of it."""
+    """Options of a member, complete."""
 
     settings: ClientSettings
     group: str
@@ -73,7 +73,7 @@ def group_options(
     bound: BoundStart | None = None,
     takes_bound: bool = True,
 ) -> GroupOptions:
-    """The options of a member. Raises `errors.ConfigError` with every problem."""
+    """Return the options of a member; raise `errors.ConfigError` with every problem."""
     if isinstance(given, ClientSettings):
         if group is None or topics is None:
             raise errors.ConfigError(
@@ -86,14 +86,14 @@ def group_options(
         return GroupOptions(
             given, group, topics, consumer or ConsumerSettings(), bound, corrupt_records
         )
-    beside: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "group": group,
         "topics": topics,
         "consumer": consumer,
         "corrupt_records": corrupt_records,
         "bound": bound,
     }
-    problems = _without_effect(given, beside, takes_bound=takes_bound)
+    problems = _without_effect(given, arguments, takes_bound=takes_bound)
     if problems:
         raise errors.ConfigError(problems, subject="consumer")
     return GroupOptions(
@@ -107,7 +107,10 @@ def group_options(
 
 
 def _no_topics(topics: object) -> list[str]:
-    """A list of names would be taken for a mapping. Texts for filters are judged with the names."""
+    """Return the problems of `topics`: a list of names is not a mapping to filters.
+
+    Filters that are texts are checked together with the names.
+    """
     if not isinstance(topics, Mapping):
         kind = type(topics).__name__
         return [f"topics is of type {kind}, not a mapping to filters; write {{'orders': ()}}"]
@@ -119,15 +122,17 @@ def _no_topics(topics: object) -> list[str]:
 
 
 def _without_effect(
-    config: GroupConfig, beside: Mapping[str, Any], *, takes_bound: bool
+    config: GroupConfig, arguments: Mapping[str, Any], *, takes_bound: bool
 ) -> list[str]:
-    """What would be ignored if it were not refused. Raises `errors.ConfigError` for what is no
-    configuration."""
+    """Return the problems with arguments and options that would have no effect.
+
+    Raises `errors.ConfigError` if `config` is no configuration.
+    """
     if not hasattr(config, "consumer_settings"):
         raise errors.ConfigError(no_settings(config), subject="consumer")
     problems = [
         f"{name}: the configuration has it; change it there"
-        for name, value in beside.items()
+        for name, value in arguments.items()
         if value is not None
     ]
     if config.bound_start is not None and not takes_bound:
@@ -136,7 +141,7 @@ def _without_effect(
 
 
 def _no_policy(corrupt_records: str) -> list[str]:
-    """Why a member cannot do as `corrupt_records` says."""
+    """Return the problem with a policy that members do not support."""
     if corrupt_records == "quarantine":
         return ["corrupt_records: a member of a group cannot quarantine records: fail or drop"]
     return word_problem("corrupt_records", corrupt_records, "fail", "drop")

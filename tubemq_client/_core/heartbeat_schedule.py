@@ -1,8 +1,8 @@
-"""When to heart-beat: the one place that decides it, with the time as an argument.
+"""Schedule of heartbeats: the one place that decides when to send, with the time as an argument.
 
 Masters forget a client after 30 s of silence and brokers a partition after 30 to 35 s, so the
 period must stay well below half of that. After `max_failures` failures in a row the schedule slows
-down instead of hammering a peer that is ill.
+down instead of hammering a failing peer.
 
 Source: `docs/protocol/balance.md#heartbeats`.
 """
@@ -20,7 +20,7 @@ __all__ = ["HeartbeatSchedule"]
 
 @dataclass(slots=True)
 class HeartbeatSchedule:
-    """Times in milliseconds on the caller's monotonic clock."""
+    """Schedule with times in milliseconds of the caller's monotonic clock."""
 
     period_ms: int = 10_000
     period_after_failures_ms: int = 60_000
@@ -30,7 +30,7 @@ class HeartbeatSchedule:
 
     @classmethod
     def of(cls, settings: ClientSettings) -> HeartbeatSchedule:
-        """The schedule that the options ask for."""
+        """Create the schedule of the options."""
         return cls(
             settings.heartbeat_period_ms,
             settings.heartbeat_period_after_failures_ms,
@@ -41,7 +41,7 @@ class HeartbeatSchedule:
         return now >= self._next_at
 
     def late_ms(self, now: int) -> int:
-        """By how much the one that is due is late, if that is more than a period; else 0."""
+        """Return the delay of the heartbeat that is due, if that is more than a period; else 0."""
         late = now - self._next_at
         return late if self._next_at and late > self.period_ms else 0
 
@@ -49,7 +49,7 @@ class HeartbeatSchedule:
         return max(0, self._next_at - now)
 
     def hurry(self) -> None:
-        """Make the next one due at once: there is news to tell."""
+        """Make the next heartbeat due at once: there is news to report."""
         self._next_at = 0
 
     def succeeded(self, now: int) -> None:

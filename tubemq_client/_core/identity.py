@@ -1,8 +1,8 @@
-"""Names that clients go by: client ids, and the bounded pool of groups that range readers share.
+"""Names of clients: client ids, and the bounded pool of groups that range readers share.
 
-A broker books every group that ever registered for weeks, so readers must not invent names: they
-share `<group>.r00…` (readers), `<group>.p00…` (fence probes) and `<group>.e` (end look-ups).
-Nothing here reads a clock or a process id; the shell hands them in.
+A broker keeps every group that ever registered for weeks, so readers must not invent names: they
+share `<group>.r00…` (readers), `<group>.p00…` (probes for end records) and `<group>.e` (end
+look-ups). Nothing here reads a clock or a process id; these are arguments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DEFAULT_POOL = 32
 
 @dataclass(slots=True)
 class ClientIds:
-    """Makes client ids: `<group>_<ip>-<pid>-<ms>-<n>-<kind>-py-<version>`.
+    """Generator of client ids: `<group>_<ip>-<pid>-<ms>-<n>-<kind>-py-<version>`.
 
     Unique as long as all clients of a process share `numbers`: an id used twice would make one
     client silently replace the other at the master.
@@ -52,10 +52,10 @@ class ClientIds:
 
 @dataclass(frozen=True, slots=True)
 class ReaderPool:
-    """The groups that readers and probes of `group` may use, `size` of each.
+    """Groups that readers and probes of `group` may use, `size` of each.
 
-    A reader starts at a slot derived from what it reads and moves on when a broker answers 410, so
-    readers that run side by side spread out while the number of groups stays bounded.
+    A reader starts at a slot derived from its range and moves on when a broker answers 410, so
+    concurrent readers spread out while the number of groups stays bounded.
     """
 
     group: str
@@ -74,14 +74,15 @@ class ReaderPool:
 
 
 def end_lookup_group(group: str) -> str:
-    """The one group that end look-ups of `group` register with."""
+    """Return the one group that end look-ups of `group` register with."""
     return f"{group}.e"
 
 
 def end_lookup_client(group: str) -> str:
-    """The fixed client id of end look-ups.
+    """Return the fixed client id of end look-ups.
 
-    A broker lets the same client id replace its own registration, and the reply to the register is
-    all a look-up needs. One shared id therefore means that look-ups never meet 410, whatever dies.
+    A broker lets the same client id replace its own registration, and a look-up needs no more than
+    the reply to the register. One shared id therefore means that look-ups never meet 410, even
+    after a crash.
     """
     return f"{group}.e_0.0.0.0-0-0-0-Ends-py-{CLIENT_VERSION}"

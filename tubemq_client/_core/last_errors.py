@@ -1,4 +1,4 @@
-"""The last error by partition, broker or master: what tells an operator why a member is slow.
+"""Last errors by partition, broker or master: they show an operator why a member is slow.
 
 Stores copies without traceback: a traceback would pin the frames and the lost connection's buffers
 for the member's life, which may be months.
@@ -14,8 +14,10 @@ __all__ = ["LastErrors"]
 
 
 class LastErrors(dict[str, errors.TubeMQError]):
-    """By partition, broker or "master". What is put in is copied: of its class, with its message
-    and data, without traceback, cause and context."""
+    """Errors by partition, broker or "master".
+
+    A stored error is a copy: its class, message and data, without traceback, cause and context.
+    """
 
     def __setitem__(self, where: str, error: errors.TubeMQError) -> None:
         super().__setitem__(where, copy.copy(error))

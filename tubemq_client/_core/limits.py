@@ -1,8 +1,8 @@
-"""What names of groups and topics, filters, session keys and policies may be, from wherever.
+"""Limits of upstream's clients: names of groups and topics, filters, session keys, policies.
 
-The limits of upstream's clients (`TBaseConstants.java`, `const_config.h`, `config.go`): servers
-refuse some of what is beyond them late, and some not at all. Option models and consumers ask here,
-so that a name which one of them takes is not refused by the other.
+Servers refuse some values beyond these limits late, and some not at all (`TBaseConstants.java`,
+`const_config.h`, `config.go`). Option models and consumers both check here, so that they accept the
+same names.
 """
 
 from __future__ import annotations
@@ -48,17 +48,20 @@ _SYSTEM_TOPICS: Final = frozenset({"__offset_history__"})
 
 
 def group_problem(name: str) -> str | None:
-    """Why `name` is no name of a group, or None."""
+    """Return the reason why `name` is not a valid group name, or None."""
     return _problem(name, "group name", GROUP, MAX_GROUP_LENGTH)
 
 
 def topic_problem(name: str) -> str | None:
-    """Why `name` is no name of a topic, or None. The brokers' own topic is one."""
+    """Return the reason why `name` is not a valid topic name, or None.
+
+    The brokers' system topic is valid.
+    """
     return None if name in _SYSTEM_TOPICS else _problem(name, "topic name", TOPIC, MAX_TOPIC_LENGTH)
 
 
 def check_topic(name: str) -> None:
-    """Raises `errors.ConfigError` if no topic can be called so: there is no use in asking."""
+    """Raise `errors.ConfigError` if `name` is not a valid topic name."""
     if problem := topic_problem(name):
         raise errors.ConfigError(problem, subject="topic")
 
@@ -71,16 +74,17 @@ def check_reader(
     gap_policy: str = "fail",
     can_quarantine: bool = False,
 ) -> None:
-    """Raises `errors.ConfigError` for what no broker can take of a reader, and for policies that
-    mean nothing. Its group is only part of a name of its own, and so need not be one of a
-    member's."""
-    wanted = [filters] if isinstance(filters, str) else list(filters)
+    """Raise `errors.ConfigError` for values of a reader that brokers or policies do not allow.
+
+    The group is only part of the reader's own group name, so it need not be a valid member's.
+    """
+    filter_items = [filters] if isinstance(filters, str) else list(filters)
     problems = [
         f"filters: {item!r} is blank or contains '#' or ','"
-        for item in wanted
+        for item in filter_items
         if not strings.is_filter_item(item)
     ]
-    problems += [f"filters: {found}" for found in filter_problems(wanted)]
+    problems += [f"filters: {problem}" for problem in filter_problems(filter_items)]
     if isinstance(filters, str):
         problems.append(f"filters: {filters!r} is a text; give a list")
     longest = MAX_GROUP_LENGTH - _SUFFIX_LENGTH
@@ -95,25 +99,25 @@ def check_reader(
 
 
 def filter_problems(items: Iterable[str]) -> list[str]:
-    """What is wrong with the filters of one topic, beyond what is in them."""
-    given = list(items)
-    found = [
+    """Return problems with number and length of the filters of one topic."""
+    filters = list(items)
+    problems = [
         f"a filter has {len(item)} characters, at most {MAX_FILTER_LENGTH} are possible"
-        for item in given
+        for item in filters
         if len(item) > MAX_FILTER_LENGTH
     ]
-    if len(given) > MAX_FILTERS:
-        found.append(f"{len(given)} filters, at most {MAX_FILTERS} are possible")
-    return found
+    if len(filters) > MAX_FILTERS:
+        problems.append(f"{len(filters)} filters, at most {MAX_FILTERS} are possible")
+    return problems
 
 
 def word_problem(option: str, word: str, *known: str) -> list[str]:
-    """What is wrong with `word` as the value of `option`: nothing if it is a known one."""
+    """Return a problem if `word` is not one of the `known` values of `option`."""
     return [] if word in known else [f"{option}: {word!r} is not one of {', '.join(known)}"]
 
 
 def session_key_problem(key: str) -> str | None:
-    """Why `key` cannot name a bound start, or None."""
+    """Return the reason why `key` cannot name a bound start, or None."""
     if not key.strip():
         return "session_key is empty"
     if len(key) > MAX_SESSION_KEY_LENGTH:
@@ -124,15 +128,15 @@ def session_key_problem(key: str) -> str | None:
 def _problem(name: str, what: str, pattern: re.Pattern[str], limit: int) -> str | None:
     if pattern.fullmatch(name) and len(name) <= limit:
         return None
-    shown = repr(name if len(name) <= limit else f"{name[:limit]}…")
+    quoted = repr(name if len(name) <= limit else f"{name[:limit]}…")
     return (
-        f"{shown} is not a {what}: it has two characters or more, a letter first (it must match "
+        f"{quoted} is not a {what}: it has two characters or more, a letter first (it must match "
         f"{pattern.pattern}), and at most {limit}"
     )
 
 
 def no_settings(given: object) -> str:
-    """What is wrong with something that a client was given in the place of its settings."""
+    """Return the problem with a value that was passed in place of `ClientSettings`."""
     hint = (
         "write config.settings()"
         if callable(getattr(given, "settings", None))

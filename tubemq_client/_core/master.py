@@ -1,8 +1,8 @@
-"""Talking to the master: which one is active, and the client-balance conversations (RPC 6, 20–22).
+"""Conversations with the master: find the active one; client-balance requests (RPC 6, 20–22).
 
 `MasterSession` keeps the list of masters, the one that answered last, and the ids and tokens that
 every request echoes. A request tries each master once: a stand-by or unreachable one means the
-next. Registering is only needed to learn metadata; brokers do not ask for it.
+next. Registering is only needed to learn metadata; brokers do not require it.
 
 A master that has just become active knows no members, for a moment no topics, and no broker before
 brokers have reported to it. So for some time after a switch was noticed its "no" is not final.
@@ -40,8 +40,8 @@ T = TypeVar("T")
 __all__ = ["Known", "MasterSession", "TopicMetadata", "fetch_topic_metadata"]
 
 SETTLING_MS = 30_000
-"""How long after a switch a master's view counts as unfinished. Brokers report every 8 s, and those
-that serve through this time must not lose anything to it."""
+"""Time after a switch, in milliseconds, during which a master's view is incomplete. Brokers report
+every 8 s; a broker that serves throughout this time must not lose partitions because of it."""
 
 _LOOK_AGAIN_MS = 200
 
@@ -52,7 +52,7 @@ _FIRST_TURN_MS, _LAST_TURN_MS = 25, 400
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """Brokers of a topic by id, and its partitions with "may be subscribed now"."""
+    """Brokers of a topic by id, and its partitions, each with "may be subscribed now"."""
 
     topic: str
     brokers: dict[int, BrokerNode]
@@ -60,28 +60,36 @@ class TopicMetadata:
 
     @property
     def subscribable(self) -> list[Partition]:
-        """The partitions that may be subscribed now."""
+        """Partitions that may be subscribed now, sorted."""
         return sorted(p for p, ready in self.partitions.items() if ready)
 
     def select(self, partitions: Iterable[Partition] | None) -> list[Partition]:
-        """`partitions` as a list, or all of the topic for None. Raises `errors.ConfigError` for
-        those that the topic does not have."""
+        """Return `partitions` as a list, or all partitions of the topic for None.
+
+        Raises `errors.ConfigError` for partitions that the topic does not have.
+        """
         if partitions is None:
             return sorted(self.partitions)
-        wanted = list(partitions)
-        unknown = [p for p in wanted if p not in self.partitions]
+        selection = list(partitions)
+        unknown = [p for p in selection if p not in self.partitions]
         if unknown:
-            known = ", ".join(p.key for p in sorted(self.partitions))
+            existing = ", ".join(p.key for p in sorted(self.partitions))
             raise errors.ConfigError(
-                [f"topic {self.topic!r} has no partition {p.key}; it has {known}" for p in unknown],
+                [
+                    f"topic {self.topic!r} has no partition {p.key}; it has {existing}"
+                    for p in unknown
+                ],
                 subject="partitions",
             )
-        return wanted
+        return selection
 
 
 class Known(NamedTuple):
-    """What a client-balanced member tells the master it knows already, to be told news only:
-    the topic metadata (id, and when it came: epoch ms) and the last order to skip to the ends."""
+    """State that a client-balanced member already has; the master answers with changes only.
+
+    It consists of the topic metadata (id, and time of arrival in epoch ms) and the id of the last
+    order to skip to the ends.
+    """
 
     meta_id: int = UNDEFINED
     learned_ms: int | None = None
@@ -92,8 +100,8 @@ class Known(NamedTuple):
 class MasterSession:
     """State shared by all conversations of one client with its masters.
 
-    `access` is what the client shows to be let in; `tls` says that everything goes over TLS, so
-    that brokers without a port are at the TLS port.
+    `access` holds the client's credentials and tokens. With `tls` every connection uses TLS, so
+    a broker announced without a port is contacted at the TLS port.
     """
 
     masters: tuple[Address, ...]
@@ -116,7 +124,7 @@ class MasterSession:
 
     @classmethod
     def of(cls, settings: ClientSettings, host: str, first_nonce: int) -> MasterSession:
-        """The session of a client on `settings` that runs on `host`."""
+        """Create the session of a client with `settings` that runs on `host`."""
         access = Access(settings.auth, itertools.count(first_nonce))
         tls, preconnect = settings.tls is not None, settings.preconnect
         return cls(
@@ -130,12 +138,14 @@ class MasterSession:
 
     @property
     def visit_token(self) -> int:
-        """What masters and brokers recognise this client by; -2 before the first answer."""
+        """Token by which masters and brokers recognise this client; -2 before the first answer."""
         return self.access.visit_token
 
     def call(self, method: Method, request: Any) -> Conversation[Any]:
-        """Ask the active master, or find it: signs `request`, keeps the tokens of the reply.
-        Raises the last problem when none answers."""
+        """Send a signed `request` to the active master, which is searched for; return the reply.
+
+        Keeps the tokens of the reply. Raises the last problem when no master answers.
+        """
         yield from self.access.stamp(request)
         problems: list[str] = []
         failure: errors.TubeMQError | None = None
@@ -147,7 +157,7 @@ class MasterSession:
             except (errors.NetworkError, errors.StandbyMaster) as error:
                 failure = error
                 problems.append(str(error))
-                # A stand-by that was never active for us is where it should be.
+                # A stand-by is no sign of a switch unless a master has answered this client before.
                 switched |= self._answered or isinstance(error, errors.NetworkError)
                 continue
             if switched:
@@ -170,7 +180,10 @@ class MasterSession:
         ) from failure
 
     def _ask(self, address: Address, method: Method, request: Any) -> Conversation[Any]:
-        """Ask one master. A name that leads to a stand-by may lead to another host by now."""
+        """Ask one master.
+
+        After a stand-by's answer look its host name up again: it may have moved.
+        """
         try:
             return (yield Call(address, method, request))
         except errors.StandbyMaster:
@@ -179,15 +192,15 @@ class MasterSession:
         return (yield Call(address, method, request))
 
     def notice_switch(self) -> Conversation[None]:
-        """Another master may be active now, or the same one anew: it has forgotten somebody."""
+        """Record a possible switch: another master is active, or the same one lost its state."""
         self._switched_at = yield Now()
 
     def settling(self, now: int) -> bool:
-        """Whether a switch was noticed so lately that the master may not know everything yet."""
+        """Return whether the master's view may be incomplete after a recent switch."""
         return self._switched_at is not None and now - self._switched_at < SETTLING_MS
 
     def may_pass(self, error: errors.TubeMQError, now: int) -> bool:
-        """Whether `error` may be the sign of a switch that is under way."""
+        """Return whether `error` may be caused by a switch that is under way."""
         if isinstance(error, errors.NetworkError | errors.StandbyMaster):
             return len(self.masters) > 1
         passing = isinstance(error, errors.UnknownTopic | errors.NotRegistered)
@@ -196,54 +209,61 @@ class MasterSession:
     def outlast(
         self, ask: Callable[[], Conversation[T]], is_enough: Callable[[T], bool]
     ) -> Conversation[T]:
-        """The answer to `ask`. While a switch may be to blame that it fails or is not enough, it is
-        asked again, for up to `fail_over_wait_ms`."""
+        """Return the answer of `ask`; repeat while a switch may explain a failure or a poor answer.
+
+        Repeats for up to `fail_over_wait_ms`, then returns the last answer or raises the last
+        error. `is_enough` tells if an answer is complete.
+        """
         deadline: int | None = None
         while True:
-            trouble: errors.TubeMQError | None = None
+            failure: errors.TubeMQError | None = None
             try:
                 answer = yield from ask()
                 if is_enough(answer):
                     return answer
             except errors.TubeMQError as error:
-                trouble = error
+                failure = error
                 if isinstance(error, errors.NotRegistered):
-                    yield from self.notice_switch()  # it was registered a moment ago, elsewhere
+                    yield from self.notice_switch()  # it had registered at another master
             now = yield Now()
             deadline = now + self.fail_over_wait_ms if deadline is None else deadline
-            passing = self.settling(now) if trouble is None else self.may_pass(trouble, now)
+            passing = self.settling(now) if failure is None else self.may_pass(failure, now)
             if passing and now < deadline:
                 yield Sleep(min(_LOOK_AGAIN_MS, deadline - now))
-            elif trouble is None:
+            elif failure is None:
                 return answer
             else:
-                raise trouble
+                raise failure
 
     def _connect_brokers(self, reply: Any) -> Conversation[None]:
-        """Have connections opened to brokers that a reply names for the first time."""
-        known = reply.DESCRIPTOR.fields_by_name
+        """Open connections to brokers that a reply names for the first time."""
+        reply_fields = reply.DESCRIPTOR.fields_by_name
         texts = [
             text
             for name in ("brokerInfos", "brokerConfigList")
-            if name in known
+            if name in reply_fields
             for text in getattr(reply, name)
         ]
-        found = {node.address for node in self.parse_brokers(texts).values()} - self._connected
-        if found:
-            self._connected |= found
-            yield Connect(tuple(sorted(found)))
+        new_addresses = {
+            node.address for node in self.parse_brokers(texts).values()
+        } - self._connected
+        if new_addresses:
+            self._connected |= new_addresses
+            yield Connect(tuple(sorted(new_addresses)))
 
     def broker_auth(self) -> Any:
-        """What RPC 13, 15 and 16 show a broker: the token the master gave last."""
+        """Return the authentication of RPC 13, 15 and 16: the token that the master gave last."""
         return self.access.broker_auth()
 
     def learn(self, reply: Any) -> None:
-        """Keep the tokens of a reply (`call` has done it for every reply that came through it)."""
+        """Keep the tokens of a reply that did not come through `call`, which keeps them itself."""
         self.access.learn(reply)
 
     def renew_token(self, client_id: str) -> Conversation[None]:
-        """Get a visit token and leave nothing behind. Registering as a producer of no topic is the
-        smallest request that is answered with one."""
+        """Get a visit token and leave no registration behind.
+
+        Registering as a producer of no topic is the smallest request whose answer has one.
+        """
         request = _pb.RegisterRequestP2M(
             clientId=client_id,
             brokerCheckSum=-1,
@@ -258,7 +278,7 @@ class MasterSession:
             pass  # the master forgets a silent client by itself
 
     def parse_brokers(self, texts: Iterable[str]) -> dict[int, BrokerNode]:
-        """Brokers by id, from the texts in which masters announce them."""
+        """Parse the texts in which masters announce brokers; return the brokers by id."""
         port = strings.DEFAULT_BROKER_TLS_PORT if self.tls else strings.DEFAULT_BROKER_PORT
         nodes = (strings.parse_broker(text, port) for text in texts)
         return {node.broker_id: node for node in nodes}
@@ -279,11 +299,13 @@ class MasterSession:
         *,
         flow: FlowControl | None = None,
         node: tuple[int, int] = (UNDEFINED, UNDEFINED),
-        known: Known = Known(),  # noqa: B008 - a value that nobody can change
+        known: Known = Known(),  # noqa: B008 - an immutable value
     ) -> Conversation[Any]:
-        """RPC 20; gives the reply. `topics` maps each topic to its filter items, `node` is the
-        group's size and the member's number in it; `flow` learns the flow rules. Raises
-        `errors.UnknownTopic`, `errors.GroupInconsistent` and the like when the master refuses.
+        """Register a member (RPC 20) and return the reply.
+
+        `topics` maps each topic to its filter items, `node` is the group's size and the member's
+        number in it; `flow` learns the flow rules. Raises `errors.UnknownTopic`,
+        `errors.GroupInconsistent` and the like when the master refuses.
         """
         request = _pb.RegisterRequestC2MV2(
             clientId=client_id,
@@ -305,8 +327,8 @@ class MasterSession:
         )
         _fill(request, flow, known)
         reply = yield from self.call(methods.REGISTER_CONSUMER_V2, request)
-        place = f" as node {node[1]} of {node[0]}" if node[0] > 0 else ""
-        _check(reply, f"registering group {group!r}{place} for {', '.join(sorted(topics))}")
+        node_text = f" as node {node[1]} of {node[0]}" if node[0] > 0 else ""
+        _check(reply, f"registering group {group!r}{node_text} for {', '.join(sorted(topics))}")
         self.learn_brokers(reply)
         if flow is not None:
             flow.learn(reply.opsTaskInfo)
@@ -315,7 +337,7 @@ class MasterSession:
     def partition_meta(
         self, client_id: str, group: str
     ) -> Conversation[dict[str, dict[Partition, bool]]]:
-        """RPC 22: every partition of the registered topics, by topic."""
+        """Return every partition of the registered topics, by topic (RPC 22)."""
         _, metas = yield from self.topic_meta(client_id, group)
         return {
             meta.topic: {p: s for p, s in meta.partitions() if p.broker_id in self.brokers}
@@ -325,8 +347,10 @@ class MasterSession:
     def topic_meta(
         self, client_id: str, group: str, known_id: int = UNDEFINED
     ) -> Conversation[tuple[int, list[strings.TopicMeta]]]:
-        """RPC 22: the id of the group's topic metadata, and all of it, or nothing if `known_id` is
-        its id still."""
+        """Return the id of the group's topic metadata, and the metadata (RPC 22).
+
+        The list is empty if `known_id` is still the current id.
+        """
         request = _pb.GetPartMetaRequestC2M(
             clientId=client_id,
             groupName=group,
@@ -346,10 +370,12 @@ class MasterSession:
         *,
         report: bool,
         flow: FlowControl | None = None,
-        known: Known = Known(),  # noqa: B008 - a value that nobody can change
+        known: Known = Known(),  # noqa: B008 - an immutable value
     ) -> Conversation[Any]:
-        """RPC 21; gives the reply. `flow` learns changes of the flow rules. Raises
-        `errors.NotRegistered` when the master has forgotten the client."""
+        """Send a heartbeat (RPC 21) and return the reply; `flow` learns changed flow rules.
+
+        Raises `errors.NotRegistered` when the master has forgotten the client.
+        """
         sub_info = _pb.ClientSubRepInfo(
             brokerConfigId=self.broker_config_id,
             topicMetaInfoId=known.meta_id,
@@ -375,11 +401,11 @@ class MasterSession:
 def fetch_topic_metadata(
     session: MasterSession, topic: str, client_id: str, group: str
 ) -> Conversation[TopicMetadata]:
-    """Register, ask, close: what the master knows of a topic. Leaves nothing behind.
+    """Return the master's metadata of a topic: register, ask, close. Leaves nothing behind.
 
-    While a switch of masters may be to blame for trouble, or for a topic without any partition to
-    subscribe, asks again for up to `fail_over_wait_ms`. While a look-up at another topic has the
-    group, asks again for some ten seconds; then raises `errors.GroupBusy`.
+    Repeats for up to `fail_over_wait_ms` while a switch of masters may explain a failure or a topic
+    without a subscribable partition. While a look-up at another topic occupies the group, repeats
+    for about ten seconds, then raises `errors.GroupBusy`.
     """
     check_topic(topic)
     return (
@@ -393,8 +419,10 @@ def fetch_topic_metadata(
 def _in_turn(
     session: MasterSession, topic: str, client_id: str, group: str
 ) -> Conversation[TopicMetadata]:
-    """One look-up, behind those at other topics that go by the same group: a master takes members
-    of one group for one set of topics only."""
+    """Look a topic up after the look-ups at other topics that use the same group.
+
+    A master accepts members of one group for one set of topics only.
+    """
     waited, pause = 0, _FIRST_TURN_MS
     while True:
         try:
@@ -402,7 +430,7 @@ def _in_turn(
         except errors.GroupBusy:
             if waited >= _TURN_WAIT_MS:
                 raise
-        # Ids differ, and so do the pauses of look-ups that wait side by side.
+        # Ids differ, and so do the pauses of concurrent look-ups.
         spread = pause + zlib.crc32(f"{client_id}|{waited}".encode()) % pause
         yield Sleep(spread)
         waited, pause = waited + spread, min(2 * pause, _LAST_TURN_MS)
@@ -418,12 +446,12 @@ def _look_up(
             raise
         where = f"{error.where}, while a look-up at another topic has it"
         raise errors.GroupBusy(error.code, error.detail, where=where) from None
-    found = yield from session.partition_meta(client_id, group)
+    partitions_by_topic = yield from session.partition_meta(client_id, group)
     try:
         yield from session.close_consumer(client_id, group)
     except (errors.NetworkError, errors.RemoteException):
         pass  # the master forgets a silent client by itself
-    partitions = found.get(topic, {})
+    partitions = partitions_by_topic.get(topic, {})
     ids = {partition.broker_id for partition in partitions}
     brokers = {i: node for i, node in session.brokers.items() if i in ids}
     return TopicMetadata(topic, brokers, partitions)

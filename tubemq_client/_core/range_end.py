@@ -1,10 +1,10 @@
-"""The end record of a range: identity of the first record at or after the offset where it ends.
+"""End record of a range: identity of the first record at or after the offset where it ends.
 
 A range reader asks for it after it has received a batch that ends beyond its range. Records carry
-no offset, but a store's message ids are unique (not ordered), so the id together with the checksum
-recognises it inside the batch. The search gives up once the position has passed the batch:
-then nothing in the batch lies at or after the offset asked for. Retention must not have passed that
-offset meanwhile: a fetch jumps without a word.
+no offset, but a store's message ids are unique (not ordered), so the id and the checksum identify
+the record inside the batch. The search ends once the position has passed the batch: then nothing in
+the batch lies at or after the requested offset. Retention must not have passed that offset
+meanwhile: a fetch skips removed records without reporting it.
 
 Source: `docs/protocol/exact-ranges.md#the-rules`.
 """
@@ -27,14 +27,14 @@ _MAX_STALLS = 40
 
 
 class RecordIdentity(NamedTuple):
-    """Message id and checksum: compare for equality only, ids jump across broker restarts."""
+    """Message id and checksum; compare for equality only: ids jump across broker restarts."""
 
     message_id: int
     checksum: int
 
 
 class Found(NamedTuple):
-    """The first record at or after an offset, and a position behind which it does not lie."""
+    """First record at or after an offset, and a position before which it lies."""
 
     record: RecordIdentity
     upto: int
@@ -47,18 +47,18 @@ def identity(record: Any) -> RecordIdentity:
 def find_end_record(
     probe: Registration, offset: int, upto: int
 ) -> Conversation[RecordIdentity | None]:
-    """First record at or after `offset`, or None if there is none before position `upto`.
+    """Return the first record at or after `offset`; None if there is none before position `upto`.
 
     `probe` must use the reader's filters and priority. Raises `errors.PartitionOccupied` when the
-    probe's group is busy, `errors.LogTruncated` or `errors.DataLoss` when `offset` is not there.
+    probe's group is busy, `errors.LogTruncated` or `errors.DataLoss` when `offset` does not exist.
     """
-    found = yield from probe.register(offset)
+    registered = yield from probe.register(offset)
     try:
-        _check_offset(probe, offset, found.current)
+        _check_offset(probe, offset, registered.current)
         start, end_record = yield from _search(probe, upto)
-        if start != offset:  # the position moved, be it past other records or past removed ones
-            found = yield from probe.register(offset)
-            _check_offset(probe, offset, found.current)
+        if start != offset:  # the position passed other records, or removed ones
+            registered = yield from probe.register(offset)
+            _check_offset(probe, offset, registered.current)
     except errors.TubeMQError:
         yield from probe.give_back()
         raise
@@ -67,14 +67,14 @@ def find_end_record(
 
 
 def find_record(probe: Registration, offset: int, upto: int) -> Conversation[Found | None]:
-    """`find_end_record`, and where the batch ended that the record was found in."""
+    """Return the record as `find_end_record` does, with the end of the batch that holds it."""
     try:
-        found = yield from probe.register(offset)
-    except errors.ServerFailure:  # a broker leases a partition before it sees that there is none
+        registered = yield from probe.register(offset)
+    except errors.ServerFailure:  # a broker leases a partition before it checks that it exists
         yield from probe.give_back()
         raise
     try:
-        _check_offset(probe, offset, found.current)
+        _check_offset(probe, offset, registered.current)
         _, record = yield from _search(probe, upto)
         position = (yield from probe.commit()).current
     except errors.TubeMQError:
@@ -85,7 +85,7 @@ def find_record(probe: Registration, offset: int, upto: int) -> Conversation[Fou
 
 
 def _search(probe: Registration, upto: int) -> Conversation[tuple[int, RecordIdentity | None]]:
-    """The end record, and where the batch starts that has it."""
+    """Return the start of the batch that has the end record, and the record."""
     stalls, before = 0, -1
     while stalls < _MAX_STALLS:
         reply = yield Await((yield from probe.post_fetch(consumed=True)))

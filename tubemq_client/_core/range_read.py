@@ -1,24 +1,24 @@
 """The exact range reader: every record of `[start, end)` once, none outside it.
 
-The protocol tells only where a batch *starts*, a batch may overshoot `end`, and records of other
-partitions lie between. The rules, and why each is there, are in `docs/protocol/exact-ranges.md`;
-the short form:
+A reply states only where a batch *starts*, a batch may reach beyond `end`, and records of other
+partitions lie between. `docs/protocol/exact-ranges.md` has the rules with their reasons; in short:
 
-* A batch is always held back until the next start, or a commit reply, says where it ended. So a
-  resume point is always known exactly, and nothing needs to be recognised again after a break.
-* Two fetches are on their way at a time: brokers serve those of one connection in turn. Should one
-  ever not, starts come out of order; until that is excluded a start counts for nothing.
+* A batch is held back until the next start, or a commit reply, states where it ended. So the resume
+  point is always known exactly, and no record has to be recognised after a break.
+* Two fetches are in flight at a time: a broker serves those of one connection in order. If it ever
+  does not, starts arrive out of order; until that is excluded a start is not used.
 * A batch that ends beyond `end` is cut at the *end record*: the first at or after `end`, found by
-  a second registration **after** the batch was received. Asking later than reading is what makes it
-  airtight while producers run: whatever the batch holds, the look-up can see. It counts if
+  a second registration **after** the batch was received. Looking it up after the read makes it
+  correct while producers run: the look-up sees everything that the batch holds. It is valid if
   the lease outlives it: a broker that crashed meanwhile gives lost offsets to other records.
 * "Nothing to read" (404) is not the end: it may have moved the position. The end is reached when
+  the position has reached it.
   the position is.
-* Brokers pass over records that retention has removed without a word. A batch with as many records
-  as entries shows that none is missing. Where batches have fewer, because partitions share the
-  store or there are filters, the broker is asked what it still has (`retention`): once after the
-  last batch, or, where gaps are to be recorded, before some batches are delivered, so that a gap
-  ends at the first record that comes.
+* Brokers skip records that retention has removed without reporting it. A batch with one record per
+  entry proves that none is missing. Where batches have fewer, because partitions share the
+  store or because of filters, the broker is asked what it still has (`retention`): once after the
+  last batch, or, where gaps are recorded, before some batches are delivered, so that a gap
+  ends at the first record that was read.
 * Any break (lost lease, lost connection, odd reply) starts over at the resume point under a *new*
   client id, because a stale fetch of the old id could otherwise move the new position.
 
@@ -59,11 +59,11 @@ _PAUSE_LIMIT_MS = 2_000
 _GUESS_MARGIN = 1.5
 
 _IN_FLIGHT = 2
-"""Fetches on their way at a time: the broker works on one while the other, and the reply to the one
-before, cross the network. More gained nothing (`docs/protocol/exact-ranges.md`)."""
+"""Fetches in flight: the broker works on one while the other, and the reply to the one before,
+cross the network. More gained nothing (`docs/protocol/exact-ranges.md`)."""
 
 _UNPROVEN = 16
-"""Batches at most that wait, where gaps are recorded, for the proof that none of their records is
+"""Upper bound of batches that wait, where gaps are recorded, for the proof that no record is
 missing."""
 
 _BREAKS = (
@@ -76,17 +76,20 @@ _BREAKS = (
     errors.NetworkError,
     errors.RemoteException,
 )
-"""What starting over at the resume point may cure. Everything else is raised as it is."""
+"""Errors that starting over at the resume point may cure; all others are raised."""
 
 
 class _Lost(Exception):
-    """A gap was recorded behind which reading goes on, under a registration there."""
+    """Signal that a gap was recorded; reading continues behind it under a new registration."""
 
 
 class _Held(NamedTuple):
-    """A batch held back. Its start is certain when the first `certain_after` fetches of the lease
-    are answered: those sent before it came, one of which might have been served in its place. The
-    next is guessed to start at `next_start`."""
+    """Batch that is held back until its end is known.
+
+    Its start is certain once the first `certain_after` fetches of the lease are answered: those
+    sent before it arrived, one of which might have been served in its place. The next batch is
+    estimated to start at `next_start`.
+    """
 
     raw: RawBatch
     certain_after: int
@@ -94,21 +97,24 @@ class _Held(NamedTuple):
 
 
 def broker_of(range_: OffsetRange, topic: TopicMetadata) -> BrokerNode:
-    """The broker that holds the range. Raises `errors.ConfigError` if the topic has no such broker
-    or partition: a broker would only answer that something failed, again and again."""
+    """Return the broker that holds the range.
+
+    Raises `errors.ConfigError` if the topic has no such broker or partition: a broker would only
+    answer with the same failure again and again.
+    """
     broker_id = range_.partition.broker_id
     broker = topic.brokers.get(broker_id)
     if broker is None:
-        known = ", ".join(map(str, topic.brokers.values())) or "none"
+        broker_list = ", ".join(map(str, topic.brokers.values())) or "none"
         raise errors.ConfigError(
-            f"no broker has id {broker_id} (range {range_}); known: {known}", subject="range"
+            f"no broker has id {broker_id} (range {range_}); known: {broker_list}", subject="range"
         )
     topic.select([range_.partition])
     return broker
 
 
 class RangeRead:
-    """One attempt to deliver one `OffsetRange`. Drive `conversation()`, then `release()`."""
+    """One attempt to deliver one `OffsetRange`: run `conversation()`, then `release()`."""
 
     def __init__(
         self,
@@ -150,7 +156,7 @@ class RangeRead:
         self._is_counting = False
 
     def conversation(self) -> Conversation[None]:
-        """Yields `Deliver` for every batch; returns when the position has reached `end`."""
+        """Deliver every batch; return when the position has reached `end`."""
         self._progress_at = yield Now()
         while self._resume_at < self._range.end or not self._is_proven:
             try:
@@ -164,7 +170,7 @@ class RangeRead:
                 yield from self.release()
             except _BREAKS as error:
                 if self._is_counting or isinstance(error, errors.TlsError):
-                    raise  # certificates do not get better by waiting
+                    raise  # waiting does not repair a certificate
                 self._held.clear()
                 self._stats.restarts += 1
                 yield from self.release()
@@ -172,7 +178,7 @@ class RangeRead:
         yield from self.release()
 
     def readable_from(self) -> Conversation[int]:
-        """Where the broker's records of the range begin (`first_readable`)."""
+        """Return the offset at which the broker's records of the range begin (`first_readable`)."""
         self._progress_at = yield Now()
         start, end = self._range.start, self._range.end
         while True:
@@ -184,7 +190,7 @@ class RangeRead:
                 yield from self._pause(error)
 
     def release(self) -> Conversation[None]:
-        """Give the partition back; a broker that cannot be reached will expire the lease itself."""
+        """Give the partition back; if the broker cannot be reached, the lease expires there."""
         lease, self._lease = self._lease, None
         if lease is not None:
             yield from lease.give_back()
@@ -197,13 +203,13 @@ class RangeRead:
             for _ in range(self._pool.size):
                 lease = self._registration(self._pool.reader(self._slot))
                 try:
-                    found = yield from lease.register(self._resume_at)
+                    registered = yield from lease.register(self._resume_at)
                 except errors.PartitionOccupied as error:
                     self._slot += 1
                     occupied = error
                 else:
                     self._lease = lease
-                    self._check_start(found.current, found.max_offset)
+                    self._check_start(registered.current, registered.max_offset)
                     return lease
             yield from self._pause(occupied)
 
@@ -228,8 +234,11 @@ class RangeRead:
     # -- reading ------------------------------------------------------------------------------
 
     def _read(self, lease: Registration) -> Conversation[None]:
-        """Fetch until the position reaches `end`. The next fetches are on the wire before a batch
-        is delivered, and mostly before it is parsed, so decoding and the broker's work overlap."""
+        """Fetch until the position reaches `end`.
+
+        The next fetches are sent before a batch is delivered, and usually before it is parsed, so
+        decoding and the broker's work overlap.
+        """
         expected: int | None = self._resume_at
         tickets: deque[Ticket] = deque()
         self._answered = 0
@@ -242,22 +251,23 @@ class RangeRead:
             size = size_if_delivering(answer)
             yield from self._fetch_ahead(lease, tickets, size)
             reply = whole(answer)
-            found = bool(reply.messages)
+            has_messages = bool(reply.messages)
             if reply.success and reply.errCode == errors.SUCCESS:
                 self._hold(reply, expected, certain_after, size)
                 expected = None
-                if found and not tickets and self._floor() < self._range.end:
+                if has_messages and not tickets and self._floor() < self._range.end:
                     yield from self._fetch(lease, tickets)
                 yield from self._deliver_certain()
             elif reply.errCode == errors.NOT_FOUND:
                 self._stats.empty_fetches += 1
             else:
-                # It may hide records it had already scanned: only a fresh registration is safe.
+                # This reply may hide records that were scanned already: only a new registration is
+                # safe.
                 raise lease.refusal(reply, "fetch")
             if not tickets and self._resume_at < self._range.end:
                 before = self._resume_at
                 expected = yield from self._settle(lease)
-                if not found and expected == before:
+                if not has_messages and expected == before:
                     self._give_up_if_truncated(reply)
                     yield from self._pause(errors.for_code(errors.NOT_FOUND, reply.errMsg))
                 if self._resume_at < self._range.end:
@@ -271,11 +281,13 @@ class RangeRead:
     def _fetch_ahead(
         self, lease: Registration, tickets: deque[Ticket], size: int
     ) -> Conversation[None]:
-        """Put the next fetches on the wire before a reply of `size` bytes is taken apart, which
-        takes a while; one only until something was delivered, so that every lease gets on a bit.
+        """Send the next fetches before a reply of `size` bytes is parsed, which takes a while.
 
-        How far the reply and those under way reach is guessed from its size and the batch before.
-        A guess too low costs fetches beyond `end`, which tell the position as well as a commit.
+        Only one until something was delivered, so that every lease makes progress.
+
+        The offsets that the reply and the fetches in flight cover are estimated from its size and
+        the batch before. Too low an estimate costs fetches beyond `end`, whose replies state the
+        position as well as a commit does.
         """
         limit = _IN_FLIGHT if self._resume_at > self._leased_at else 1
         reach = _GUESS_MARGIN * size * self._reach_per_byte
@@ -286,7 +298,7 @@ class RangeRead:
             yield from self._fetch(lease, tickets)
 
     def _hold(self, reply: Any, expected: int | None, certain_after: int, size: int) -> None:
-        """Hold back the batch of `reply`, having looked at where it starts."""
+        """Check where the batch of `reply` starts, and hold it back."""
         start = reply.currOffset
         self._check_continuity(start, expected)
         reach = INDEX_ENTRY_BYTES * len(reply.messages)
@@ -298,21 +310,23 @@ class RangeRead:
         self._held.append(_Held(raw, certain_after, start + reach))
 
     def _floor(self) -> int:
-        """The least position that can follow what has been delivered and the held batches."""
+        """Return the least position that can follow the delivered and the held batches."""
         if not self._held:
             return self._resume_at
         last = self._held[-1].raw
         return last.start + INDEX_ENTRY_BYTES * len(last.messages)
 
     def _deliver_certain(self) -> Conversation[None]:
-        """Deliver the held batches whose end is known for certain: where the next one starts."""
+        """Deliver the held batches whose end is certain: the start of the next one."""
         while len(self._held) > 1 and self._held[1].certain_after <= self._answered:
             ready = self._held.popleft().raw
             yield from self._passed(ready, self._held[0].raw.start)
 
     def _settle(self, lease: Registration) -> Conversation[int]:
-        """Commit to learn the position, and deliver what is held. No fetch is under way, so every
-        start is certain."""
+        """Commit to learn the position, and deliver the held batches.
+
+        No fetch is in flight, so every start is certain.
+        """
         position = (yield from lease.commit()).current
         if position < self._floor():
             raise self._truncated(f"the broker put the reader back to {position}")
@@ -322,7 +336,7 @@ class RangeRead:
         return position
 
     def _passed(self, ready: RawBatch | None, position: int) -> Conversation[None]:
-        """The position is now `position`; deliver `ready`, which ended at or before it."""
+        """Record that the position is `position`; deliver `ready`, which ended at or before it."""
         moved = position > self._resume_at
         if ready is None:
             self._all_exact = self._all_exact and not moved
@@ -330,7 +344,7 @@ class RangeRead:
             yield from self._deliver(ready, position)
         if moved:
             self._resume_at = position
-            # Asked after the delivery: the time a user takes for a batch is not the broker's.
+            # Measured after the delivery: the user's time with a batch is not the broker's.
             self._progress_at = yield Now()
             self._pause_ms = _PAUSE_MS
 
@@ -362,44 +376,50 @@ class RangeRead:
 
     def _hand_over(self, batch: MessageBatch, count: int) -> Conversation[None]:
         if count:
-            # Decoding calls the user's `quarantine`, whose errors are no breaks of this read.
+            # Decoding calls the user's `quarantine`, whose errors must not restart this read.
             self._is_counting = True
             self._stats.count(batch, self._decode)
             self._is_counting = False
-        # What is delivered must never be read again, whatever happens while the user has it.
+        # A delivered batch must never be read again, whatever happens while the user has it.
         self._resume_at = max(self._resume_at, batch.end or 0)
         if count:
             yield Deliver(batch)
 
     def _prove_range(self) -> Conversation[None]:
-        """Make sure that nothing of the range is missing, now that it was read; of the others that
-        share the proof, too. Raises as `_prove` does."""
+        """Prove that nothing of the range is missing, now that it was read.
+
+        Proves the same of other ranges that share the proof. Raises as `_prove` does.
+        """
         if self._policy.gap_policy == "skip":
             yield from self._prove()
         else:
-            doubt = self._range.end if self._all_exact else self._intact_from
-            read = WasRead(self._range, doubt, self._records)
+            unproven_from = self._range.end if self._all_exact else self._intact_from
+            read = WasRead(self._range, unproven_from, self._records)
             doubted = self._proofs.to_prove(read, filtered=bool(self._filters))
-            found = self._range.start
+            readable_from = self._range.start
             if doubted:
-                start = min(one.doubt for one in doubted)
-                end = max(one.range.end for one in doubted)
-                found = yield from first_readable(self._find, self._range.partition, start, end)
+                start = min(read_range.doubt for read_range in doubted)
+                end = max(read_range.range.end for read_range in doubted)
+                readable_from = yield from first_readable(
+                    self._find, self._range.partition, start, end
+                )
             self._proofs.asked(self._range.partition)
-            for one in doubted:
-                if one.doubt < found:
-                    self._lost(found, start=one.doubt, of=one.range)
+            for read_range in doubted:
+                if read_range.doubt < readable_from:
+                    self._lost(readable_from, start=read_range.doubt, of=read_range.range)
         self._is_proven = True
 
     def _prove(self) -> Conversation[None]:
-        """Make sure that retention had not passed what was read since `_intact_from`, and deliver
-        what waits for that. Raises `errors.DataLoss`, or `_Lost` where gaps are recorded."""
+        """Prove that retention had not passed the records read since `_intact_from`; deliver them.
+
+        Raises `errors.DataLoss`, or `_Lost` where gaps are recorded.
+        """
         if self._all_exact:
             return
         start, end = self._intact_from, self._range.end
-        found = yield from first_readable(self._find, self._range.partition, start, end)
-        if found > start:
-            self._lost(found, start=start)
+        readable_from = yield from first_readable(self._find, self._range.partition, start, end)
+        if readable_from > start:
+            self._lost(readable_from, start=start)
             raise _Lost
         self._intact_from, self._all_exact = self._resume_at, True
         ready, self._unproven = self._unproven, []
@@ -407,7 +427,7 @@ class RangeRead:
             yield from self._hand_over(batch, count)
 
     def _cut(self, raw: RawBatch, upto: int) -> Conversation[int]:
-        """How many records of the batch lie before `end`: those before the end record."""
+        """Return the number of records of the batch before `end`: those before the end record."""
         self._stats.fence_probes += 1
         end_record = yield from self._end_record(upto)
         yield from self._give_back_alive()
@@ -415,18 +435,18 @@ class RangeRead:
         return len(raw.messages) if index is None else index
 
     def _end_record(self, upto: int) -> Conversation[RecordIdentity | None]:
-        """The first record at or after the end of the range, looked for up to `upto`."""
+        """Return the first record at or after the end of the range, searched up to `upto`."""
 
         def ask(group: str) -> Conversation[RecordIdentity | None]:
             return find_end_record(self._registration(group), self._range.end, upto)
 
         try:
             return (yield from self._in_free_group(ask))
-        except errors.DataLoss as error:  # what is missing is for the next register to say
+        except errors.DataLoss as error:  # the next register reports the gap
             raise errors.DataMoved(301, str(error), where=f"end of {self._range}") from error
 
     def _find(self, partition: Partition, offset: int, upto: int) -> Conversation[Found | None]:
-        """The first record of a partition of the store at or after `offset`, unfiltered."""
+        """Return the first record of a partition of the store at or after `offset`, unfiltered."""
 
         def ask(group: str) -> Conversation[Found | None]:
             return find_record(self._registration(group, partition), offset, upto)
@@ -434,10 +454,11 @@ class RangeRead:
         return self._in_free_group(ask)
 
     def _in_free_group(self, ask: Callable[[str], Conversation[T]]) -> Conversation[T]:
-        """Ask in the first free slot of the pool, once: any trouble means reading the batch again.
+        """Ask in the first free slot of the pool, once; any failure means reading the batch again.
 
-        Waiting with a batch in hand would not be safe. If the broker dies meanwhile, records beyond
-        its disk are lost, their offsets go to others, and lost records would pass for the range's.
+        Waiting with a batch in hand would not be safe. If the broker dies meanwhile, records that
+        were not on its disk are lost, their offsets go to others, and the lost records would be
+        delivered as the range's.
         """
         occupied: errors.TubeMQError | None = None
         for step in range(self._pool.size):
@@ -450,10 +471,10 @@ class RangeRead:
         ) from occupied
 
     def _give_back_alive(self) -> Conversation[None]:
-        """Give the partition back, which works only if the lease outlived the look-up.
+        """Give the partition back, which succeeds only if the lease outlived the look-up.
 
-        A broker that was restarted knows no leases. Its crash may have passed unnoticed: the reply
-        that told where the batch ended was here already, and another connection was opened since.
+        A restarted broker has no leases. Its crash may not have been noticed: the reply that states
+        where the batch ended had already arrived, and a new connection was opened since.
         """
         if self._lease is not None:
             yield from self._lease.unregister()
@@ -480,11 +501,11 @@ class RangeRead:
                 f"retention has removed offsets [{start}, {min(available, range_.end)}) of "
                 f"partition {range_.partition.key} of topic {range_.partition.topic!r}: "
                 f"the broker has no record before {available} any more. Set gap_policy='skip' "
-                f"(Spark: failOnDataLoss=false) to go on and record the gap",
+                f"(Spark: failOnDataLoss=false) to continue and record the gap",
                 start=start,
                 available=available,
             )
-        if not self._all_exact:  # what waits for a proof will have none, and part of it may be gone
+        if not self._all_exact:  # no proof is possible: part of the waiting batches may be missing
             start = self._intact_from
             self._unproven.clear()
         end, key, gaps = (
@@ -516,7 +537,7 @@ class RangeRead:
         )
 
     def _pause(self, error: errors.TubeMQError) -> Conversation[None]:
-        """Wait a little, longer each time, unless nothing has moved for `deadline_ms`."""
+        """Wait, longer each time; raise `RangeStalled` after `deadline_ms` without progress."""
         now = yield Now()
         waited = now - self._progress_at
         if waited >= self._policy.deadline_ms:

@@ -1,6 +1,6 @@
-"""The options of a range read, and the figures and gaps that it leaves behind.
+"""Options of a range read, and the counters and gaps that it leaves behind.
 
-Plain values: `range_read` fills them, readers of both shells hand them on.
+Plain values: `range_read` fills them, readers of both APIs pass them on.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ __all__ = ["Gap", "ReadPolicy", "ReadStats"]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets `[start, end)` of a partition that retention removed before they were read. No record
-    of them was delivered."""
+    """Offsets `[start, end)` of a partition that retention removed before they were read.
+
+    No record of them was delivered.
+    """
 
     partition: str
     start: int
@@ -27,8 +29,11 @@ class Gap:
 
 @dataclass(slots=True)
 class ReadStats:
-    """What one reader did. `records` and `bytes` count what was delivered, after any filter;
-    `last` is the last record of each partition (by its key), be it delivered or dropped."""
+    """Statistics of one reader.
+
+    `records` and `bytes` count delivered records, after any filter; `last` is the last record of
+    each partition (by its key), delivered or dropped.
+    """
 
     records: int = 0
     bytes: int = 0
@@ -51,8 +56,10 @@ class ReadStats:
         self.corrupt = policy.corrupt
 
     def add_work(self, other: ReadStats, known_gaps: int) -> None:
-        """Count what a reader of the next piece of a range did, but for what it delivered. Gaps
-        that touch become one, the first `known_gaps` excepted: those are of other ranges."""
+        """Add the work of the reader of the next sub-range, but not its delivered records.
+
+        Adjacent gaps are merged, except the first `known_gaps`, which are of other ranges.
+        """
         self.fetches += other.fetches
         self.empty_fetches += other.empty_fetches
         self.restarts += other.restarts
@@ -66,7 +73,7 @@ class ReadStats:
 
 @dataclass(frozen=True, slots=True)
 class ReadPolicy:
-    """How a read behaves when it cannot go on. `deadline_ms` counts from the last progress."""
+    """Behaviour of a read that cannot continue. `deadline_ms` counts from the last progress."""
 
     gap_policy: str = "fail"
     deadline_ms: int = 60_000

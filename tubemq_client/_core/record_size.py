@@ -1,9 +1,9 @@
-"""Which records are too large: for a broker to store, or for its readers ever to see.
+"""Size limits of records: for a broker to store them, and for its readers to receive them.
 
 The first limit is the topic's, or else the cluster's. The second is always the cluster's: a record
-beyond it that a topic's wider limit allows is stored and acknowledged, and then passed over for
-everybody whom the broker serves from memory. Sizes are those of encoded records, attributes
-included. Nothing is sent or counted here.
+beyond it that a topic's wider limit allows is stored and acknowledged, and then skipped for all
+readers that the broker serves from memory. Sizes are those of encoded records, attributes included.
+Nothing is sent or counted here.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from tubemq_client import errors
 __all__ = ["READABLE_BEYOND_LIMIT", "judge_size"]
 
 READABLE_BEYOND_LIMIT = 10 * 1024 - 52
-"""Bytes by which a record may exceed the cluster's limit and still be read from memory: there it
-must not take more than the limit and 10 KiB, with 52 bytes of its own (`MsgMemStore.getMessages`,
+"""Bytes by which a record may exceed the cluster's limit and still be read from memory. It must not
+take more than the limit and 10 KiB, with 52 bytes of overhead (`MsgMemStore.getMessages`,
 `ClusterConfigHolder`; measured in tests/system/real/test_large_records.py)."""
 
 
 def judge_size(
     topic: str, size: int, topic_limit: int, cluster_limit: int, large_records: str
 ) -> None:
-    """Raise `errors.ConfigError` for a record of `size` bytes that a broker would refuse, or hide
-    unless `large_records` is ``"send"``."""
+    """Raise `errors.ConfigError` for a record of `size` bytes that a broker would refuse or skip.
+
+    ``large_records="send"`` allows a record that would be skipped.
+    """
     problem = None
     readable = cluster_limit + READABLE_BEYOND_LIMIT
     if size > topic_limit:

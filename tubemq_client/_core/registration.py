@@ -1,7 +1,7 @@
-"""One registration of one client at one broker: register, fetch, commit, unregister.
+"""Registration of one client for one partition at its broker: register, fetch, commit, unregister.
 
-This is RPC 15, 17 and 18 of the broker in conversation form. It knows the messages and the codes,
-and nothing of ranges or retries: callers decide what a refusal means (`range_read`, `ends`,
+These are RPC 15, 17 and 18 of the broker as conversations. This module knows messages and codes,
+but neither ranges nor retries: callers decide what a refusal means (`range_read`, `ends`,
 `assigned`).
 
 Sources: `docs/protocol/offsets.md` (query priorities, ends), `docs/protocol/errors.md`.
@@ -33,18 +33,20 @@ UNDEFINED = -2
 """TubeMQ's "no value" (`META_VALUE_UNDEFINED`; `docs/protocol/wire.md#traps`)."""
 
 PRIORITY_MEMORY = 303
-"""Read files, back-up and main memory, filtered or not (`docs/protocol/offsets.md`)."""
+"""Priority that reads files, back-up and main memory, filtered or not
+(`docs/protocol/offsets.md`)."""
 
 PRIORITY_STABLE = 1
-"""See the fsynced part only. Not 101: the broker compares the whole number with 1 when it picks
-the `maxOffset` of its reply (`docs/protocol/offsets.md`; measured on a genuine broker)."""
+"""Priority that sees the fsynced part only. Not 101: the broker compares the whole number with 1
+when it picks the `maxOffset` of its reply (`docs/protocol/offsets.md`; measured on a genuine
+broker)."""
 
 _FAILURE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A broker's answer to a register: where reading starts and where the log ends."""
+    """Broker's answer to a register: the position, and the end of the log."""
 
     current: int
     max_offset: int
@@ -52,7 +54,7 @@ class Registered:
 
 @dataclass(slots=True)
 class Registration:
-    """The identity under which one client holds one partition.
+    """Identity under which one client holds one partition.
 
     `access` is what the client shows the broker, needed only where clusters check it.
     """
@@ -70,7 +72,10 @@ class Registration:
         self.where = f"partition {self.partition} at broker {self.broker} as group {self.group}"
 
     def register(self, offset: int | None, *, read_status: int = 0) -> Conversation[Registered]:
-        """Take the partition, at `offset` if given. Raises `errors.ServerError` when refused."""
+        """Take the partition, at `offset` if it is not None.
+
+        Raises `errors.ServerError` when the broker refuses.
+        """
         request = yield from self._register_request(methods.OP_REGISTER, read_status)
         request.filterCondStr.extend(self.filters)
         request.qryPriorityId = self.priority
@@ -84,13 +89,13 @@ class Registration:
         return Registered(reply.currOffset, reply.maxOffset)
 
     def unregister(self, *, consumed: bool = False) -> Conversation[None]:
-        """Give the partition back; `consumed` False leaves the group's position untouched."""
+        """Give the partition back; with `consumed` False the group's position does not change."""
         request = yield from self._register_request(methods.OP_UNREGISTER, 0 if consumed else 1)
         reply = yield Call(self.broker.address, methods.REGISTER_PARTITION, request)
         self.check(reply, "unregister")
 
     def give_back(self) -> Conversation[None]:
-        """`unregister`, unless that fails: then the lease expires by itself."""
+        """Unregister; if that fails, the lease expires at the broker."""
         try:
             yield from self.unregister()
         except (errors.ServerError, errors.NetworkError, errors.RemoteException):
@@ -99,9 +104,12 @@ class Registration:
     def post_fetch(
         self, *, consumed: bool, escape_limit: bool = False, unparsed: bool = False
     ) -> Conversation[Ticket]:
-        """Put a fetch on the wire. `consumed` True first moves past the batch fetched before;
-        `escape_limit`: the client keeps to a limit of its own, the broker need not enforce one;
-        `unparsed`: the answer may be a `FetchReply`."""
+        """Send a fetch.
+
+        With `consumed` the broker first moves past the batch fetched before. `escape_limit`: the
+        client enforces a limit itself, so the broker need not. `unparsed`: the answer may be a
+        `FetchReply`.
+        """
         request = _pb.GetMessageRequestC2B(
             clientId=self.client_id,
             partitionId=self.partition.partition_id,
@@ -116,7 +124,7 @@ class Registration:
         return ticket
 
     def commit(self, *, consumed: bool = True) -> Conversation[Registered]:
-        """Move the position past the batch in flight (or roll it back) and learn where it is."""
+        """Move the position past the batch in flight (or roll it back) and return the position."""
         request = _pb.CommitOffsetRequestC2B(
             clientId=self.client_id,
             topicName=self.partition.topic,
@@ -133,8 +141,10 @@ class Registration:
             raise errors.for_code(reply.errCode, reply.errMsg, where=f"{what} of {self.where}")
 
     def refusal(self, reply: Any, what: str) -> errors.ServerError:
-        """The exception for a failed fetch. Upstream reports code 0 for an I/O error in mid-batch,
-        which is a failure of the server's."""
+        """Return the exception for a failed fetch.
+
+        A broker reports code 0 for an I/O error in mid-batch; this is treated as a server failure.
+        """
         return errors.for_code(
             reply.errCode or _FAILURE, reply.errMsg, where=f"{what} of {self.where}"
         )

@@ -1,16 +1,16 @@
-"""Where the records of a store begin that can still be read.
+"""First readable record of a store.
 
-A broker removes segments of data and of the index each by their own age and size, and passes over
-index entries whose data is gone without a word: the position moves on, the records do not come. An
-unfiltered batch with as many records as entries shows that nothing is missing. In a store that
+A broker removes segments of data and of the index each by their own age and size, and skips index
+entries whose data is gone without reporting it: the position moves on, the records do not arrive.
+An unfiltered batch with as many records as entries proves that nothing is missing. In a store that
 several partitions share, and with filters, a batch has fewer records than entries anyway. There the
 broker is asked what it still has, by fetches of probe groups:
 
-* Data goes from its beginning, as the index does. So the entries that cannot be read are those
-  before one offset, and a record that can be read shows that all behind it can be.
-* A record shortly before an offset, mostly of the same partition, shows it with one short look.
-* Where there is none, the entry *at* the offset is looked for in each partition of the store. If
-  none has it, its data is gone, and the first that is there is found by bisection.
+* Data is removed from its beginning, as the index is. So the unreadable entries are those before
+  one offset, and a readable record proves that all records behind it are readable.
+* A record shortly before an offset, usually of the same partition, proves it with one short probe.
+* If there is none, the entry *at* the offset is searched in each partition of the store. If
+  none has it, its data is gone, and bisection finds the first entry that has data.
 
 Source: `docs/protocol/exact-ranges.md#data-that-is-gone-before-its-index`.
 """
@@ -32,19 +32,21 @@ if TYPE_CHECKING:
     from tubemq_client.model import OffsetRange
 
     Find = Callable[[Partition, int, int], Conversation[Found | None]]
-    """`range_end.find_record` in a group that is free, without a filter."""
+    """`range_end.find_record` in a free group, without a filter."""
 
 __all__ = ["SharedProofs", "WasRead", "first_readable"]
 
 _LOOKS_BACK = 16_384 * INDEX_ENTRY_BYTES
-"""How far before an offset a record is looked for: further than a fetch of any broker scans, so
+"""Distance before an offset at which the search begins: more than a fetch of any broker scans, so
 that a batch from there ends before the offset, unless the log begins later."""
 
 
 @dataclass(frozen=True, slots=True)
 class WasRead:
-    """A range that was read to its end: `records` in it, and `[doubt, end)` of which no batch has
-    shown that nothing is missing."""
+    """Range that was read to its end, with the number of its `records`.
+
+    No batch has proved that nothing is missing in `[doubt, end)`.
+    """
 
     range: OffsetRange
     doubt: int
@@ -53,17 +55,17 @@ class WasRead:
 
 @dataclass(slots=True)
 class SharedProofs:
-    """Ranges that one reader reads, of which each store is asked once, after the last of them.
+    """Ranges of one reader whose stores are each asked once, after the last of them was read.
 
     A record that is there then was there while all of them were read. The broker need not be asked
-    at all if the ranges are the whole store's and have, without a filter, a record for each entry.
+    at all if the ranges cover the whole store and have, without a filter, one record per entry.
     """
 
     _left: dict[tuple[int, int], set[OffsetRange]] = field(default_factory=dict)
     _read: dict[tuple[int, int], dict[OffsetRange, WasRead]] = field(default_factory=dict)
 
     def expect(self, ranges: Iterable[OffsetRange]) -> None:
-        """Wait for these ranges before their stores are asked."""
+        """Register ranges that must be read before their stores are asked."""
         for range_ in ranges:
             if range_.entries:
                 store = range_.partition.store_key
@@ -71,14 +73,15 @@ class SharedProofs:
                 self._read.setdefault(store, {})
 
     def to_prove(self, read: WasRead, *, filtered: bool) -> list[WasRead]:
-        """The ranges that the store is to be asked for now that `read` was read: none while others
-        are expected."""
+        """Return the ranges to prove now that `read` was read: none while others are expected."""
         store = read.range.partition.store_key
         if store not in self._left:
             return _doubted([read])
         left, all_read = self._left[store], self._read[store]
         left.discard(read.range)
-        if (before := all_read.get(read.range)) is not None:  # read twice: both have to be whole
+        if (
+            before := all_read.get(read.range)
+        ) is not None:  # read twice: both reads must be complete
             doubt, records = min(before.doubt, read.doubt), min(before.records, read.records)
             read = WasRead(read.range, doubt, records)
         all_read[read.range] = read
@@ -87,7 +90,7 @@ class SharedProofs:
         return _doubted(all_read.values())
 
     def asked(self, partition: Partition) -> None:
-        """Forget what was read of the partition's store, unless more of it is expected."""
+        """Forget the reads of the partition's store, unless more of it is expected."""
         store = partition.store_key
         if not self._left.get(store):
             self._left.pop(store, None)
@@ -99,30 +102,32 @@ def _doubted(all_read: Iterable[WasRead]) -> list[WasRead]:
 
 
 def _are_whole(all_read: list[WasRead]) -> bool:
-    """Whether the ranges have a record for each entry of the store between their ends."""
+    """Return whether the ranges have a record for each entry of the store between their ends."""
     ends = {(one.range.start, one.range.end) for one in all_read}
     return len(ends) == 1 and all_read[0].range.entries == sum(one.records for one in all_read)
 
 
 def first_readable(find: Find, partition: Partition, start: int, end: int) -> Conversation[int]:
-    """The offset of the first entry in `[start, end)` of the partition's store whose record can be
-    read; `start` if nothing is missing, `end` if nothing is left.
+    """Return the first offset in `[start, end)` of the store whose record is readable.
 
-    True at some moment of the call: records are removed at any time. Raises what a broker answers.
+    Returns `start` if nothing is missing, `end` if nothing is left. Valid at some moment of the
+    call: records are removed at any time. Raises the broker's errors.
     """
     while start < end:
         try:
             if (yield from _has_record_before(find, partition, start)):
                 return start
             return (yield from _first_of_store(find, partition, start, end))
-        except errors.DataLoss as error:  # the index does not reach back so far
+        except errors.DataLoss as error:  # the index begins later
             start = max(start, error.available)
     return end
 
 
 def _has_record_before(find: Find, partition: Partition, start: int) -> Conversation[bool]:
-    """Whether a record of the store lies shortly before `start` and can be read; one of the
-    partition itself mostly does."""
+    """Return whether a readable record of the store lies shortly before `start`.
+
+    Usually one of the partition itself does.
+    """
     low = max(0, start - _LOOKS_BACK)
     for sibling in _siblings(partition):
         while low < start:
@@ -142,7 +147,7 @@ def _has_record_before(find: Find, partition: Partition, start: int) -> Conversa
 
 
 def _shows(find: Find, partition: Partition, low: int, start: int) -> Conversation[bool]:
-    """Whether the partition has a record in `[low, start)`."""
+    """Return whether the partition has a record in `[low, start)`."""
     before = yield from find(partition, low, start)
     if before is None or before.upto <= start:
         return before is not None
@@ -151,23 +156,33 @@ def _shows(find: Find, partition: Partition, low: int, start: int) -> Conversati
     )
 
 
-def _is_missed(find: Find, partition: Partition, offset: int, known: Found) -> Conversation[bool]:
-    """Whether the known record is not the first one at or after `offset`: it lies before it, or was
-    removed meanwhile."""
-    found = yield from find(partition, offset, known.upto)
-    return found is None or found.record != known.record
+def _is_missed(
+    find: Find, partition: Partition, offset: int, known_record: Found
+) -> Conversation[bool]:
+    """Return whether the known record is not the first at or after `offset`.
+
+    Then it lies before `offset`, or was removed meanwhile.
+    """
+    current = yield from find(partition, offset, known_record.upto)
+    return current is None or current.record != known_record.record
 
 
-def _is_first(find: Find, partition: Partition, offset: int, known: Found) -> Conversation[bool]:
-    """Whether the known record is still the first one at or after `offset`. Asked after the others:
-    what was missed behind it before lies in front of it."""
-    found = yield from find(partition, offset, known.upto)
-    return found is not None and found.record == known.record
+def _is_first(
+    find: Find, partition: Partition, offset: int, known_record: Found
+) -> Conversation[bool]:
+    """Return whether the known record is still the first at or after `offset`.
+
+    Asked after the other questions: a record that was removed in between would show here.
+    """
+    current = yield from find(partition, offset, known_record.upto)
+    return current is not None and current.record == known_record.record
 
 
 def _first_of_store(find: Find, partition: Partition, start: int, end: int) -> Conversation[int]:
-    """The least offset in `[start, end)` at which some partition of the store has a record that
-    can be read. First whether one has it at `start`, as where nothing is missing."""
+    """Return the least offset in `[start, end)` at which a partition of the store has a record.
+
+    First checks `start` itself, as where nothing is missing.
+    """
     siblings = []
     for sibling in _siblings(partition):
         try:
@@ -184,7 +199,7 @@ def _first_of_store(find: Find, partition: Partition, start: int, end: int) -> C
 
 
 def _first_of(find: Find, partition: Partition, start: int, end: int) -> Conversation[int]:
-    """The offset of the partition's first record in `[start, end)`, `end` if it has none there."""
+    """Return the offset of the partition's first record in `[start, end)`, or `end`."""
     while True:
         first = yield from find(partition, start, end)
         if first is None:
@@ -205,13 +220,13 @@ def _first_of(find: Find, partition: Partition, start: int, end: int) -> Convers
 def _raise_unless_absent(
     error: errors.ServerFailure, sibling: Partition, partition: Partition
 ) -> None:
-    """Raise `error` unless it says that the store has no partition `sibling`."""
+    """Raise `error` unless it means that the store has no partition `sibling`."""
     if sibling == partition or "Wrong partition value" not in str(error):
         raise error
 
 
 def _siblings(partition: Partition) -> Iterator[Partition]:
-    """The partition, then all ids that its store may have."""
+    """Yield the partition, then all other ids that its store may have."""
     yield partition
     first = partition.partition_id // PARTITIONS_PER_STORE * PARTITIONS_PER_STORE
     for number in count(first):

@@ -1,9 +1,9 @@
-"""Registering is tried again: how often, how far apart, and when not to.
+"""Retry of registrations: how often, how far apart, and when not.
 
-Which errors deserve another try is said by their classes (`errors`); reads are repeated by
-`range_read` and `balance_fetch`, sends by `sending`. Here is the one loop in which producers,
-members of groups and readers register. What a person must mend is raised at once, unless a change
-of masters that is under way may be to blame for it.
+Error classes state which errors may be retried (`errors`); `range_read` and `balance_fetch` retry
+reads, `sending` retries sends. Here is the one loop in which producers, members of groups and
+readers register. An error that a user must correct is raised at once, unless a change of masters
+that is under way may explain it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 def register(
     master: MasterSession, settings: ClientSettings, ask: Callable[[], Conversation[T]]
 ) -> Conversation[T]:
-    """The result of `ask`, tried up to `register_attempts` times, `register_pause_ms` apart.
+    """Return the result of `ask`, tried up to `register_attempts` times, `register_pause_ms` apart.
 
     Raises an error that is fatal or not retriable at once, unless it may pass with a change of
     masters (`MasterSession.may_pass`), and the last one after all attempts.

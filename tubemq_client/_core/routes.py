@@ -1,8 +1,8 @@
-"""What a producer knows of its cluster: brokers, routes, limits, and which partition is next.
+"""Cluster metadata of a producer: brokers, routes, limits, and the next partition.
 
 RPC 1, 2 and 3 at the master. Routes arrive with heartbeats only (a register answers with brokers,
-not topics), and a topic without routes is one the master does not accept for publishing yet. What
-is sent along a route, and what comes of it, is in `sending`.
+not topics), and a topic without routes is one the master does not accept for publishing yet.
+`sending` sends records along the routes.
 
 Source: `docs/protocol/wire.md#strings-inside-fields-strings` (topic info).
 """
@@ -38,7 +38,7 @@ _MIB = 2**20
 _LARGEST_LIMIT = 20 * _MIB
 
 _WARMING_UP = 201
-"""A master that does not know its brokers yet says so with success, and names no routes
+"""Code of a master that does not know its brokers yet: success, without routes
 (`docs/protocol/errors.md`)."""
 
 
@@ -57,7 +57,7 @@ class RouteSession:
     routes: dict[str, list[Partition]] = field(default_factory=dict)
     limits: dict[str, int | None] = field(default_factory=dict)
     default_limit: int = _MIB
-    """Bytes of an encoded record, for topics without a limit of their own."""
+    """Bytes of an encoded record, for topics without their own limit."""
     breaker: CircuitBreaker = field(init=False)
     stats: SendStats = field(default_factory=SendStats)
     _turns: dict[str, itertools.count[int]] = field(default_factory=dict)
@@ -69,7 +69,10 @@ class RouteSession:
         self.breaker = CircuitBreaker(self.settings)
 
     def join(self, settings: ClientSettings) -> Conversation[None]:
-        """Register, up to `register_attempts` times. What a person must mend is raised at once."""
+        """Register, up to `register_attempts` times.
+
+        An error that a user must correct is raised at once.
+        """
         yield from retry.register(self.master, settings, self.register)
 
     def register(self) -> Conversation[None]:
@@ -85,7 +88,7 @@ class RouteSession:
         self._learn(reply)
 
     def heartbeat(self) -> Conversation[None]:
-        """Refresh routes; registers again when the master has forgotten this producer."""
+        """Refresh routes; register again when the master has forgotten this producer."""
         for attempt in (1, 2):
             request = _pb.HeartRequestP2M(
                 clientId=self.client_id,
@@ -111,7 +114,7 @@ class RouteSession:
             self._learn_routes(reply.topicInfos, settling=self.master.settling(now))
 
     def announce(self, topic: str) -> Conversation[None]:
-        """Publish `topic` and learn its routes, for which it outlasts a switch of masters."""
+        """Announce `topic` and learn its routes, repeating during a switch of masters."""
         check_topic(topic)
         self.topics.add(topic)
         yield from self.master.outlast(self.heartbeat, lambda _: bool(self.routes.get(topic)))
@@ -134,16 +137,16 @@ class RouteSession:
                 f"topic {topic!r} has no partition that accepts records; it is unknown to the "
                 "master, or was just created (a genuine master takes up to a minute)",
             )
-        wanted = record.partition
-        if wanted is not None:
-            if wanted in routes:
-                return routes[routes.index(wanted)]
-            if not isinstance(wanted, Partition):
-                problem = f"partition is {wanted!r}, not a Partition such as {routes[0]!r}"
+        requested = record.partition
+        if requested is not None:
+            if requested in routes:
+                return routes[routes.index(requested)]
+            if not isinstance(requested, Partition):
+                problem = f"partition is {requested!r}, not a Partition such as {routes[0]!r}"
                 raise errors.ConfigError(problem, subject="record")
-            known = ", ".join(p.key for p in routes)
+            keys = ", ".join(p.key for p in routes)
             raise errors.ConfigError(
-                f"partition {wanted.key} of topic {topic!r} is not writable; writable: {known}",
+                f"partition {requested.key} of topic {topic!r} is not writable; writable: {keys}",
                 subject="record",
             )
         if record.key is not None:
@@ -159,7 +162,7 @@ class RouteSession:
         if self.router is not None:
             try:
                 chosen = self.router(topic, record, partitions)
-            except Exception as error:  # it may be called where no caller waits to be told
+            except Exception as error:  # maybe no caller waits
                 problem = f"the router failed: {error!r}"
                 raise errors.ConfigError(problem, subject="record") from error
             if chosen not in partitions:
@@ -170,7 +173,7 @@ class RouteSession:
             return partitions[partitions.index(chosen)]
         turn = self._turns.get(topic)
         if turn is None:
-            # Not the same first partition for every producer, and no chance needed for it.
+            # Each producer starts at another partition, without a random number.
             turn = self._turns[topic] = itertools.count(checksum(self.client_id.encode()))
         return partitions[next(turn) % len(partitions)]
 
@@ -188,17 +191,17 @@ class RouteSession:
     def _learn_routes(self, infos: Sequence[str], *, settling: bool) -> None:
         """Replace all routes: every heartbeat carries the full list.
 
-        In one step, since records may be on their way to routes in another thread. A master that
-        has just become active knows few routes for some seconds: what is missing is kept then.
+        Replaced in one step, since another thread may be sending records along the routes. A master
+        that has just become active knows few routes for some seconds: missing ones are kept then.
         """
-        found = dict(self.routes) if settling else {}
+        routes_by_topic = dict(self.routes) if settling else {}
         limits = dict(self.limits) if settling else {}
         for text in infos:
             routes = strings.parse_topic_info(text)
-            known = [p for p in routes.partitions() if p.broker_id in self.brokers]
-            found[routes.topic] = sorted(known)
+            reachable = [p for p in routes.partitions() if p.broker_id in self.brokers]
+            routes_by_topic[routes.topic] = sorted(reachable)
             limits[routes.topic] = routes.max_message_bytes
-        self.routes, self.limits = found, limits
+        self.routes, self.limits = routes_by_topic, limits
 
     def _check(self, reply: Any, what: str) -> None:
         if not reply.success:

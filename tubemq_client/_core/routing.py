@@ -1,8 +1,8 @@
-"""Which partition a record goes to, and which brokers and partitions are left out for a while.
+"""Choice of a partition for a record, and brokers and partitions that are avoided for a while.
 
-Its circuit breaker (that of members of groups is in `breaker`) refuses nothing: if all is left out,
-all of it is tried again, because a refused send costs less than a producer that stands still. Pure
-state; time (monotonic ms) is an argument. What counts as a failure is decided in `sending`; the
+Its circuit breaker (that of members of groups is in `breaker`) never blocks sending: if everything
+is avoided, everything is tried again, because a refused send costs less than a stopped producer.
+Pure state; time (monotonic ms) is an argument. `sending` decides what counts as a failure; the
 periods are options of `model.ProducerSettings`.
 """
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 __all__ = ["CircuitBreaker", "Router", "partition_for_key"]
 
 Router = Callable[[str, Any, Sequence[Partition]], Partition]
-"""Chooses for `(topic, record, partitions)`; partitions are in order, those left out are missing.
-Called in the thread or task that sends."""
+"""Function that chooses for `(topic, record, partitions)`; partitions are sorted, without those
+that are avoided. It runs in the thread or task that sends."""
 
 QUALITY_PERIOD_MS = 30_000
 T = TypeVar("T")
 
 _LEAST_FAILED = 20
-"""Failures of a period below which a broker is not judged."""
+"""Minimum of failures in a period before a broker is judged."""
 
 
 def partition_for_key(key: bytes | str, partitions: Sequence[Partition]) -> Partition:
-    """The partition of a key: CRC-32 of its UTF-8 bytes, modulo the number of partitions.
+    """Return the partition of a key: CRC-32 of its UTF-8 bytes, modulo the number of partitions.
 
     The same in every process and version, for as long as the topic's partitions stay the same.
     """
@@ -48,7 +48,7 @@ class _Failures:
 
 @dataclass(slots=True)
 class _Quality:
-    """What one broker did in the running period."""
+    """Sends and successes of one broker in the running period."""
 
     sent: int = 0
     stored: int = 0
@@ -56,16 +56,16 @@ class _Quality:
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """Brokers and partitions left out of sending until a time, and their failures so far.
+    """Brokers and partitions avoided until a time, and their failures.
 
-    Threads that send share it without a lock, so nothing here relies on two looks being alike.
+    Sending threads share it without a lock, so no code here relies on two reads being equal.
     """
 
     settings: ProducerSettings = field(default_factory=ProducerSettings)
     brokers: dict[int, int] = field(default_factory=dict)
-    """Until when each broker is left out."""
+    """Time until which each broker is avoided."""
     partitions: dict[Partition, int] = field(default_factory=dict)
-    """Until when each partition is left out."""
+    """Time until which each partition is avoided."""
     _cut_off: set[int] = field(default_factory=set)
     _full: dict[int, tuple[int, int]] = field(default_factory=dict)
     _links: dict[int, _Failures] = field(default_factory=dict)
@@ -75,14 +75,16 @@ class CircuitBreaker:
 
     @property
     def any(self) -> bool:
-        """Whether something is left out, so that the time matters to a choice."""
+        """True if anything is avoided, so that the current time matters to a choice."""
         return bool(self.brokers or self.partitions)
 
     def open(
         self, partitions: Sequence[Partition], now: int, tried: Collection[int] = ()
     ) -> Sequence[Partition]:
-        """Those that may be used; `tried` holds ids of brokers that just refused. All that were
-        not tried if nothing else is left; empty if all were."""
+        """Return the partitions that may be used; `tried` has the ids of brokers that just refused.
+
+        If all others are avoided, returns all that were not tried; empty if all were tried.
+        """
         _drop_over(self.brokers, now)
         _drop_over(self.partitions, now)
         left = [p for p in partitions if p.broker_id not in tried]
@@ -92,8 +94,10 @@ class CircuitBreaker:
     # -- what happened ------------------------------------------------------------------------
 
     def stored(self, partition: Partition) -> None:
-        """A record was stored: earlier failures are forgotten, and a broker that was left out for
-        its connections is there again."""
+        """Forget earlier failures, as a record was stored.
+
+        A broker that is avoided for its connections is used again.
+        """
         if self._failed:
             self._failed.pop(partition, None)
         if self._links:
@@ -110,30 +114,32 @@ class CircuitBreaker:
         quality.stored += 1
 
     def unavailable(self, partition: Partition, now: int) -> None:
-        """503: the broker starts, stops, or cannot write."""
+        """Avoid a broker after 503: it starts, stops, or cannot write."""
         self.brokers[partition.broker_id] = now + self.settings.unavailable_quarantine_ms
         self._note(partition)
 
     def failed(self, partition: Partition, now: int) -> None:
-        """No answer, or one that says the record was not stored."""
+        """Count a missing answer, or an answer that a record was not stored."""
         self._note(partition)
         count = self._failed[partition] = self._failed.get(partition, 0) + 1
         if count > self.settings.partition_max_failures:
-            self._failed.pop(partition, None)  # another thread may have stored one meanwhile
+            self._failed.pop(partition, None)  # another thread may have removed it
             self.partitions[partition] = now + self.settings.partition_quarantine_ms
 
     def is_full(self, partition: Partition, now: int) -> bool:
-        """419, now: whether the broker has had no room for as long as two records may wait for it
-        one after the other. Those behind them are tried once more and do not wait."""
+        """Note 419; return whether the broker has had no room for longer than two records wait.
+
+        Later records are then sent again once and do not wait.
+        """
         patience = 2 * self.settings.overflow_retries * self.settings.overflow_pause_ms
         since, last = self._full.get(partition.broker_id, (now, now))
         if now - last > patience:
-            since = now  # nothing was sent meanwhile: that says nothing
+            since = now  # nothing was sent meanwhile: start a new period
         self._full[partition.broker_id] = (since, now)
         return now - since > patience
 
     def unreachable(self, partition: Partition, now: int, known_brokers: int) -> None:
-        """The connection could not be opened or broke before the record was sent."""
+        """Count a connection that could not be opened or broke before the record was sent."""
         settings, broker = self.settings, partition.broker_id
         link = self._links.setdefault(broker, _Failures(0, now))
         if now - link.since > settings.link_window_ms:
@@ -146,8 +152,10 @@ class CircuitBreaker:
             self.brokers[broker] = now + settings.link_quarantine_ms
 
     def judge(self, now: int) -> None:
-        """Leave out brokers that store much less than the others, for one period. Call it now and
-        then: with every heartbeat."""
+        """Avoid brokers that store much less than the others, for one period.
+
+        Call it periodically: with every heartbeat.
+        """
         if now - self._judged_at < QUALITY_PERIOD_MS:
             return
         self._judged_at = now
@@ -169,8 +177,10 @@ class CircuitBreaker:
 
 
 def _drop_over(until_by_place: dict[T, int], now: int) -> None:
-    """Leave out no more what was to be left out until `now`. Other threads may note something
-    meanwhile: hence the copy, and the same dictionary afterwards."""
-    for place, until in until_by_place.copy().items():
-        if until <= now and until_by_place.get(place) == until:
-            until_by_place.pop(place, None)
+    """Remove entries whose time is over.
+
+    Other threads may change the dictionary meanwhile: hence the copy, and the dictionary itself.
+    """
+    for key, until in until_by_place.copy().items():
+        if until <= now and until_by_place.get(key) == until:
+            until_by_place.pop(key, None)

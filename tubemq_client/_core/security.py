@@ -1,8 +1,8 @@
-"""What a client shows to be let in: signatures for masters, tokens for brokers.
+"""Authentication of a client: signatures for masters, tokens for brokers.
 
-Masters that authenticate want a fresh signature in every request that has a place for it (RPC 1–6
-and 20–22); brokers want the visit token that a master gave last, and a signed token, in RPC 13, 15
-and 16, and nothing in 17 and 18. Where nothing is checked, servers ignore all of it. The signature
+Masters that authenticate require a fresh signature in every request with a field for it (RPC 1–6
+and 20–22); brokers require the visit token that a master gave last, and a signed token, in RPC 13,
+15 and 16, and nothing in 17 and 18. Servers without authentication ignore all of it. The signature
 is HMAC-SHA1 over user, time and nonce (upstream's `TStringUtils` and
 `SimpleClientAuthenticateHandler`). Time is an effect, nonces come with the session; the password
 never leaves this module.
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 __all__ = ["NO_TOKEN", "Access", "signature"]
 
 NO_TOKEN = -2
-"""The visit token of a client that no master has answered yet."""
+"""Visit token of a client that no master has answered yet."""
 
 _NONCES = (1 << 31) - 1
-"""A nonce is an int32 that is not negative, and not the largest one."""
+"""Upper bound of a nonce, a non-negative int32 (exclusive)."""
 
 _REFUSED = 415
 _UNKNOWN_VISIT = "Visit Authorized Token"
-"""How a broker begins to say that it does not know the visit token (any more)."""
+"""Prefix of a broker's refusal of an unknown or expired visit token."""
 
 
 def signature(user: str, password: str, timestamp_ms: int, nonce: int) -> str:
-    """What proves the password: Base64 of the HMAC-SHA1, escaped as in a web form."""
+    """Return the proof of the password: Base64 of the HMAC-SHA1, escaped as in a web form."""
     text = f"{user}{timestamp_ms}{nonce}".encode()
     digest = hmac.new(password.encode(), text, hashlib.sha1).digest()
     return quote_plus(base64.b64encode(digest).decode("ascii"))
@@ -49,10 +49,10 @@ def signature(user: str, password: str, timestamp_ms: int, nonce: int) -> str:
 
 @dataclass(slots=True)
 class Access:
-    """What one client knows that lets it in. Shared by its conversations with masters and brokers.
+    """Credentials and tokens of one client, shared by its conversations with masters and brokers.
 
-    `visit_token` and `authorized_token` are a master's, from its last answer that had them;
-    `renew` asks a master for nothing else, under the client id given. `nonces` counts on.
+    `visit_token` and `authorized_token` come from a master's last answer that had them; `renew`
+    asks a master for a visit token under a client id. `nonces` yields increasing numbers.
     """
 
     credentials: Credentials | None = None
@@ -63,12 +63,12 @@ class Access:
     _now: int = 0
 
     def look_at_the_clock(self) -> Conversation[None]:
-        """Sign with the present time from now on. Costs nothing without credentials."""
+        """Read the time for signatures from now on; does nothing without credentials."""
         if self.credentials is not None:
             self._now = yield WallNow()
 
     def stamp(self, request: Any) -> Conversation[None]:
-        """Put what a master wants to see into `request`, if the message has a place for it."""
+        """Add signature and token to a master's `request`, if the message has a field for them."""
         if "authInfo" not in request.DESCRIPTOR.fields_by_name:
             return
         yield from self.look_at_the_clock()
@@ -78,24 +78,25 @@ class Access:
             request.authInfo.authorizedToken = self.authorized_token
 
     def broker_auth(self) -> Any:
-        """What RPC 13, 15 and 16 show a broker, signed with the time last looked at."""
-        shown = _pb.AuthorizedInfo(visitAuthorizedToken=self.visit_token)
+        """Return the authentication of RPC 13, 15 and 16, signed with the time read last."""
+        auth_info = _pb.AuthorizedInfo(visitAuthorizedToken=self.visit_token)
         if self.credentials is not None:
             signed = self._signed(self.credentials)
-            shown.authAuthorizedToken = strings.broker_token(
+            auth_info.authAuthorizedToken = strings.broker_token(
                 signed.userName, signed.timestamp, signed.nonce, signed.signature
             )
         elif self.authorized_token:
-            shown.authAuthorizedToken = self.authorized_token
-        return shown
+            auth_info.authAuthorizedToken = self.authorized_token
+        return auth_info
 
     def may_pass_now(
         self, refusal: Any, client_id: str, shown: int | None = None
     ) -> Conversation[bool]:
-        """Whether the same request may succeed where a broker answered `refusal`, because there is
-        a newer visit token now than the one `shown` (None: the present one). Clients that do not
-        heart-beat get theirs here: a token is good for some minutes only, and a reader that was
-        given its brokers starts without one."""
+        """Return whether a refused request may succeed now with a newer visit token than `shown`.
+
+        None stands for the present token. Clients without heartbeats get theirs here: a token is
+        valid for some minutes only, and a reader with given brokers starts without one.
+        """
         if refusal.errCode != _REFUSED or not refusal.errMsg.startswith(_UNKNOWN_VISIT):
             return False
         if self.renew is None:
@@ -106,7 +107,7 @@ class Access:
         return self.visit_token != before
 
     def learn(self, reply: Any) -> None:
-        """Keep the tokens of a master's reply, if it carries any."""
+        """Keep the tokens of a master's reply, if it has any."""
         if "authorizedInfo" not in reply.DESCRIPTOR.fields_by_name:
             return
         if reply.HasField("authorizedInfo"):

@@ -1,7 +1,6 @@
-"""A record as a user gives it, and the same record on its way to a broker.
+"""Record as a user passes it, and the same record in flight to a broker.
 
-Values only; what happens to them is decided in `sending`, where they are sent, and in `routing`,
-where they are given a partition.
+Values only; `sending` sends them, and `routing` chooses their partitions.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["InFlightRecord", "Record", "SendBatch", "chunks", "fate_unknown", "with_bytes"]
 
 _GROUP_BYTES = 2**19
-"""Bytes of records put on the wire in one chunk, which exist twice for a moment."""
+"""Bytes of records written in one chunk, which exist twice for a moment."""
 
 
 class Record(NamedTuple):
-    """One record to send. `stream_id` is TubeMQ's message type, the thing consumers filter by;
-    `msg_time` is `yyyyMMddHHmm`.
+    """Record to send.
 
+    `stream_id` is TubeMQ's message type, by which consumers filter; `msg_time` is `yyyyMMddHHmm`.
     `partition` names the partition, `key` lets records of one key go to one partition (it is not
     stored with the record); with neither the producer chooses.
     """
@@ -40,8 +39,11 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class InFlightRecord:
-    """A record on its way. `since` is when it was taken, ms of the monotonic clock; `tried` are
-    brokers that did not take it, `visit_token` is what the broker was shown last."""
+    """Record in flight.
+
+    `since` is the time it was taken, ms of the monotonic clock; `tried` are brokers that refused
+    it, `visit_token` is the token sent last.
+    """
 
     topic: str
     record: Record
@@ -60,35 +62,41 @@ class InFlightRecord:
 
     @property
     def free(self) -> bool:
-        """Whether any partition would do."""
+        """True if the record may go to any partition."""
         return self.record.partition is None and self.record.key is None
 
 
 @dataclass(slots=True)
 class SendBatch:
-    """Records that were put on their way together. `posted` are those that got there: tickets, and
-    the records each is for."""
+    """Records that were posted together.
+
+    `posted` has the tickets of those that were sent, each with its records.
+    """
 
     flights: Sequence[InFlightRecord]
     posted: list[tuple[Ticket, Sequence[InFlightRecord]]] = field(default_factory=list)
 
     def failed(self, error: Exception) -> SendBatch:
-        """The batch, whose records could not be put on their way because of `error`, but for those
-        of which something is known already."""
+        """Fail the records that could not be sent because of `error`; return the batch.
+
+        Records whose outcome is known already do not change.
+        """
         failure = error
         if not isinstance(failure, errors.TubeMQError):
             failure = errors.LocalError(f"cannot send: {error!r}")
             failure.__cause__ = error
-        there = {id(flight) for _, group in self.posted for flight in group}
+        posted_ids = {id(flight) for _, group in self.posted for flight in group}
         for flight in self.flights:
-            if flight.reply is None and id(flight) not in there:
+            if flight.reply is None and id(flight) not in posted_ids:
                 flight.failure = flight.failure or failure
         return self
 
 
 def with_bytes(record: Record) -> Record:
-    """The record with a body that nobody changes while it is under way. Raises
-    `errors.ConfigError` if there are no bytes in it."""
+    """Return the record with an immutable body.
+
+    Raises `errors.ConfigError` if the body has no bytes.
+    """
     try:
         return record._replace(body=bytes(memoryview(record.body)))
     except TypeError:
@@ -97,7 +105,7 @@ def with_bytes(record: Record) -> Record:
 
 
 def chunks(flights: list[InFlightRecord]) -> Iterator[list[InFlightRecord]]:
-    """Chunks of at most `_GROUP_BYTES`; a larger record is a chunk of its own."""
+    """Yield chunks of at most `_GROUP_BYTES`; a larger record is a separate chunk."""
     chunk: list[InFlightRecord] = []
     size = 0
     for flight in flights:
@@ -111,7 +119,7 @@ def chunks(flights: list[InFlightRecord]) -> Iterator[list[InFlightRecord]]:
 
 
 def fate_unknown(error: errors.TubeMQError, partition: Partition) -> errors.TubeMQError:
-    """The same failure, with what it means for the record."""
+    """Return a copy of the failure whose text states what it means for the record."""
     copy = _copied(error)
     fate = f"the record for partition {partition} may be stored, so it was not sent again"
     copy.args = (f"{error}; {fate} (option retry_unknown)",)

@@ -1,7 +1,7 @@
-"""What a producer has done so far: counts, bytes, errors by code, a histogram of latencies.
+"""Statistics of a producer: counts, bytes, errors by code, a histogram of latencies.
 
 Counting only; nothing here prints or sleeps. Times are monotonic milliseconds given by the caller.
-A snapshot is a value of its own, so reading it costs a copy and never disturbs a sender.
+A snapshot is a separate value, so reading it costs a copy and never disturbs a sender.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tubemq_client.model import ConnectionStats, ProducerStats, SendReceipt, Sen
 __all__ = ["LATENCY_BOUNDS_MS", "SendStats", "SendTotals"]
 
 LATENCY_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
-"""Upper ends of the classes of the histogram, inclusive; the last class is everything above."""
+"""Upper bounds of the buckets of the histogram, inclusive; the last bucket is unbounded."""
 
 
 @dataclass(slots=True)
 class SendStats:
-    """Counts of one producer. A record counts as sent once, however often it was sent again."""
+    """Counts of one producer. A record counts as sent once, even if it was sent again."""
 
     stored: int = 0
     failed: int = 0
@@ -65,7 +65,7 @@ class SendStats:
 
 @dataclass(slots=True)
 class SendTotals:
-    """The sum of one `send_all`."""
+    """Totals of one `send_all`."""
 
     stored: int = 0
     bytes: int = 0

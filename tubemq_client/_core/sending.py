@@ -1,7 +1,7 @@
-"""The producer's side of sending: encode records, post them in groups, take receipts, send again.
+"""Conversations of a producer: encode records, post them in groups, take receipts, send again.
 
-RPC 13 at brokers, along the routes of `routes`. Records are acknowledged from the broker's memory;
-a crash may lose them. What is done for every record is written for speed: see
+RPC 13 at brokers, along the routes of `routes`. Brokers acknowledge records from memory; a crash
+may lose them. Code that runs for every record is written for speed: run
 `python -m tools.benchmarks.send_cpu` before and after a change.
 
 Sources: `docs/protocol/wire.md#record-bytes-payload`, `docs/protocol/errors.md` (what a code means
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
 __all__ = ["InFlightRecord", "ProducerSession", "Record"]
 
 _GROUPS = 4
-"""Replies to a window of records are awaited in this many groups, so that some records are always
-under way."""
+"""Number of groups in which replies to a window of records are awaited, so that some records are
+always in flight."""
 
 _UNKNOWN_RETRIES = 3
 
 _UNKNOWN = (errors.NetworkError, errors.RemoteException, errors.ProtocolViolation)
-"""Instead of a reply: whether the record was stored is not known."""
+"""Failures instead of a reply: the record may or may not be stored."""
 
 _NOT_STORED = (errors.Overflow, errors.ServiceUnavailable, errors.Forbidden)
-"""Refusals of a broker that mean the record was certainly not stored."""
+"""Refusals that prove that the broker did not store the record."""
 
 
 @dataclass(slots=True)
 class ProducerSession(RouteSession):
-    """Sends records along the routes of one producer."""
+    """Session that sends records along the routes of one producer."""
 
     def send_one(self, topic: str, record: Record, sent_address: int) -> Conversation[SendReceipt]:
         """Send one record and wait for its receipt."""
@@ -66,25 +66,27 @@ class ProducerSession(RouteSession):
     ) -> Conversation[None]:
         """Send every record with up to `in_flight` unanswered; delivers lists of receipts in order.
 
-        A list or tuple is put on the wire in groups. From other iterables records are taken one by
-        one, as their next one may be long in coming, and the shell may hold each back for some
-        milliseconds to write it with others. Raises the first failure when its turn comes.
+        A list or tuple is written in groups. Records of other iterables are taken one by one,
+        because the next may take long to arrive, and the driver may delay each for some
+        milliseconds to write it with others. Raises the first failure in the order of records.
         """
         yield from self._window(topic, records, sent_address, in_flight, keep=False)
 
     def send_each(
         self, topic: str, records: Iterable[Record], sent_address: int, in_flight: int
     ) -> Conversation[None]:
-        """Like `send_all`, but goes on after failures: delivers lists of pairs, a receipt or an
-        error for each record beside the size of its body."""
+        """Send every record like `send_all`, but continue after failures.
+
+        Delivers lists of pairs: a receipt or an error for each record, and the size of its body.
+        """
         yield from self._window(topic, records, sent_address, in_flight, keep=True)
 
     def settle(self, batch: SendBatch) -> Conversation[None]:
-        """Deliver a receipt or an error for each record on its way, like `send_each`."""
+        """Deliver a receipt or an error for each record in flight, like `send_each`."""
         yield from self._land([batch], keep=True)
 
     def send_together(self, flights: Sequence[InFlightRecord]) -> Conversation[None]:
-        """Send these together and settle them."""
+        """Send records together and deliver their outcomes."""
         yield from self.settle((yield from self.post_all(SendBatch(flights))))
 
     def _window(
@@ -106,15 +108,17 @@ class ProducerSession(RouteSession):
             waiting.append(batch)
             unanswered += len(chunk)
             if unanswered > in_flight - len(chunk):
-                landing = _first(waiting, group)
-                unanswered -= sum(len(batch.flights) for batch in landing)
-                yield from self._land(landing, keep=keep)
+                finishing = _first(waiting, group)
+                unanswered -= sum(len(batch.flights) for batch in finishing)
+                yield from self._land(finishing, keep=keep)
         while waiting:
             yield from self._land(_first(waiting, group), keep=keep)
 
     def _land(self, batches: Sequence[SendBatch], *, keep: bool) -> Conversation[None]:
-        """Take the replies for all of these, then deliver what came of each record. A record
-        that must be sent again does not hold up the receipts before it."""
+        """Take the replies of all these batches, then deliver the outcome of each record.
+
+        A record that must be sent again does not delay the receipts before it.
+        """
         yield from self._gather(batches)
         ready: list[Any] = []
         for flight in chain.from_iterable(batch.flights for batch in batches):
@@ -142,7 +146,7 @@ class ProducerSession(RouteSession):
             flight.receipt = self._receipt(flight, reply, now)
 
     def encode(self, topic: str, record: Record, sent_address: int, now: int) -> InFlightRecord:
-        """The record's bytes and where they are to go; sends nothing.
+        """Return the record's bytes with its destination; sends nothing.
 
         Raises `errors.ConfigError` for a record that no broker would take, `errors.UnknownTopic`
         for a topic without routes.
@@ -164,12 +168,12 @@ class ProducerSession(RouteSession):
         return InFlightRecord(topic, record, sent_address, partition, data, flag, now)
 
     def finish(self, flight: InFlightRecord) -> Conversation[SendReceipt]:
-        """The receipt of a record on its way.
+        """Return the receipt of a record in flight.
 
-        What was certainly not stored (a refusal for overflow or by a broker that cannot write, a
-        connection that broke too early) is sent again, elsewhere if the record may go elsewhere.
-        An unknown outcome (no answer, connection lost) is raised, because sending again could
-        store the record twice; `retry_unknown` asks for that all the same.
+        A record that was certainly not stored (a refusal for overflow or by a broker that cannot
+        write, a connection that broke too early) is sent again, to another broker if its partition
+        is free. An unknown outcome (no answer, connection lost) is raised, because sending again
+        could store the record twice; `retry_unknown` sends it again nevertheless.
         """
         try:
             if flight.failure is not None:
@@ -184,32 +188,38 @@ class ProducerSession(RouteSession):
             raise
 
     def _encoded(self, topic: str, record: Record, sent_address: int, now: int) -> InFlightRecord:
-        """Like `encode`, but what is wrong with a record is told when its turn comes."""
+        """Encode a record like `encode`, but keep its failure until `finish` raises it in order."""
         if not isinstance(record, Record):
             kind, record = type(record).__name__, Record(b"")
             problem = f"it is of type {kind}, not a Record; write Record(body)"
-            wrong = errors.ConfigError(problem, subject="record")
-            nowhere = Partition(-1, topic, -1)
-            return InFlightRecord(topic, record, sent_address, nowhere, b"", 0, now, failure=wrong)
+            failure = errors.ConfigError(problem, subject="record")
+            no_partition = Partition(-1, topic, -1)
+            return InFlightRecord(
+                topic, record, sent_address, no_partition, b"", 0, now, failure=failure
+            )
         try:
             return self.encode(topic, record, sent_address, now)
         except errors.TubeMQError as error:
             if record.body.__class__ is not bytes:
                 record = record._replace(body=b"")
-            nowhere = Partition(-1, topic, -1)
-            return InFlightRecord(topic, record, sent_address, nowhere, b"", 0, now, failure=error)
+            no_partition = Partition(-1, topic, -1)
+            return InFlightRecord(
+                topic, record, sent_address, no_partition, b"", 0, now, failure=error
+            )
 
     def post_all(self, batch: SendBatch) -> Conversation[SendBatch]:
-        """Put records on their way, those of one broker together; returns the batch. Failures are
-        kept in the flights, for `finish` to raise."""
+        """Send records, those of one broker together; return the batch.
+
+        Failures are kept in the records, and `finish` raises them.
+        """
         try:
             yield from self._post_together(batch)
-        except Exception as error:  # noqa: BLE001 - it is not the failure of those that are posted
+        except Exception as error:  # noqa: BLE001 - records already posted have not failed
             return batch.failed(error)
         return batch
 
     def _post_soon(self, batch: SendBatch) -> Conversation[None]:
-        """Put a single record on its way, which may wait a little for the next ones."""
+        """Send a single record; the driver may delay it to write it with the next ones."""
         (flight,) = batch.flights
         if flight.failure is None:
             yield from self._post_group(flight.partition.broker_id, batch.flights, batch, soon=True)
@@ -219,8 +229,8 @@ class ProducerSession(RouteSession):
         for flight in batch.flights:
             if flight.failure is None:
                 by_broker.setdefault(flight.partition.broker_id, []).append(flight)
-        for broker_id, all_of_it in by_broker.items():
-            for group in chunks(all_of_it):
+        for broker_id, broker_flights in by_broker.items():
+            for group in chunks(broker_flights):
                 if len(group) > 1:
                     yield from self._post_group(broker_id, group, batch)
                 else:
@@ -238,11 +248,11 @@ class ProducerSession(RouteSession):
         try:
             address = self._address(broker_id)
             ticket = yield PostAll(address, methods.SEND_MESSAGE, requests, soon)
-        except errors.ConnectError:  # one by one then, each elsewhere if need be
+        except errors.ConnectError:  # then one by one, each to another broker if needed
             yield from self._post_singly(group, batch)
         except _UNKNOWN as error:
             for flight in group:
-                flight.reply = error  # it may have got there: judged like no answer
+                flight.reply = error  # it may have arrived: treated like a missing answer
         except errors.TubeMQError as error:
             for flight in group:
                 flight.failure = fate_unknown(error, flight.partition)
@@ -262,7 +272,10 @@ class ProducerSession(RouteSession):
             flight.failure = error
 
     def _post(self, flight: InFlightRecord) -> Conversation[None]:
-        """Put a record on the wire. What fails here was not sent, so it may go elsewhere."""
+        """Send a record.
+
+        A failure here means that it was not sent, so another broker may take it.
+        """
         while True:
             try:
                 (request,) = self._requests((flight,))
@@ -277,11 +290,11 @@ class ProducerSession(RouteSession):
                 return
 
     def _outcome(self, flight: InFlightRecord) -> Conversation[SendReceipt | errors.TubeMQError]:
-        """The receipt, or a failure after which the record may be sent again."""
+        """Return the receipt, or a failure after which the record may be sent again."""
         try:
             reply, flight.reply = flight.reply, None
             if reply is None:
-                assert flight.ticket is not None, "a flight has begun"
+                assert flight.ticket is not None, "the record was posted"
                 reply = yield Await(flight.ticket)
             elif isinstance(reply, errors.TubeMQError):
                 raise reply
@@ -299,13 +312,13 @@ class ProducerSession(RouteSession):
             raise fate_unknown(errors.ProtocolViolation(text), flight.partition)
         failure = errors.for_code(reply.errCode, reply.errMsg, where=where)
         if not isinstance(failure, _NOT_STORED):
-            access, shown = self.master.access, flight.visit_token
-            if not (yield from access.may_pass_now(reply, self.client_id, shown)):
+            access, sent_token = self.master.access, flight.visit_token
+            if not (yield from access.may_pass_now(reply, self.client_id, sent_token)):
                 raise failure
         return failure
 
     def _receipt(self, flight: InFlightRecord, reply: Any, now: int) -> SendReceipt | None:
-        """The receipt in a reply, None if it is none."""
+        """Return the receipt in a reply, or None if the reply has none."""
         if isinstance(reply, errors.TubeMQError) or reply.errCode != errors.SUCCESS:
             return None
         partition = flight.partition
@@ -318,7 +331,7 @@ class ProducerSession(RouteSession):
         return SendReceipt(partition, reply.appendOffset, message_id, reply.appendTime)
 
     def _again(self, flight: InFlightRecord, failure: errors.TubeMQError) -> Conversation[None]:
-        """Send a record again after `failure`. Raises it once there is no place or no try left."""
+        """Send a record again after `failure`; raise it when no broker or no retry is left."""
         flight.again += 1
         now = yield Now()
         if isinstance(failure, errors.ServiceUnavailable):
@@ -341,11 +354,13 @@ class ProducerSession(RouteSession):
         except errors.NetworkError as error:
             if not isinstance(failure, _UNKNOWN):
                 raise
-            flight.reply = error  # this copy was not sent, the one before may be stored
+            flight.reply = error  # this copy was not sent, but the earlier one may be stored
 
     def _elsewhere(self, flight: InFlightRecord, now: int, failure: errors.TubeMQError) -> None:
-        """Give the record to a broker that has not refused it. Raises `failure` if there is none,
-        or if the record belongs where it is."""
+        """Choose another broker that has not refused the record.
+
+        Raises `failure` if there is none, or if the record's partition is fixed.
+        """
         flight.tried |= {flight.partition.broker_id}
         routes = self.routes.get(flight.topic, ())
         left = self.breaker.open(routes, now, flight.tried) if flight.free else ()
@@ -357,14 +372,14 @@ class ProducerSession(RouteSession):
         token, templates = self.master.visit_token, self._templates
         requests = []
         for flight in flights:
-            # Not the partition itself: to hash it takes longer than all the rest. The entry keeps
-            # it alive, so that its id stays its own.
+            # Keyed by id: hashing a partition takes longer than the rest. The entry keeps the
+            # partition alive, so its id is not reused.
             key = (id(flight.partition), flight.sent_address, token)
-            known = templates.get(key) or self._template(key, flight)
+            entry = templates.get(key) or self._template(key, flight)
             flight.visit_token = token
             record = flight.record
             requests.append(
-                known[1].request(flight.data, flight.flag, record.stream_id, record.msg_time)
+                entry[1].request(flight.data, flight.flag, record.stream_id, record.msg_time)
             )
         return requests
 
@@ -385,16 +400,16 @@ class ProducerSession(RouteSession):
 
 
 def _first(waiting: deque[SendBatch], count: int) -> list[SendBatch]:
-    """Take batches of at least `count` records while that many are left."""
-    found: list[SendBatch] = []
+    """Take batches from the left until they hold at least `count` records."""
+    batches: list[SendBatch] = []
     while waiting and count > 0:
-        found.append(waiting.popleft())
-        count -= len(found[-1].flights)
-    return found
+        batches.append(waiting.popleft())
+        count -= len(batches[-1].flights)
+    return batches
 
 
 def _chunks(records: Iterable[Record], size: int) -> Iterable[Sequence[Record]]:
-    """Groups of `size`, but single records where the next one may be long in coming."""
+    """Return groups of `size` records, or single records where the next may take long to arrive."""
     if isinstance(records, list | tuple):
         return (records[start : start + size] for start in range(0, len(records), size))
     return zip(records, strict=True)

@@ -1,10 +1,10 @@
-"""Fetches under way, of which those that take long are put aside and gone on with later.
+"""Fetches under way; slow ones are suspended and continued later.
 
-A fetch is a conversation of its own (a request, or a lease renewed and then a request). The
-receiving call waits for its answer for a moment only: a broker that takes longer owes it, and the
-others are asked meanwhile. What is owed is looked at again every few milliseconds by the next
-receiving call, until it comes or its time is over. No state of partitions here: that is
-`balance_fetch`.
+A fetch is a separate conversation (a request, or a lease renewal and then a request). The receiving
+call waits a short time for its answer: if a broker takes longer, the answer is *outstanding* and
+other brokers are asked meanwhile. The next receiving call checks outstanding answers every few
+milliseconds, until they arrive or time out. State of partitions is kept in `balance_fetch`, not
+here.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["LOOK_MS", "Attempt", "Attempts", "impatient"]
 T = TypeVar("T")
 
 LOOK_MS = 10
-"""How often an answer that is owed is looked for."""
+"""Interval of checks for an outstanding answer."""
 
 
 @dataclass(slots=True, eq=False)
 class Attempt(Generic[T]):
-    """One fetch of a partition: its course, and the request that is waited for."""
+    """One fetch of a partition: its conversation, and the request that it waits for."""
 
     held: HeldPartition
     course: Conversation[T]
@@ -41,7 +41,7 @@ class Attempt(Generic[T]):
 
 @dataclass(slots=True)
 class Attempts(Generic[T]):
-    """What is owed. `breaker` learns which brokers owe something."""
+    """Outstanding answers. `breaker` learns which brokers owe one."""
 
     breaker: Breaker
     _owed: list[Attempt[T]] = field(default_factory=list)
@@ -50,23 +50,26 @@ class Attempts(Generic[T]):
         return bool(self._owed)
 
     def due(self, now: int) -> Attempt[T] | None:
-        """One whose answer is to be looked for; it is the caller's then."""
+        """Remove and return an attempt whose answer is to be checked now."""
         for attempt in self._owed:
             if attempt.look_at <= now:
                 return self._taken(attempt)
         return None
 
     def of(self, held: HeldPartition) -> Attempt[T] | None:
-        """The one of this partition; it is the caller's then."""
+        """Remove and return the attempt of this partition, or None."""
         for attempt in self._owed:
             if attempt.held is held:
                 return self._taken(attempt)
         return None
 
     def pursue(self, attempt: Attempt[T], patience_ms: int | None) -> Conversation[T | None]:
-        """Go on to its end and give its result; None if an answer takes longer than `patience_ms`:
-        then it is put aside. Ended from outside, so is the attempt."""
-        kept = False
+        """Run an attempt to its end and return its result.
+
+        Returns None, and keeps the attempt as outstanding, if an answer takes longer than
+        `patience_ms`. Closing this conversation ends the attempt, too.
+        """
+        is_outstanding = False
         answer, failure = None, None
         try:
             while True:
@@ -76,7 +79,7 @@ class Attempts(Generic[T]):
                     except errors.TubeMQError as error:
                         failure = error
                     if answer is None and failure is None:
-                        kept = True
+                        is_outstanding = True
                         self._put_aside(attempt, (yield Now()))
                         return None
                     attempt.ticket = None
@@ -91,11 +94,11 @@ class Attempts(Generic[T]):
                 except errors.TubeMQError as error:
                     failure = error
         finally:
-            if not kept:
+            if not is_outstanding:
                 attempt.course.close()
 
     def give_up(self) -> Conversation[None]:
-        """End all that is owed."""
+        """End all outstanding attempts."""
         while self._owed:
             attempt = self._taken(self._owed[-1])
             attempt.course.close()
@@ -103,7 +106,7 @@ class Attempts(Generic[T]):
                 yield Forget(attempt.ticket)
 
     def _perform(self, attempt: Attempt[T], effect: Any) -> Conversation[Any]:
-        """A request is sent and noted, whatever else is asked for is passed on."""
+        """Perform an effect: send and note a request, pass any other effect on."""
         if isinstance(effect, Call):
             attempt.ticket = yield Post(effect.address, effect.method, effect.request)
         elif isinstance(effect, Await):
@@ -124,8 +127,10 @@ class Attempts(Generic[T]):
 
 
 def impatient(course: Conversation[T], patience_ms: int) -> Conversation[T]:
-    """`course`, each of whose requests is waited for no longer than `patience_ms`: then it is given
-    up with `errors.RpcTimeout`, and may be served late."""
+    """Run `course` with a timeout of `patience_ms` for each request.
+
+    A request that times out is forgotten with `errors.RpcTimeout`, and may be served late.
+    """
     answer: Any = None
     failure: errors.TubeMQError | None = None
     try:

@@ -1,8 +1,8 @@
-"""Sends records in the background for the asyncio producer: a task for each group that gathered.
+"""Background sender of the asyncio producer: a task for each group of records.
 
-The caller chooses the partition and waits for room. What gathers for a broker until the loop turns
-is written in one piece and answered together, so that a broker that stands still holds up only its
-own records. `background_sender` is the twin, where threads do the same.
+The caller chooses the partition and waits for room. Records that gather for a broker until the next
+turn of the event loop are written at once and answered together, so a stalled broker delays only
+its own records. `background_sender` does the same with threads.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["AsyncBackgroundSender"]
 
 _GROUP = 256
-"""Most records that are answered together: none of them has its receipt before the last."""
+"""Upper bound of records that are answered together: none of them has its receipt before the
+last."""
 
 
 class _BrokerSender:
-    """The records for one broker. One that goes elsewhere after a refusal stays with its sender."""
+    """Records for one broker. A record that goes to another one after a refusal stays here."""
 
     def __init__(self) -> None:
         self.queue: list[tuple[InFlightRecord, Future[SendReceipt]]] = []
@@ -35,7 +36,7 @@ class _BrokerSender:
 
 
 class AsyncBackgroundSender(SenderFace):
-    """The records of one producer that are under way in the background."""
+    """Records of one producer that are sent in the background."""
 
     def __init__(
         self, driver: AsyncDriver, session: ProducerSession, settings: ProducerSettings
@@ -48,7 +49,7 @@ class AsyncBackgroundSender(SenderFace):
     async def send(
         self, topic: str, record: Record, sent_address: int, timeout_ms: int
     ) -> Future[SendReceipt]:
-        """The future receipt. Waits for room; raises `errors.TooManyInFlight`."""
+        """Return a future receipt, after waiting for room. Raises `errors.TooManyInFlight`."""
         loop = asyncio.get_running_loop()
         flight = self._session.encode(topic, record, sent_address, round(loop.time() * 1000))
         broker_id = flight.partition.broker_id
@@ -67,7 +68,7 @@ class AsyncBackgroundSender(SenderFace):
         return future
 
     async def flush(self, timeout_ms: int | None = None) -> None:
-        """Wait until nothing is under way. Raises `errors.TooManyInFlight`."""
+        """Wait until no record is in flight. Raises `errors.TooManyInFlight`."""
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 await self._idle.wait()
@@ -75,8 +76,10 @@ class AsyncBackgroundSender(SenderFace):
             raise self._not_done(timeout_ms) from None
 
     async def close(self) -> None:
-        """Wait for what is under way, which no later than its deadlines is over, and end. If the
-        waiting is cancelled, what is under way ends at once and its outcome is unknown."""
+        """Wait for the records in flight, at most until their deadlines, and end.
+
+        If the wait is cancelled, they end at once with an unknown outcome.
+        """
         self._closed = True
         self._room.set()
         try:
@@ -128,11 +131,11 @@ class AsyncBackgroundSender(SenderFace):
 
 
 def _settle(future: Future[SendReceipt], outcome: SendReceipt | Exception) -> None:
-    """Cancelling a future only means that nobody wants to know."""
+    """Set the outcome of a future, unless the user has cancelled it."""
     if future.done():
         return
     if isinstance(outcome, Exception):
         future.set_exception(outcome)
-        future.exception()  # it counts as seen: not every future is awaited
+        future.exception()  # marks it as retrieved: not every future is awaited
     else:
         future.set_result(outcome)

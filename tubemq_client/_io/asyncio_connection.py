@@ -1,9 +1,8 @@
-"""A connection to one master or broker on an event loop, shared by any number of its tasks.
+"""Connection to one master or broker on an event loop, shared by any number of its tasks.
 
-Replies may come in any order and are matched by serial number; those that nobody waits for any
-more, or that come twice, are dropped. Every wait has a deadline. Nothing of asyncio's or the
-socket's own exceptions gets past this module except cancellation. `blocking` is its twin, with the
-same method names.
+Replies may arrive in any order and are matched by serial number; duplicates and replies that no
+task awaits are dropped. Every wait has a deadline. No exception of asyncio or the socket leaves
+this module except cancellation. `blocking` is its counterpart, with the same method names.
 """
 
 from __future__ import annotations
@@ -38,10 +37,11 @@ async def connect(
     avoid: str | None = None,
     kind: Callable[[str, Any], AsyncConnection] | None = None,
 ) -> AsyncConnection:
-    """Open a TCP connection within `connect_timeout_ms`, and make it TLS if asked to. Of the hosts
-    that a name leads to, `avoid` is tried last. `kind` makes it, of a name and a decoder.
+    """Open a TCP connection within `connect_timeout_ms`, with TLS if configured.
 
-    Raises `errors.ConnectError`, or its subclass `errors.TlsError`."""
+    Of the hosts that a name resolves to, `avoid` is tried last. `kind` creates the connection from
+    a name and a decoder. Raises `errors.ConnectError`, or its subclass `errors.TlsError`.
+    """
     name = address_text(address)
     try:
         async with asyncio.timeout(settings.connect_timeout_ms / 1000):
@@ -51,7 +51,7 @@ async def connect(
             f"cannot connect to {name}: no answer within {settings.connect_timeout_ms} ms "
             f"(option connect_timeout_ms)"
         ) from error
-    except (OSError, OverflowError, ValueError) as error:  # what is no host name, or no port
+    except (OSError, OverflowError, ValueError) as error:  # an invalid host name or port
         raise errors.ConnectError(f"cannot connect to {name}: {_reason(error)}") from error
     if settings.tls is not None:
         try:
@@ -73,7 +73,7 @@ async def _open(
     ends = [address]
     if avoid is not None:
         ends = in_order(await loop.getaddrinfo(*address, type=socket.SOCK_STREAM), avoid)
-    failure: OSError = OSError("the name leads nowhere")
+    failure: OSError = OSError("the name has no address")
     for end in ends:
         try:
             _, connection = await loop.create_connection(
@@ -88,13 +88,13 @@ async def _open(
 
 
 def _reason(error: Exception) -> object:
-    """The system's words for it. asyncio puts its own, longer ones in `strerror`."""
+    """Return the system's text for an error; asyncio puts its own, longer one in `strerror`."""
     number = getattr(error, "errno", None)
     return os.strerror(number) if number is not None and number > 0 else error
 
 
 class AsyncConnection(Exchange, asyncio.Protocol):
-    """Frames over one transport. Belongs to the loop it was made on."""
+    """Frames over one transport. Belongs to the loop on which it was created."""
 
     def __init__(self, name: str, decoder: Decoder) -> None:
         self._loop = asyncio.get_running_loop()
@@ -109,7 +109,7 @@ class AsyncConnection(Exchange, asyncio.Protocol):
         return len(self._replies)
 
     async def secure(self, address: Address, settings: TlsSettings) -> None:
-        """Shake hands, before the first request. Raises `errors.TlsError`."""
+        """Perform the handshake, before the first request. Raises `errors.TlsError`."""
         assert self._transport is not None, "just connected"
         try:
             secured = await self._loop.start_tls(
@@ -119,7 +119,7 @@ class AsyncConnection(Exchange, asyncio.Protocol):
                 server_hostname=settings.server_hostname or address[0],
                 ssl_handshake_timeout=settings.handshake_timeout_ms / 1000,
             )
-        except ConnectionAbortedError as error:  # asyncio's word for a handshake that takes long
+        except ConnectionAbortedError as error:  # asyncio's error for a slow handshake
             raise late(address, settings) from error
         except OSError as error:
             raise refused(address, error) from error
@@ -132,9 +132,9 @@ class AsyncConnection(Exchange, asyncio.Protocol):
         self._fail(errors.ConnectionLost(f"{self.name}: closed"))
 
     async def post(self, encode: Callable[[int], bytes], timeout_s: float) -> int:
-        """Send the frame that `encode` makes for a fresh serial number, and return that number.
+        """Send the frame that `encode` makes for a new serial number, and return that number.
 
-        Waits up to `timeout_s` while the peer does not take what was sent before.
+        Waits up to `timeout_s` while the peer does not accept earlier data.
         """
         if not self._writable.is_set():
             await self._until_writable(timeout_s)
@@ -145,8 +145,10 @@ class AsyncConnection(Exchange, asyncio.Protocol):
     async def post_all(
         self, encode: Callable[[Sequence[int]], bytes], count: int, timeout_s: float
     ) -> Sequence[int]:
-        """Like `post`, for `count` requests whose frames `encode` makes for `count` serial numbers,
-        in one piece."""
+        """Send `count` requests at once.
+
+        `encode` makes their frames for `count` new serial numbers.
+        """
         if not self._writable.is_set():
             await self._until_writable(timeout_s)
         serials = self._next_serials(count)
@@ -155,7 +157,7 @@ class AsyncConnection(Exchange, asyncio.Protocol):
 
     def _write(self, frames: bytes, serials: Sequence[int]) -> None:
         self._raise_failure()
-        assert self._transport is not None, "a connection is handed out when it is connected"
+        assert self._transport is not None, "a connection is used after it is connected"
         self.used_at = self._loop.time()
         make = self._loop.create_future
         for serial in serials:
@@ -164,9 +166,9 @@ class AsyncConnection(Exchange, asyncio.Protocol):
         self._count_sent(len(serials), len(frames))
 
     async def wait(self, serial: int, deadline: float, until: float | None = None) -> bytes | None:
-        """The reply payload for `serial`. `deadline` is on the clock of the loop. If there is none
-        at `until`, an earlier time, the answer is None and the reply may be waited for again.
+        """Return the reply payload for `serial`; `deadline` is a time of the loop's clock.
 
+        Returns None if there is no reply at `until`, an earlier time; the caller may wait again.
         Raises `errors.RpcTimeout`, `errors.ConnectionLost` or `errors.ProtocolViolation`.
         """
         if until is not None and until < deadline:
@@ -176,9 +178,9 @@ class AsyncConnection(Exchange, asyncio.Protocol):
         return await self._until(serial, max(deadline, self._loop.time() + LATE_GRACE_S))
 
     async def _comes(self, reply: asyncio.Future[bytes], until: float) -> bool:
-        """Whether there is a reply at that time; it stays where it is."""
+        """Return whether there is a reply at that time, without taking it."""
         if until <= self._loop.time():
-            await asyncio.sleep(0)  # what has arrived is handed out by the loop
+            await asyncio.sleep(0)  # lets the loop process data that has arrived
         else:
             await asyncio.wait([reply], timeout=until - self._loop.time())
         return reply.done()
@@ -199,23 +201,25 @@ class AsyncConnection(Exchange, asyncio.Protocol):
     async def wait_all(
         self, serials: Sequence[int], deadline: float
     ) -> list[bytes | errors.TubeMQError]:
-        """For each of `serials` the payload, or the error, that `wait` would come to. The caller
-        adds the grace to `deadline`: once for all that it waits for."""
-        found: list[bytes | errors.TubeMQError] = []
+        """Return for each of `serials` the payload, or the error that `wait` would raise.
+
+        The caller adds the grace to `deadline`: once for all its tickets.
+        """
+        outcomes: list[bytes | errors.TubeMQError] = []
         for serial in serials:
             reply = self._replies[serial]
             try:
                 if reply.done():
                     del self._replies[serial]
-                    found.append(reply.result())
+                    outcomes.append(reply.result())
                 else:
-                    found.append(await self._until(serial, deadline))
+                    outcomes.append(await self._until(serial, deadline))
             except errors.TubeMQError as error:
-                found.append(error)
-        return found
+                outcomes.append(error)
+        return outcomes
 
     def forget(self, serial: int) -> None:
-        """Nobody will wait for this reply any more; drop it when it comes."""
+        """Drop the reply when it arrives: no task waits for it any more."""
         self._replies.pop(serial, None)
 
     async def close(self) -> None:
@@ -238,14 +242,14 @@ class AsyncConnection(Exchange, asyncio.Protocol):
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(self._own_failure())
-                reply.exception()  # it counts as seen: not every reply is waited for
-        self._writable.set()  # wakes tasks that want to send, to learn of the failure
+                reply.exception()  # marks it as retrieved: not every reply is awaited
+        self._writable.set()  # wakes tasks that wait to send, which then raise
         if self._transport is None:
             self._gone.set()
         else:
             self._transport.abort()
 
-    # -- what the event loop calls --------------------------------------------------------------
+    # -- callbacks of the event loop ------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)

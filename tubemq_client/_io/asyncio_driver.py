@@ -1,9 +1,9 @@
-"""Runs conversations on an event loop: the asyncio half of the shells.
+"""Driver that runs conversations on an event loop, for the asyncio API.
 
-One `AsyncDriver` per client object, on connections of its own pool or of one that clients share.
-Any number of tasks of one loop may run conversations on it at the same time. `driver` is its twin;
-what differs is that a task can be cancelled anywhere, so what must happen last is shielded,
-bounded, and over before `close()` returns.
+One `AsyncDriver` per client object, on connections of its private pool or of a shared one.
+Any number of tasks of one loop may run conversations on it at the same time. `driver` is its
+counterpart; the difference is that a task can be cancelled anywhere, so final requests are
+shielded, bounded in time, and over before `close()` returns.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ T = TypeVar("T")
 
 
 class AsyncDriver(Requests[AsyncPool]):
-    """Performs effects. `close()` closes every connection and fails what is in flight.
+    """Driver that performs effects. `close()` closes every connection and fails requests in flight.
 
-    With `shared`, connections are that pool's: they stay open, and others may be using them.
+    With `shared`, connections are that pool's: they stay open, and other clients may use them.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class AsyncDriver(Requests[AsyncPool]):
         self._closed = asyncio.Event()
 
     async def run(self, conversation: Conversation[T]) -> T:
-        """Run to the end and return its result. Deliveries are not expected here."""
+        """Run a conversation to its end and return its result; it must not deliver values."""
         tickets = Tickets()
         answer: Any = None
         failure: errors.TubeMQError | None = None
@@ -86,11 +86,11 @@ class AsyncDriver(Requests[AsyncPool]):
     async def complete(
         self, conversation: Conversation[T], put_back: Callable[[T], object] | None = None
     ) -> T:
-        """Like `run`, but what is on the wire is waited for even if the caller is cancelled; a
-        result that came too late for the caller is given to `put_back`.
+        """Run like `run`, but wait for requests in flight even if the caller is cancelled.
 
-        For requests that change what the next one means: servers work on several at once, so the
-        next must not be sent before this one is answered or given up. `close()` cuts it short.
+        A result that is too late for the caller is passed to `put_back`. For requests that change
+        the meaning of the next one: servers work on several at once, so the next must not be sent
+        before this one is answered or given up. `close()` ends the wait early.
         """
         task = asyncio.create_task(self.run(conversation), name="tubemq-complete")
         self._to_the_end.add(task)
@@ -104,8 +104,10 @@ class AsyncDriver(Requests[AsyncPool]):
     async def stream(
         self, conversation: Conversation[None], release: Conversation[None] | None = None
     ) -> AsyncGenerator[Any, None]:
-        """Run and yield delivered values. `release` runs last: when the iterator ends or is closed,
-        else when the driver is closed."""
+        """Run a conversation and yield the values that it delivers.
+
+        `release` runs last: when the iterator ends or is closed, else when the driver is closed.
+        """
         if release is not None:
             self._releases[id(release)] = release
         course = _Course(self, conversation)
@@ -118,15 +120,18 @@ class AsyncDriver(Requests[AsyncPool]):
                 await self._release(release)
 
     async def finish(self, conversation: Conversation[None]) -> None:
-        """Run what must be said last. Goes on if the caller is cancelled, for as long as one
-        connect and one RPC may take; failures are dropped, as servers forget a silent client."""
+        """Run a final conversation, also if the caller is cancelled.
+
+        It takes as long as one connect and one RPC at most; failures are dropped, as servers forget
+        a silent client.
+        """
         task = asyncio.create_task(self._within_bounds(conversation), name="tubemq-last-words")
         self._last_words.add(task)
         task.add_done_callback(self._last_words.discard)
         await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Safe to call twice; when it returns, no socket and no task of this driver is left."""
+        """Close; may be called twice. On return no socket and no task of this driver is left."""
         try:
             for release in list(self._releases.values()):
                 await self._release(release)
@@ -139,12 +144,12 @@ class AsyncDriver(Requests[AsyncPool]):
                 task.cancel()
             closing = []
             if self._owns_pool:
-                self._pool.abandon()  # now: a task cancelled below may not come to close it
+                self._pool.abandon()  # at once: a task cancelled below may not close it
                 closing.append(self._pool.close())
             await asyncio.gather(*closing, *left, return_exceptions=True)
 
     async def _release(self, release: Conversation[None]) -> None:
-        """Run it, unless the other of stream and driver did when it ended first."""
+        """Run `release`, unless the stream or the driver has run it already."""
         if self._releases.pop(id(release), None) is not None:
             await self.finish(release)
 
@@ -158,7 +163,7 @@ class AsyncDriver(Requests[AsyncPool]):
     # -- effects --------------------------------------------------------------------------------
 
     async def perform(self, effect: Effect, tickets: Tickets) -> Any:
-        """The answer to an effect. `tickets` holds the conversation's posted requests."""
+        """Return the answer to an effect. `tickets` holds the conversation's posted requests."""
         if isinstance(effect, SENT):
             return tickets.of(effect, await self._post(effect))
         if isinstance(effect, Await):
@@ -189,8 +194,8 @@ class AsyncDriver(Requests[AsyncPool]):
         for ticket in effect.tickets:
             flight: InFlight = ticket.handle
             deadline = max(flight.deadline, grace)
-            found = await flight.connection.wait_all(flight.serials, deadline)
-            replies += self._decoded_all(found, ticket.method, flight.connection)
+            outcomes = await flight.connection.wait_all(flight.serials, deadline)
+            replies += self._decoded_all(outcomes, ticket.method, flight.connection)
             tickets.take(ticket)
         return replies
 
@@ -206,7 +211,10 @@ class AsyncDriver(Requests[AsyncPool]):
         return self._decoded(payload, method, connection)
 
     async def _perform_rare(self, effect: Effect) -> bool | None:
-        """Closing the driver wakes a sleeping caller, whose next request is refused."""
+        """Perform a rare effect.
+
+        Closing the driver ends a `Sleep`, and the next request is refused.
+        """
         if isinstance(effect, Connect):
             self._pool.prepare(effect.addresses)
             return None
@@ -233,7 +241,7 @@ class AsyncDriver(Requests[AsyncPool]):
 
 
 class _Course:
-    """One conversation under way: its last answer, and requests on the wire that it may await."""
+    """Conversation that is running: its last answer, and its posted requests."""
 
     def __init__(self, driver: AsyncDriver, conversation: Conversation[None]) -> None:
         self._driver = driver
@@ -241,7 +249,7 @@ class _Course:
         self._tickets = Tickets()
 
     async def proceed(self) -> Deliver | None:
-        """Go on to the next delivery; None: the conversation has returned."""
+        """Run to the next delivery; return None when the conversation has returned."""
         answer: Any = None
         failure: errors.TubeMQError | None = None
         while True:
@@ -263,6 +271,6 @@ class _Course:
 
 
 def _drop(task: asyncio.Task[T], put_back: Callable[[T], object] | None) -> None:
-    """Nobody waits for this any more; a failure counts as seen."""
+    """Drop the result of a task that no caller awaits; a failure counts as retrieved."""
     if not task.cancelled() and task.exception() is None and put_back is not None:
         put_back(task.result())

@@ -1,7 +1,7 @@
-"""The connections of an asyncio client, or of several that share them: one for every address.
+"""Connections of an asyncio client, or of several that share them: one per address.
 
-When to open and close is decided in `_core.connections`; here are the sockets and the locks. Any
-number of drivers of one event loop may take connections of one pool. `pool` is its twin.
+`_core.connections` decides when to open and close; sockets and locks are here. Any number of
+drivers of one event loop may use connections of one pool. `pool` is its counterpart.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["AsyncPool"]
 
 
 class AsyncPool(Peers[AsyncConnection]):
-    """Opens connections when they are asked for. `close()` closes them all."""
+    """Pool that opens connections on demand. `close()` closes them all."""
 
     def __init__(
         self,
@@ -41,16 +41,18 @@ class AsyncPool(Peers[AsyncConnection]):
         self._closed = asyncio.Event()
 
     async def connection(self, address: Address) -> AsyncConnection:
-        """A usable connection, opened if need be. Raises `errors.ConnectError`, and
-        `errors.ClosedError` once the pool is closed."""
+        """Return a usable connection, opened if needed.
+
+        Raises `errors.ConnectError`, and `errors.ClosedError` once the pool is closed.
+        """
         now, peer = now_ms(), self._peer(address)
         if self._names.due(address, now):
             self._begin(self._look_up(address))
         if self._rules.sweep_due(now):
             for other in list(self._peers.values()):
                 await self._drop_idle(other, now)
-        if (found := self._in_use(address, now)) is not None:
-            return found
+        if (in_use := self._in_use(address, now)) is not None:
+            return in_use
         async with peer.lock:
             await self._drop_idle(peer, now)
             connection = peer.connection
@@ -62,24 +64,26 @@ class AsyncPool(Peers[AsyncConnection]):
         return connection
 
     def prepare(self, addresses: tuple[Address, ...]) -> None:
-        """Begin to connect; failures are left to the request that needs the connection."""
+        """Begin to connect; failures are raised by the request that needs the connection."""
         for address in addresses:
             self._begin(self._try(address))
 
     async def look_up(self, address: Address) -> bool:
-        """Look up the name of a peer that is not the one it should be. Tells whether it leads to
-        another host, too: then that is where the next connection goes."""
+        """Look up the name of a peer that is not an active master.
+
+        Returns True if it leads to another host too: then the next connection goes there.
+        """
         peer = self._to_look_up(address)
         return peer is not None and peer.move(await self._hosts(address))
 
     async def _look_up(self, address: Address) -> None:
-        """A connection to a host that its name does not lead to any more is given out no more."""
+        """Retire the connection if its name no longer leads to its host."""
         hosts, peer = await self._hosts(address), self._peers.get(address)
         if peer and peer.connection and peer.is_elsewhere(hosts):
             peer.connection.retired = True
 
     async def _hosts(self, address: Address) -> frozenset[str]:
-        """Empty if there is no answer: then everything stays as it is."""
+        """Return the addresses of a name; empty without an answer, so that nothing changes."""
         loop = asyncio.get_running_loop()
         try:
             return hosts_of(await loop.getaddrinfo(*address, type=socket.SOCK_STREAM))
@@ -92,8 +96,10 @@ class AsyncPool(Peers[AsyncConnection]):
         task.add_done_callback(self._preparing.discard)
 
     async def reach(self, address: Address) -> bool:
-        """Whether there is a connection; if not, one is being opened in the background. Raises the
-        `errors.TubeMQError` that came of that since the last question."""
+        """Return whether there is a connection; if not, one is being opened in the background.
+
+        Raises the failure of that attempt since the last call.
+        """
         peer = self._peer(address)
         if not peer.connecting and not peer.lock.locked():
             await self._drop_idle(peer, now_ms())
@@ -118,8 +124,7 @@ class AsyncPool(Peers[AsyncConnection]):
             self._tried(address, failure)
 
     def abandon(self) -> None:
-        """Close everything at once, without waiting for it: what may be cancelled must not be what
-        closes."""
+        """Close everything at once, without awaiting anything: cancellation must not prevent it."""
         self._closed.set()
         for task in self._preparing:
             task.cancel()
@@ -128,10 +133,12 @@ class AsyncPool(Peers[AsyncConnection]):
                 connection.abandon()
 
     async def close(self) -> None:
-        """Returns when all sockets are closed; cancelled, they are closed all the same."""
+        """Return when all sockets are closed; if cancelled, they are closed nevertheless."""
         self.abandon()
         await asyncio.gather(*self._preparing, return_exceptions=True)
-        closing = [found.close() for peer in self._peers.values() for found in peer.take_all()]
+        closing = [
+            connection.close() for peer in self._peers.values() for connection in peer.take_all()
+        ]
         await asyncio.gather(*closing, return_exceptions=True)
 
     async def _drop_idle(self, peer: Peer[AsyncConnection], now: int) -> None:

@@ -1,8 +1,8 @@
-"""Sends records in the background for the blocking producer: a sender, with its thread, per broker.
+"""Background sender of the blocking producer: a sender with a thread per broker.
 
-The caller chooses the partition and waits for room; the sender's thread writes what has gathered in
-one piece and hands out receipts, so that a broker that stands still holds up only its own records.
-Threads start with the first record for it and end with `close()`. For asyncio a task is enough.
+The caller chooses the partition and waits for room; the sender's thread writes the gathered records
+at once and sets their receipts, so a stalled broker delays only its own records. Threads start with
+the first record for a broker and end with `close()`. For asyncio a task is enough.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 __all__ = ["BackgroundSender"]
 
 _GROUP = 256
-"""Max records per write. Large: after each one this thread competes with the caller for the GIL."""
+"""Upper bound of records per write. Large: after each one this thread competes with the caller for
+the GIL."""
 
 _GROUPS_UNDER_WAY = 4
 
 
 class BackgroundSender(SenderFace):
-    """The records of one producer that are under way in the background."""
+    """Records of one producer that are sent in the background."""
 
     def __init__(
         self, driver: BlockingDriver, session: ProducerSession, settings: ProducerSettings
@@ -44,7 +45,7 @@ class BackgroundSender(SenderFace):
     def send(
         self, topic: str, record: Record, sent_address: int, timeout_ms: int
     ) -> Future[SendReceipt]:
-        """The future receipt. Waits for room; raises `errors.TooManyInFlight`."""
+        """Return a future receipt, after waiting for room. Raises `errors.TooManyInFlight`."""
         now = time.monotonic_ns() // 1_000_000
         flight = self._session.encode(topic, record, sent_address, now)
         future: Future[SendReceipt] = Future()
@@ -61,7 +62,7 @@ class BackgroundSender(SenderFace):
         return future
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Wait until nothing is under way. Raises `errors.TooManyInFlight`."""
+        """Wait until no record is in flight. Raises `errors.TooManyInFlight`."""
         self._refuse_in_callback("flush")
         with self._changed:
             limit = None if timeout_ms is None else timeout_ms / 1000
@@ -69,7 +70,7 @@ class BackgroundSender(SenderFace):
                 raise self._not_done(timeout_ms)
 
     def close(self) -> None:
-        """Wait for what is under way, which no later than its deadlines is over, and end."""
+        """Wait for the records in flight, at most until their deadlines, and end."""
         self._refuse_in_callback("close")
         with self._changed:
             self._closed = True
@@ -81,7 +82,7 @@ class BackgroundSender(SenderFace):
             sender.join()
 
     def _refuse_in_callback(self, what: str) -> None:
-        """Callbacks of futures run in a sender's thread, which cannot wait for itself."""
+        """Refuse a call in a future's callback, whose thread is a sender's and would deadlock."""
         if any(sender.is_current() for sender in list(self._senders.values())):
             raise self._in_callback(what)
 
@@ -102,7 +103,7 @@ class BackgroundSender(SenderFace):
 
 
 class _BrokerSender:
-    """One broker's thread. A record that goes elsewhere after a refusal stays with its sender."""
+    """Thread of one broker. A record that goes to another one after a refusal stays here."""
 
     def __init__(
         self,
@@ -123,7 +124,10 @@ class _BrokerSender:
         self._thread.start()
 
     def put(self, flight: InFlightRecord, future: Future[SendReceipt]) -> None:
-        """Called under the lock of `BackgroundSender`, so that nothing comes after `stop`."""
+        """Add a record.
+
+        Called under the lock of `BackgroundSender`, so none is added after `stop`.
+        """
         self._queue.append((flight, future))
         if not self._wake.is_set():
             self._wake.set()
@@ -154,7 +158,7 @@ class _BrokerSender:
         group = [queue.popleft() for _ in range(min(len(queue), _GROUP))]
         if not queue and not self._stopping:
             self._wake.clear()
-            if queue or self._stopping:  # something came between the two lines above
+            if queue or self._stopping:  # a record was added between the two lines above
                 self._wake.set()
         return group
 
@@ -162,7 +166,7 @@ class _BrokerSender:
         batch = SendBatch(flights)
         try:
             return self._driver.start(self._session.post_all(batch))
-        except Exception as error:  # noqa: BLE001 - the thread goes on, whatever failed
+        except Exception as error:  # noqa: BLE001 - the thread must continue
             return batch.failed(error)
 
     def _receive(self, batch: SendBatch, futures: list[Future[SendReceipt]]) -> None:
@@ -178,7 +182,7 @@ class _BrokerSender:
 
 
 def _settle(future: Future[SendReceipt], outcome: SendReceipt | Exception) -> None:
-    """Cancelling a future only means that nobody wants to know."""
+    """Set the outcome of a future, unless the user has cancelled it."""
     try:
         if isinstance(outcome, Exception):
             future.set_exception(outcome)
@@ -186,5 +190,5 @@ def _settle(future: Future[SendReceipt], outcome: SendReceipt | Exception) -> No
             future.set_result(outcome)
     except InvalidStateError:
         pass
-    except BaseException:  # `sys.exit` in a callback, say: the thread has other records, too
+    except BaseException:  # such as `sys.exit` in a callback: the thread has other records, too
         logging.getLogger(__name__).exception("a callback of send_async failed")

@@ -1,12 +1,12 @@
-"""A blocking connection to one master or broker, shared by any number of threads.
+"""Blocking connection to one master or broker, shared by any number of threads.
 
-Replies may come in any order and are matched by serial number. There is no reader thread: whichever
-waiting thread finds nobody reading becomes the reader and hands other threads their replies, so a
-single-threaded reader pays nothing for it. Replies nobody waits for any more are dropped.
+Replies may arrive in any order and are matched by serial number. There is no reader thread: a
+waiting thread becomes the reader if no other thread is reading, and passes other threads their
+replies, so a single-threaded caller pays nothing. Replies that no thread awaits are dropped.
 
 The socket itself never blocks: a timeout set on it would be shared by the thread that sends and the
-thread that reads, so each waits with `poll` and a deadline of its own. `asyncio_connection` is the
-twin, with the same method names.
+thread that reads, so each waits with `poll` and a separate deadline. `asyncio_connection` is the
+counterpart, with the same method names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["BlockingConnection", "connect"]
 
 _HELD_S = 0.002
 _HELD_BYTES = 64 * 1024
-"""Requests that may wait for more wait no longer than that, and until there are this many bytes."""
+"""Limits of the delay of requests that may be sent with others: seconds, and bytes held back."""
 
 
 def connect(
@@ -45,13 +45,14 @@ def connect(
     *,
     avoid: str | None = None,
 ) -> BlockingConnection:
-    """Open a TCP connection within `connect_timeout_ms`, and make it TLS if asked to. Of the hosts
-    that a name leads to, `avoid` is tried last.
+    """Open a TCP connection within `connect_timeout_ms`, with TLS if configured.
 
-    Raises `errors.ConnectError`, or its subclass `errors.TlsError`."""
+    Of the hosts that a name resolves to, `avoid` is tried last. Raises `errors.ConnectError`, or
+    its subclass `errors.TlsError`.
+    """
     try:
         sock = _open(address, settings.connect_timeout_ms / 1000, avoid)
-    except (OSError, OverflowError, ValueError) as error:  # what is no host name, or no port
+    except (OSError, OverflowError, ValueError) as error:  # an invalid host name or port
         reason = getattr(error, "strerror", None) or error
         raise errors.ConnectError(f"cannot connect to {address_text(address)}: {reason}") from error
     try:
@@ -59,7 +60,7 @@ def connect(
         keep_alive(sock)
         host = str(sock.getpeername()[0])
         channel = secure(sock, address, settings.tls) if settings.tls else sock
-    except OSError as error:  # the peer has gone again
+    except OSError as error:  # the peer has disconnected again
         sock.close()
         raise errors.ConnectError(f"cannot connect to {address_text(address)}: {error}") from error
     except BaseException:
@@ -74,7 +75,7 @@ def connect(
 def _open(address: Address, timeout_s: float, avoid: str | None) -> socket.socket:
     if avoid is None:
         return socket.create_connection(address, timeout_s)
-    failure: OSError = OSError("the name leads nowhere")
+    failure: OSError = OSError("the name has no address")
     for end in in_order(socket.getaddrinfo(*address, type=socket.SOCK_STREAM), avoid):
         try:
             return socket.create_connection(end, timeout_s)
@@ -84,7 +85,7 @@ def _open(address: Address, timeout_s: float, avoid: str | None) -> socket.socke
 
 
 class BlockingConnection(Exchange):
-    """Frames over one socket. Safe to share between threads."""
+    """Frames over one socket, which threads may share."""
 
     def __init__(self, sock: socket.socket | TlsSocket, name: str, decoder: Decoder) -> None:
         super().__init__(name, decoder, time.monotonic())
@@ -109,7 +110,7 @@ class BlockingConnection(Exchange):
         return len(self._replies)
 
     def hung_up(self) -> bool:
-        """Whether the peer has closed a connection that nobody uses at the moment."""
+        """Return whether the peer has closed a connection that is not in use."""
         with self._lock:
             if self._reading:
                 return False
@@ -123,9 +124,9 @@ class BlockingConnection(Exchange):
         return False
 
     def post(self, encode: Callable[[int], bytes], timeout_s: float) -> int:
-        """Send the frame that `encode` makes for a fresh serial number, and return that number.
+        """Send the frame that `encode` makes for a new serial number, and return that number.
 
-        Takes up to `timeout_s` while the peer does not take what was sent before.
+        Waits up to `timeout_s` while the peer does not accept earlier data.
         """
         self.used_at = time.monotonic()
         serial = self._next_serial()
@@ -140,25 +141,25 @@ class BlockingConnection(Exchange):
         *,
         soon: bool = False,
     ) -> Sequence[int]:
-        """Like `post`, for `count` requests whose frames `encode` makes for `count` serial numbers,
-        with as few system calls as the peer allows. When it fails, some may have been sent.
+        """Send `count` requests, whose frames `encode` makes for `count` new serial numbers.
 
-        With `soon` they wait for more, until a caller waits for a reply, but some milliseconds at
-        most: a thread of the connection, which only such calls start, sends them then. If that
-        fails, callers that wait for a reply learn of it.
+        Uses as few system calls as the peer allows. When it fails, some may have been sent. With
+        `soon` they are delayed until a caller waits for a reply, but some milliseconds at most: a
+        thread of the connection, which only such calls start, sends them then. If that fails,
+        callers that wait for a reply get the error.
         """
         self.used_at = time.monotonic()
         serials = self._next_serials(count)
         try:
             self._put(encode(serials), serials, timeout_s, hold=soon)
-        except errors.ConnectError as error:  # TLS's word for it, which says that nothing was sent
+        except errors.ConnectError as error:  # of TLS; callers would take it for "not sent"
             raise errors.ConnectionLost(*error.args) from error
         return serials
 
     def wait(self, serial: int, deadline: float, until: float | None = None) -> bytes | None:
-        """The reply payload for `serial`. `deadline` is on the clock of `time.monotonic`. If there
-        is none at `until`, an earlier time, the answer is None and it may be waited for again.
+        """Return the reply payload for `serial`; `deadline` is a time of `time.monotonic`.
 
+        Returns None if there is no reply at `until`, an earlier time; the caller may wait again.
         Raises `errors.RpcTimeout`, `errors.ConnectionLost` or `errors.ProtocolViolation`.
         """
         if until is not None and until < deadline:
@@ -187,21 +188,23 @@ class BlockingConnection(Exchange):
                 self._stop_reading()
 
     def wait_all(self, serials: Sequence[int], deadline: float) -> list[bytes | errors.TubeMQError]:
-        """For each of `serials` the payload, or the error, that `wait` would come to. The caller
-        adds the grace to `deadline`: once for all that it waits for."""
-        found: list[bytes | errors.TubeMQError] = []
-        while len(found) < len(serials):
+        """Return for each of `serials` the payload, or the error that `wait` would raise.
+
+        The caller adds the grace to `deadline`: once for all its tickets.
+        """
+        outcomes: list[bytes | errors.TubeMQError] = []
+        while len(outcomes) < len(serials):
             with self._lock:
-                self._replies.take_in_order(serials, found)
-            if len(found) < len(serials):
+                self._replies.take_in_order(serials, outcomes)
+            if len(outcomes) < len(serials):
                 try:
-                    found.append(self._until(serials[len(found)], deadline))
+                    outcomes.append(self._until(serials[len(outcomes)], deadline))
                 except errors.TubeMQError as error:
-                    found.append(error)
-        return found
+                    outcomes.append(error)
+        return outcomes
 
     def forget(self, serial: int) -> None:
-        """Nobody will wait for this reply any more; drop it when it comes."""
+        """Drop the reply when it arrives: no thread waits for it any more."""
         with self._lock:
             self._replies.forget(serial)
 
@@ -231,8 +234,10 @@ class BlockingConnection(Exchange):
                 self._send_or_fail(self._held.take(), timeout_s)
 
     def _send_or_fail(self, frames: bytes, timeout_s: float) -> None:
-        """Send frames, in one piece. The caller has the lock, and keeps it until a failure is
-        known: nothing may follow half a frame."""
+        """Send frames in one write.
+
+        The caller holds the lock until a failure is recorded: nothing may follow half a frame.
+        """
         try:
             self._send(frames, time.monotonic() + timeout_s)
         except OSError as error:
@@ -256,10 +261,10 @@ class BlockingConnection(Exchange):
             try:
                 self._flush(timeout_s)
             except errors.TubeMQError:
-                return  # all callers that wait for replies are told
+                return  # callers that wait for replies get the error
 
     def _send(self, data: bytes, deadline: float) -> None:
-        """Send all of it or raise an `OSError`: half a frame makes the connection useless."""
+        """Send all data or raise an `OSError`: half a frame makes the connection useless."""
         sent = 0
         while sent < len(data):
             try:
@@ -269,14 +274,14 @@ class BlockingConnection(Exchange):
                     raise TimeoutError("the peer takes no more requests") from None
 
     def _read_some(self, serial: int, deadline: float, *, keep: bool) -> None:
-        # A caller may come late for a reply that arrived in time (it waited for the next record to
-        # send, say): what has arrived by now counts, only waiting ends with the deadline.
+        # A caller may be late for a reply that arrived in time (it was waiting for the next record
+        # to send, for example): data that has arrived is used, only waiting ends with the deadline.
         if not (self._is_decrypted() or self._readable.poll(_ms_until(deadline))):
             raise self._given_up(serial, deadline, keep=keep)
         self._take_what_came()
 
     def _is_decrypted(self) -> bool:
-        """Whether TLS has taken more from the socket than the buffer had room for."""
+        """Return whether TLS has read more from the socket than the buffer had room for."""
         return isinstance(self._sock, TlsSocket) and self._sock.pending() > 0
 
     def _stop_reading(self) -> None:
@@ -285,7 +290,10 @@ class BlockingConnection(Exchange):
             self._changed.notify_all()
 
     def _take_what_came(self) -> None:
-        """Hand out the replies that have arrived; only the thread that set `_reading` may call."""
+        """Pass on the replies that have arrived.
+
+        Only the thread that set `_reading` may call this.
+        """
         try:
             data = self._intake.take()
         except BlockingIOError:
@@ -301,7 +309,7 @@ class BlockingConnection(Exchange):
             self._fail(violation, violation.__cause__)
 
     def _hear_last_words(self) -> None:
-        """A peer that ended TLS said why, but sending learns only that the connection is gone."""
+        """Read TLS's reason for an end: sending learns only that the connection is lost."""
         if self._secured:
             self.hung_up()
 
@@ -312,7 +320,7 @@ class BlockingConnection(Exchange):
         return self._timed_out()
 
     def _fail(self, failure: errors.TubeMQError, cause: BaseException | None = None) -> NoReturn:
-        """Close and raise."""
+        """Close the connection and raise."""
         self._end(failure, cause)
         raise self._own_failure()
 
@@ -326,7 +334,7 @@ class BlockingConnection(Exchange):
         self._ended.set()
         self._holding.set()
         try:
-            self._sock.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads; closing does not
+            self._sock.shutdown(socket.SHUT_RDWR)  # wakes a reading thread; closing does not
         except OSError:
             pass  # it was not connected any more
         self._sock.close()

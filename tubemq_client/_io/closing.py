@@ -1,6 +1,6 @@
-"""Objects that are closed at the end of a `with` block, in either shell and for any protocol.
+"""Objects that are closed at the end of a `with` block, in either API and for any protocol.
 
-Bases of clients and sessions. `close` is theirs to write.
+Bases of clients and sessions, which implement `close`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["AsyncClosing", "Closing"]
 
 
 class Closing:
-    """Leaving the context closes."""
+    """Context manager that closes itself on exit."""
 
     __slots__ = ()
 
@@ -30,12 +30,12 @@ class Closing:
         self.close()
 
     def close(self) -> None:
-        """Safe to call twice."""
+        """Close; may be called twice."""
         raise NotImplementedError
 
 
 class AsyncClosing:
-    """Leaving the context closes."""
+    """Asynchronous context manager that closes itself on exit."""
 
     __slots__ = ()
 
@@ -51,5 +51,5 @@ class AsyncClosing:
         await self.close()
 
     async def close(self) -> None:
-        """Safe to call twice."""
+        """Close; may be called twice."""
         raise NotImplementedError

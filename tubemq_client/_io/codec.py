@@ -1,7 +1,7 @@
-"""What a protocol hands to connections and drivers so that they can speak it.
+"""Interface by which connections and drivers speak a protocol.
 
-Sockets, threads, deadlines and pairing of replies are the same for every protocol of request and
-reply; how bytes become frames, and requests bytes, is not. A client package gives its codec to its
+Sockets, threads, deadlines and pairing of replies are the same for every request-reply protocol;
+how bytes become frames, and requests bytes, is not. A client package passes its codec to its
 drivers and pools. Without one they speak TubeMQ.
 """
 
@@ -14,12 +14,12 @@ __all__ = ["Codec", "Decoder"]
 
 
 class Decoder(Protocol):
-    """Cuts what a connection receives into frames; one per connection.
+    """Decoder that splits received bytes into frames; one per connection.
 
-    `next_frame` gives a value with `serial`, the number of the request it answers, and `payload`,
-    which only the codec's `decode` looks into; None when more bytes are needed. A frame that
-    answers nothing has a negative serial and is dropped. Raises `errors.ProtocolViolation` for a
-    broken stream.
+    `next_frame` returns a value with `serial`, the number of the request it answers, and `payload`,
+    which only the codec's `decode` reads; None when more bytes are needed. A frame that answers no
+    request has a negative serial and is dropped. Raises `errors.ProtocolViolation` for a broken
+    stream.
     """
 
     def receive_data(self, data: bytes | bytearray | memoryview, /) -> None: ...
@@ -28,24 +28,27 @@ class Decoder(Protocol):
 
 
 class Codec(Protocol):
-    """A protocol. Holds no state of any connection, so all of a process may share one."""
+    """Protocol of request and reply.
+
+    Without connection state, so a process may share one object.
+    """
 
     def decoder(self, max_frame_bytes: int, /) -> Decoder: ...
 
     def encode(self, serial: int, method: Any, request: Any, timeout_ms: int, /) -> bytes:
-        """The bytes of one request."""
+        """Return the bytes of one request."""
         ...
 
     def encode_all(
         self, serials: Sequence[int], method: Any, requests: Sequence[Any], timeout_ms: int, /
     ) -> bytes:
-        """The bytes of several requests, end to end."""
+        """Return the concatenated bytes of several requests."""
         ...
 
     def decode(self, payload: Any, method: Any, where: str, /) -> Any:
-        """What a conversation is told of a reply. Raises the `TubeMQError` it stands for."""
+        """Return the reply for a conversation; raise the `TubeMQError` that it stands for."""
         ...
 
     def timeout_ms(self, request: Any, usual_ms: int, /) -> int:
-        """How long the reply to `request` may take, given the option `rpc_timeout_ms`."""
+        """Return the timeout of `request`; `usual_ms` is the option `rpc_timeout_ms`."""
         ...

@@ -1,8 +1,8 @@
-"""Runs conversations on blocking connections: the blocking half of the shells.
+"""Driver that runs conversations on blocking connections, for the blocking API.
 
 One `BlockingDriver` per client object; it performs effects in the caller's thread, on connections
-of its own pool or of one that clients share, in the protocol of the pool's codec. Several threads
-may run conversations on one driver at the same time. `asyncio_driver` is its twin.
+of its private pool or of a shared one, in the protocol of the pool's codec. Several
+threads may run conversations on one driver at the same time. `asyncio_driver` is its counterpart.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ T = TypeVar("T")
 
 
 class BlockingDriver(Requests[BlockingPool]):
-    """Performs effects. `close()` closes every connection and fails what is in flight.
+    """Driver that performs effects. `close()` closes every connection and fails requests in flight.
 
-    With `shared`, connections are that pool's: they stay open, and others may be using them.
+    With `shared`, connections are that pool's: they stay open, and other clients may use them.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class BlockingDriver(Requests[BlockingPool]):
         self._closed = threading.Event()
 
     def run(self, conversation: Conversation[T]) -> T:
-        """Run to the end and return its result. Deliveries are not expected here."""
+        """Run a conversation to its end and return its result; it must not deliver values."""
         tickets = Tickets()
         try:
             return run_to_end(conversation, lambda effect: self._perform(effect, tickets))
@@ -68,14 +68,16 @@ class BlockingDriver(Requests[BlockingPool]):
             tickets.forget()
 
     def start(self, conversation: Conversation[T]) -> T:
-        """Like `run`, for requests whose replies another conversation will await."""
+        """Run like `run`, for requests whose replies another conversation will await."""
         return run_to_end(conversation, lambda effect: self._perform(effect, Tickets()))
 
     def stream(
         self, conversation: Conversation[None], release: Conversation[None] | None = None
     ) -> Generator[Any, None, None]:
-        """Run and yield delivered values. `release` runs last: when the iterator ends or is closed,
-        else when the driver is closed."""
+        """Run a conversation and yield the values that it delivers.
+
+        `release` runs last: when the iterator ends or is closed, else when the driver is closed.
+        """
         if release is not None:
             self._releases[id(release)] = release
         tickets = Tickets()
@@ -97,7 +99,7 @@ class BlockingDriver(Requests[BlockingPool]):
                 self._pool.close()
 
     def _release(self, release: Conversation[None]) -> None:
-        """Run it, unless the other of stream and driver did when it ended first."""
+        """Run `release`, unless the stream or the driver has run it already."""
         if self._releases.pop(id(release), None) is not None and not self._closed.is_set():
             self.run(release)
 
@@ -147,8 +149,8 @@ class BlockingDriver(Requests[BlockingPool]):
         replies: list[Any] = []
         grace = time.monotonic() + LATE_GRACE_S
         for flight, method in merged(effect.tickets):
-            found = flight.connection.wait_all(flight.serials, max(flight.deadline, grace))
-            replies += self._decoded_all(found, method, flight.connection)
+            outcomes = flight.connection.wait_all(flight.serials, max(flight.deadline, grace))
+            replies += self._decoded_all(outcomes, method, flight.connection)
         for ticket in effect.tickets:
             tickets.take(ticket)
         return replies

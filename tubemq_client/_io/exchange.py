@@ -1,5 +1,4 @@
-"""What a connection of either shell is beside its socket: whom it reaches, what it counted, why it
-ended.
+"""State of a connection besides its socket: host, counters, and the failure that ended it.
 
 Base of `blocking.BlockingConnection` and `asyncio_connection.AsyncConnection`. Nothing here sends,
 receives or waits; `Traffic` is kept for each address and outlives connections.
@@ -31,9 +30,11 @@ _SERIAL_MASK = 0x7FFFFFFF
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts of all connections to one address; see `ConnectionStats`. Each of its two directions
-    is counted by the thread or task that has it to itself; only while a connection is being
-    replaced there may be two of those, and a count may be lost then."""
+    """Counts of all connections to one address; see `ConnectionStats`.
+
+    Each direction is counted by the one thread or task that uses it; only while a connection is
+    being replaced there may be two of those, and a count may be lost.
+    """
 
     opened: int = 0
     requests: int = 0
@@ -41,10 +42,10 @@ class Traffic:
     bytes_sent: int = 0
     bytes_received: int = 0
     received_at: float | None = None
-    """Seconds of the monotonic clock."""
+    """Time of the last received data, seconds of the monotonic clock."""
 
     def view(self, *, is_open: bool, in_flight: int) -> ConnectionStats:
-        """The counts of now."""
+        """Return the counts of now."""
         at = self.received_at
         ago_s = None if at is None else time.monotonic() - at
         return ConnectionStats(
@@ -60,8 +61,10 @@ class Traffic:
 
 
 class HeldBack:
-    """Frames that may wait for more, to be sent in one piece. A connection that shares it
-    between threads has a lock."""
+    """Frames held back to be sent with others.
+
+    A connection that shares it between threads has a lock.
+    """
 
     def __init__(self) -> None:
         self._frames: list[bytes] = []
@@ -72,17 +75,17 @@ class HeldBack:
         self.size += len(frames)
 
     def take(self) -> bytes:
-        """All of them, end to end."""
+        """Return all frames, concatenated, and clear."""
         frames, self._frames, self.size = b"".join(self._frames), [], 0
         return frames
 
 
 class Exchange:
-    """Requests and replies with one server. Times are seconds of the shell's monotonic clock.
+    """Requests and replies with one server. Times are seconds of the driver's monotonic clock.
 
-    `host` is the IP address it leads to, `socket` what it goes over. `retired`: it is not to be
-    given out any more, because it answers nothing or leads to the wrong host; requests that are
-    under way may still be answered.
+    `host` is the IP address of the peer, `socket` the socket. `retired`: the connection must not be
+    used for new requests, because it answers nothing or leads to the wrong host; requests in flight
+    may still be answered.
     """
 
     def __init__(self, name: str, decoder: Decoder, now: float) -> None:
@@ -108,12 +111,12 @@ class Exchange:
 
     @property
     def good(self) -> bool:
-        """Whether it may be given out."""
+        """True if it may be used for new requests."""
         return self._failure is None and not self.retired
 
     @property
     def in_flight(self) -> int:
-        """Requests whose reply nobody has taken or given up."""
+        """Number of requests whose reply was neither taken nor given up."""
         raise NotImplementedError
 
     def _count_sent(self, frames: int, size: int) -> None:
@@ -127,8 +130,8 @@ class Exchange:
         return [serial & _SERIAL_MASK for serial in itertools.islice(self._serials, count)]
 
     def _frames(self, data: Any, now: float) -> tuple[list[Any], errors.ProtocolViolation | None]:
-        """The frames that `data` completes, and what is wrong after them."""
-        found: list[Any] = []
+        """Return the frames that `data` completes, and a protocol violation after them or None."""
+        frames: list[Any] = []
         self._heard = True
         self.used_at = self.received_at = now
         traffic = self.traffic
@@ -138,18 +141,17 @@ class Exchange:
         try:
             decoder.receive_data(data)
             while (frame := decoder.next_frame()) is not None:
-                found.append(frame)
+                frames.append(frame)
         except errors.ProtocolViolation as error:
             violation = errors.ProtocolViolation(f"{self.name}: {error}")
             violation.__cause__ = error
-            return found, violation
+            return frames, violation
         finally:
-            traffic.replies += len(found)
-        return found, None
+            traffic.replies += len(frames)
+        return frames, None
 
     def _judge(self, deadline: float) -> None:
-        """A request had no answer until `deadline`: give the connection out no more if nothing else
-        came either."""
+        """Retire the connection if nothing was received while a request timed out at `deadline`."""
         if ConnectionRules.is_mute(self.received_at, deadline, self.patience_s):
             self.retired = True
 
@@ -163,14 +165,14 @@ class Exchange:
         return errors.ConnectionLost(f"{self.name}: {why}{hint}")
 
     def _note_failure(self, failure: errors.TubeMQError, cause: BaseException | None) -> None:
-        """The first failure is the one that everybody hears of."""
+        """Keep the first failure: all callers get that one."""
         if self._failure is None:
             self._failure = failure
             self._failure.__cause__ = cause
 
     def _own_failure(self) -> errors.TubeMQError:
-        """A copy for each caller that learns of it: tracebacks must not pile up on one object."""
-        assert self._failure is not None, "it has ended"
+        """Return a copy of the failure: tracebacks of callers must not pile up on one object."""
+        assert self._failure is not None, "the connection has ended"
         copy = type(self._failure)(*self._failure.args)
         copy.__cause__ = self._failure.__cause__
         return copy

@@ -1,7 +1,7 @@
-"""What every client object of both shells has that does not wait: identity, settings, figures.
+"""Base of every client object of both APIs, without waiting: identity, settings, statistics.
 
-Base of the blocking and of the asyncio classes alike, so that none of it is written twice; members
-of groups, producers and readers have more (`member_face`, `producer_face`, `range_face`). Nothing
+Base of the blocking and of the asyncio classes alike, so that nothing is written twice; members of
+groups, producers and readers have more (`member_face`, `producer_face`, `range_face`). Nothing
 here sends, sleeps or decides; state belongs to the sessions of `_core`.
 """
 
@@ -24,24 +24,24 @@ __all__ = ["ClientFace"]
 
 
 class ClientFace:
-    """The identity of a client object."""
+    """Identity and settings of a client object."""
 
     _driver: Requests[Any]
     _begun = False
 
     @property
     def settings(self) -> ClientSettings:
-        """What the client runs on."""
+        """Settings of the client."""
         return self._settings
 
     @property
     def connections(self) -> dict[str, ConnectionStats]:
-        """What went over the connections to each server; on a session, those of all its clients."""
+        """Traffic of the connections to each server; on a session, of those of all its clients."""
         return self._driver.connections()
 
     @property
     def _wires(self) -> int:
-        """Tells whose `connections` those are: equal for clients on one session."""
+        """Identity of the pool: equal for clients that share one session."""
         return self._driver.wires
 
     def _begin(self) -> None:

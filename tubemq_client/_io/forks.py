@@ -1,10 +1,11 @@
-"""Clients in a process that was forked off while they were open: they are the parent's.
+"""Fork safety: client objects that were open when the process forked belong to the parent.
 
-Parent and child would write frames into the same sockets, go by the same client id, and what the
-child gives back or leaves would be the parent's. The child has none of the threads that beat and
-send, and a lock that one of them held stays locked. So every object made before a fork refuses all
-use in the child, and closing it there does nothing; the parent notices none of that. The check
-costs calls nothing: when a process forks, its child gives the objects another class.
+Parent and child would write frames into the same sockets and use the same client id, and
+registrations that the child gives back would be the parent's. The child has none of the threads
+that send heartbeats and records, and a lock that one of them held stays locked. So every object
+made before a fork refuses all use in the child, and closing it there does nothing; the parent does
+not notice. The check costs calls nothing: when a process forks, the child replaces the objects'
+classes.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from tubemq_client import errors
 __all__ = ["watch"]
 
 _MADE_HERE: WeakSet[Any] = WeakSet()
-"""What this process made and still has."""
+"""Objects that were created in this process and still exist."""
 
 
 def watch(made: Any) -> None:
-    """Have `made`, and its reads and futures that are `_under_way`, refuse use in processes that
-    are forked off from now on. Their copy of its `socket`, if it has one, is closed without a word
-    to the peer."""
+    """Make `made`, with its reads and futures `_under_way`, refuse use in children forked later.
+
+    A child closes its copy of the object's `socket`, if any, without notice to the peer.
+    """
     _MADE_HERE.add(made)
 
 
@@ -42,22 +44,25 @@ def _disown() -> None:
                 kind: Any = type(part)
                 part.__class__ = _disowned(kind)
     _MADE_HERE.clear()
-    with suppress(OSError):  # no file may be opened any more: the copies stay, unused
+    with suppress(OSError):  # out of file descriptors: the copies stay, unused
         _put_away(sockets)
 
 
 def _is_done(part: Any) -> bool:
-    """Whether it is a future with an outcome. Its own `done` takes a lock that may stay taken."""
+    """Return whether `part` is a future with an outcome.
+
+    `done` would take a lock that may be held.
+    """
     return getattr(part, "_state", None) in ("FINISHED", "CANCELLED", "CANCELLED_AND_NOTIFIED")
 
 
 def _put_away(sockets: list[Any]) -> None:
-    """Put nothing in their place, under the numbers that their owners close in their own time."""
-    nothing = os.open(os.devnull, os.O_RDWR)
+    """Replace inherited sockets by /dev/null under the same descriptor."""
+    null_fd = os.open(os.devnull, os.O_RDWR)
     for sock in sockets:
         if (number := sock.fileno()) >= 0:
-            os.dup2(nothing, number)
-    os.close(nothing)
+            os.dup2(null_fd, number)
+    os.close(null_fd)
 
 
 def _refuse(made: Any, name: str) -> Any:
@@ -70,20 +75,20 @@ def _refuse(made: Any, name: str) -> Any:
 
 
 def _nothing(*_: object) -> None:
-    """There is nothing to end here."""
+    """Do nothing: there is nothing to end in the child."""
 
 
 async def _nothing_awaited(*_: object) -> None:
-    """The same, where an ending is awaited."""
+    """Do nothing, where the method is awaited."""
 
 
 _ENDINGS = ("_release", "abandon", "close", "forget", "stop")
-"""What ends objects, which also happens to those that nobody uses any more."""
+"""Names of methods that end objects, and are also called for unused ones."""
 
 
 @cache
 def _disowned(kind: type) -> type:
-    """A class like `kind` that refuses everything but its end."""
+    """Return a subclass of `kind` that refuses everything but its end."""
     words: dict[str, Any] = {"__module__": kind.__module__, "__getattribute__": _refuse}
     words["__repr__"] = lambda _: f"<{kind.__name__} of the parent process>"
     for name in _ENDINGS:

@@ -1,7 +1,7 @@
-"""What members of groups are in both shells, beside threads and tasks: options, views, courses.
+"""Group members without threads and tasks, for both APIs: options, views, routines.
 
-Base of `Consumer` and `AssignedConsumer`. What they do is written once, as routines that a shell
-takes step by step; what they hold and how it is fetched belongs to the sessions of `_core`.
+Base of `Consumer` and `AssignedConsumer`. Their behaviour is written once, as routines whose steps
+each API performs; partitions and fetching belong to the sessions of `_core`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ _SETTLED_LATER = (
 
 
 class MemberFace(ClientFace):
-    """A member of a group as its user sees it. `_lock` is held while state is looked at that other
-    threads change."""
+    """Member of a group as its user sees it.
+
+    `_lock` protects reads of state that other threads change.
+    """
 
     _consumer: AssignedSession | BalancedSession
     _listeners: dict[str, Callable[[list[Partition]], object] | None]
@@ -59,17 +61,17 @@ class MemberFace(ClientFace):
 
     @property
     def consumer_id(self) -> str:
-        """What masters and brokers know this member by."""
+        """Client id by which masters and brokers know this member."""
         return self._consumer.client_id
 
     @property
     def topics(self) -> dict[str, tuple[str, ...]]:
-        """What is subscribed: topics, and the stream ids each is filtered by."""
+        """Subscribed topics, with the stream ids by which each is filtered."""
         return dict(self._consumer.topics)
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be consumed: not entered yet, or closed."""
+        """True if nothing can be consumed: not entered yet, or closed."""
         return self._consumer.closing or not self._running
 
     @property
@@ -80,40 +82,42 @@ class MemberFace(ClientFace):
 
     @property
     def frozen(self) -> list[Partition]:
-        """Partitions that are not fetched, held or not."""
+        """Frozen partitions, which are not fetched, held or not."""
         with self._lock:
             return sorted(self._consumer.table.frozen)
 
     @property
     def paused(self) -> bool:
-        """Whether nothing is fetched because of `pause`."""
+        """True while `pause` stops all fetches."""
         return self._consumer.table.paused
 
     @property
     def consumed_offsets(self) -> dict[Partition, ConsumedOffset]:
-        """How far the group is in each partition held, as its broker said last, with the `lag`."""
+        """Position of the group in each held partition as its broker said last, with `lag`."""
         with self._lock:
             held = sorted(self._consumer.table.held.items())
-            known = ((p, item.offset) for p, item in held if item.offset is not None)
+            offsets = ((p, item.offset) for p, item in held if item.offset is not None)
             ahead = epoch_ms() - now_ms()
-            return {p: o._replace(updated_at_ms=o.updated_at_ms + ahead) for p, o in known}
+            return {p: o._replace(updated_at_ms=o.updated_at_ms + ahead) for p, o in offsets}
 
     @property
     def idle_reason(self) -> IdleReason | None:
-        """Why `receive` has nothing to give now, None if it may have; to look at beside its None.
-        A batch that is just being fetched counts as waiting."""
+        """Reason why `receive` returns None now; None if a batch may be available.
+
+        A batch that is just being fetched counts as waiting.
+        """
         with self._lock:
             return self._consumer.table.idle_reason(now_ms())
 
     @property
     def last_errors(self) -> dict[str, errors.TubeMQError]:
-        """What went wrong last without ending anything, by partition, broker or "master"."""
+        """Last error by partition, broker or "master" that ended nothing."""
         with self._lock:
             return dict(self._consumer.last_errors)
 
     @property
     def stats(self) -> ConsumerStats:
-        """What was fetched so far, and which brokers are left alone now."""
+        """Counts of fetches so far, and the brokers that are avoided now."""
         with self._lock:
             fetching = self._consumer.fetching
             return fetching.stats.view(fetching.breaker, now_ms(), self.connections)
@@ -137,7 +141,7 @@ class MemberFace(ClientFace):
         self._stopped = True
         self._ready.ring()
 
-    # -- courses, which the shells take -----------------------------------------------------------
+    # -- routines, which both APIs perform ---------------------------------------------------------
 
     def _readying(self, timeout_ms: int) -> Routine[bool]:
         deadline = time.monotonic() + timeout_ms / 1000
@@ -163,15 +167,15 @@ class MemberFace(ClientFace):
             seen = self._ready.count
             self._raise_if_unusable()
             fetching = self._consumer.fetching
-            found = yield Do(fetching.fetch(), fetching.put_back)
-            if isinstance(found, ReceivedBatch):
-                return found
+            result = yield Do(fetching.fetch(), fetching.put_back)
+            if isinstance(result, ReceivedBatch):
+                return result
             tries += 1
             left = None if deadline is None else deadline - time.monotonic()
-            all_asked = found.wait_ms != 0 or tries > len(self.assignment)
+            all_asked = result.wait_ms != 0 or tries > len(self.assignment)
             if left is not None and left <= 0 and all_asked:
                 return None
-            times = [t for t in (left, _seconds(found.wait_ms)) if t is not None]
+            times = [t for t in (left, _seconds(result.wait_ms)) if t is not None]
             yield Wait(self._ready, seen, max(0.0, min(times)) if times else None)
         return None
 
@@ -185,7 +189,7 @@ class MemberFace(ClientFace):
                 raise
             except BaseException as error:
                 yield Finish(self._consumer.fetching.abandon(batch))
-                # A record that cannot be read is there at every delivery: that would never end.
+                # A record that cannot be decoded fails at every delivery: that would never end.
                 endless = isinstance(error, errors.CorruptRecord)
                 if on_error == "stop" or endless or not isinstance(error, Exception):
                     raise
@@ -198,13 +202,13 @@ class MemberFace(ClientFace):
         except errors.ClosedError:
             if not self._consumer.closing:
                 raise
-            return None  # `close` has begun, and was about to tell us to stop
+            return None  # `close` has begun, and stops this loop
 
     def _confirming(self, batch: ReceivedBatch) -> Routine[None]:
         try:
             yield Do(self._consumer.fetching.settle(batch, consumed=True))
         except _SETTLED_LATER as error:
-            with self._lock:  # told again with the next fetch, or the batch comes again
+            with self._lock:  # sent again with the next fetch, or the batch is fetched again
                 self._consumer.last_errors[str(batch.partition)] = error
 
     def _heartbeats(self, beat: Callable[[], Conversation[int]]) -> Routine[None]:
@@ -223,13 +227,13 @@ class MemberFace(ClientFace):
                 self._consumer.fail(error)
 
     def _resting(self, seen: int) -> Routine[None]:
-        """Until there is something to rebalance again."""
+        """Wait until there is something to rebalance again."""
         if not self._consumer.closing:
             yield Wait(self._orders, seen, _seconds(self._consumer.rebalance_wait_ms))
 
 
 class BalancedFace(MemberFace):
-    """What a group among whose members the master deals out partitions is made of."""
+    """Options of a member whose partitions the master assigns."""
 
     def __init__(
         self,
@@ -268,7 +272,7 @@ class BalancedFace(MemberFace):
 
 
 class AssignedFace(MemberFace):
-    """The same for a member that assigns partitions itself."""
+    """Options of a member that assigns partitions itself."""
 
     _consumer: AssignedSession
 
@@ -310,13 +314,13 @@ class AssignedFace(MemberFace):
 
     @property
     def source_count(self) -> int | None:
-        """How many members the group has, None if that is not fixed."""
+        """Number of members of the group; None if it is not fixed."""
         count = self._consumer.place[0]
         return count if count > 0 else None
 
     @property
     def node_id(self) -> int | None:
-        """The place of this member in a group of fixed size, from 0."""
+        """Number of this member in a group of fixed size, from 0."""
         return None if self.source_count is None else self._consumer.place[1]
 
     def _assigning(
@@ -333,17 +337,17 @@ class AssignedFace(MemberFace):
 
     def _pulling(self, partition: Partition, timeout_ms: int) -> Routine[ReceivedBatch | None]:
         fetching, deadline = self._consumer.fetching, time.monotonic() + timeout_ms / 1000
-        gone: list[bool] = []
+        cancelled: list[bool] = []
         while True:
             seen = self._ready.count
             self._raise_if_unusable()
             try:
-                batch = yield Do(fetching.pull(partition, lambda: not gone), fetching.put_back)
+                batch = yield Do(fetching.pull(partition, lambda: not cancelled), fetching.put_back)
             except errors.ConfigError:
                 self._raise_if_unusable()  # closing gave the partition back meanwhile
                 raise
-            except BaseException:  # cancelled: the request that is out ends all the same
-                gone.append(True)
+            except BaseException:  # cancelled: the request in flight ends nevertheless
+                cancelled.append(True)
                 raise
             left_s = deadline - time.monotonic()
             if batch is not None or left_s <= 0:

@@ -1,7 +1,7 @@
-"""What the pools of both shells know of each address, and the decisions that need no waiting.
+"""State of the pools of both APIs by address, and the decisions that need no waiting.
 
 Base of `pool.BlockingPool` and `asyncio_pool.AsyncPool`, which own the locks and the connecting.
-When to open and close is decided in `_core.connections`.
+`_core.connections` decides when to open and close.
 """
 
 from __future__ import annotations
@@ -25,20 +25,18 @@ if TYPE_CHECKING:
 __all__ = ["QUIET_MS", "Peer", "Peers"]
 
 QUIET_MS = 100
-"""After so long without traffic a connection is looked at before it is used again."""
+"""Time without traffic after which a connection is checked before it is used again."""
 
 C = TypeVar("C", bound=Exchange)
 
 
 @dataclass(slots=True)
 class Peer(Generic[C]):
-    """An address: the caller that holds `lock` connects, the others wait and share what comes of
-    it.
+    """Connections of one address: the holder of `lock` connects, other callers share the result.
 
-    `leaving` are connections that were replaced while requests on them were under way. The host
-    `avoid`, which its name leads to, is connected to last. `connecting`: an attempt is under way
-    beside the caller that asked to `reach` it; `failure` is what came of the last attempt of that
-    kind.
+    `leaving` are connections that were replaced while requests on them were in flight. `avoid` is a
+    host of the name that is tried last. `connecting`: an attempt that `reach` started is under way
+    in the background; `failure` is the error of the last such attempt.
     """
 
     lock: Any
@@ -50,47 +48,49 @@ class Peer(Generic[C]):
     traffic: Traffic = field(default_factory=Traffic)
 
     def connections(self) -> list[C]:
-        """All that are open."""
-        return [found for found in (self.connection, *self.leaving) if found is not None]
+        """Return all open connections."""
+        return [
+            connection for connection in (self.connection, *self.leaving) if connection is not None
+        ]
 
     def take_all(self) -> list[C]:
-        """The same, which are about to be closed for good; what they counted stays."""
-        found, self.connection, self.leaving = self.connections(), None, []
-        return found
+        """Remove and return all connections, which are about to be closed; counts are kept."""
+        connections, self.connection, self.leaving = self.connections(), None, []
+        return connections
 
     def adopt(self, connection: C) -> C:
-        """What was opened is the connection from now on, and counts with those before it."""
+        """Make a new connection the current one; its traffic adds to the earlier ones'."""
         connection.traffic = self.traffic
         self.traffic.opened += 1
         self.connection = connection
         return connection
 
     def options(self) -> dict[str, str]:
-        """How to connect, beyond address and settings."""
+        """Return options of `connect` beyond address and settings."""
         return {"avoid": self.avoid} if self.avoid else {}
 
     def is_elsewhere(self, hosts: frozenset[str]) -> bool:
-        """Whether its name leads to `hosts`, of which none is where its connection goes."""
-        found = self.connection
-        return bool(found and hosts and found.host not in hosts)
+        """Return whether the name leads to `hosts`, and the connection to none of them."""
+        connection = self.connection
+        return bool(connection and hosts and connection.host not in hosts)
 
     def move(self, hosts: frozenset[str]) -> bool:
-        """It is not what it should be: connect to another of `hosts` next, if there is one."""
-        found = self.connection
-        if found is None or not hosts - {found.host}:
+        """Connect to another of `hosts` next time, if there is one; return whether there is."""
+        connection = self.connection
+        if connection is None or not hosts - {connection.host}:
             return False
-        self.avoid, found.retired = found.host, True
+        self.avoid, connection.retired = connection.host, True
         return True
 
     def take_failure(self) -> None:
-        """Raise what the last attempt beside the caller came to, once."""
+        """Raise the failure of the last background attempt, once."""
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
 
 
 class Peers(Generic[C]):
-    """The peers of a pool, and the rules for them. Times are monotonic ms."""
+    """Peers of a pool, and the rules for them. Times are monotonic ms."""
 
     def __init__(self, settings: ClientSettings, codec: Codec = TUBEMQ) -> None:
         self._settings = settings
@@ -100,41 +100,47 @@ class Peers(Generic[C]):
         watch(self)
 
     def stats(self) -> dict[str, ConnectionStats]:
-        """What went over the connections to each address, those that were replaced included."""
+        """Return the traffic of each address, replaced connections included."""
         return {
             address_text(address): peer.traffic.view(
                 is_open=peer.connection is not None and peer.connection.usable,
-                in_flight=sum(found.in_flight for found in peer.connections()),
+                in_flight=sum(connection.in_flight for connection in peer.connections()),
             )
             for address, peer in sorted(self._peers.copy().items())
         }
 
     def _in_use(self, address: Address, now: int) -> C | None:
-        """The connection that was in use just now: neither idle nor hung up, no lock is needed."""
+        """Return a connection that was used just now: neither idle nor hung up, without a lock."""
         peer = self._peers.get(address)
-        found = peer.connection if peer is not None else None
-        if found is not None and found.good and now - found.used_at * 1000 < QUIET_MS:
-            return found
+        connection = peer.connection if peer is not None else None
+        if (
+            connection is not None
+            and connection.good
+            and now - connection.used_at * 1000 < QUIET_MS
+        ):
+            return connection
         return None
 
     def _to_look_up(self, address: Address) -> Peer[C] | None:
-        """The peer that is not what it should be, if its name is worth a look."""
+        """Return the peer that is not an active master, if its name should be looked up."""
         peer = self._peers.get(address)
         if peer and peer.connection and self._names.worth_it(address, now_ms()):
             return peer
         return None
 
     def _take_idle(self, peer: Peer[C], now: int) -> list[C]:
-        """What is to be closed because it is idle, or replaced and done."""
-        found = peer.connection
-        if found and found.retired:
-            peer.leaving.append(found)
-            found = peer.connection = None
+        """Return connections to close: idle ones, and replaced ones that are done."""
+        connection = peer.connection
+        if connection and connection.retired:
+            peer.leaving.append(connection)
+            connection = peer.connection = None
         done = [old for old in peer.leaving if old.in_flight == 0]
         peer.leaving = [old for old in peer.leaving if old not in done]
-        if found and self._rules.is_idle(round(found.used_at * 1000), found.in_flight, now):
+        if connection and self._rules.is_idle(
+            round(connection.used_at * 1000), connection.in_flight, now
+        ):
             peer.connection = None
-            done.append(found)
+            done.append(connection)
         return done
 
     def _could_not_connect(self, address: Address) -> None:
@@ -142,7 +148,7 @@ class Peers(Generic[C]):
         self._rules.failed(address, now_ms(), chance)
 
     def _tried(self, address: Address, failure: errors.TubeMQError | None) -> None:
-        """An attempt beside the caller that asked to reach `address` is over."""
+        """Record the end of a background attempt that `reach` started."""
         peer = self._peers.get(address)
         if peer is not None:
             peer.failure, peer.connecting = failure, False

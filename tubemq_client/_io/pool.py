@@ -1,7 +1,7 @@
-"""The blocking connections of a client, or of several that share them: one for every address.
+"""Blocking connections of a client, or of several that share them: one per address.
 
-When to open and close is decided in `_core.connections`; here are the sockets and the locks. Any
-number of drivers, in any threads, may take connections of one pool. `asyncio_pool` is its twin.
+`_core.connections` decides when to open and close; sockets and locks are here. Any number of
+drivers, in any threads, may use connections of one pool. `asyncio_pool` is its counterpart.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["BlockingPool"]
 
 
 class BlockingPool(Peers[BlockingConnection]):
-    """Opens connections when they are asked for. `close()` closes them all."""
+    """Pool that opens connections on demand. `close()` closes them all."""
 
     def __init__(self, settings: ClientSettings, codec: Codec = TUBEMQ) -> None:
         super().__init__(settings, codec)
@@ -36,13 +36,15 @@ class BlockingPool(Peers[BlockingConnection]):
         self._closed = threading.Event()
 
     def connection(self, address: Address) -> BlockingConnection:
-        """A usable connection, opened if need be. Raises `errors.ConnectError`, and
-        `errors.ClosedError` once the pool is closed."""
+        """Return a usable connection, opened if needed.
+
+        Raises `errors.ConnectError`, and `errors.ClosedError` once the pool is closed.
+        """
         now = now_ms()
         if self._names.due(address, now):
             self._begin(self._look_up, address)
-        if (found := self._in_use(address, now)) is not None:
-            return found
+        if (in_use := self._in_use(address, now)) is not None:
+            return in_use
         with self._lock:
             peer = self._peer(address)
             sweep = list(self._peers.values()) if self._rules.sweep_due(now) else []
@@ -62,24 +64,26 @@ class BlockingPool(Peers[BlockingConnection]):
         return connection
 
     def prepare(self, addresses: tuple[Address, ...]) -> None:
-        """Begin to connect; failures are left to the request that needs the connection."""
+        """Begin to connect; failures are raised by the request that needs the connection."""
         for address in addresses:
             self._begin(self._try, address)
 
     def look_up(self, address: Address) -> bool:
-        """Look up the name of a peer that is not the one it should be. Tells whether it leads to
-        another host, too: then that is where the next connection goes."""
+        """Look up the name of a peer that is not an active master.
+
+        Returns True if it leads to another host too: then the next connection goes there.
+        """
         peer = self._to_look_up(address)
         return peer is not None and peer.move(self._hosts(address))
 
     def _look_up(self, address: Address) -> None:
-        """A connection to a host that its name does not lead to any more is given out no more."""
+        """Retire the connection if its name no longer leads to its host."""
         hosts, peer = self._hosts(address), self._peers.get(address)
         if peer and peer.connection and peer.is_elsewhere(hosts):
             peer.connection.retired = True
 
     def _hosts(self, address: Address) -> frozenset[str]:
-        """Empty if there is no answer: then everything stays as it is."""
+        """Return the addresses of a name; empty without an answer, so that nothing changes."""
         try:
             return hosts_of(socket.getaddrinfo(*address, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError):
@@ -89,8 +93,10 @@ class BlockingPool(Peers[BlockingConnection]):
         threading.Thread(target=work, args=(address,), name="tubemq-connect", daemon=True).start()
 
     def reach(self, address: Address) -> bool:
-        """Whether there is a connection; if not, one is being opened in the background. Raises the
-        `errors.TubeMQError` that came of that since the last question."""
+        """Return whether there is a connection; if not, one is being opened in the background.
+
+        Raises the failure of that attempt since the last call.
+        """
         if self._in_use(address, now := now_ms()) is not None:
             return True
         with self._lock:
@@ -131,12 +137,17 @@ class BlockingPool(Peers[BlockingConnection]):
             connection.close()
 
     def _drop_hung_up(self, peer: Peer[BlockingConnection], now: int) -> None:
-        """An event loop hears at once when a peer hangs up; here nobody listens between calls."""
-        found = peer.connection
-        quiet = found and found.in_flight == 0 and now - found.used_at * 1000 > QUIET_MS
-        if found and quiet and found.hung_up():
+        """Drop a connection that the peer has closed.
+
+        An event loop notices that at once; here nothing reads between calls.
+        """
+        connection = peer.connection
+        quiet = (
+            connection and connection.in_flight == 0 and now - connection.used_at * 1000 > QUIET_MS
+        )
+        if connection and quiet and connection.hung_up():
             peer.connection = None
-            found.close()
+            connection.close()
 
     def _connect(self, address: Address, peer: Peer[BlockingConnection]) -> BlockingConnection:
         self._closed.wait(self._rules.wait_ms(address, now_ms()) / 1000)

@@ -1,7 +1,7 @@
-"""What producers are in both shells, beside their threads or tasks: options, figures, heartbeats.
+"""Producers without threads and tasks, for both APIs: options, statistics, heartbeats.
 
-Base of `sync.Producer` and `aio.Producer`, and of what sends their records in the background. Where
-records go and what is sent again is `_core.sending`'s.
+Base of `sync.Producer` and `aio.Producer`, and of their background senders. `_core.sending` decides
+where records go and which are sent again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PROGRESS_EVERY = 50
 
 
 class ProducerFace(ClientFace):
-    """A producer as its user sees it. `_notifier` wakes what beats for it."""
+    """Producer as its user sees it. `_notifier` wakes the heartbeat loop."""
 
     _sender: Any
     _notifier: Any
@@ -66,7 +66,7 @@ class ProducerFace(ClientFace):
 
     @property
     def stats(self) -> ProducerStats:
-        """What was done so far: counts, bytes, errors by code, latencies, brokers left out."""
+        """Statistics so far: counts, bytes, errors by code, latencies, avoided brokers."""
         left_out = len(self._producer.breaker.brokers)
         return self._producer.stats.snapshot(self._sender.in_flight, left_out, self.connections)
 
@@ -106,7 +106,7 @@ class ProducerFace(ClientFace):
             yield Do(self._producer.heartbeat())
         except errors.TubeMQError:
             self._schedule.failed(now_ms())  # routes stay as they are
-        except Exception:  # noqa: BLE001 - without beats the master forgets the producer
+        except Exception:  # noqa: BLE001 - without heartbeats the master forgets the producer
             _log.exception("a heartbeat of producer %s failed", self._producer.client_id)
             self._schedule.failed(now_ms())
         else:
@@ -114,7 +114,7 @@ class ProducerFace(ClientFace):
 
 
 class Progress:
-    """The sum of a `send_all` so far, told now and then; too many failures end it."""
+    """Totals of a `send_all` so far, reported periodically; too many failures end it."""
 
     def __init__(self, tell: Callable[[SendSummary], None] | None, max_failures: int) -> None:
         self._tell = tell
@@ -122,8 +122,10 @@ class Progress:
         self._totals = SendTotals()
 
     def add(self, outcomes: Iterable[tuple[SendReceipt | errors.TubeMQError, int]]) -> None:
-        """Count what came of some records and of how many bytes. Raises the failure that is one too
-        many."""
+        """Count outcomes with the sizes of their bodies.
+
+        Raises the failure that exceeds the limit.
+        """
         totals = self._totals
         for outcome in outcomes:
             totals.add(*outcome)
@@ -133,15 +135,17 @@ class Progress:
                 self._tell(totals.summary())
 
     def end(self) -> SendSummary:
-        """Every record has its outcome."""
+        """Report and return the totals; every record has its outcome."""
         if self._tell is not None:
             self._tell(self._totals.summary())
         return self._totals.summary()
 
 
 class SenderFace:
-    """How many records of one producer are under way in the background, and how many may be.
-    `_under_way`: futures that no thread of a forked child would settle."""
+    """Number of one producer's records in flight in the background, and its limits.
+
+    `_under_way`: futures that no thread of a forked child would complete.
+    """
 
     def __init__(self, driver: Any, session: ProducerSession, settings: ProducerSettings) -> None:
         self._driver = driver

@@ -1,6 +1,6 @@
-"""What readers and look-ups of both shells have that does not wait: options, policies, questions.
+"""Range readers and look-ups without waiting, for both APIs: options, policies, requests.
 
-Base of `RangeReader` and `Metadata` of either; the rules are `_core.range_read`'s.
+Base of `RangeReader` and `Metadata` of either; the rules are in `_core.range_read`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["MetadataFace", "RangeFace"]
 
 
 class MetadataFace(ClientFace):
-    """The questions of a look-up."""
+    """Conversations of a metadata look-up."""
 
     def _asking(self, topic: str, group: str | None) -> Conversation[TopicMetadata]:
         name = f"{group}.e" if group else f"tubemq_meta_{topic}"
@@ -56,18 +56,22 @@ class MetadataFace(ClientFace):
         *,
         stable: bool,
     ) -> Conversation[dict[Partition, PartitionEnds]]:
-        wanted, access = found.select(partitions), self._session.access
-        return store_ends(wanted, found.brokers, group, stable=stable, access=access)
+        selected, access = found.select(partitions), self._session.access
+        return store_ends(selected, found.brokers, group, stable=stable, access=access)
 
     def _reachable_ends(
         self, topic: str, group: str, metadata: TopicMetadata | None, *, stable: bool
     ) -> Conversation[ReachableEnds]:
-        found = metadata or (yield from self._asking(topic, group))
-        return (yield from reachable_ends(found, group, stable=stable, access=self._session.access))
+        topic_metadata = metadata or (yield from self._asking(topic, group))
+        return (
+            yield from reachable_ends(
+                topic_metadata, group, stable=stable, access=self._session.access
+            )
+        )
 
 
 class RangeFace(ClientFace):
-    """The options of a reader, and what they make of a range."""
+    """Options of a reader, and the conversations of a range."""
 
     def __init__(
         self,
@@ -104,36 +108,40 @@ class RangeFace(ClientFace):
         _READERS.add(self)
 
     def expect(self, ranges: Iterable[OffsetRange]) -> None:
-        """Say that all of `ranges` are going to be read, one after the other, with
-        ``gap_policy="fail"``: each store is then asked once what retention has removed, after its
-        last range, and `errors.DataLoss` may be raised there for a range before. Nothing may be
-        relied upon before all were read. Reads with `parallel` take no part.
+        """Announce that all of `ranges` will be read, with ``gap_policy="fail"``.
+
+        Each store is then asked once what retention has removed, after its last range, and
+        `errors.DataLoss` may be raised there for an earlier range. Results are reliable only after
+        all ranges were read. Reads with `parallel` are not included.
         """
         self._proofs.expect(ranges)
 
     def _finding_broker(self, range_: OffsetRange) -> Conversation[BrokerNode]:
-        """The broker that has the range; the master is asked once for each topic not known."""
+        """Return the broker that has the range; the master is asked once for each unknown topic."""
         partition = range_.partition
-        if (known := self._brokers.get(partition.broker_id)) is not None:
-            return known
-        found = self._topics.get(partition.topic)
-        if found is None or partition not in found.partitions:
+        if (broker := self._brokers.get(partition.broker_id)) is not None:
+            return broker
+        metadata = self._topics.get(partition.topic)
+        if metadata is None or partition not in metadata.partitions:
             group = f"{self._pool.group}.e"
             client_id = self._ids.consumer(group, "Meta")
-            found = yield from fetch_topic_metadata(
+            metadata = yield from fetch_topic_metadata(
                 self._session, partition.topic, client_id, group
             )
-            self._topics[partition.topic] = found
-        return broker_of(range_, found)
+            self._topics[partition.topic] = metadata
+        return broker_of(range_, metadata)
 
     def _finding_data(self, range_: OffsetRange) -> Conversation[int]:
-        """Where the records of a range begin, its end if all are gone: a broker may list records
-        that it no longer has. A few short look-ups, more if something is missing."""
+        """Return the offset where the records of a range begin, its end if all are gone.
+
+        A broker may list records that it no longer has. Takes a few short look-ups, more if
+        something is missing.
+        """
         broker = yield from self._finding_broker(range_)
         return (yield from self._identities_of(range_, broker).readable_from())
 
     def _identities_of(self, range_: OffsetRange, broker: BrokerNode) -> RangeRead:
-        """A read for the records' identities alone: their contents may be anything."""
+        """Return a read for the records' identities alone: corrupt contents do not matter."""
         decode = DecodePolicy("drop", None, self._decode.filters)
         policy = ReadPolicy("fail", self._deadline_ms)
         return self._range_read(range_, broker, decode, ReadStats(), policy)
@@ -168,8 +176,11 @@ _READERS: WeakSet[RangeFace] = WeakSet()
 
 @atexit.register
 def _stop_reads() -> None:
-    """Reads that nobody has closed end while their threads still run. Afterwards the interpreter
-    lets those stand wherever they are, with locks that they hold, and closes what is left."""
+    """Stop reads that were not closed while their threads still run.
+
+    Afterwards the interpreter suspends them anywhere, with locks that they hold, and closes the
+    rest.
+    """
     for reader in list(_READERS):
         for work in list(reader._under_way):  # noqa: SLF001 - a part of the class
             if not iscoroutinefunction(work.stop):  # a task ends with its loop

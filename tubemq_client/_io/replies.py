@@ -1,6 +1,6 @@
-"""What arrived for requests, or went wrong: kept until it is taken, and told to conversations.
+"""Replies to requests: kept until they are taken, decoded, and explained if they failed.
 
-Nothing here waits: both drivers and connections do so in their own way.
+Nothing here waits: drivers and connections do.
 """
 
 from __future__ import annotations
@@ -19,44 +19,46 @@ if TYPE_CHECKING:
 __all__ = ["LATE_GRACE_S", "Replies", "explained", "read_replies"]
 
 LATE_GRACE_S = 0.05
-"""A caller may come late for a reply that arrived in time (it was busy with the record before, say)
-and of which not all could be taken yet. So much time there is after any deadline."""
+"""Grace after a deadline, in seconds, to drain a reply that arrived in time while the caller was
+busy."""
 
 
 class Replies:
-    """Replies that came and were not taken yet, and which are waited for at all: others are
-    dropped. A connection that shares it between threads has a lock."""
+    """Replies that arrived and were not taken yet, and the serials that are awaited.
+
+    Other replies are dropped. A connection that shares it between threads has a lock.
+    """
 
     def __init__(self) -> None:
         self._wanted: set[int] = set()
         self._found: dict[int, Any] = {}
 
     def __len__(self) -> int:
-        """How many are waited for."""
+        """Return the number of awaited replies."""
         return len(self._wanted)
 
     def __contains__(self, serial: int) -> bool:
-        """Whether it has come."""
+        """Return whether the reply has arrived."""
         return serial in self._found
 
     def want(self, serials: Iterable[int]) -> None:
         self._wanted.update(serials)
 
     def put(self, frames: Iterable[Any]) -> None:
-        """Keep what came, as far as it is waited for."""
+        """Keep the replies that are awaited."""
         for frame in frames:
             if frame.serial in self._wanted:
                 self._found[frame.serial] = frame.payload
 
     def take(self, serial: int) -> Any:
-        """The payload, None if it has not come; then it is still waited for."""
+        """Return the payload, or None if it has not arrived and is still awaited."""
         payload = self._found.pop(serial, None)
         if payload is not None:
             self._wanted.discard(serial)
         return payload
 
     def take_in_order(self, serials: Sequence[int], found: list[Any]) -> None:
-        """Add what has come to `found`, as far as none is missing."""
+        """Append replies to `found` in order, up to the first missing one."""
         for serial in islice(serials, len(found), None):
             payload = self.take(serial)
             if payload is None:
@@ -64,7 +66,7 @@ class Replies:
             found.append(payload)
 
     def forget(self, serial: int) -> None:
-        """Nobody will wait for this one any more; drop it when it comes."""
+        """Drop the reply when it arrives: no caller waits for it any more."""
         self._wanted.discard(serial)
         self._found.pop(serial, None)
 
@@ -76,7 +78,7 @@ def read_replies(
     peer: str,
     timeout_ms: int,
 ) -> list[Any]:
-    """For each payload or error of a group of requests its reply, or the error to report."""
+    """Return for each payload or error of a group of requests its reply, or the error to report."""
     where = f"{method.name} at {peer}"
     replies: list[Any] = []
     for payload in found:
@@ -93,7 +95,7 @@ def read_replies(
 def explained(
     error: errors.TubeMQError, method: Method, peer: str, timeout_ms: int
 ) -> errors.TubeMQError:
-    """The same failure; a deadline is explained."""
+    """Return the same failure; the text of a timeout names the option."""
     if not isinstance(error, errors.RpcTimeout):
         return error
     return errors.RpcTimeout(

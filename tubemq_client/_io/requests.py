@@ -1,8 +1,7 @@
-"""What the drivers of both shells share: requests under way, how they are encoded, what came of
-them.
+"""Base of the drivers of both APIs: requests in flight, their encoding, their replies.
 
 Base of `driver.BlockingDriver` and `asyncio_driver.AsyncDriver`. Nothing here waits; deadlines are
-seconds of the shell's monotonic clock.
+seconds of the driver's monotonic clock.
 """
 
 from __future__ import annotations
@@ -26,55 +25,55 @@ if TYPE_CHECKING:
 __all__ = ["SENT", "InFlight", "Requests", "Tickets", "merged"]
 
 SENT = (Post, PostAll)
-"""Effects that put something on the wire to be awaited later."""
+"""Effects that send requests whose replies are awaited later."""
 
 P = TypeVar("P", bound="Peers[Any]")
 
 _SAME_TIME_S = 0.05
-"""Deadlines that differ by less are as good as one."""
+"""Upper bound of the difference between deadlines that are treated as one."""
 
 
 class InFlight(NamedTuple):
-    """What is on the wire for one ticket."""
+    """Requests of one ticket that were sent."""
 
     connection: Any
     serials: Sequence[int]
     deadline: float
 
     def until(self, patience_ms: int | None, now: float) -> float:
-        """How long to wait for the reply this time."""
+        """Return the time until which to wait for the reply this time."""
         if patience_ms is None:
             return self.deadline
         return min(self.deadline, now + patience_ms / 1000)
 
     def forget(self) -> None:
-        """Nobody waits for it any more."""
+        """Drop the replies: no conversation waits for them any more."""
         for serial in self.serials:
             self.connection.forget(serial)
 
 
 class Tickets(dict[int, InFlight]):
-    """The requests that a conversation posted and did not await yet."""
+    """Requests that a conversation has posted and not awaited yet."""
 
     def of(self, effect: Post | PostAll, flight: InFlight) -> Ticket:
-        """The ticket of a request that was just sent."""
+        """Return the ticket of a request that was just sent."""
         self[id(flight)] = flight
         return Ticket(effect.address, effect.method, flight)
 
     def take(self, ticket: Ticket) -> InFlight:
-        """The request of a ticket, which is awaited now."""
+        """Return the request of a ticket, which is awaited now."""
         flight: InFlight = ticket.handle
         self.pop(id(flight), None)
         return flight
 
     def forget(self) -> None:
-        """The conversation has ended."""
+        """Drop all requests: the conversation has ended."""
         for flight in self.values():
             flight.forget()
 
 
 class Requests(Generic[P]):
-    """The settings, pool and codec of a driver. With `shared`, connections are that pool's."""
+    """Settings, pool and codec of a driver. With `shared`, connections are that pool's."""
 
     def __init__(
         self,
@@ -92,12 +91,12 @@ class Requests(Generic[P]):
         watch(self)
 
     def connections(self) -> dict[str, ConnectionStats]:
-        """What went over each connection of the pool, by address."""
+        """Return the traffic of each connection of the pool, by address."""
         return self._pool.stats()
 
     @property
     def wires(self) -> int:
-        """Tells one pool from others."""
+        """Identity of the pool."""
         return id(self._pool)
 
     def _patience_s(self, request: Any) -> float:
@@ -113,7 +112,7 @@ class Requests(Generic[P]):
         return lambda serials: self._codec.encode_all(serials, method, requests, timeout_ms)
 
     def _decoded(self, payload: bytes | None, method: Method, connection: Exchange) -> Any:
-        """What a conversation is told of a reply; None if there is none yet."""
+        """Return the reply for a conversation; None if there is none yet."""
         if payload is None:
             return None
         return self._codec.decode(payload, method, f"{method.name} at {connection.name}")
@@ -131,17 +130,17 @@ class Requests(Generic[P]):
 
 
 def merged(tickets: Sequence[Ticket]) -> list[tuple[InFlight, Method]]:
-    """The same requests in fewer pieces, where one connection is to answer at nearly one time."""
-    found: list[tuple[InFlight, Method]] = []
+    """Coalesce tickets of one connection whose deadlines differ by less than 50 ms."""
+    groups: list[tuple[InFlight, Method]] = []
     began = 0.0
     for _, method, flight in tickets:
-        if found and flight.deadline < began + _SAME_TIME_S:
-            last, of = found[-1]
-            if flight.connection is last.connection and method is of:
+        if groups and flight.deadline < began + _SAME_TIME_S:
+            last, last_method = groups[-1]
+            if flight.connection is last.connection and method is last_method:
                 assert isinstance(last.serials, list), "made below"
                 last.serials.extend(flight.serials)
-                found[-1] = (InFlight(last.connection, last.serials, flight.deadline), of)
+                groups[-1] = (InFlight(last.connection, last.serials, flight.deadline), last_method)
                 continue
         began = flight.deadline
-        found.append((InFlight(flight.connection, list(flight.serials), began), method))
-    return found
+        groups.append((InFlight(flight.connection, list(flight.serials), began), method))
+    return groups

@@ -1,9 +1,9 @@
-"""Courses of a client that both shells take: written once, as generators of steps.
+"""Routines of a client that both APIs perform: written once, as generators of steps.
 
-A conversation (`_core.effects`) is one exchange with servers; a routine is what a client does
-around conversations: receive until there is something, call a handler, beat until it is closed. It
-yields steps, and a shell takes each in its own way: a thread blocks where a task awaits. Whatever a
-step raises is raised at its `yield`.
+A conversation (`_core.effects`) is one exchange with servers; a routine is the loop of a client
+around conversations: receive until there is a batch, call a handler, send heartbeats until closed.
+It yields steps, and each API performs them: a thread blocks where a task awaits. An exception of a
+step is raised at its `yield`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ T = TypeVar("T")
 
 
 class Do(NamedTuple):
-    """Run a conversation; the answer is its result. `to_end`: what it has on the wire is waited for
-    even if the caller is cancelled, and a result that comes too late goes to `put_back`."""
+    """Run a conversation; the answer is its result.
+
+    `to_end`: its requests in flight are awaited even if the caller is cancelled, and a result that
+    is too late goes to `put_back`.
+    """
 
     conversation: Conversation[Any]
     put_back: Callable[[Any], object] | None = None
@@ -29,13 +32,16 @@ class Do(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """Run what must be said last, even if the caller is cancelled."""
+    """Run a final conversation, even if the caller is cancelled."""
 
     conversation: Conversation[Any]
 
 
 class Wait(NamedTuple):
-    """Until `bell` has rung since its count was `seen`, at most so long; None: for ever."""
+    """Wait until `bell` has rung since its count was `seen`, or until the timeout.
+
+    None: no timeout.
+    """
 
     bell: Any
     seen: int
@@ -43,7 +49,7 @@ class Wait(NamedTuple):
 
 
 class Apply(NamedTuple):
-    """Call what the user gave; the answer is what it returns."""
+    """Call a function of the user; the answer is its result."""
 
     function: Callable[[Any], object]
     argument: object

@@ -1,6 +1,6 @@
-"""Settings that come with connections: what the sessions of both shells are made of.
+"""Settings with connections: the base of the sessions of both APIs.
 
-Connections cannot cross processes; settings can, so that is what a pickled session becomes.
+Connections cannot cross processes; settings can, so a session is pickled as its settings.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What both drivers ask of a socket: to notice a peer that is gone, which host it leads to, and
-what it has.
+"""Socket options and reads for both drivers: detect a dead peer, resolve hosts, receive data.
 
 No frames and no waiting; `blocking` and `asyncio_connection` own their sockets. Options that a
-platform does not have are left out.
+platform does not have are skipped.
 """
 
 from __future__ import annotations
@@ -18,32 +17,38 @@ if TYPE_CHECKING:
 __all__ = ["Intake", "hosts_of", "in_order", "keep_alive"]
 
 _PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""Seconds without traffic before the kernel asks whether the peer is there, seconds between two
-questions, and how many may stay without an answer."""
+"""Seconds without traffic before the kernel probes the peer, seconds between two probes, and the
+number of probes that may stay unanswered."""
 
 _UNACKNOWLEDGED_MS = 60_000
-"""So long the kernel repeats what the peer does not acknowledge; Linux alone would for 15 min."""
+"""Time during which the kernel repeats unacknowledged data; Linux's default would be 15 min."""
 
 _RECEIVE_BYTES = 512 * 1024
 _MUCH_BYTES = 64 * 1024
 
 LookedUp = tuple[Any, Any, Any, Any, tuple[Any, ...]]
-"""One answer of `getaddrinfo`."""
+"""Answer of `getaddrinfo`."""
 
 
 class Intake:
-    """Takes what a socket that never blocks has. Where much came the last time it goes where it can
-    stay, as frames would have to copy it otherwise; small replies are not worth such room."""
+    """Reader of a non-blocking socket.
+
+    After a large read the next one goes into a new buffer, which frames may keep without a copy;
+    small replies use a shared buffer.
+    """
 
     def __init__(self, sock: Any, *, secured: bool) -> None:
         self._sock = sock
-        self._secured = secured  # TLS takes what has come piece by piece, into a buffer
+        self._secured = secured  # TLS reads record by record, into a buffer
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._comes_much = False
 
     def take(self) -> bytes | memoryview:
-        """Nothing at the end. A view is good until the next call. Raises the socket's `OSError`,
-        `BlockingIOError` when nothing has come."""
+        """Return received data, empty at the end of the stream.
+
+        A view is valid until the next call. Raises the socket's `OSError`, `BlockingIOError` when
+        nothing has arrived.
+        """
         if self._comes_much and not self._secured:
             data: bytes | memoryview = self._sock.recv(_RECEIVE_BYTES)
         else:
@@ -53,7 +58,7 @@ class Intake:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Have the kernel notice a peer that vanished without a word, in about a minute."""
+    """Let the kernel detect a peer that vanished without notice, in about a minute."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (*_PROBES, ("TCP_USER_TIMEOUT", _UNACKNOWLEDGED_MS)):
         option = getattr(socket, name, None)
@@ -62,11 +67,11 @@ def keep_alive(sock: socket.socket) -> None:
 
 
 def hosts_of(found: Iterable[LookedUp]) -> frozenset[str]:
-    """The IP addresses a name leads to."""
+    """Return the IP addresses of a name."""
     return frozenset(str(entry[4][0]) for entry in found)
 
 
 def in_order(found: Iterable[LookedUp], avoid: str) -> list[Address]:
-    """Where to connect to, the host `avoid` last."""
+    """Return the addresses to connect to, the host `avoid` last."""
     ends = [(str(entry[4][0]), int(entry[4][1])) for entry in found]
     return sorted(dict.fromkeys(ends), key=lambda end: end[0] == avoid)

@@ -1,10 +1,11 @@
-"""TLS for both kinds of connections: contexts from PEM files, errors in words, blocking sockets.
+"""TLS for both kinds of connections: contexts from PEM files, error texts, blocking sockets.
 
-Files are read for every connection, so a renewed certificate is used with the next one; while they
-are being replaced, which takes two of them more than one moment, connections fail for now. `ssl` is
-imported only where TLS is used. TubeMQ speaks TLS from the first byte of a port of its own; a plain
-port answers a handshake with silence, so handshakes have a deadline of their own. With TLS 1.3 a
-server refuses a client's certificate only after the handshake: the alert comes with the first read.
+Files are read for every connection, so a renewed certificate is used with the next one; while the
+files are being replaced, which is not atomic for two of them, connections fail with a retriable
+error. `ssl` is imported only where TLS is used. TubeMQ speaks TLS from the first byte of a separate
+port; a plain port answers a handshake with silence, so handshakes have a separate deadline. With
+TLS 1.3 a server refuses a client's certificate only after the handshake: the alert arrives with the
+first read.
 """
 
 from __future__ import annotations
@@ -37,15 +38,18 @@ __all__ = [
 
 
 _SERVED: set[int] = set()
-"""Hashes of settings whose files could be used before, in this process."""
+"""Hashes of settings whose files were valid before, in this process."""
 
 _LOOKS, _LOOK_AGAIN_S = 5, 0.025
-"""The first time, files may be met while they are being replaced."""
+"""Number of attempts and pause at the first use: files may just be being replaced."""
 
 
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
-    """What to trust and to show. Raises `errors.ConfigError` for files that cannot be used, not
-    even a moment later, `errors.ConnectError` if they could be before."""
+    """Return the context with the trusted and the client's own certificates.
+
+    Raises `errors.ConfigError` for files that cannot be used, not even a moment later,
+    `errors.ConnectError` if they were valid before.
+    """
     for looks_left in reversed(range(_LOOKS)):
         try:
             context = _context(settings)
@@ -61,7 +65,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
         else:
             _SERVED.add(hash(settings))
             return context
-    raise AssertionError("the last look returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _context(settings: TlsSettings) -> ssl.SSLContext:
@@ -103,7 +107,10 @@ def _check_files(settings: TlsSettings) -> None:
 
 
 def secure(sock: socket.socket, address: Address, settings: TlsSettings) -> TlsSocket:
-    """Shake hands on a connected socket. Raises `errors.TlsError`, and closes it then."""
+    """Perform the handshake on a connected socket.
+
+    Raises `errors.TlsError`, and then closes the socket.
+    """
     name = settings.server_hostname or address[0]
     context = make_context(settings)
     wrapped = context.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
@@ -126,13 +133,13 @@ def _shake_hands(sock: ssl.SSLSocket, deadline: float) -> None:
         try:
             sock.do_handshake()
         except ssl.SSLWantReadError:
-            wanted = select.POLLIN
+            events = select.POLLIN
         except ssl.SSLWantWriteError:
-            wanted = select.POLLOUT
+            events = select.POLLOUT
         else:
             return
         waiting = select.poll()
-        waiting.register(sock, wanted)
+        waiting.register(sock, events)
         if not waiting.poll(max(0.0, (deadline - time.monotonic()) * 1000)):
             raise TimeoutError
 
@@ -153,7 +160,7 @@ _ADVICE = (
     ),
     (("alert", "certificate"), f" (the server refuses this client: {_PAIR})"),
 )
-"""By what OpenSSL's words contain, the first that fits."""
+"""Advice by fragments of OpenSSL's texts; the first match is used."""
 
 
 def late(address: Address, settings: TlsSettings) -> errors.TlsError:
@@ -164,31 +171,31 @@ def late(address: Address, settings: TlsSettings) -> errors.TlsError:
 
 
 def refused(address: Address, error: BaseException) -> errors.TlsError:
-    """A handshake that failed, on either side."""
+    """Return the error for a handshake that failed on either side."""
     return errors.TlsError(f"no TLS with {address_text(address)}: {reason(error)}{_advice(error)}")
 
 
 def refused_later(name: str, error: BaseException | None) -> errors.TlsError:
-    """A connection that TLS ended after the handshake."""
+    """Return the error for a connection that TLS ended after the handshake."""
     why = error or OSError("closed")
     return errors.TlsError(f"{name}: TLS ended: {reason(why)}{_advice(why)}")
 
 
 def no_answer(*, secured: bool) -> str:
-    """What to add when a peer closes a connection on which it never said anything."""
+    """Return the hint for a peer that closed a connection without sending anything."""
     if secured:  # some servers, Python's among them, refuse a certificate without an alert
         return " (did it refuse the client's certificate? options tls.cert_file and tls.key_file)"
     return " (without a word: is this a TLS port? option tls)"
 
 
 def is_tls_error(error: BaseException | None) -> bool:
-    """Whether TLS itself failed, as opposed to the connection below it."""
+    """Return whether TLS itself failed, as opposed to the connection below it."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     return "SSLError" in kinds and "SSLEOFError" not in kinds
 
 
 def reason(error: BaseException) -> str:
-    """OpenSSL's words without its brackets and source lines."""
+    """Return OpenSSL's text without its brackets and source lines."""
     verified = getattr(error, "verify_message", None)
     if verified:
         return f"the server's certificate is not accepted: {verified}"
@@ -208,12 +215,12 @@ def _advice(error: BaseException) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """A failure of TLS in words, with the option to look at."""
+    """Return a failure of TLS in words, with the option to check."""
     return f"{reason(error)}{_advice(error)}"
 
 
 class TlsSocket:
-    """A socket over TLS with the few methods that a connection uses, never blocking.
+    """Non-blocking socket over TLS, with the few methods that a connection uses.
 
     OpenSSL's objects must not be used by two threads at once; the lock is held for one call that
     does not wait.
@@ -234,7 +241,10 @@ class TlsSocket:
         self._sock.settimeout(seconds)
 
     def send(self, data: bytes | memoryview) -> int:
-        """How much was taken. Raises `BlockingIOError` when nothing can be taken now."""
+        """Send data and return the number of accepted bytes.
+
+        Raises `BlockingIOError` when none can be accepted now.
+        """
         with self._lock:
             try:
                 return self._sock.send(data)
@@ -244,7 +254,7 @@ class TlsSocket:
                 raise _closed() from error
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Take what has come, 0 at the end. Raises `BlockingIOError` when nothing has."""
+        """Read received data, 0 at the end. Raises `BlockingIOError` when nothing has arrived."""
         with self._lock:
             if self._failed is not None:
                 raise self._failed
@@ -261,7 +271,7 @@ class TlsSocket:
                 except OSError as error:
                     if count == 0:
                         raise
-                    self._failed = error  # what came before it counts
+                    self._failed = error  # data before the error is valid
                     break
                 if more == 0:
                     break
@@ -269,7 +279,7 @@ class TlsSocket:
             return count
 
     def pending(self) -> int:
-        """Bytes that are decrypted already: the socket itself does not tell of them any more."""
+        """Return the number of decrypted bytes: `poll` on the socket no longer reports them."""
         with self._lock:
             return self._sock.pending()
 
@@ -283,5 +293,5 @@ class TlsSocket:
 
 
 def _closed() -> OSError:
-    """What a plain socket says when another thread has closed it."""
+    """Return the error of a plain socket that another thread has closed."""
     return OSError(errno.EBADF, "closed")

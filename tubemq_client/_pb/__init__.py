@@ -1,10 +1,10 @@
-"""TubeMQ's protobuf messages, one attribute a class: ``_pb.RegisterRequestC2B(clientId=...)``.
+"""TubeMQ's protobuf messages, one attribute per class: ``_pb.RegisterRequestC2B(clientId=...)``.
 
-The classes live in a descriptor pool of their own (see `descriptors`), so they never clash with
+The classes live in a private descriptor pool (see `descriptors`), so they never clash with
 other copies of the same messages in the process. They are built once, on import, in milliseconds.
 
-Below `_wire` nothing else belongs here: no defaults, no meaning, no helper. The names are the
-wire's names. Editors see them as `Any`; `schema` is the list of fields.
+Nothing else belongs here: no defaults, no semantics, no helper. The names are the names on the
+wire. Editors see them as `Any`; `schema` is the list of fields.
 """
 
 from __future__ import annotations

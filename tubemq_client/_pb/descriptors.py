@@ -1,7 +1,7 @@
-"""Turns the tables of `schema` into protobuf message classes of a private descriptor pool.
+"""Builds protobuf message classes of a private descriptor pool from the tables of `schema`.
 
 TubeMQ's messages have bare names without a package, so a second copy of them in the default pool
-(another client, a user's generated code) would clash. A pool of our own cannot.
+(another client, a user's generated code) would clash. A private pool cannot.
 
 This module knows protobuf and nothing of TubeMQ; it must not register anything globally.
 """
@@ -34,7 +34,7 @@ _SCALARS: Final = {
 
 
 def build_classes(tables: Mapping[str, str], file_name: str) -> dict[str, type[Any]]:
-    """Message classes (proto2, no package) for `tables`, in a new pool.
+    """Return the message classes (proto2, no package) of `tables`, built in a new pool.
 
     Raises `KeyError` for a label or type that no table defines.
     """

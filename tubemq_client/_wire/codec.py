@@ -1,7 +1,7 @@
-"""TubeMQ's protocol as connections and drivers take it: frames, requests in, replies out.
+"""TubeMQ's protocol as a codec for connections and drivers: frames, requests, replies.
 
-Only names what `framing` and `envelope` do; `_io.codec` says what each is for. Holds no state, so
-one value serves every connection of the process.
+Only names the functions of `framing` and `envelope`; `_io.codec` documents each. Stateless, so one
+object serves every connection of the process.
 
 Source: `docs/protocol/wire.md`.
 """
@@ -24,9 +24,9 @@ class _TubeMQ:
 
     @staticmethod
     def timeout_ms(_request: Any, usual_ms: int) -> int:
-        """Every request has the same time; none is held by a server on purpose."""
+        """Return the usual timeout for every request; no server holds one on purpose."""
         return usual_ms
 
 
 TUBEMQ: Final = _TubeMQ()
-"""What drivers and pools speak unless they are given another codec."""
+"""Default codec of drivers and pools."""

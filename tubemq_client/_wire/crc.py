@@ -1,7 +1,7 @@
-"""CRC-32, which every record carries: by the processor's own instructions where isal is installed.
+"""CRC-32 of records: with the processor's own instructions if isal is installed, else by zlib.
 
 Python's zlib takes as long over the checksum of a small record as the rest of decoding it takes.
-Both give the same numbers; the extra `fast` brings the quick one.
+Both return the same numbers; the extra `fast` installs isal.
 
 Source: `docs/protocol/wire.md#record-bytes-payload` (`checkSum`).
 """

@@ -5,9 +5,9 @@ the business message as plain bytes. Bytes after the third message are legal (on
 pads with zeros) and ignored.
 
 Both directions are here: the client's (`encode_request`, `decode_response`) and the server's, for
-the embedded server and tests. The body is taken apart by hand, so a fetch of 1 MiB is not copied
-between the frame and the protobuf parser; headers go through protobuf. What a reply's `errCode`
-means is not looked at: only the RPC layer's own failures are raised.
+the embedded server and tests. The body is parsed by hand, so a fetch of 1 MiB is not copied between
+the frame and the protobuf parser; headers are parsed by protobuf. A reply's `errCode` is not
+interpreted: only failures of the RPC layer are raised.
 
 Source: `docs/protocol/wire.md#envelope-envelope`.
 """
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION: Final = 3
-"""Announced by this client and by current servers; lower ones only change exception names."""
+"""Version of this client and of current servers; lower ones only change exception names."""
 
 STATUS_SUCCESS: Final = 0
 STATUS_ERROR: Final = 1
@@ -61,7 +61,7 @@ _TAG_DATA: Final = 0x12  # RspResponseBody field 2, bytes
 
 
 class Request(NamedTuple):
-    """A request as a server sees it: `body` is the undecoded business message.
+    """Request as a server receives it: `body` is the undecoded business message.
 
     `timeout_ms` 0 means absent or zero; a real server drops such a request without an answer.
     """
@@ -76,16 +76,16 @@ class Request(NamedTuple):
 def _varint(value: int) -> bytes:
     if value < 1 << 14:  # nearly always
         return bytes((value & _LOW_BITS | 0x80, value >> 7)) if value >> 7 else bytes((value,))
-    out = bytearray()
+    encoded = bytearray()
     while value > _LOW_BITS:
-        out.append(value & _LOW_BITS | 0x80)
+        encoded.append(value & _LOW_BITS | 0x80)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """Value of the length (or small integer) at `pos`, and the position after it."""
+    """Return the value of the varint at `pos`, and the position after it."""
     value = shift = 0
     # Five groups of seven bits hold every uint32, which is the largest legal length.
     for byte in data[pos : pos + 5]:
@@ -98,7 +98,7 @@ def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def _read_span(data: bytes, pos: int, what: str) -> tuple[int, int]:
-    """Start and end of the delimited message at `pos`."""
+    """Return start and end of the delimited message at `pos`."""
     size, start = _read_varint(data, pos)
     stop = start + size
     if stop > len(data):
@@ -109,7 +109,7 @@ def _read_span(data: bytes, pos: int, what: str) -> tuple[int, int]:
 
 
 def _parse(cls: type[Any], data: bytes | memoryview, what: str) -> Any:
-    """`cls` parsed from `data`; `ProtocolViolation` if unreadable or lacking required fields."""
+    """Parse `cls` from `data`; raise `ProtocolViolation` if invalid or incomplete."""
     try:
         message = cls.FromString(data)
     except DecodeError as error:
@@ -140,10 +140,10 @@ _SMALL_DATA: Final = _SMALL_BODY + 5
 def encode_request(
     serial: int, method: Method | _Call, request_message: Any, timeout_ms: int
 ) -> bytes:
-    """The whole frame of a call. `request_message` is a message or already its bytes.
+    """Return the complete frame of a call; `request_message` is a message or its bytes.
 
-    `timeout_ms` is how long the server may take. It must be positive (`ValueError`): a server
-    takes zero or nothing for "already expired" and drops the call without a word.
+    `timeout_ms` is the server's time limit. It must be positive (`ValueError`): a server treats
+    zero or nothing as "already expired" and drops the call without an answer.
     """
     if timeout_ms <= 0:
         raise ValueError(f"timeout_ms must be positive, not {timeout_ms}")
@@ -161,33 +161,35 @@ def encode_request(
 def encode_requests(
     serials: Sequence[int], method: Method, requests: Sequence[Any], timeout_ms: int
 ) -> bytes:
-    """The frames of several calls, as `encode_request` makes them, put end to end."""
-    pieces: list[bytes] = []
+    """Return the concatenated frames of several calls, each as from `encode_request`."""
+    parts: list[bytes] = []
     pack_serial = _SERIAL.pack
     for serial, request in zip(serials, requests, strict=True):
         size = len(request) if isinstance(request, bytes) else BLOCK_BYTES
         if size < _SMALL_REQUEST:
             head, between = _small_request(method.service, method.id, timeout_ms, size)
-            pieces += (head, pack_serial(serial), between, request)
+            parts += (head, pack_serial(serial), between, request)
         else:
-            pieces.append(encode_request(serial, method, request, timeout_ms))
-    return b"".join(pieces)
+            parts.append(encode_request(serial, method, request, timeout_ms))
+    return b"".join(parts)
 
 
 _SMALL_REQUEST: Final = BLOCK_BYTES - 128
-"""A request that is smaller fits into one block, whatever surrounds it."""
+"""Limit below which a request fits into one block, headers included."""
 
 
 @lru_cache(maxsize=2048)
 def _small_request(service: int, method_id: int, timeout_ms: int, size: int) -> tuple[bytes, bytes]:
-    """What a frame with a request of `size` bytes has before its serial number, and between that
-    and the request: the same for all requests of one size."""
+    """Return the parts of a frame before its serial number, and between that and the request.
+
+    They are equal for all requests of `size` bytes.
+    """
     template = encode_request(0, _Call(service, method_id), bytes(size), timeout_ms)
     return template[:4], template[8 : len(template) - size]
 
 
 class _Call(NamedTuple):
-    """As much of a `Method` as a request needs."""
+    """Fields of a `Method` that a request needs."""
 
     service: int
     id: int
@@ -195,20 +197,20 @@ class _Call(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _request_parts(service: int, method_id: int, timeout_ms: int) -> tuple[bytes, bytes]:
-    """What precedes the body's size, and what follows it before the request's."""
+    """Return the bytes before the body's size, and those between it and the request's."""
     header = _delimited(_pb.RequestHeader(serviceType=service, protocolVer=PROTOCOL_VERSION))
     call = (bytes((_TAG_METHOD,)), _varint(method_id), _TAG_TIMEOUT, _varint(timeout_ms))
     return _REQUEST_FLAG + header, b"".join((*call, _TAG_REQUEST))
 
 
 def decode_response(payload: bytes, method: Method, where: str = "") -> Any:
-    """The reply message (of class `method.response`) in a frame's payload.
+    """Return the reply message (of class `method.response`) in a frame's payload.
 
     `where` names the peer in error texts. Raises `StandbyMaster` or `RemoteException` when the RPC
     layer answered with an exception, `ProtocolViolation` when the payload cannot be read or
     answers another method.
     """
-    if payload.startswith(_SUCCESS_PREFIX):  # what a present-day server sends, byte for byte
+    if payload.startswith(_SUCCESS_PREFIX):  # the exact bytes of current servers
         if _is_small_reply(payload, method.id):
             return _reply(method, payload[_SMALL_DATA:])
         status, stop = STATUS_SUCCESS, len(_SUCCESS_PREFIX)
@@ -221,7 +223,7 @@ def decode_response(payload: bytes, method: Method, where: str = "") -> Any:
         raise _remote_exception(payload[start:stop], status, where)
     method_id, data = _response_body(payload, start, stop)
     if method_id != method.id:
-        raise errors.ProtocolViolation(f"a reply to method {method_id} came for {method}")
+        raise errors.ProtocolViolation(f"received a reply to method {method_id} for {method}")
     return _reply(method, data)
 
 
@@ -232,12 +234,14 @@ def _reply(method: Method, data: bytes | memoryview) -> Any:
             return message
     except DecodeError:
         pass
-    return _parse(method.response, data, f"reply to {method}")  # says what is wrong with it
+    return _parse(method.response, data, f"reply to {method}")  # raises with the reason
 
 
 def _is_small_reply(payload: bytes, method_id: int) -> bool:
-    """Whether lengths and method fit in a byte each and nothing follows the message: then it lies
-    at `_SMALL_DATA`. Receipts come by the million; `_response_body` reads them too, more slowly."""
+    """Return whether lengths and method take a byte each and nothing follows the message.
+
+    The message is then at `_SMALL_DATA`. A fast path for receipts; `_response_body` reads them too.
+    """
     size = len(payload) - _SMALL_BODY - 1
     return (
         4 <= size < 128
@@ -250,10 +254,10 @@ def _is_small_reply(payload: bytes, method_id: int) -> bool:
 
 
 def _response_body(payload: bytes, start: int, stop: int) -> tuple[int, bytes | memoryview]:
-    """Method and business message of the body at `payload[start:stop]`.
+    """Return method and business message of the body at `payload[start:stop]`.
 
-    Every known server writes exactly the two fields, in order; then the message is shown where it
-    is. Anything else is left to protobuf.
+    Fast path: return a view into `payload` if the body is exactly the two fields in order, which
+    every known server writes; otherwise protobuf parses it.
     """
     if stop - start >= 4 and payload[start] == _TAG_METHOD:
         method_id, pos = _read_varint(payload, start + 1)
@@ -267,8 +271,8 @@ def _response_body(payload: bytes, start: int, stop: int) -> tuple[int, bytes | 
 
 def _remote_exception(data: bytes, status: int, where: str) -> errors.RemoteException:
     body = _parse(_pb.RspExceptionBody, data, "exception body")
-    # Old protocol versions see other package names, so only the class name is compared. A server
-    # that could not even read the envelope (FATAL) says nothing about its role.
+    # Old protocol versions use other package names, so only the class name is compared. A server
+    # that could not even read the envelope (FATAL) states nothing about its role.
     standby = status != STATUS_FATAL and _STANDBY in body.exceptionName
     cls = errors.StandbyMaster if standby else errors.RemoteException
     return cls(body.exceptionName, body.stackTrace, where=where)
@@ -278,10 +282,10 @@ def _remote_exception(data: bytes, status: int, where: str) -> errors.RemoteExce
 
 
 def decode_request(payload: bytes) -> Request:
-    """The call in a frame's payload. Raises `ProtocolViolation` if the envelope is unreadable.
+    """Return the call in a frame's payload; raise `ProtocolViolation` for an invalid envelope.
 
-    Absent optional fields read as 0 and an empty body; whether service and method fit together is
-    the caller's to check (`methods.is_legal`).
+    Absent optional fields read as 0 and an empty body; the caller checks if service and method
+    match (`methods.is_legal`).
     """
     _, pos = _read_span(payload, 0, "connection header")
     start, stop = _read_span(payload, pos, "request header")
@@ -292,7 +296,7 @@ def decode_request(payload: bytes) -> Request:
 
 
 def encode_response(serial: int, method_id: int, response_message: Any) -> bytes:
-    """The whole frame of a normal reply."""
+    """Return the complete frame of a normal reply."""
     data: bytes = response_message.SerializeToString()
     lead = b"".join(
         (bytes((_TAG_METHOD,)), _varint(method_id), bytes((_TAG_DATA,)), _varint(len(data)))
@@ -302,7 +306,7 @@ def encode_response(serial: int, method_id: int, response_message: Any) -> bytes
 
 
 def encode_exception(serial: int, name: str, detail: str, *, fatal: bool = False) -> bytes:
-    """The whole frame of a failed call: `name` is the Java class, `detail` its message.
+    """Return the complete frame of a failed call; `name` is the Java class, `detail` its message.
 
     `fatal` is for envelopes that could not be read; like a real server it leaves the protocol
     version out.

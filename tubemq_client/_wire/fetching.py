@@ -1,12 +1,12 @@
-"""The reply to a fetch, left unparsed until a caller looks into it.
+"""Reply to a fetch, kept unparsed until a caller reads it.
 
-Taking a reply of half a megabyte apart takes a reader time in which the broker could already be
-working on the next. The first bytes of a reply tell enough to ask for that: every known broker
-writes `success` and `errCode` first, so a fetch that delivered begins with the same five bytes.
-What begins otherwise is merely not recognised early.
+Parsing a reply of half a megabyte takes time in which the broker could already be working on the
+next. The first bytes of a reply suffice to request that: every known broker writes `success` and
+`errCode` first, so a fetch that delivered begins with the same five bytes. Another beginning is
+merely not recognised early.
 
-`FetchReply` stands where `methods.Method` wants a message class. Drivers that hold messages already
-(in memory, in tests) may answer with these instead, hence the two functions.
+`FetchReply` takes the place of a message class in `methods.Method`. Drivers that already have
+messages (in memory, in tests) may answer with these instead, hence the two functions.
 
 Source: `docs/protocol/wire.md#traps`.
 """
@@ -23,15 +23,15 @@ from tubemq_client._wire import native
 __all__ = ["MOST_RECORDS", "FetchReply", "size_if_delivering", "whole"]
 
 MOST_RECORDS: Final = 1 << 16
-"""Records of one reply at most. Brokers stop after 1 MiB, of which each record takes 52 bytes or
-more, so none sends half as many; a reply of empty ones would fill the memory."""
+"""Upper bound of records in one reply. Brokers stop after 1 MiB, of which each record takes 52
+bytes or more, so none sends half as many; a reply of empty ones would exhaust the memory."""
 
 _DELIVERING: Final = b"\x08\x01\x10\xc8\x01"  # field 1 (success): true; field 2 (errCode): 200
 _SUCCESS: Final = 200
 
 
 class FetchReply:
-    """The bytes of one `GetMessageResponseB2C`."""
+    """Bytes of one `GetMessageResponseB2C`."""
 
     __slots__ = ("_data",)
 
@@ -40,11 +40,11 @@ class FetchReply:
 
     @classmethod
     def FromString(cls, data: bytes | memoryview) -> Self:  # noqa: N802 - as protobuf's classes
-        """The reply in `data`, which is not looked at."""
+        """Return the reply in `data`, unparsed."""
         return cls(data)
 
     def IsInitialized(self) -> bool:  # noqa: N802 - as protobuf's classes
-        """Nothing is known to be missing yet; `parse` finds out."""
+        """Return True; `parse` finds missing fields."""
         return True
 
     def __repr__(self) -> str:
@@ -52,14 +52,14 @@ class FetchReply:
 
     @property
     def size_if_delivering(self) -> int:
-        """Bytes of a reply that begins as one that brings records; 0 for any other."""
+        """Bytes of a reply that begins like one with records; 0 for any other."""
         return len(self._data) if self._data[: len(_DELIVERING)] == _DELIVERING else 0
 
     def parse(self) -> Any:
-        """The protobuf message, or what the compiled decoder shows under the same names.
+        """Return the protobuf message, or the compiled decoder's object with the same names.
 
-        Raises `errors.ProtocolViolation` if it cannot be read, lacks a required field, takes back
-        what its first bytes said, or has more than `MOST_RECORDS`.
+        Raises `errors.ProtocolViolation` if it cannot be parsed, lacks a required field,
+        contradicts its first bytes, or has more than `MOST_RECORDS`.
         """
         what = "reply to get messages (17)"
         if self.size_if_delivering and (scanned := native.scan(self._data)) is not None:
@@ -81,12 +81,12 @@ class FetchReply:
 
 
 def size_if_delivering(reply: Any) -> int:
-    """`FetchReply.size_if_delivering`; 0 for a message that was parsed already."""
+    """Return `FetchReply.size_if_delivering`; 0 for a message that was already parsed."""
     return reply.size_if_delivering if isinstance(reply, FetchReply) else 0
 
 
 def whole(reply: Any) -> Any:
-    """The message in a `FetchReply`, or the one that stands in its place."""
+    """Return the message of a `FetchReply`, or the message itself."""
     return reply.parse() if isinstance(reply, FetchReply) else reply
 
 
@@ -95,12 +95,15 @@ def _too_many(what: str) -> errors.ProtocolViolation:
 
 
 _RECORD: Final = 4 << 3 | 2
-"""Tag of a record: field 4, with a length before it."""
+"""Tag of a record: field 4, length-delimited."""
 
 
 def _may_have_more(data: bytes) -> bool:
-    """Whether a reply has more than `MOST_RECORDS`, or cannot be walked through and might have:
-    protobuf would make an object of each before anyone could count them."""
+    """Return whether a reply may have more than `MOST_RECORDS`, counting without parsing.
+
+    Protobuf would create an object for each before they could be counted. True also for a reply
+    that cannot be scanned.
+    """
     # The tag's first byte, alone or with a continuation bit. Few bytes of it: few records.
     if data.count(_RECORD) + data.count(_RECORD | 0x80) <= MOST_RECORDS:
         return False
@@ -118,13 +121,13 @@ def _may_have_more(data: bytes) -> bool:
                     pos += size
                 case 5:
                     pos += 4
-                case _:  # a group, which no server of this protocol writes, or nothing at all
+                case _:  # a group, which no server of this protocol writes, or an invalid type
                     return True
             count += tag & 0xFFFFFFFF == _RECORD
             if count > MOST_RECORDS:
                 return True
     except IndexError:
-        pass  # cut short: protobuf has the words
+        pass  # truncated: protobuf has the error text
     return False
 
 

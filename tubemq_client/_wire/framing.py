@@ -1,12 +1,12 @@
 """Frames: the outermost layer of every byte that crosses a TubeMQ connection.
 
 A frame is ``token, serial, block count`` and then that many ``length, bytes`` blocks, all integers
-big-endian and four bytes wide. The payload is the blocks put end to end; their borders mean
-nothing. Writers cut at 8 KiB, so a fetch of 1 MiB arrives as 128 blocks: this is the hot path of a
-reader, and the decoder spends no work on single bytes.
+big-endian and four bytes wide. The payload is the concatenation of the blocks; their borders mean
+nothing. Writers split at 8 KiB, so a fetch of 1 MiB arrives as 128 blocks: this is the hot path of
+a reader, and the decoder does no work per byte.
 
-Feed `FrameDecoder` whatever the transport delivers, in whatever cuts, and take frames out. The
-module never reads, waits or looks into a payload; `envelope` does the latter.
+Feed `FrameDecoder` the data of the transport, in chunks of any size, and take frames out. The
+module never reads from a socket, waits, or parses a payload; `envelope` does the latter.
 
 Source: `docs/protocol/wire.md#frame-framing`.
 """
@@ -34,36 +34,37 @@ FRAME_TOKEN: Final = 0xFF7FF4FE
 """First four bytes of every frame."""
 
 BLOCK_BYTES: Final = 8192
-"""Largest block that is written. Some peers refuse larger ones; readers here accept any size."""
+"""Size of the largest written block. Some peers refuse larger ones; readers here accept any
+size."""
 
 MAX_BLOCKS: Final = 3584
-"""Most blocks a peer accepts in one frame (28 MiB in full blocks)."""
+"""Upper bound of blocks that a peer accepts in one frame (28 MiB in full blocks)."""
 
 MAX_PAYLOAD_BYTES: Final = BLOCK_BYTES * MAX_BLOCKS
 """Largest payload that can be written, in bytes."""
 
 DEFAULT_MAX_FRAME_BYTES: Final = 32 * 1024 * 1024
-"""Largest payload that is read unless the decoder is told otherwise, in bytes."""
+"""Default limit of a payload that is read, in bytes."""
 
 _HEADER = struct.Struct(">Iii")
 _LENGTH = struct.Struct(">i")
 _SINGLE = struct.Struct(">Iiii")
 """Header of a frame of one block, and the length of that block."""
 
-# Pieces below this size are copied together at once. A view would cost more than the bytes it
-# shows and would keep its whole chunk alive, so a stream of tiny chunks could multiply memory.
+# Parts below this size are copied together at once. A view would cost more than its bytes and would
+# keep its whole chunk alive, so a stream of tiny chunks could multiply memory.
 _SMALL_PIECE_BYTES: Final = 1024
 
 
 class Frame(NamedTuple):
-    """One whole frame: `serial` (signed int32) pairs a reply with its request."""
+    """Complete frame; `serial` (signed int32) pairs a reply with its request."""
 
     serial: int
     payload: bytes
 
 
 def encode_frame(serial: int, payload: bytes) -> bytes:
-    """The frame that carries `payload`, cut into 8 KiB blocks.
+    """Return the frame that carries `payload`, split into 8 KiB blocks.
 
     Raises `ValueError` for a serial outside int32 and for a payload that is empty (peers hang on
     or refuse empty frames) or larger than `MAX_PAYLOAD_BYTES`.
@@ -79,20 +80,20 @@ def encode_frame(serial: int, payload: bytes) -> bytes:
         return header + _LENGTH.pack(size) + payload
     full = _LENGTH.pack(BLOCK_BYTES)
     view = memoryview(payload)
-    pieces: list[bytes | memoryview] = [header]
+    parts: list[bytes | memoryview] = [header]
     last = (blocks - 1) * BLOCK_BYTES
     for start in range(0, last, BLOCK_BYTES):
-        pieces += (full, view[start : start + BLOCK_BYTES])
-    pieces += (_LENGTH.pack(size - last), view[last:])
-    return b"".join(pieces)
+        parts += (full, view[start : start + BLOCK_BYTES])
+    parts += (_LENGTH.pack(size - last), view[last:])
+    return b"".join(parts)
 
 
 class FrameDecoder:
-    """Puts frames together from chunks of any size.
+    """Decoder that assembles frames from chunks of any size.
 
     Call `receive_data` with each chunk, then `next_frame` until it returns None. Only `next_frame`
-    raises: frames completed before a violation are still handed out, after that it raises for
-    good, because the borders of the stream are lost.
+    raises: frames completed before a violation are still returned, then it raises on every call,
+    because the borders of the stream are lost.
 
     A payload is copied once, when its last byte arrives; until then `bytes` chunks are kept by
     reference and other buffers are copied on arrival, as their owner may reuse them. Memory is
@@ -115,7 +116,7 @@ class FrameDecoder:
         self._max_frame_bytes = max_frame_bytes
         self._frames: deque[Frame] = deque()
         self._failure: str | None = None
-        self._partial = bytearray()  # an integer or header cut by the end of a chunk
+        self._partial = bytearray()  # an integer or header split by the end of a chunk
         self._serial = 0
         self._lengths_due = 0  # blocks of the current frame whose length has not been read
         self._block_left = 0  # bytes missing of the current block
@@ -132,11 +133,11 @@ class FrameDecoder:
 
     @property
     def mid_frame(self) -> bool:
-        """Whether bytes of an unfinished frame have arrived: a close now cuts a reply short."""
+        """True if bytes of an unfinished frame have arrived: closing now truncates a reply."""
         return bool(self._partial or self._lengths_due or self._block_left)
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
-        """Take the next chunk of the stream. Ignored once the stream has been found broken."""
+        """Take the next chunk of the stream; ignored once the stream is known to be broken."""
         if self._failure is not None:
             return
         data = data if isinstance(data, bytes) else bytes(data)
@@ -148,7 +149,7 @@ class FrameDecoder:
             self._partial.clear()
 
     def next_frame(self) -> Frame | None:
-        """The next whole frame, or None when more data is needed.
+        """Return the next complete frame, or None when more data is needed.
 
         Raises `ProtocolViolation` when the stream is broken; the connection must be closed.
         """
@@ -175,8 +176,10 @@ class FrameDecoder:
                 pos = self._read_whole_blocks(view, pos, end)
 
     def _read_single_blocks(self, data: bytes, pos: int, end: int) -> int:
-        """Frames of one block that lie completely in this chunk: the receipts of a producer. What
-        is anything else, a broken frame too, is left where it is."""
+        """Read frames of one block that are completely in this chunk: a producer's receipts.
+
+        Anything else, a broken frame too, is left unread.
+        """
         frames, unpack_from, width = self._frames, _SINGLE.unpack_from, _SINGLE.size
         while end - pos > width:
             token, serial, blocks, length = unpack_from(data, pos)
@@ -202,8 +205,8 @@ class FrameDecoder:
         return stop
 
     def _check_token(self) -> None:
-        # Checked on as few bytes as there are: a peer that speaks something else (TLS, HTTP) may
-        # send less than a header and then wait for us.
+        # Checked as early as possible: a peer that speaks another protocol (TLS, HTTP) may send
+        # less than a header and then wait for us.
         seen = bytes(self._partial[:4])
         if not FRAME_TOKEN.to_bytes(4, "big").startswith(seen):
             hint = "is this a TubeMQ port, and is it TLS or plain as configured?"
@@ -223,7 +226,7 @@ class FrameDecoder:
         return stop
 
     def _read_whole_blocks(self, view: memoryview, pos: int, end: int) -> int:
-        """Blocks that lie completely in this chunk; the loop a large reply spends its time in."""
+        """Read blocks that are completely in this chunk; the hot loop of a large reply."""
         pieces, unpack_from, width = self._pieces, _LENGTH.unpack_from, _LENGTH.size
         due, room = self._lengths_due, self._max_frame_bytes - self._total
         while due and end - pos >= width:

@@ -1,7 +1,7 @@
-"""The RPCs a TubeMQ client makes: id, service, request and reply classes, in one table.
+"""Table of the RPCs that a TubeMQ client calls: id, service, request and reply classes.
 
 `envelope` takes a `Method` to write a request and to read its reply, so a call and its classes
-cannot be paired wrongly. What the calls mean, and when they are made, is for `_core` to know.
+cannot be paired wrongly. `_core` knows the meaning of the calls, and when to make them.
 
 Methods 7 to 9 belong to brokers; 11, 12, 14 and 19 exist as numbers only. Neither is here.
 
@@ -108,7 +108,7 @@ GET_MESSAGES_UNPARSED = Method(
     _pb.GetMessageRequestC2B,
     FetchReply,
 )
-"""`GET_MESSAGES` for who wants to act on a reply before taking it apart."""
+"""`GET_MESSAGES` for callers that act on a reply before parsing it."""
 
 COMMIT_OFFSET = Method(
     18,
@@ -146,7 +146,7 @@ BY_ID: Final[dict[int, Method]] = {
         GET_PARTITION_META,
     )
 }
-"""Every method a client may call, by its number on the wire."""
+"""Methods that a client may call, by their number on the wire."""
 
 _LEGAL: Final = {
     MASTER_SERVICE: frozenset((*range(1, 10), 20, 21, 22)),
@@ -156,7 +156,7 @@ _LEGAL: Final = {
 
 
 def is_legal(service: int, method_id: int) -> bool:
-    """Whether a server accepts this method number under this service type.
+    """Return whether a server accepts this method number under this service type.
 
     Wider than `BY_ID`: it covers broker-only and unimplemented numbers, as real servers do before
     they look for a handler.

@@ -1,9 +1,9 @@
-"""The compiled decoder, where it is installed and wanted; `docs/adr/0011` says why there is one.
+"""Compiled decoder, where it is installed and enabled; `docs/adr/0011` has the reason for it.
 
-It is optional and gives what the Python code gives, so nothing outside this room needs to know
-which is at work. It takes sound replies apart; whatever is odd about one it leaves to Python and
-protobuf, which know all policies and have the words for errors. Its tests hold it against Python's
-decoder, beside that one's (`tests/client/core/test_decoders.py`).
+It is optional and returns the same values as the Python code, so no other package needs to know
+which one runs. It decodes regular replies; irregular ones are left to Python and protobuf, which
+know all policies and have the error texts. Its tests compare it with Python's decoder
+(`tests/client/core/test_decoders.py`).
 
 The environment decides: `TUBEMQ_NATIVE=0` turns it off, with `TUBEMQ_NATIVE=1` its absence is an
 error.
@@ -41,32 +41,34 @@ if os.environ.get("TUBEMQ_NATIVE") != "0":
 
 
 def enabled() -> bool:
-    """Whether the compiled decoder is at work in this process."""
+    """Return whether this process uses the compiled decoder."""
     return _scan is not None
 
 
 def describe() -> str:
-    """Which decoder is at work, for people."""
+    """Return a text that names the decoder in use."""
     return "compiled" if enabled() else f"pure Python, the compiled one is {_absence}"
 
 
 @lru_cache(maxsize=1)
 def announce() -> None:
-    """One line in a process's log: the difference in speed must not come as a riddle."""
+    """Log once per process which decoder is used: a slow reader must be explainable."""
     _log.info("records are decoded by the decoder: %s", describe())
 
 
 def scan(data: bytes | memoryview) -> Reply | None:
-    """The reply in `data` (`bytes`, or a view of such), with a protobuf message's names.
+    """Return the reply in `data` (`bytes`, or a view of such), with a protobuf message's names.
 
-    None if it brings no records, is odd in any way, or there is no compiled decoder.
+    None if it has no records, is irregular in any way, or there is no compiled decoder.
     """
     return None if _scan is None else _scan(data)
 
 
 def decode(messages: Any, count: int, wanted: AbstractSet[str]) -> Decoded | None:
-    """The first `count` of a scanned reply's records, all sound, without those of stream ids that
-    are not `wanted` (empty: all are). None for other records and where one is not sound."""
+    """Return the first `count` of a scanned reply's records, without other stream ids.
+
+    `wanted` has the stream ids (empty: all). None for other records, and if one is corrupt.
+    """
     if not isinstance(messages, _records):
         return None
     decoded: Decoded | None = messages.decode(count, wanted)
@@ -74,7 +76,7 @@ def decode(messages: Any, count: int, wanted: AbstractSet[str]) -> Decoded | Non
 
 
 def payload_bytes(messages: Any) -> int:
-    """Bytes of all records' data, attribute prefixes included, in whatever holds records."""
+    """Return the bytes of all records' data, attribute prefixes included, of either decoder."""
     if isinstance(messages, _records):
         size: int = messages.nbytes
         return size
@@ -82,7 +84,7 @@ def payload_bytes(messages: Any) -> int:
 
 
 def find(messages: Any, message_id: int, checksum: int) -> int | None:
-    """Position of the first record with these two numbers, in whatever holds records."""
+    """Return the position of the first record with these two numbers, of either decoder."""
     if isinstance(messages, _records):
         position: int | None = messages.find(message_id, checksum)
         return position

@@ -1,11 +1,11 @@
-"""A record's `data` bytes: optional attributes, then the body; and the numbers derived from them.
+"""Record data: optional attributes, then the body; and the numbers derived from them.
 
 With flag bit 0 set the bytes are ``int32 length, attribute text, body``, else the body alone. The
 attribute text is ``k=v,k=v`` in UTF-8 without any escaping; two reserved keys carry the stream id
-(what filters match) and the producer's minute. Flag and prefix are derived from one condition
+(which filters match) and the producer's minute. Flag and prefix are derived from one condition
 here: a flag without its prefix makes consumers misread the record.
 
-Pure functions; what to do about a wrong checksum or prefix is decided where records are read.
+Pure functions; the readers of records decide what happens to a wrong checksum or prefix.
 
 Source: `docs/protocol/wire.md#record-bytes-payload`.
 """
@@ -46,7 +46,7 @@ _MSG_TIME_DIGITS: Final = 12
 
 
 class ParsedAttributes(NamedTuple):
-    """Attributes of a record: the user's own keys, and the two system ones or None."""
+    """Attributes of a record: the user's keys, and the two system items or None."""
 
     attributes: dict[str, str]
     stream_id: str | None
@@ -60,7 +60,7 @@ def encode_payload(
     stream_id: str | None = None,
     msg_time: str | None = None,
 ) -> tuple[bytes, int]:
-    """The `data` bytes and `flag` of a record.
+    """Return the `data` bytes and `flag` of a record.
 
     `msg_time` is ``yyyyMMddHHmm`` (12 digits, a valid minute). Keys, values and the stream id must
     not be blank nor contain ``,``, ``=`` or a reserved key. Raises `ValueError` that names every
@@ -81,9 +81,9 @@ def encode_payload(
     if msg_time is not None:
         problems.append(_msg_time_problem(msg_time))
         system[MSG_TIME_KEY] = msg_time
-    found = [problem for problem in problems if problem]
-    if found:
-        raise ValueError("; ".join(found))
+    reasons = [problem for problem in problems if problem]
+    if reasons:
+        raise ValueError("; ".join(reasons))
     # Servers and other clients expect the system keys first, the stream id before the time.
     raw = ",".join(f"{key}={value}" for key, value in (system | pairs).items()).encode()
     return b"".join((_LENGTH.pack(len(raw)), raw, body)), FLAG_ATTRIBUTES
@@ -118,7 +118,7 @@ def _msg_time_problem(text: str) -> str | None:
 
 
 def split_payload(data: bytes, flag: int) -> tuple[bytes | None, bytes]:
-    """Attribute bytes (None if the record has none) and body.
+    """Return attribute bytes (None if the record has none) and body.
 
     Raises `ValueError` when the flag promises a prefix that the data cannot hold.
     """
@@ -134,7 +134,7 @@ def split_payload(data: bytes, flag: int) -> tuple[bytes | None, bytes]:
 
 
 def parse_attributes(raw: bytes) -> ParsedAttributes:
-    """The attributes in `raw`; never fails, as other producers may have written anything.
+    """Parse the attributes in `raw`; never fails, as other producers may write any bytes.
 
     Bytes that are not UTF-8 become U+FFFD, an item without ``=`` gets the value ``""``, and of a
     repeated key the last value counts. A system item is one that *contains* the reserved key and
@@ -154,13 +154,13 @@ def parse_attributes(raw: bytes) -> ParsedAttributes:
 
 
 def checksum(data: bytes) -> int:
-    """CRC-32 of a record's complete `data` bytes, without the top bit: a non-negative int32."""
+    """Return the CRC-32 of a record's complete `data`, top bit cleared: a non-negative int32."""
     return crc32(data) & 0x7FFFFFFF
 
 
 @lru_cache(maxsize=4096)
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: what a broker compares filter items and stream ids by.
+    """Return Java's `String.hashCode`, by which a broker compares filter items and stream ids.
 
     Different texts may share a hash, so a match must be checked again by text.
     """

@@ -1,7 +1,7 @@
-"""The send request (RPC 13) written by hand: what a producer spends its time on.
+"""Hand-written send request (RPC 13), the hot path of a producer.
 
 All but the record is the same for every record of a partition, so it is serialised once
-(`SendTemplate`) and a request is the join of a few pieces. The bytes are what protobuf would parse
+(`SendTemplate`) and a request is the concatenation of a few parts. Protobuf would parse the bytes
 to the same message; the order of fields differs, which the format allows.
 
 Source: `docs/protocol/wire.md#record-bytes-payload`.
@@ -17,7 +17,7 @@ from tubemq_client._wire.payload import checksum
 __all__ = ["NO_CHECKSUM", "SendTemplate"]
 
 NO_CHECKSUM: Final = -1
-"""Checksum of a request whose data the broker is not to check."""
+"""Checksum of a request whose data the broker must not check."""
 
 _TAG_DATA: Final = b"\x22"  # field 4, bytes
 _FLAGS: Final = (b"\x28\x00\x30", b"\x28\x01\x30")  # field 5, varint 0 or 1, and the tag of field 6
@@ -27,7 +27,7 @@ _TAG_MSG_TIME: Final = b"\x4a"  # field 9, text
 
 
 class SendTemplate:
-    """Requests of one producer for one partition. `auth` is what it shows the broker."""
+    """Template of requests of one producer for one partition; `auth` authenticates the producer."""
 
     __slots__ = ("_head", "_tail", "_verify")
 
@@ -52,9 +52,11 @@ class SendTemplate:
     def request(
         self, data: bytes, flag: int, stream_id: str | None = None, msg_time: str | None = None
     ) -> bytes:
-        """The request that carries `data` (`payload.encode_payload`). With `verify` the broker
-        refuses data that does not match the checksum sent with it."""
-        pieces = [
+        """Return the request that carries `data` (`payload.encode_payload`).
+
+        With `verify` the broker refuses data that does not match the checksum in the request.
+        """
+        parts = [
             self._head,
             _varint(len(data)),
             data,
@@ -62,11 +64,11 @@ class SendTemplate:
             _varint(checksum(data)) if self._verify else _MINUS_ONE,
         ]
         if stream_id is not None:
-            pieces += _text(_TAG_STREAM_ID, stream_id)
+            parts += _text(_TAG_STREAM_ID, stream_id)
         if msg_time is not None:
-            pieces += _text(_TAG_MSG_TIME, msg_time)
-        pieces.append(self._tail)
-        return b"".join(pieces)
+            parts += _text(_TAG_MSG_TIME, msg_time)
+        parts.append(self._tail)
+        return b"".join(parts)
 
 
 def _text(tag: bytes, text: str) -> tuple[bytes, bytes, bytes]:
@@ -88,9 +90,9 @@ def _varint(value: int) -> bytes:
         )
     if value < 1 << 14:  # most lengths
         return bytes((value & 0x7F | 0x80, value >> 7)) if value >> 7 else bytes((value,))
-    out = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    encoded.append(value)
+    return bytes(encoded)

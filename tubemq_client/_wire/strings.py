@@ -1,11 +1,11 @@
-"""The string formats that TubeMQ hides inside protobuf fields, both ways.
+"""String formats inside TubeMQ's protobuf fields, both ways.
 
 There is no escaping anywhere, so formatters refuse names that contain a separator (`ValueError`)
-and parsers refuse what does not fit (`ProtocolViolation` with the offending text). Two formats look
-alike and are not: topic *infos* (to producers) say ``broker:partitions:stores``, topic *metas* (to
-consumers) say ``broker:stores:partitions:status``.
+and parsers refuse invalid text (`ProtocolViolation` with the offending text). Two formats look
+alike and differ: topic *infos* (to producers) are ``broker:partitions:stores``, topic *metas* (to
+consumers) are ``broker:stores:partitions:status``.
 
-Pure functions on text; looking up brokers or deciding what to do with a status is for `_core`.
+Pure functions on text; `_core` looks up brokers and interprets a status.
 
 Source: `docs/protocol/wire.md#strings-inside-fields-strings`.
 """
@@ -75,7 +75,7 @@ _SEPARATOR = re.compile(r"[:#@,;=\s]")
 _FILTER_SEPARATOR = re.compile(r"[#,]")
 
 _BROKER = re.compile(r"(?P<id>[^:]*):(?P<host>\s*\[[^\]#]*\]\s*|[^:\[\]]*)(?::(?P<port>[^:]*))?")
-"""An IPv6 address stands in brackets: without them nothing tells it from the port."""
+"""Pattern of a broker. An IPv6 address is in brackets, which separate it from the port."""
 
 _IPV6_DIGITS: Final = frozenset("0123456789abcdefABCDEF:.")
 _LONGEST_IPV6: Final = 64
@@ -94,7 +94,10 @@ def _shown(text: str) -> str:
 
 
 def _number(what: str, text: str, part: str, most: int = _MAX_INT32) -> int:
-    """The decimal `part` of `text`. Blanks around it are allowed, as upstream trims numbers."""
+    """Return the decimal `part` of `text`.
+
+    Blanks around it are allowed, as upstream trims numbers.
+    """
     digits = part.strip()
     # 19 digits hold every int64; the check keeps int() from chewing on megabytes of digits.
     if digits.isascii() and digits.isdecimal() and len(digits) <= 19 and int(digits) <= most:
@@ -103,20 +106,20 @@ def _number(what: str, text: str, part: str, most: int = _MAX_INT32) -> int:
 
 
 def _cut(what: str, text: str, part: str, separator: str, names: str) -> tuple[str, str]:
-    """`part` of `text` cut at its first separator; both halves must be there and not blank."""
-    left, found, right = part.partition(separator)
-    if not (found and left.strip() and right.strip()):
+    """Split `part` of `text` at its first separator; both halves must not be blank."""
+    left, separator_found, right = part.partition(separator)
+    if not (separator_found and left.strip() and right.strip()):
         _refuse(what, text, f"{_shown(part)} is not '{names}'")
     return left, right
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` can stand in these formats: it is not empty, without separators and blanks."""
+    """Return whether `text` is a valid name in these formats: not empty, without separators."""
     return bool(text) and not _SEPARATOR.search(text)
 
 
 def is_filter_item(text: str) -> bool:
-    """Whether `text` can be one of the items of a topic condition."""
+    """Return whether `text` is a valid item of a topic condition."""
     return bool(text.strip()) and not _FILTER_SEPARATOR.search(text)
 
 
@@ -127,7 +130,7 @@ def _name(what: str, text: str) -> str:
 
 
 def _items(text: str) -> Iterator[str]:
-    """The non-blank items of a comma list."""
+    """Return the non-blank items of a comma-separated list."""
     return (item for item in text.split(",") if item.strip())
 
 
@@ -135,13 +138,13 @@ def _items(text: str) -> Iterator[str]:
 
 
 def is_ipv6(host: str) -> bool:
-    """Whether `host` is written as an IPv6 address, which needs brackets before a port."""
+    """Return whether `host` is an IPv6 address, which needs brackets before a port."""
     address = host.partition("%")[0]
     return len(host) <= _LONGEST_IPV6 and address.count(":") > 1 and set(address) <= _IPV6_DIGITS
 
 
 def parse_broker(text: str, default_port: int = DEFAULT_BROKER_PORT) -> BrokerNode:
-    """The broker in ``id:host:port``.
+    """Parse the broker in ``id:host:port``.
 
     A blank or missing third part means `default_port`: masters write a single space there for
     8123 (8124 when the request came over TLS).
@@ -150,23 +153,23 @@ def parse_broker(text: str, default_port: int = DEFAULT_BROKER_PORT) -> BrokerNo
 
 
 def _broker(what: str, text: str, part: str, default_port: int) -> BrokerNode:
-    found = _BROKER.fullmatch(part)
-    if found is None or not found["host"].strip():
+    match = _BROKER.fullmatch(part)
+    if match is None or not match["host"].strip():
         _refuse(what, text, f"{_shown(part)} is not 'id:host:port'")
-    given = found["port"] or ""
-    port = _number(what, text, given, _MAX_PORT) if given.strip() else default_port
-    return BrokerNode(_number(what, text, found["id"]), found["host"].strip().strip("[]"), port)
+    port_text = match["port"] or ""
+    port = _number(what, text, port_text, _MAX_PORT) if port_text.strip() else default_port
+    return BrokerNode(_number(what, text, match["id"]), match["host"].strip().strip("[]"), port)
 
 
 def format_broker(broker: BrokerNode, default_port: int | None = None) -> str:
-    """``id:host:port``, or ``id:host: `` if the port is `default_port`, as masters write it."""
+    """Return ``id:host:port``, or ``id:host: `` if the port is `default_port`, as masters do."""
     host = f"[{broker.host}]" if is_ipv6(broker.host) else _name("host", broker.host)
     port = " " if broker.port == default_port else str(broker.port)
     return f"{broker.broker_id}:{host}:{port}"
 
 
 def parse_masters(text: str, default_port: int = DEFAULT_MASTER_PORT) -> tuple[Address, ...]:
-    """The addresses in ``host:port[,host:port…]``, in the order given, doubles removed.
+    """Parse the addresses in ``host:port[,host:port…]``; keeps the order, drops duplicates.
 
     A missing port means `default_port`. This is a user's text: raises `ConfigError` (a
     `ValueError`) that lists every wrong entry.
@@ -175,8 +178,8 @@ def parse_masters(text: str, default_port: int = DEFAULT_MASTER_PORT) -> tuple[A
     problems = []
     for item in map(str.strip, _items(text)):
         host, colon, port = item, "", ""
-        if found := _BRACKETED.fullmatch(item):
-            host, colon, port = found[1], found[2] or "", found[3] or ""
+        if match := _BRACKETED.fullmatch(item):
+            host, colon, port = match[1], match[2] or "", match[3] or ""
         elif not is_ipv6(item):
             host, colon, port = item.partition(":")
             if not host or _SEPARATOR.search(host):
@@ -194,7 +197,7 @@ def parse_masters(text: str, default_port: int = DEFAULT_MASTER_PORT) -> tuple[A
 
 
 def format_masters(addresses: Iterable[Address]) -> str:
-    """``host:port[,host:port…]``; IPv6 addresses in brackets."""
+    """Return ``host:port[,host:port…]``, with IPv6 addresses in brackets."""
     return ",".join(
         f"[{host}]:{port}" if is_ipv6(host) else f"{_name('master host', host)}:{port}"
         for host, port in addresses
@@ -202,7 +205,7 @@ def format_masters(addresses: Iterable[Address]) -> str:
 
 
 def broker_token(user: str, timestamp_ms: int, nonce: int, signature: str) -> str:
-    """The signed token a broker checks: user, time (ms), nonce and signature, parted by blanks."""
+    """Return the signed token a broker checks: user, time (ms), nonce, signature, with blanks."""
     return f"{_name('user', user)} {timestamp_ms} {nonce} {signature}"
 
 
@@ -210,7 +213,7 @@ def broker_token(user: str, timestamp_ms: int, nonce: int, signature: str) -> st
 
 
 class BrokerRoute(NamedTuple):
-    """What one broker offers of a topic to producers: `partitions` in each of `stores`."""
+    """Partitions of a topic at one broker for producers: `partitions` in each of `stores`."""
 
     broker_id: int
     partitions: int
@@ -218,20 +221,20 @@ class BrokerRoute(NamedTuple):
 
 
 class TopicRoutes(NamedTuple):
-    """Where a topic can be written. `max_message_bytes` None: the cluster's default applies."""
+    """Writable partitions of a topic. `max_message_bytes` None: the cluster's default applies."""
 
     topic: str
     routes: tuple[BrokerRoute, ...]
     max_message_bytes: int | None
 
     def partitions(self) -> Iterator[Partition]:
-        """Every partition, broker by broker and store by store."""
+        """Yield every partition, by broker and store."""
         for route in self.routes:
             yield from _expand(self.topic, route.broker_id, route.stores, route.partitions)
 
 
 class BrokerMeta(NamedTuple):
-    """What one broker offers of a topic to consumers; `subscribable`: may be registered now."""
+    """Partitions of a topic at one broker for consumers; `subscribable`: may be registered now."""
 
     broker_id: int
     stores: int
@@ -240,13 +243,13 @@ class BrokerMeta(NamedTuple):
 
 
 class TopicMeta(NamedTuple):
-    """Where a topic can be read."""
+    """Readable partitions of a topic."""
 
     topic: str
     brokers: tuple[BrokerMeta, ...]
 
     def partitions(self) -> Iterator[tuple[Partition, bool]]:
-        """Every partition, and whether it is subscribable now."""
+        """Yield every partition, each with "subscribable now"."""
         for meta in self.brokers:
             for partition in _expand(self.topic, meta.broker_id, meta.stores, meta.partitions):
                 yield partition, meta.subscribable
@@ -271,7 +274,7 @@ def _check_shape(what: str, text: str, stores: int, partitions: int) -> None:
 
 
 def parse_topic_info(text: str) -> TopicRoutes:
-    """The routes in ``topic#broker:partitions:stores[,…]#maxBytes``.
+    """Parse the routes in ``topic#broker:partitions:stores[,…]#maxBytes``.
 
     The third segment may be empty or absent. Broker ids are not looked up; the broker list may be
     older than this text.
@@ -291,17 +294,17 @@ def parse_topic_info(text: str) -> TopicRoutes:
 
 
 def format_topic_info(routes: TopicRoutes) -> str:
-    """``topic#broker:partitions:stores[,…]#maxBytes``, without the limit if there is none."""
+    """Return ``topic#broker:partitions:stores[,…]#maxBytes``, without a limit if there is none."""
     listed = ",".join(f"{r.broker_id}:{r.partitions}:{r.stores}" for r in routes.routes)
     limit = "" if routes.max_message_bytes is None else f"#{routes.max_message_bytes}"
     return f"{_name('topic', routes.topic)}#{listed}{limit}"
 
 
 def parse_topic_meta(text: str) -> TopicMeta:
-    """The stores in ``topic#broker:stores:partitions:status[,…]``; status 1 is subscribable."""
+    """Parse ``topic#broker:stores:partitions:status[,…]``; status 1 is subscribable."""
     what = "topic meta"
-    topic, found, listed = text.partition("#")
-    if not (found and topic.strip()):
+    topic, separator, listed = text.partition("#")
+    if not (separator and topic.strip()):
         _refuse(what, text, "is not 'topic#broker:stores:partitions:status'")
     brokers = []
     for item in _items(listed):
@@ -313,7 +316,7 @@ def parse_topic_meta(text: str) -> TopicMeta:
 
 
 def format_topic_meta(meta: TopicMeta) -> str:
-    """``topic#broker:stores:partitions:status[,…]``."""
+    """Return ``topic#broker:stores:partitions:status[,…]``."""
     listed = ",".join(
         f"{b.broker_id}:{b.stores}:{b.partitions}:{int(b.subscribable)}" for b in meta.brokers
     )
@@ -324,7 +327,7 @@ def format_topic_meta(meta: TopicMeta) -> str:
 
 
 def parse_partition_key(text: str) -> Partition:
-    """The partition in ``broker:topic:partition``; `str(partition)` is the way back."""
+    """Parse the partition in ``broker:topic:partition``, which `str(partition)` returns."""
     return _key("partition key", text, text)
 
 
@@ -337,7 +340,7 @@ def _key(what: str, text: str, part: str) -> Partition:
 
 
 def format_partition_info(broker: BrokerNode, partition: Partition) -> str:
-    """``broker:host:port#topic:partition``. The two must name the same broker (`ValueError`)."""
+    """Return ``broker:host:port#topic:partition``; both must name one broker (`ValueError`)."""
     if broker.broker_id != partition.broker_id:
         raise ValueError(f"partition {partition} does not lie on broker {broker}")
     topic = _name("topic", partition.topic)
@@ -345,7 +348,7 @@ def format_partition_info(broker: BrokerNode, partition: Partition) -> str:
 
 
 def parse_partition_info(text: str) -> tuple[BrokerNode, Partition]:
-    """Broker and partition in ``broker:host:port#topic:partition``."""
+    """Parse broker and partition in ``broker:host:port#topic:partition``."""
     return _place("partition info", text, text)
 
 
@@ -357,7 +360,7 @@ def _place(what: str, text: str, part: str) -> tuple[BrokerNode, Partition]:
 
 
 class FailureInfo(NamedTuple):
-    """A partition that a broker heartbeat reports as lost, and the error code why."""
+    """Partition that a broker heartbeat reports as lost, and the error code."""
 
     code: int
     broker: BrokerNode
@@ -365,19 +368,19 @@ class FailureInfo(NamedTuple):
 
 
 def format_failure_info(failure: FailureInfo) -> str:
-    """``code:broker:host:port#topic:partition``."""
+    """Return ``code:broker:host:port#topic:partition``."""
     return f"{failure.code}:{format_partition_info(failure.broker, failure.partition)}"
 
 
 def parse_failure_info(text: str) -> FailureInfo:
-    """The loss in ``code:broker:host:port#topic:partition``."""
+    """Parse the loss in ``code:broker:host:port#topic:partition``."""
     what = "failure info"
     code, place = _cut(what, text, text, ":", "code:broker:host:port#topic:partition")
     return FailureInfo(_number(what, text, code), *_place(what, text, place))
 
 
 class SubscribeInfo(NamedTuple):
-    """Which consumer of which group holds (or shall hold) a partition."""
+    """Consumer of a group that holds, or must take, a partition."""
 
     consumer_id: str
     group: str
@@ -386,14 +389,14 @@ class SubscribeInfo(NamedTuple):
 
 
 def format_subscribe_info(info: SubscribeInfo) -> str:
-    """``consumer@group#broker:host:port#topic:partition``; the port is always written out."""
+    """Return ``consumer@group#broker:host:port#topic:partition``, always with the port."""
     consumer = _name("consumer id", info.consumer_id)
     group = _name("group", info.group)
     return f"{consumer}@{group}#{format_partition_info(info.broker, info.partition)}"
 
 
 def parse_subscribe_info(text: str) -> SubscribeInfo:
-    """The assignment in ``consumer@group#broker:host:port#topic:partition``."""
+    """Parse the assignment in ``consumer@group#broker:host:port#topic:partition``."""
     what = "subscribe info"
     owner, place = _cut(what, text, text, "#", "consumer@group#broker:host:port#topic:partition")
     consumer_id, group = _cut(what, text, owner, "@", "consumer@group")
@@ -401,7 +404,7 @@ def parse_subscribe_info(text: str) -> SubscribeInfo:
 
 
 def format_part_sub_info(partitions: Iterable[Partition]) -> list[str]:
-    """``topic#broker:partition[,…]``, one text a topic, topics and partitions in order."""
+    """Return ``topic#broker:partition[,…]``, one text per topic, topics and partitions sorted."""
     by_topic: dict[str, list[str]] = {}
     for partition in sorted(partitions, key=lambda p: (p.topic, p)):
         by_topic.setdefault(_name("topic", partition.topic), []).append(partition.key)
@@ -409,7 +412,7 @@ def format_part_sub_info(partitions: Iterable[Partition]) -> list[str]:
 
 
 def parse_part_sub_info(text: str) -> tuple[Partition, ...]:
-    """The partitions in ``topic#broker:partition[,…]``, in the order given."""
+    """Parse the partitions in ``topic#broker:partition[,…]``, in their order."""
     what = "partition report"
     topic, listed = _cut(what, text, text, "#", "topic#broker:partition")
     partitions = []
@@ -420,7 +423,7 @@ def parse_part_sub_info(text: str) -> tuple[Partition, ...]:
 
 
 def format_required_partition(offsets: Mapping[Partition, int]) -> str:
-    """``broker:topic:partition=offset[,…]``: index offsets to start from; empty text for none."""
+    """Return ``broker:topic:partition=offset[,…]``: index offsets to start from; may be empty."""
     items = []
     for partition, offset in sorted(offsets.items()):
         if offset < 0:
@@ -431,7 +434,7 @@ def format_required_partition(offsets: Mapping[Partition, int]) -> str:
 
 
 def parse_required_partition(text: str) -> dict[Partition, int]:
-    """The start offsets in ``broker:topic:partition=offset[,…]``."""
+    """Parse the start offsets in ``broker:topic:partition=offset[,…]``."""
     what = "required partition"
     offsets = {}
     for item in _items(text):
@@ -444,22 +447,22 @@ def parse_required_partition(text: str) -> dict[Partition, int]:
 
 
 def format_topic_condition(topic: str, items: Iterable[str]) -> str:
-    """``topic#item[,item…]``, items sorted and single.
+    """Return ``topic#item[,item…]``, with sorted, unique items.
 
     Raises `ValueError` for no items: a server fails on ``topic#``, so unfiltered topics are left
     out.
     """
-    wanted = sorted(set(items))
-    if not wanted:
+    unique_items = sorted(set(items))
+    if not unique_items:
         raise ValueError(f"topic {topic!r} without filter items must be left out")
-    for item in wanted:
+    for item in unique_items:
         if not is_filter_item(item):
             raise ValueError(f"filter item {item!r} is blank or contains '#' or ','")
-    return f"{_name('topic', topic)}#{','.join(wanted)}"
+    return f"{_name('topic', topic)}#{','.join(unique_items)}"
 
 
 def parse_topic_condition(text: str) -> tuple[str, frozenset[str]]:
-    """Topic and filter items in ``topic#item[,item…]``."""
+    """Parse topic and filter items in ``topic#item[,item…]``."""
     what = "topic condition"
     topic, listed = _cut(what, text, text, "#", "topic#item")
     items = frozenset(_items(listed))

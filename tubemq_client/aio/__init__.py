@@ -1,10 +1,10 @@
-"""The asyncio shell: `Metadata`, `RangeReader`, `Producer`, `AssignedConsumer`, `Consumer`,
-`Session`.
+"""Asyncio API: `Metadata`, `RangeReader`, `Producer`, `AssignedConsumer`, `Consumer`, `Session`.
 
-The same names, methods and meaning as in `sync`, awaited. Thin by rule: every decision is made in
-`_core`; a shell waits, locks and wires. Each object is an async context manager: no task and no
-socket of it outlives the `async with`. Objects belong to the event loop that first uses them; any
-number of its tasks may share one. Importing this imports asyncio, which `tubemq_client` does not.
+The same names, methods and meaning as in `sync`, awaited. Thin by rule: `_core` makes every
+decision; this package waits, locks and connects the parts. Each object is an async context manager:
+no task and no socket of it outlives the `async with`. Objects belong to the event loop that first
+uses them; any number of its tasks may share one. Importing this package imports asyncio, which
+`tubemq_client` does not.
 """
 
 from tubemq_client.aio.assigned_consumer import AssignedConsumer

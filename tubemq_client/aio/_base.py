@@ -1,6 +1,6 @@
-"""What every asyncio client object has: settings, a driver, an identity, a closing brace.
+"""Base of every asyncio client object: settings, a driver, an identity, a context manager.
 
-Private to `aio`; `sync._base` is its twin. Nothing here decides anything.
+Private to `aio`; `sync._base` is its counterpart. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class AsyncClient(AsyncClosing, ClientFace):
-    """Base of the asyncio shell's classes. Opens nothing until first used."""
+    """Base of the classes of the asyncio API. Opens nothing until first used."""
 
     _driver: AsyncDriver
 
@@ -37,7 +37,10 @@ class AsyncClient(AsyncClosing, ClientFace):
         self._driver = AsyncDriver(settings, shared)
 
     async def start(self) -> None:
-        """Begin; entering the context does it too. Raises `errors.ConfigError` the second time."""
+        """Start the client; entering the context does it too.
+
+        Raises `errors.ConfigError` the second time.
+        """
         self._begin()
 
     async def __aenter__(self) -> Self:
@@ -45,7 +48,7 @@ class AsyncClient(AsyncClosing, ClientFace):
         return self
 
     async def close(self) -> None:
-        """Close every connection that is not a session's. Safe to call twice."""
+        """Close every connection that is not a session's; may be called twice."""
         await self._driver.close()
 
     async def _do(self, step: Do) -> Any:
@@ -61,8 +64,8 @@ class AsyncClient(AsyncClosing, ClientFace):
             return await step.bell.wait(step.seen, step.timeout_s)
         if isinstance(step, Apply):
             try:
-                found = step.function(step.argument)
-                return await found if inspect.isawaitable(found) else found
+                result = step.function(step.argument)
+                return await result if inspect.isawaitable(result) else result
             except asyncio.CancelledError as error:
                 if (me := asyncio.current_task()) is not None and me.cancelling():
                     raise

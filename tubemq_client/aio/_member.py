@@ -1,7 +1,7 @@
-"""What every member of a group does: receive and confirm, push, tasks that keep it alive.
+"""Base of the asyncio group members: receive and confirm, push, heartbeat tasks.
 
-Private to `aio`; base of `Consumer` and `AssignedConsumer`. `sync._member` is its twin. When to
-beat is decided by the sessions.
+Private to `aio`; base of `Consumer` and `AssignedConsumer`. `sync._member` is its counterpart. The
+sessions decide when heartbeats are due.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["GroupMember"]
 
 
 class GroupMember(MemberFace, AsyncClient):
-    """Base of the consumers. What ends one of its tasks is raised by the next call."""
+    """Base of the consumers. An exception that ends one of its tasks is raised by the next call."""
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings)
@@ -41,7 +41,7 @@ class GroupMember(MemberFace, AsyncClient):
         self._stopped = True
 
     async def partitions_ready(self, timeout_ms: int) -> bool:
-        """Wait until a partition is held, at most `timeout_ms`; tells whether one is."""
+        """Wait until a partition is held, at most `timeout_ms`; return whether one is."""
         return await self._play(self._readying(timeout_ms))
 
     async def start(self) -> None:
@@ -56,32 +56,35 @@ class GroupMember(MemberFace, AsyncClient):
     # -- pull -----------------------------------------------------------------------------------
 
     async def receive(self, timeout_ms: int | None = None) -> ReceivedBatch | None:
-        """The next batch of any partition held, or None after `timeout_ms` without one.
+        """Return the next batch of any held partition, or None after `timeout_ms` without one.
 
         None waits `ready_wait_ms` of the settings, a negative time for ever. Partitions take turns;
-        one with an unconfirmed batch is left out. Raises `errors.ClosedError`, what a callback
-        raised, and what ended the membership for good (`errors.GroupInconsistent`, …).
+        one with an unconfirmed batch is skipped. Raises `errors.ClosedError`, an exception of a
+        callback, and an error that ended the membership for good (`errors.GroupInconsistent`, …).
         """
         return await self._play(self._receiving(timeout_ms))
 
     async def confirm(self, batch: ReceivedBatch | Delivery) -> int:
-        """Move the group past `batch`; returns the group's position, the next offset to read, or -1
-        when confirmations are local.
+        """Move the group past `batch`; return the group's position, the next offset to read.
 
-        Raises `errors.StaleBatch` or `errors.NotRegistered` when the batch is no longer this
-        member's and will be delivered again. After `errors.NetworkError` the next fetch of the
-        partition confirms it once more. A broker that failed several times in a row is not waited
-        for: that is raised at once until its pause is over (`stats.left_alone`).
+        Returns -1 when confirmations are local. Raises `errors.StaleBatch` or
+        `errors.NotRegistered` when the batch is no longer this member's and will be delivered
+        again. After `errors.NetworkError` the next fetch of the partition confirms it once more. A
+        broker that failed several times in a row is avoided: until its pause is over the error is
+        raised at once (`stats.left_alone`).
         """
         return await self._settle(batch, consumed=True)
 
     async def reject(self, batch: ReceivedBatch | Delivery) -> int:
-        """Leave the group where it was; the batch is delivered again after `not_found_wait_ms`."""
+        """Keep the group's position; the batch is delivered again after `not_found_wait_ms`."""
         return await self._settle(batch, consumed=False)
 
     async def batches(self, timeout_ms: int | None = None) -> AsyncGenerator[ReceivedBatch, None]:
-        """Batches until none comes within `timeout_ms` (as for `receive`). Asking for the next
-        confirms the one before; a batch during which the loop is left is rejected."""
+        """Yield batches until none arrives within `timeout_ms` (as for `receive`).
+
+        Asking for the next batch confirms the one before; a batch during which the loop is left is
+        rejected.
+        """
         while (batch := await self.receive(timeout_ms)) is not None:
             done = False
             try:
@@ -104,8 +107,8 @@ class GroupMember(MemberFace, AsyncClient):
         """Call `handler` with every batch, up to `workers` at a time, until `stop` or `close`.
 
         A batch is confirmed when the handler returns and rejected when it raises. "stop" then ends
-        the run and raises what the handler raised; "retry" goes on, and the batch comes again, but
-        for `errors.CorruptRecord`, which ends it too: to pass over such records choose
+        the run and raises the handler's exception; "retry" continues, and the batch is delivered
+        again, except after `errors.CorruptRecord`, which ends it too: to skip such records choose
         `corrupt_records="drop"`. A coroutine function is awaited; a plain one runs on the event
         loop and must not block it.
         """
@@ -133,11 +136,11 @@ class GroupMember(MemberFace, AsyncClient):
             raise problems[0]
 
     async def stop(self) -> None:
-        """End a `run` that is under way; handlers finish what they have."""
+        """End a running `run`; handlers finish their batches."""
         self._stop()
 
     async def pause(self) -> None:
-        """Fetch nothing until `resume`; local confirmations are told to brokers now."""
+        """Fetch nothing until `resume`; local confirmations are sent to brokers now."""
         self._consumer.table.pause()
         await self._complete(self._consumer.fetching.flush())
 
@@ -146,22 +149,25 @@ class GroupMember(MemberFace, AsyncClient):
         self._consumer.table.resume()
 
     async def freeze(self, partitions: Iterable[Partition]) -> None:
-        """Do not fetch these; they stay held, and frozen when they come back after a rebalance."""
+        """Stop fetching these partitions; they stay held.
+
+        They are still frozen when they come back after a rebalance.
+        """
         self._consumer.table.freeze(partitions)
 
     async def unfreeze(self, partitions: Iterable[Partition] | None = None) -> None:
-        """Fetch these again; None for all."""
+        """Fetch these partitions again; None for all."""
         self._consumer.table.unfreeze(self.frozen if partitions is None else partitions)
 
     # -- tasks ------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Stop beating, give everything back, leave the group, close connections.
+        """Stop heartbeats, give everything back, leave the group, close connections.
 
         Ends a `run` when its handlers are done, at the latest after `close_wait_ms`. May be called
-        from several tasks at once: each returns when all of that is done, but for the consumer's
-        own tasks (handlers, callbacks), which it waits for. Batches not confirmed are delivered
-        again. Cancelled once, it waits for its tasks no longer but still leaves the group.
+        from several tasks at once: each returns when all of that is done, except the consumer's
+        own tasks (handlers, callbacks), for which it waits. Unconfirmed batches are delivered
+        again. If cancelled, it stops waiting for its tasks but still leaves the group.
         """
         if not await self._is_first_to_close():
             return
@@ -197,8 +203,11 @@ class GroupMember(MemberFace, AsyncClient):
     async def _complete(
         self, conversation: Conversation[T], put_back: Callable[[T], object] | None = None
     ) -> T:
-        """To its end even if the caller is cancelled. Raises `errors.ClosedError` if another task
-        closes the consumer meanwhile: that is no cancellation of the caller."""
+        """Run a conversation to its end even if the caller is cancelled.
+
+        Raises `errors.ClosedError` if another task closes the consumer meanwhile, as that is no
+        cancellation of the caller.
+        """
         try:
             return await self._driver.complete(conversation, put_back)
         except asyncio.CancelledError:
@@ -230,7 +239,7 @@ class GroupMember(MemberFace, AsyncClient):
         await self._driver.finish(self._consumer.close())
 
     async def _is_first_to_close(self) -> bool:
-        """Whether to close now; otherwise returns once another caller has, if it may wait."""
+        """Return whether to close now; otherwise wait until another caller has, where allowed."""
         me = asyncio.current_task()
         first, self._consumer.closing = self._closer is None, True
         if first:

@@ -1,6 +1,6 @@
-"""What tasks of one client need: a bell, and routines to play.
+"""Synchronisation of one client's tasks: a notifier, and routines.
 
-Private to `aio`; `sync._sync` is its twin, which also makes threads take turns.
+Private to `aio`; `sync._sync` is its counterpart, which also serialises threads.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ T = TypeVar("T")
 
 
 class Notifier:
-    """Wakes all that wait. Read `count` before looking whether to wait: a ring in between is then
-    noticed by `wait`."""
+    """Condition that wakes all waiters.
+
+    Read `count` before checking whether to wait: `wait` then notices a call of `ring` in between.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -32,7 +34,7 @@ class Notifier:
         self._rung = asyncio.Event()
 
     async def wait(self, seen: int, timeout_s: float | None) -> None:
-        """Return when the bell has rung since `count` was `seen`, or after the timeout."""
+        """Return when `ring` was called since `count` was `seen`, or after the timeout."""
         if self.count != seen:
             return
         try:
@@ -43,7 +45,7 @@ class Notifier:
 
 
 async def play(routine: Routine[T], take: Callable[[Step], Awaitable[Any]]) -> T:
-    """The result of `routine`, whose steps are given to `take`."""
+    """Return the result of `routine`, whose steps are performed by `take`."""
     answer: Any = None
     failure: BaseException | None = None
     while True:
@@ -52,8 +54,8 @@ async def play(routine: Routine[T], take: Callable[[Step], Awaitable[Any]]) -> T
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         finally:
-            answer = failure = None  # its traceback leads here: that would be a circle
+            answer = failure = None  # its traceback has this frame: that would be a reference cycle
         try:
             answer = await take(step)
-        except BaseException as error:  # noqa: BLE001 - the routine hears of it, cancelling too
+        except BaseException as error:  # noqa: BLE001 - raised in the routine, cancellation too
             failure = error

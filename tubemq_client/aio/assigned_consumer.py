@@ -1,8 +1,8 @@
-"""The asyncio client-balance consumer: assign partitions yourself, or keep a share; consume.
+"""Asyncio client-balance consumer: assign partitions yourself, or keep a share; consume.
 
 At least once: a batch that was pulled but not confirmed is delivered again, here or to the next
-owner. Tasks beat for held partitions (one for masters, one for brokers) and end with `close()`.
-`sync.assigned_consumer` is its twin.
+owner. Tasks send heartbeats for held partitions (one to masters, one to brokers) and end with
+`close()`. `sync.assigned_consumer` is its counterpart.
 """
 
 from __future__ import annotations
@@ -22,35 +22,36 @@ __all__ = ["AssignedConsumer"]
 
 
 class AssignedConsumer(AssignedFace, GroupMember):
-    """Consumes partitions that the caller assigns, one by one or as a share of the group.
+    """Consumer of partitions that the caller assigns, one by one or as a share of the group.
 
-    Methods may be called from several tasks, and partitions are fetched in parallel then.
-    Made of settings, group and topics (which maps topic names to stream ids to filter by; empty:
-    everything), or of a `config.ConsumerConfig` alone. Entering the context
-    registers the group with the master. With `source_count` the group has that many members of
-    fixed places, `node_id` from 0: see `keep_share`. The callbacks, plain or coroutine functions,
-    hear in a task of the consumer of partitions that `keep_share` took (`on_assigned`, before the
-    first fetch), that are about to be given back because they are gone or another member's
+    Methods may be called from several tasks, which then fetch partitions in parallel. Created
+    from settings, group and topics (which maps topic names to stream ids to filter by; empty:
+    everything), or from a `config.ConsumerConfig` alone. Entering the context registers the group
+    with the master. With `source_count` the group has that many members with fixed numbers,
+    `node_id` from 0: see `keep_share`. The callbacks, plain or coroutine functions, are called in a
+    task of the consumer, with partitions that `keep_share` took (`on_assigned`, before the first
+    fetch), that are about to be given back because they are gone or another member's
     (`on_revoked`), and that a broker has taken away (`on_lost`). Raises `errors.ConfigError`. A
-    cancelled `pull` loses nothing: its batch comes again. After a cancelled `confirm` it may.
+    cancelled `pull` loses nothing: its batch is delivered again. After a cancelled `confirm` it may
+    be.
     """
 
     async def partitions(self, *, refresh: bool = False) -> dict[Partition, bool]:
-        """All partitions of the topics, and whether each may be subscribed now.
+        """Return all partitions of the topics, each with "may be subscribed now".
 
-        The master is asked if its last answer is `metadata_period_ms` old, or with `refresh`; what
-        is fetched and confirmed meanwhile does not wait for it. Held partitions that are gone or
-        may not be subscribed any more are given back when their batch is confirmed, or after
+        The master is asked if its last answer is `metadata_period_ms` old, or with `refresh`;
+        fetches and confirmations do not wait for it. Held partitions that are gone or may not be
+        subscribed any more are given back when their batch is confirmed, or after
         `rebalance_confirm_wait_ms`.
         """
         self._raise_if_unusable()
         return await self._complete(self._consumer.refresh(force=refresh))
 
     async def own_partitions(self) -> list[Partition]:
-        """The partitions that may be subscribed and are this member's share of the group.
+        """Return the subscribable partitions that are this member's share of the group.
 
-        All of them without `source_count`. The share is that of the published Java client's
-        example program: members find it without talking to each other, in mixed groups too.
+        Returns all of them without `source_count`. The share is that of the published Java client's
+        example program: members compute it without talking to each other, in mixed groups too.
         """
         self._raise_if_unusable()
         await self._complete(self._consumer.refresh())
@@ -62,12 +63,12 @@ class AssignedConsumer(AssignedFace, GroupMember):
     ) -> None:
         """Hold the partitions of `own_partitions` from now on; returns at once.
 
-        A task of the consumer takes them, follows the topics as they grow, and takes again what
-        was lost. Partitions that others hold, brokers and masters that do not answer are tried
-        again every second and cost the other partitions nothing. What is another member's is given
-        back when its batch is confirmed, or after `confirm_timeout_ms`. `offsets` says where to
-        begin: a mapping counts the first time that a partition is taken, a callable every time
-        (None: where the group stands). `partitions_ready` waits for the first.
+        A task of the consumer takes them, follows the topics as they grow, and takes lost ones
+        again. Partitions that others hold, brokers and masters that do not answer are retried every
+        second without delaying other partitions. Partitions of another member are given back when
+        their batch is confirmed, or after `confirm_timeout_ms`. `offsets` are start offsets: a
+        mapping is used the first time that a partition is taken, a callable every time (None: the
+        group's position). `partitions_ready` waits for the first partition.
         """
         self._raise_if_unusable()
         self._share(offsets)
@@ -79,27 +80,30 @@ class AssignedConsumer(AssignedFace, GroupMember):
         *,
         position: Literal["earliest", "latest", "always_latest"] | None = None,
     ) -> int:
-        """Take a partition and return the offset reading starts at.
+        """Take a partition and return the offset at which reading starts.
 
         `offset` (clamped by the broker to its log) overrides the group's stored position;
         `position` decides for a group without one, by default `consume_position` of the settings. A
-        partition that is held stays as it is. What may pass is tried twice, `register_pause_ms`
-        apart. Raises `errors.PartitionOccupied` while another client of the group holds it; a
-        broker that refused is asked again after 5 s.
+        held partition does not change. Temporary failures are retried once after
+        `register_pause_ms`. Raises `errors.PartitionOccupied` while another client of the group
+        holds it; a broker that refused is asked again after 5 s.
         """
         return await self._complete(self._assigning(partition, offset, position))
 
     async def pull(self, partition: Partition, *, timeout_ms: int = 0) -> ReceivedBatch | None:
-        """The next batch of this partition, or None if there is nothing to read now.
+        """Return the next batch of this partition, or None if there is nothing to read now.
 
-        Answers at once, or waits up to `timeout_ms` for something to read. A flow rule of the
-        cluster or the group that asks to wait counts as nothing to read. A batch that is out comes
-        again, and only the last one may be confirmed. Raises what went wrong; for a broker that
-        failed several times in a row at once, until its pause is over (`stats.left_alone`).
+        Answers at once, or waits up to `timeout_ms` for a record. A wait required by a flow rule of
+        the cluster or the group counts as nothing to read. An unconfirmed batch is delivered again,
+        and only the last delivery may be confirmed. Raises the failure of the request; for a broker
+        that failed several times in a row at once, until its pause is over (`stats.left_alone`).
         """
         return await self._play(self._pulling(partition, timeout_ms))
 
     async def release(self, partition: Partition) -> None:
-        """Give a partition back when its batch is settled, or after `rebalance_confirm_wait_ms`;
-        a batch not confirmed by then is rolled back. `keep_share` takes it again."""
+        """Give a partition back when its batch is settled, or after `rebalance_confirm_wait_ms`.
+
+        A batch that is not confirmed by then is rolled back. `keep_share` takes the partition
+        again.
+        """
         await self._complete(self._releasing(partition))

@@ -1,8 +1,8 @@
-"""The exact range reader on asyncio.
+"""Asyncio exact range reader.
 
-Deliver `[start, end)` of a partition: each record once, none outside, from brokers alone (the
-master is asked only when no broker addresses are given). The rules are `_core.range_read`'s.
-`sync.ranges` is its twin.
+Delivers `[start, end)` of a partition: each record once, none outside, from brokers alone (the
+master is asked only when no broker addresses are given). The rules are in `_core.range_read`.
+`sync.ranges` is its counterpart.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["RangeReader"]
 
 
 class RangeReader(RangeFace, AsyncClient):
-    """Reads exact offset ranges.
+    """Reader of exact offset ranges.
 
     `group` names the pool `<group>.r00…` (and probes `.p00…`) of `pool_size` groups; `slot_seed`
     spreads readers of different windows over it. `filters` are stream ids. `deadline_ms` bounds the
     time without progress. `gap_policy` "fail" raises `errors.DataLoss` when retention has removed
-    part of a range, "skip" goes on and records the gap in `stats`. `corrupt_records` is "fail",
+    part of a range, "skip" continues and records the gap in `stats`. `corrupt_records` is "fail",
     "drop" or "quarantine" (calls `quarantine`). Delivery: exactly the range, once per `read()`.
     Several ranges may be read at once; `stats` then counts them together.
     """
@@ -41,16 +41,16 @@ class RangeReader(RangeFace, AsyncClient):
     async def read(
         self, range_: OffsetRange, *, parallel: int = 1
     ) -> AsyncGenerator[MessageBatch, None]:
-        """The batches of `range_`, in offset order. Close the iterator to stop early.
+        """Yield the batches of `range_`, in offset order; close the iterator to stop early.
 
         Raises `errors.RangeError` (`DataLoss`, `LogTruncated`, `CorruptRecord`, `RangeStalled`)
         when the range cannot be delivered whole; never delivers part of it silently. Use
         `contextlib.aclosing` to stop early at a known moment; cancelling the task and leaving the
         `async with` of the reader give the partition back too.
 
-        With `parallel` as many connections, opened for this read, read pieces of the range at once,
-        because a broker serves a connection on one thread. Batches come in the same order; some
-        dozens of each piece are read ahead.
+        With `parallel` as many connections, opened for this read, read sub-ranges concurrently,
+        because a broker serves a connection on one thread. Batches arrive in the same order; some
+        dozens of each sub-range are read ahead.
         """
         check_parallel(parallel, self._pool.size)
         broker = await self._driver.run(self._finding_broker(range_))
@@ -66,37 +66,41 @@ class RangeReader(RangeFace, AsyncClient):
         self._under_way.add(work)
         try:
             async with aclosing(work.parts()) as parts:
-                async for found in parts:
-                    if isinstance(found, Piece):
-                        self.stats.add_work(found.stats, known_gaps)
+                async for part in parts:
+                    if isinstance(part, Piece):
+                        self.stats.add_work(part.stats, known_gaps)
                     else:
-                        found.settle(self.stats, self._decode)
-                        yield found.batch
+                        part.settle(self.stats, self._decode)
+                        yield part.batch
         finally:
             self._under_way.discard(work)
 
     async def close(self) -> None:
-        """Give back what is being read, and close every connection that is not a session's. Safe to
-        call twice."""
+        """Give back ranges that are being read, and close every connection that is not a session's.
+
+        May be called twice.
+        """
         for work in list(self._under_way):
             await work.stop()
         await super().close()
 
     async def first_record(self, range_: OffsetRange) -> Anchor | None:
-        """The first record of `range_` (after the broker's filter), or None if there is none. One
-        short read, given back at once; counts in no `stats`. Raises like `read`."""
+        """Return the first record of `range_` (after the broker's filter), or None.
+
+        One short read, given back at once; not counted in `stats`. Raises like `read`.
+        """
         async with aclosing(self._look(range_)) as batches:
             async for batch in batches:
-                if (found := batch.first()) is not None:
-                    return found
+                if (anchor := batch.first()) is not None:
+                    return anchor
         return None
 
     async def holds(self, partition: Partition, anchor: Anchor, upto: int) -> bool | None:
-        """Whether the log still has the anchor's record where it was, below the offset `upto`.
+        """Return whether the log still has the anchor's record at its offset, before `upto`.
 
-        False is proof that the log, or this part of it, is another than the anchor's; None that
-        retention has removed the place, or its data alone. One short read with the filters of this
-        reader, which must be the anchor's. Raises like `read` if the broker does not answer.
+        False proves that the log, or this part of it, was replaced; None that retention has removed
+        the record, or its data alone. One short read with the filters of this reader, which must be
+        the anchor's. Raises like `read` if the broker does not answer.
         """
         try:
             async with aclosing(self._look(OffsetRange(partition, anchor.offset, upto))) as batches:
@@ -110,7 +114,7 @@ class RangeReader(RangeFace, AsyncClient):
         return False
 
     async def readable_from(self, range_: OffsetRange) -> int:
-        """The first offset of `range_` whose record, of any partition of the store, is there."""
+        """Return the first offset of `range_` with a readable record of the store."""
         return await self._driver.run(self._finding_data(range_))
 
     async def _look(self, range_: OffsetRange) -> AsyncGenerator[MessageBatch, None]:

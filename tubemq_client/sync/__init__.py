@@ -1,7 +1,7 @@
-"""The blocking shell: the clients in `__all__`.
+"""Blocking API: the clients in `__all__`.
 
-Thin by rule: every decision is made in `_core`; a shell waits, locks and wires. Each object is a
-context manager. Consumers are imported when asked for: Spark's executors are not sent them.
+Thin by rule: `_core` makes every decision; this package waits, locks and connects the parts. Each
+object is a context manager. Consumers are imported lazily: Spark's executors do not need them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What every blocking client object has: settings, a driver, an identity, a closing brace.
+"""Base of every blocking client object: settings, a driver, an identity, a context manager.
 
-Private to `sync`; `aio._base` is its twin. Nothing here decides anything.
+Private to `sync`; `aio._base` is its counterpart. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class BlockingClient(Closing, ClientFace):
-    """Base of the blocking shell's classes. Opens nothing until first used."""
+    """Base of the classes of the blocking API. Opens nothing until first used."""
 
     _driver: BlockingDriver
 
@@ -35,7 +35,10 @@ class BlockingClient(Closing, ClientFace):
         self._driver = BlockingDriver(settings, shared)
 
     def start(self) -> None:
-        """Begin; entering the context does it too. Raises `errors.ConfigError` the second time."""
+        """Start the client; entering the context does it too.
+
+        Raises `errors.ConfigError` the second time.
+        """
         self._begin()
 
     def __enter__(self) -> Self:
@@ -43,7 +46,7 @@ class BlockingClient(Closing, ClientFace):
         return self
 
     def close(self) -> None:
-        """Close every connection that is not a session's. Safe to call twice."""
+        """Close every connection that is not a session's; may be called twice."""
         self._driver.close()
 
     def _do(self, conversation: Conversation[T]) -> T:

@@ -1,7 +1,7 @@
-"""What every member of a group does: receive and confirm, push, threads that keep it alive.
+"""Base of the blocking group members: receive and confirm, push, heartbeat threads.
 
-Private to `sync`; base of `Consumer` and `AssignedConsumer`, and the place where their
-conversations take turns. `aio._member` is its twin. When to beat is decided by the sessions.
+Private to `sync`; base of `Consumer` and `AssignedConsumer`, where their conversations are
+serialised. `aio._member` is its counterpart. The sessions decide when heartbeats are due.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ T = TypeVar("T")
 
 
 class GroupMember(MemberFace, BlockingClient):
-    """Base of the consumers. What ends one of its threads is raised by the next call."""
+    """Base of the consumers.
+
+    An exception that ends one of its threads is raised by the next call.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         super().__init__(settings)
@@ -40,7 +43,7 @@ class GroupMember(MemberFace, BlockingClient):
         self._stopped = True
 
     def partitions_ready(self, timeout_ms: int) -> bool:
-        """Wait until a partition is held, at most `timeout_ms`; tells whether one is."""
+        """Wait until a partition is held, at most `timeout_ms`; return whether one is."""
         return self._play(self._readying(timeout_ms))
 
     def start(self) -> None:
@@ -55,32 +58,35 @@ class GroupMember(MemberFace, BlockingClient):
     # -- pull -----------------------------------------------------------------------------------
 
     def receive(self, timeout_ms: int | None = None) -> ReceivedBatch | None:
-        """The next batch of any partition held, or None after `timeout_ms` without one.
+        """Return the next batch of any held partition, or None after `timeout_ms` without one.
 
         None waits `ready_wait_ms` of the settings, a negative time for ever. Partitions take turns;
-        one with an unconfirmed batch is left out. Raises `errors.ClosedError`, what a callback
-        raised, and what ended the membership for good (`errors.GroupInconsistent`, …).
+        one with an unconfirmed batch is skipped. Raises `errors.ClosedError`, an exception of a
+        callback, and an error that ended the membership for good (`errors.GroupInconsistent`, …).
         """
         return self._play(self._receiving(timeout_ms))
 
     def confirm(self, batch: ReceivedBatch | Delivery) -> int:
-        """Move the group past `batch`; returns the group's position, the next offset to read, or -1
-        when confirmations are local.
+        """Move the group past `batch`; return the group's position, the next offset to read.
 
-        Raises `errors.StaleBatch` or `errors.NotRegistered` when the batch is no longer this
-        member's and will be delivered again. After `errors.NetworkError` the next fetch of the
-        partition confirms it once more. A broker that failed several times in a row is not waited
-        for: that is raised at once until its pause is over (`stats.left_alone`).
+        Returns -1 when confirmations are local. Raises `errors.StaleBatch` or
+        `errors.NotRegistered` when the batch is no longer this member's and will be delivered
+        again. After `errors.NetworkError` the next fetch of the partition confirms it once more. A
+        broker that failed several times in a row is avoided: until its pause is over the error is
+        raised at once (`stats.left_alone`).
         """
         return self._do(self._consumer.fetching.settle(batch, consumed=True))
 
     def reject(self, batch: ReceivedBatch | Delivery) -> int:
-        """Leave the group where it was; the batch is delivered again after `not_found_wait_ms`."""
+        """Keep the group's position; the batch is delivered again after `not_found_wait_ms`."""
         return self._do(self._consumer.fetching.settle(batch, consumed=False))
 
     def batches(self, timeout_ms: int | None = None) -> Iterator[ReceivedBatch]:
-        """Batches until none comes within `timeout_ms` (as for `receive`). Asking for the next
-        confirms the one before; a batch during which the loop is left is rejected."""
+        """Yield batches until none arrives within `timeout_ms` (as for `receive`).
+
+        Asking for the next batch confirms the one before; a batch during which the loop is left is
+        rejected.
+        """
         while (batch := self.receive(timeout_ms)) is not None:
             done = False
             try:
@@ -103,8 +109,8 @@ class GroupMember(MemberFace, BlockingClient):
         """Call `handler` with every batch, up to `workers` at a time, until `stop` or `close`.
 
         A batch is confirmed when the handler returns and rejected when it raises. "stop" then ends
-        the run and raises what the handler raised; "retry" goes on, and the batch comes again, but
-        for `errors.CorruptRecord`, which ends it too: to pass over such records choose
+        the run and raises the handler's exception; "retry" continues, and the batch is delivered
+        again, except after `errors.CorruptRecord`, which ends it too: to skip such records choose
         `corrupt_records="drop"`.
         """
         self._begin_run(workers)
@@ -132,11 +138,11 @@ class GroupMember(MemberFace, BlockingClient):
             raise problems[0]
 
     def stop(self) -> None:
-        """End a `run` that is under way; handlers finish what they have."""
+        """End a running `run`; handlers finish their batches."""
         self._stop()
 
     def pause(self) -> None:
-        """Fetch nothing until `resume`; local confirmations are told to brokers now."""
+        """Fetch nothing until `resume`; local confirmations are sent to brokers now."""
         self._consumer.table.pause()
         self._do(self._consumer.fetching.flush())
 
@@ -145,23 +151,26 @@ class GroupMember(MemberFace, BlockingClient):
         self._consumer.table.resume()
 
     def freeze(self, partitions: Iterable[Partition]) -> None:
-        """Do not fetch these; they stay held, and frozen when they come back after a rebalance."""
+        """Stop fetching these partitions; they stay held.
+
+        They are still frozen when they come back after a rebalance.
+        """
         with self._lock:
             self._consumer.table.freeze(partitions)
 
     def unfreeze(self, partitions: Iterable[Partition] | None = None) -> None:
-        """Fetch these again; None for all."""
+        """Fetch these partitions again; None for all."""
         with self._lock:
             self._consumer.table.unfreeze(self.frozen if partitions is None else partitions)
 
     # -- threads ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop beating, give everything back, leave the group, close connections.
+        """Stop heartbeats, give everything back, leave the group, close connections.
 
         Ends a `run` when its handlers are done, at the latest after `close_wait_ms`. May be called
-        from several threads at once: each returns when all of that is done, but for the consumer's
-        own threads (handlers, callbacks), which it waits for. Batches not confirmed are delivered
+        from several threads at once: each returns when all of that is done, except the consumer's
+        own threads (handlers, callbacks), for which it waits. Unconfirmed batches are delivered
         again.
         """
         if not self._is_first_to_close():
@@ -219,7 +228,7 @@ class GroupMember(MemberFace, BlockingClient):
         self._do(self._consumer.close())
 
     def _is_first_to_close(self) -> bool:
-        """Whether to close now; otherwise returns once another caller has, if it may wait."""
+        """Return whether to close now; otherwise wait until another caller has, where allowed."""
         me = threading.current_thread()
         with self._lock:
             first, self._consumer.closing = self._closer is None, True
@@ -236,6 +245,6 @@ class GroupMember(MemberFace, BlockingClient):
         a_call_s = (self._settings.rpc_timeout_ms + self._settings.connect_timeout_ms) / 1000
         for thread in (*self._workers, *self._running):
             if thread is not threading.current_thread() and thread.is_alive():
-                # Calls that are under way end by themselves; a handler or callback may hang.
+                # Calls in flight end by themselves; a handler or callback may hang.
                 until = over if thread in self._workers else over + a_call_s
                 thread.join(max(0.0, until - time.monotonic()))

@@ -1,7 +1,8 @@
-"""Reading pieces of a range on threads, each with a connection of its own.
+"""Threads that read sub-ranges of a range, each with a separate connection.
 
-`_core.side_by_side` says what the pieces are. The user's thread gets their batches in order; the
-threads fetch, check and split, and wait when too much was read ahead. `aio._parallel` is the twin.
+`_core.side_by_side` chooses the sub-ranges. The user's thread gets their batches in order; the
+threads fetch, check and split, and wait when too much was read ahead. `aio._parallel` is the
+counterpart.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["SideBySide"]
 
 
 class SideBySide:
-    """One range read by several threads. `begin` makes the read of a piece."""
+    """Range read by several threads. `begin` creates the read of a sub-range."""
 
     def __init__(
         self, pieces: Pieces, settings: ClientSettings, begin: Callable[[Piece], RangeRead]
@@ -41,21 +42,26 @@ class SideBySide:
         ]
 
     def parts(self) -> Generator[Part | Piece, None, None]:
-        """All batches in the order of the range; each piece itself follows its last batch. Raises
-        what reading a piece raised when it is its turn."""
+        """Yield all batches in the order of the range; each sub-range follows its last batch.
+
+        An exception of reading a sub-range is raised when its turn comes.
+        """
         for thread in self._threads:
             thread.start()
         try:
-            while (found := self._next()) is not None:
-                yield found
-                if isinstance(found, Piece) and found.error is not None:
-                    raise found.error
+            while (part := self._next()) is not None:
+                yield part
+                if isinstance(part, Piece) and part.error is not None:
+                    raise part.error
         finally:
             self.stop()
 
     def stop(self) -> None:
-        """Read no further and give everything back: what is on the wire is waited for, since it may
-        be a registration; not for long, then connections are closed and brokers expire leases."""
+        """Stop reading and give everything back.
+
+        Requests in flight are awaited for a short time, since one may be a registration; then
+        connections are closed and brokers expire leases.
+        """
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -69,9 +75,9 @@ class SideBySide:
     def _next(self) -> Part | Piece | None:
         with self._changed:
             while not self._pieces.is_over(stopped=self._stopped):
-                if (found := self._pieces.take()) is not None:
+                if (part := self._pieces.take()) is not None:
                     self._changed.notify_all()
-                    return found
+                    return part
                 self._changed.wait()
             return None
 

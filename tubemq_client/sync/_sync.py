@@ -1,7 +1,7 @@
-"""What threads of one client need: turns at a conversation's state, a bell, and routines to play.
+"""Synchronisation of one client's threads: serialised conversations, a notifier, routines.
 
-Private to `sync`; `aio._sync` is the twin for tasks, which need no turns: between two awaits a
-task is alone anyway.
+Private to `sync`; `aio._sync` is the counterpart for tasks, which need no serialisation: between
+two awaits a task runs alone.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ T = TypeVar("T")
 
 
 class Notifier:
-    """Wakes all that wait. Read `count` before looking whether to wait: a ring in between is then
-    noticed by `wait`."""
+    """Condition that wakes all waiters.
+
+    Read `count` before checking whether to wait: `wait` then notices a call of `ring` in between.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -37,13 +39,13 @@ class Notifier:
             self._condition.notify_all()
 
     def wait(self, seen: int, timeout_s: float | None) -> None:
-        """Return when the bell has rung since `count` was `seen`, or after the timeout."""
+        """Return when `ring` was called since `count` was `seen`, or after the timeout."""
         with self._condition:
             self._condition.wait_for(lambda: self.count != seen, timeout_s)
 
 
 def play(routine: Routine[T], take: Callable[[Step], Any]) -> T:
-    """The result of `routine`, whose steps are given to `take`."""
+    """Return the result of `routine`, whose steps are performed by `take`."""
     answer: Any = None
     failure: BaseException | None = None
     while True:
@@ -52,15 +54,15 @@ def play(routine: Routine[T], take: Callable[[Step], Any]) -> T:
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         finally:
-            answer = failure = None  # its traceback leads here: that would be a circle
+            answer = failure = None  # its traceback has this frame: that would be a reference cycle
         try:
             answer = take(step)
-        except BaseException as error:  # noqa: BLE001 - the routine hears of it
+        except BaseException as error:  # noqa: BLE001 - raised in the routine
             failure = error
 
 
 def serialized(conversation: Conversation[T], lock: AbstractContextManager[Any]) -> Conversation[T]:
-    """`conversation`, holding `lock` whenever it decides and never while it waits for an effect."""
+    """Run `conversation` under `lock` while it decides, but never while it waits for an effect."""
     answer: Any = None
     failure: errors.TubeMQError | None = None
     try:

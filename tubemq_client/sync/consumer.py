@@ -1,8 +1,8 @@
-"""The blocking group consumer: the master deals out partitions, you receive and confirm batches.
+"""Blocking group consumer: the master assigns partitions, you receive and confirm batches.
 
 At least once: a batch that was received but not confirmed is delivered again, here or to the next
-owner. Daemon threads beat for the member (one for masters, one for brokers) and carry out what the
-master orders; they end with `close()`. `aio.consumer` is its twin.
+owner. Daemon threads send heartbeats (one to masters, one to brokers) and perform the master's
+orders; they end with `close()`. `aio.consumer` is its counterpart.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ __all__ = ["BoundStart", "ConsumedOffset", "Consumer", "ReceivedBatch"]
 
 
 class Consumer(BalancedFace, GroupMember):
-    """A member of a group among whose members the master deals out partitions.
+    """Member of a group whose partitions the master assigns.
 
-    Made of settings, group and topics, or of a `config.ConsumerConfig` alone. `topics` maps topic
-    names to stream ids to filter by (empty: everything). Methods may be called from several
-    threads. Entering the context joins the group; partitions arrive within a balance
-    period of the master (30 to 60 s by its defaults) and may be moved at any time. The callbacks
-    hear of that in a thread of the consumer: `on_assigned` before the first fetch, `on_revoked`
-    while batches may still be confirmed (`rebalance_confirm_wait_ms`), `on_lost` afterwards, when a
-    broker has ended the registration. `bound` starts the whole group from explicit offsets.
+    Created from settings, group and topics, or from a `config.ConsumerConfig` alone. `topics` maps
+    topic names to stream ids to filter by (empty: everything). Methods may be called from several
+    threads. Entering the context joins the group; partitions arrive within a balance period of the
+    master (30 to 60 s by its defaults) and may be moved at any time. The callbacks are then called
+    in a thread of the consumer: `on_assigned` before the first fetch, `on_revoked` while batches
+    may still be confirmed (`rebalance_confirm_wait_ms`), `on_lost` afterwards, when a broker has
+    ended the registration. `bound` starts the whole group from explicit offsets.
     """

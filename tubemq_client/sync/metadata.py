@@ -1,7 +1,7 @@
-"""Blocking look-ups: which partitions a topic has, and how far their logs reach.
+"""Blocking look-ups: partitions of a topic, and the ends of their logs.
 
-Reads only; leaves nothing registered. Sensors and planners live on this. `aio.metadata` is its
-twin.
+Reads only; leaves no registration behind. Sensors and planners use it. `aio.metadata` is its
+counterpart.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["Metadata", "TopicMetadata"]
 
 
 class Metadata(MetadataFace, BlockingClient):
-    """Looks up partitions and ends.
+    """Look-up of partitions and ends.
 
-    One per thread or shared; every call blocks.
+    Use one per thread or share it; every call blocks.
     """
 
     def topic(self, topic: str, group: str | None = None) -> TopicMetadata:
-        """Brokers and partitions of `topic` as the master knows them now.
+        """Return the brokers and partitions of `topic` as the master knows them now.
 
         Registers for a moment as group `<group>.e` (default group `tubemq_meta_<topic>`). Raises
         `errors.UnknownTopic`, `errors.ConnectError` and other `errors.TubeMQError`.
@@ -43,18 +43,21 @@ class Metadata(MetadataFace, BlockingClient):
         stable: bool = True,
         metadata: TopicMetadata | None = None,
     ) -> dict[Partition, PartitionEnds]:
-        """Minimum and end offset of each partition: one look-up per store.
+        """Return minimum and end offset of each partition, with one look-up per store.
 
-        `stable` True gives the fsynced end, which survives a broker crash; False the end in memory,
-        which does not and must not be used to advance a cursor. Raises `errors.ConfigError` for
-        partitions that the topic does not have.
+        `stable` True returns the fsynced end, which survives a broker crash; False the end in
+        memory, which does not and must not be used to advance a cursor. Raises `errors.ConfigError`
+        for partitions that the topic does not have.
         """
-        found = metadata or self.topic(topic, group)
-        return self._driver.run(self._ends(found, group, partitions, stable=stable))
+        topic_metadata = metadata or self.topic(topic, group)
+        return self._driver.run(self._ends(topic_metadata, group, partitions, stable=stable))
 
     def reachable_ends(
         self, topic: str, group: str, *, stable: bool = True, metadata: TopicMetadata | None = None
     ) -> ReachableEnds:
-        """`ends` of all partitions (of `metadata`, if given) whose brokers answer, and which of
-        them are away. Raises the error of a broker if none answers."""
+        """Return `ends` of all partitions whose brokers answer, and which partitions are away.
+
+        Includes all partitions of `metadata`, if given. Raises the error of a broker if none
+        answers.
+        """
         return self._driver.run(self._reachable_ends(topic, group, metadata, stable=stable))

@@ -1,9 +1,9 @@
-"""The blocking producer: routes from the master, records to brokers, receipts back.
+"""Blocking producer: routes from the master, records to brokers, receipts back.
 
-A daemon thread beats for the producer (masters forget a silent one after 30 s); it is started with
-the first topic and ends with `close()`, as do the threads that wait for the receipts of
-`send_async`, one a broker. A receipt means the broker has the record in memory; a broker crash may
-still lose it. `aio.producer` is its twin.
+A daemon thread sends the producer's heartbeats (masters forget a silent one after 30 s); it starts
+with the first topic and ends with `close()`, as do the threads that wait for the receipts of
+`send_async`, one per broker. A receipt means the broker has the record in memory; a broker crash
+may still lose it. `aio.producer` is its counterpart.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _DEFAULTS = ProducerSettings()
 
 
 class Producer(ProducerFace, BlockingClient):
-    """Sends records.
+    """Producer of records.
 
     Methods may be called from several threads. A record without partition and key goes to the next
-    partition in turn, or to the one `router` chooses; brokers that cannot store are left out for a
-    while. What a receipt promises, and what is sent again, is in `docs/producing.md`.
+    partition in turn, or to the one `router` chooses; brokers that cannot store are avoided for a
+    while. `docs/producing.md` has the guarantees of a receipt, and which records are sent again.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Producer(ProducerFace, BlockingClient):
             return self._routes(topic)
 
     def partitions(self, topic: str) -> list[Partition]:
-        """The writable partitions of `topic`, publishing it if that was not done."""
+        """Return the writable partitions of `topic`; publish it if that was not done."""
         return self._routes(topic) or self.publish(topic)
 
     def send(
@@ -80,10 +80,10 @@ class Producer(ProducerFace, BlockingClient):
     ) -> SendReceipt:
         """Send one record and wait for its receipt.
 
-        At most once: only what was certainly not stored is sent again, unless the option
-        `retry_unknown` asks for more. Raises `errors.ConfigError` for a record no broker would
-        take, `errors.UnknownTopic` for a topic without partitions, `errors.NetworkError` if the
-        record may or may not be stored, and what the broker refused with.
+        At most once: only a record that was certainly not stored is sent again, unless the option
+        `retry_unknown` is set. Raises `errors.ConfigError` for a record no broker would take,
+        `errors.UnknownTopic` for a topic without partitions, `errors.NetworkError` if the record
+        may or may not be stored, and the refusal of a broker.
         """
         record = Record(body, attributes, stream_id, msg_time, partition, key)
         self._ready(topic)
@@ -92,23 +92,23 @@ class Producer(ProducerFace, BlockingClient):
     def send_async(
         self, topic: str, record: Record, *, timeout_ms: int = 10_000
     ) -> Future[SendReceipt]:
-        """Put a record on its way; the future gets its receipt, or the error `send` would raise.
+        """Send a record in the background; the future gets its receipt, or the error of `send`.
 
-        Blocks up to `timeout_ms` while as many records are under way as the options allow
-        (`max_in_flight`, `max_in_flight_per_broker`), then raises `errors.TooManyInFlight`, the
-        record not being sent. Receipts come in any order. Callbacks of the future run where
-        receipts are received: they must not block. Raises like `send` for what is wrong before
-        the record is on its way.
+        Blocks up to `timeout_ms` while as many records are in flight as the options allow
+        (`max_in_flight`, `max_in_flight_per_broker`), then raises `errors.TooManyInFlight` without
+        sending the record. Receipts arrive in any order. Callbacks of the future run in the thread
+        that receives receipts: they must not block. Raises like `send` for errors before the record
+        is sent.
         """
         self._ready(topic)
         return self._sender.send(topic, record, self._sent_address, timeout_ms)
 
     def flush(self, *, timeout_ms: int | None = None) -> None:
-        """Wait until no record of `send_async` is under way.
+        """Wait until no record of `send_async` is in flight.
 
         Raises `errors.TooManyInFlight` if some still are after `timeout_ms`, and
-        `errors.LocalError` in a callback of a future, which would wait for itself. Failures are
-        told by the futures only.
+        `errors.LocalError` in a callback of a future, which would wait for itself. Failures of
+        records are reported by their futures only.
         """
         self._sender.flush(timeout_ms)
 
@@ -118,9 +118,9 @@ class Producer(ProducerFace, BlockingClient):
         """Send records with up to `in_flight` unanswered, yielding receipts in their order.
 
         The default of `in_flight` is an option. Records are taken from the iterable only as the
-        window allows; those of a list or tuple are put on the wire in groups, which is faster.
-        Raises on the first record that fails; receipts yielded before stand, records in flight then
-        are unknown.
+        window allows; those of a list or tuple are written in groups, which is faster. Raises on
+        the first record that fails; receipts yielded before are valid, the outcome of records in
+        flight then is unknown.
         """
         self._ready(topic)
         sending = self._sending_all(topic, records, in_flight)
@@ -138,9 +138,9 @@ class Producer(ProducerFace, BlockingClient):
     ) -> SendSummary:
         """Send every record and add up the receipts.
 
-        `progress` is called with the sum so far, now and then and at the end. Up to `max_failures`
-        records may fail and are listed in the summary; the next failure is raised. A record that no
-        broker would take is a failure too.
+        `progress` is called with the totals so far, periodically and at the end. Up to
+        `max_failures` records may fail and are listed in the summary; the next failure is raised. A
+        record that no broker would take is a failure too.
         """
         self._ready(topic)
         sum_so_far = Progress(progress, max_failures)
@@ -149,7 +149,7 @@ class Producer(ProducerFace, BlockingClient):
         return sum_so_far.end()
 
     def close(self) -> None:
-        """Wait for receipts under way, stop beating, tell the master, close connections."""
+        """Wait for outstanding receipts, stop heartbeats, unregister, close connections."""
         self._sender.close()
         try:
             self._closing = True

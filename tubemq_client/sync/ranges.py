@@ -1,8 +1,8 @@
-"""The blocking exact range reader.
+"""Blocking exact range reader.
 
-Deliver `[start, end)` of a partition: each record once, none outside, from brokers alone (the
-master is asked only when no broker addresses are given). The rules are `_core.range_read`'s.
-`aio.ranges` is its twin.
+Delivers `[start, end)` of a partition: each record once, none outside, from brokers alone (the
+master is asked only when no broker addresses are given). The rules are in `_core.range_read`.
+`aio.ranges` is its counterpart.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ __all__ = ["RangeReader"]
 
 
 class RangeReader(RangeFace, BlockingClient):
-    """Reads exact offset ranges.
+    """Reader of exact offset ranges.
 
     `group` names the pool `<group>.r00…` (and probes `.p00…`) of `pool_size` groups; `slot_seed`
     spreads readers of different windows over it. `filters` are stream ids. `deadline_ms` bounds the
     time without progress. `gap_policy` "fail" raises `errors.DataLoss` when retention has removed
-    part of a range, "skip" goes on and records the gap in `stats`. `corrupt_records` is "fail",
+    part of a range, "skip" continues and records the gap in `stats`. `corrupt_records` is "fail",
     "drop" or "quarantine" (calls `quarantine`). Delivery: exactly the range, once per `read()`.
     Use one per thread.
     """
 
     def read(self, range_: OffsetRange, *, parallel: int = 1) -> Iterator[MessageBatch]:
-        """The batches of `range_`, in offset order. Close the iterator to stop early.
+        """Yield the batches of `range_`, in offset order; close the iterator to stop early.
 
         Raises `errors.RangeError` (`DataLoss`, `LogTruncated`, `CorruptRecord`, `RangeStalled`)
         when the range cannot be delivered whole; never delivers part of it silently. Leaving the
         `with` of the reader gives the partition back too.
 
-        With `parallel` as many connections, opened for this read, read pieces of the range at once,
-        because a broker serves a connection on one thread. Batches come in the same order; some
-        dozens of each piece are read ahead.
+        With `parallel` as many connections, opened for this read, read sub-ranges concurrently,
+        because a broker serves a connection on one thread. Batches arrive in the same order; some
+        dozens of each sub-range are read ahead.
         """
         check_parallel(parallel, self._pool.size)
         broker = self._driver.run(self._finding_broker(range_))
@@ -60,37 +60,41 @@ class RangeReader(RangeFace, BlockingClient):
         self._under_way.add(work)
         try:
             with closing(work.parts()) as parts:
-                for found in parts:
-                    if isinstance(found, Piece):
-                        self.stats.add_work(found.stats, known_gaps)
+                for part in parts:
+                    if isinstance(part, Piece):
+                        self.stats.add_work(part.stats, known_gaps)
                     else:
-                        found.settle(self.stats, self._decode)
-                        yield found.batch
+                        part.settle(self.stats, self._decode)
+                        yield part.batch
         finally:
             self._under_way.discard(work)
 
     def close(self) -> None:
-        """Give back what is being read, and close every connection that is not a session's. Safe to
-        call twice."""
+        """Give back ranges that are being read, and close every connection that is not a session's.
+
+        May be called twice.
+        """
         for work in list(self._under_way):
             work.stop()
         super().close()
 
     def first_record(self, range_: OffsetRange) -> Anchor | None:
-        """The first record of `range_` (after the broker's filter), or None if there is none. One
-        short read, given back at once; counts in no `stats`. Raises like `read`."""
+        """Return the first record of `range_` (after the broker's filter), or None.
+
+        One short read, given back at once; not counted in `stats`. Raises like `read`.
+        """
         with closing(self._look(range_)) as batches:
             for batch in batches:
-                if (found := batch.first()) is not None:
-                    return found
+                if (anchor := batch.first()) is not None:
+                    return anchor
         return None
 
     def holds(self, partition: Partition, anchor: Anchor, upto: int) -> bool | None:
-        """Whether the log still has the anchor's record where it was, below the offset `upto`.
+        """Return whether the log still has the anchor's record at its offset, before `upto`.
 
-        False is proof that the log, or this part of it, is another than the anchor's; None that
-        retention has removed the place, or its data alone. One short read with the filters of this
-        reader, which must be the anchor's. Raises like `read` if the broker does not answer.
+        False proves that the log, or this part of it, was replaced; None that retention has removed
+        the record, or its data alone. One short read with the filters of this reader, which must be
+        the anchor's. Raises like `read` if the broker does not answer.
         """
         try:
             with closing(self._look(OffsetRange(partition, anchor.offset, upto))) as batches:
@@ -104,7 +108,7 @@ class RangeReader(RangeFace, BlockingClient):
         return False
 
     def readable_from(self, range_: OffsetRange) -> int:
-        """The first offset of `range_` whose record, of any partition of the store, is there."""
+        """Return the first offset of `range_` with a readable record of the store."""
         return self._driver.run(self._finding_data(range_))
 
     def _look(self, range_: OffsetRange) -> Generator[MessageBatch, None, None]:

@@ -1,8 +1,8 @@
 """Connections that several blocking clients of one process share.
 
-A client has connections of its own by default, which is simplest and keeps one client's large reads
-out of another's way. Many small clients do better with one connection to each server.
-`aio.session` is its twin.
+By default a client has private connections, which is simplest and keeps its large reads from
+delaying other clients. Many small clients do better with one connection to each server.
+`aio.session` is its counterpart.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["Session"]
 
 
 class Session(Closing, SharedSettings):
-    """Settings that come with connections: give it to clients in place of its settings.
+    """Settings with shared connections; pass it to clients in place of their settings.
 
-    Closing a client leaves the connections open for the others; what the client had in flight is
-    then still answered or times out. Closing the session fails every client on it, so close it
-    last. In another process (it may be pickled) it is its settings and shares nothing.
+    Closing a client leaves the connections open for the others; its requests in flight are
+    still answered or time out. Closing the session fails all its clients, so close it last. When it
+    is pickled for another process, only its settings are, and nothing is shared.
     """
 
     __slots__ = ()
@@ -34,5 +34,5 @@ class Session(Closing, SharedSettings):
         super().__init__(settings, BlockingPool(settings))
 
     def close(self) -> None:
-        """Close every connection. Safe to call twice."""
+        """Close every connection; may be called twice."""
         self.connections.close()

@@ -25,7 +25,7 @@ TOKEN = "s3cret-token"
 
 @dataclass
 class Site:
-    """One cluster, and how to make records and positions on it."""
+    """One cluster, and helpers that make records and positions on it."""
 
     settings: ClientSettings
     web: str
@@ -49,7 +49,7 @@ Make = Callable[..., Any]
 
 @pytest.fixture(params=["sync", "aio"])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
-    """`make(urls, token=…)`: a client of either shell behind blocking calls; closed at the end."""
+    """Return `make(urls, token=…)`, which makes a client of either API behind blocking calls."""
     clients: list[Any] = []
 
     def keep(client: Any) -> Any:
@@ -74,7 +74,7 @@ mq = embedded_tubemq(
 
 @pytest.fixture(params=["embedded", pytest.param("genuine", marks=pytest.mark.real)])
 def site(request: pytest.FixtureRequest) -> Site:
-    """A cluster of either kind. It is shared, so scenarios use groups of their own."""
+    """Return a cluster of either kind. It is shared, so scenarios use separate groups."""
     if request.param == "genuine":
         real = request.getfixturevalue("genuine")
         request.getfixturevalue("remembered")
@@ -87,14 +87,14 @@ def site(request: pytest.FixtureRequest) -> Site:
 
 @pytest.fixture(scope="session")
 def remembered(genuine: GenuineTubeMQ) -> str:
-    """A group with a position, set as early as can be: the broker's next scan writes it down."""
+    """Return a group with a position, set early: the broker's next scan records it."""
     with AdminClient(genuine.master_web) as client:
         client.set_offsets("remembered_group", {Partition(genuine.broker_id, SINGLE, 0): "latest"})
     return "remembered_group"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Scenarios that wait for a genuine server's timers run there with one client only."""
+    """Run scenarios that wait for a genuine server's timers there with one client only."""
     left_out = [
         item
         for item in items
@@ -108,7 +108,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def once_on_genuine() -> None:
-    """Names the scenarios that wait for a genuine server's timers."""
+    """Return the names of scenarios that wait for a genuine server's timers."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Who may read what, and how fast: records at the master, set before a group first comes."""
+"""Permissions and rates of groups: records at the master, set before a group first joins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_permission_to_read_a_topic(admin: Any, group: str) -> None:
     allowed = ConsumeControl(group, SHARED, True, "", True, ("aa", "bb"))
     admin.set_consume_control(allowed)
     assert admin.consume_controls(group, SHARED) == [allowed]
-    admin.set_consume_control(allowed)  # unchanged is no error
+    admin.set_consume_control(allowed)  # no change is no error
     admin.set_consume_control(ConsumeControl(group, SHARED, False, "too_greedy"))
     (denied,) = admin.consume_controls(group)
     assert (denied.enabled, denied.reason, denied.filter_required) == (False, "too_greedy", False)
@@ -62,6 +62,6 @@ def test_topic_wide_settings(admin: Any, site: Any, new_topic: str) -> None:
 def test_defaults_of_the_cluster(admin: Any) -> None:
     before = admin.cluster_settings()
     admin.set_cluster_settings(max_message_mb=before.max_message_mb if before else 1)
-    found = admin.cluster_settings()
-    assert found.max_message_mb == (before.max_message_mb if before else 1)
-    assert found.flow_control is False
+    cluster = admin.cluster_settings()
+    assert cluster.max_message_mb == (before.max_message_mb if before else 1)
+    assert cluster.flow_control is False

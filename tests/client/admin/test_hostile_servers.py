@@ -34,7 +34,7 @@ heard: list[bytes] = []
 
 @contextmanager
 def web(serve: Serve, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """A server that reads one request of each connection and then does as it likes."""
+    """Return a server that reads one request of each connection and then misbehaves."""
     over = threading.Event()
 
     def talk(connection: socket.socket) -> None:
@@ -110,7 +110,7 @@ def test_a_client_goes_on_after_an_exchange_that_was_given_up(make: Any) -> None
         with pytest.raises(errors.ConnectError, match="timeout_ms"):
             client.topics()
         assert client.topics() == []
-        assert client.topics() == []  # on the connection that was kept
+        assert client.topics() == []  # on the kept connection
 
 
 def endless(connection: socket.socket, over: threading.Event) -> None:
@@ -132,7 +132,7 @@ def test_the_memory_of_an_answer_is_bounded(serve: Serve, make: Any) -> None:
 
 
 def test_an_answer_that_is_needed_may_be_allowed(make: Any) -> None:
-    """The way out that the error names."""
+    """Test the remedy that the error names."""
     body = GOOD + b" " * (1 << 20)
     with web(lambda connection, _: connection.sendall(head(len(body)) + body)) as url:
         with pytest.raises(errors.ProtocolViolation, match="max_answer_bytes"):

@@ -1,4 +1,4 @@
-"""Which master is asked: stand-bys, dead ones, changes that must not be sent twice."""
+"""Choice of the master: stand-bys, dead ones, changes that must not be sent twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OK = {"result": True, "errCode": 0, "errMsg": "OK", "data": [], "count": 0}
 
 
 class FakeMaster:
-    """Answers every request alike; `asked` holds (HTTP verb, path, body)."""
+    """Server that answers every request alike; `asked` has (HTTP verb, path, body)."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str]] = []
@@ -64,9 +64,9 @@ class FakeMaster:
 
 @pytest.fixture
 def fakes() -> Iterator[list[FakeMaster]]:
-    made = [FakeMaster(), FakeMaster()]
-    yield made
-    for fake in made:
+    masters = [FakeMaster(), FakeMaster()]
+    yield masters
+    for fake in masters:
         fake.close()
 
 
@@ -106,7 +106,7 @@ def test_a_change_that_may_have_arrived_is_not_sent_again(
     with pytest.raises(errors.ConnectionLost):
         admin.online_brokers([1])
     assert (len(first.asked), len(second.asked)) == (1, 0)
-    assert admin.brokers() == []  # a query may go to the next
+    assert admin.brokers() == []  # a query may be sent to the next
     assert len(second.asked) == 1
 
 

@@ -1,4 +1,4 @@
-"""Positions: stored, how far behind, set, copied, removed, remembered; dry runs change nothing."""
+"""Positions: stored, lag, set, copied, removed, recorded; dry runs change nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def place(site: Site) -> Partition:
 
 
 def seen(ask: Callable[[], Any]) -> Any:
-    """A genuine broker lists a new group up to 5 s late."""
+    """Wait for a new group, which a genuine broker lists up to 5 s late."""
     return eventually(lambda: ask() or None)
 
 
@@ -40,7 +40,7 @@ def test_positions_and_lag_without_registering(
     assert rows[1].lag_entries == (end - rows[1].min_offset) // 28
     assert admin.group_offsets(SHARED, group) == {place: end - 84}
     (lag,) = admin.lag(group)
-    # Three partitions share one store: it counts once, by the partition furthest behind.
+    # Three partitions share one store: it counts once, by the partition with the largest lag.
     assert (lag.topic, lag.entries) == (SHARED, rows[1].lag_entries)
 
 
@@ -80,10 +80,10 @@ def test_every_wrong_offset_is_listed_and_nothing_is_set(
     }
     with pytest.raises(errors.ConfigError) as refused:
         admin.set_offsets(group, wrong)
-    told = "\n".join(refused.value.problems)
+    text = "\n".join(refused.value.problems)
     assert len(refused.value.problems) == 4
     for words in (f"{end + 28} is not within the log", "5 is no multiple", ":77:", "99:"):
-        assert words in told.replace(f"{SHARED}:77", ":77:")
+        assert words in text.replace(f"{SHARED}:77", ":77:")
     assert admin.group_offsets(SHARED, group) == {}
     with pytest.raises(errors.UnknownTopic, match="nowhere"):
         admin.set_offsets(group, {Partition(1, "nowhere", 0): 0})
@@ -98,7 +98,7 @@ def test_a_running_consumer_reads_on_from_the_new_position(
         consumer.assign(place, end - 6 * 28)
         batch = eventually(lambda: consumer.pull(place))
         admin.set_offsets(group, {place: end - 56})
-        # The batch in its hands moves nothing any more.
+        # Its current batch no longer moves anything.
         assert consumer.confirm(batch) == end - 56
         again = eventually(lambda: consumer.pull(place))
         assert next(message.offset for message in again.messages()) in (end - 56, None)

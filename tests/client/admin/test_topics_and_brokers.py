@@ -1,4 +1,4 @@
-"""Topics, brokers, masters: what is listed, what changes do, and how refusals are told."""
+"""Topics, brokers, masters: listing, changes, and the errors of refused changes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,17 @@ from tubemq_client.admin import TopicProperties
 
 
 def test_topics_with_their_partitions(site: Site, admin: Any) -> None:
-    (found,) = admin.topics([WIDE])
-    assert (found.name, found.partitions, found.accepts_publish) == (WIDE, 6, True)
-    assert [p.partition_id for p in found.partition_list()] == [0, 1, 2, 10_000, 10_001, 10_002]
-    (deployed,) = found.deployments
+    (wide_topic,) = admin.topics([WIDE])
+    assert (wide_topic.name, wide_topic.partitions, wide_topic.accepts_publish) == (WIDE, 6, True)
+    assert [p.partition_id for p in wide_topic.partition_list()] == [
+        0,
+        1,
+        2,
+        10_000,
+        10_001,
+        10_002,
+    ]
+    (deployed,) = wide_topic.deployments
     assert (deployed.broker_id, deployed.status) == (site.broker_id, "normal")
     assert deployed.publishing is True
     assert (deployed.properties.stores, deployed.properties.partitions) == (2, 3)
@@ -39,15 +46,15 @@ def test_brokers_and_how_they_run(site: Site, admin: Any) -> None:
 
 
 def test_a_topic_from_its_making_to_its_end(site: Site, admin: Any, new_topic: str) -> None:
-    wanted = TopicProperties(partitions=2, retention="delete,2h")
-    assert admin.create_topic(new_topic, wanted, [site.broker_id]) == [site.broker_id]
+    properties = TopicProperties(partitions=2, retention="delete,2h")
+    assert admin.create_topic(new_topic, properties, [site.broker_id]) == [site.broker_id]
     (deployed,) = admin.topic(new_topic).deployments
     assert (deployed.properties.partitions, deployed.properties.retention) == (2, "delete,2h")
 
     with pytest.raises(errors.AdminError, match=rf"{site.broker_id}:{new_topic}: code 402"):
         admin.create_topic(new_topic, broker_ids=[site.broker_id])
     assert admin.modify_topic(new_topic, TopicProperties(partitions=3)) == [site.broker_id]
-    admin.modify_topic(new_topic, TopicProperties(partitions=3))  # unchanged is no error
+    admin.modify_topic(new_topic, TopicProperties(partitions=3))  # no change is no error
     with pytest.raises(errors.AdminError) as refused:
         admin.modify_topic(new_topic, TopicProperties(partitions=1))
     assert [failure.code for failure in refused.value.failures] == [407]
@@ -104,7 +111,7 @@ def test_a_broker_from_draft_to_deleted(site: Site, admin: Any) -> None:
         assert (broker.web_port, broker.properties.partitions) == (8099, 2)
         admin.online_brokers([987])
         assert status_of(admin, 987) == "online"
-        admin.online_brokers([987])  # unchanged is no error
+        admin.online_brokers([987])  # no change is no error
         admin.set_broker_access([987], publish=False)
         assert status_of(admin, 987) == "only-read"
         admin.offline_brokers([987])

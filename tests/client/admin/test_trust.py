@@ -1,4 +1,4 @@
-"""Whom the administration trusts over HTTPS, what it shows, and which way it goes there."""
+"""HTTPS of the administration: trusted authorities, client certificates, proxies."""
 
 from __future__ import annotations
 
@@ -75,19 +75,19 @@ def test_files_that_cannot_be_used_or_have_no_effect_are_refused(
 def test_proxies_of_the_environment_see_nothing_unless_asked_for(
     make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    visited: list[str] = []
 
     def proxy(found: Any, _: object) -> None:
-        asked.append("proxy")
+        visited.append("proxy")
         found.sendall(head(len(GOOD)) + GOOD)
 
     with web(proxy) as place, web(lambda found, _: found.sendall(head(len(GOOD)) + GOOD)) as url:
         monkeypatch.setenv("http_proxy", place)
         monkeypatch.delenv("no_proxy", raising=False)
         assert make(url).topics() == []
-        assert asked == []
+        assert visited == []
         assert make(url, trust_env=True).topics() == []
-        assert asked == ["proxy"]
+        assert visited == ["proxy"]
         monkeypatch.setenv("http_proxy", "odd://user:s3cret@proxy")
         assert make(url).topics() == []
         with pytest.raises(errors.ConfigError, match="trust_env") as caught:

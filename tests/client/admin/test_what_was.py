@@ -1,4 +1,4 @@
-"""Position history: what brokers wrote down of a group. Last, so that a genuine one had time."""
+"""Position history: what brokers recorded of a group. Last, so that a genuine one had time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def test_a_genuine_broker_remembers(
 ) -> None:
     group = remembered
     since = datetime.now(UTC) - timedelta(minutes=10)
-    found = eventually(lambda: admin.position_history(group, since) or None)
-    assert found[0].partition == Partition(site.broker_id, SINGLE, 0)
-    assert found[0].position <= found[0].max_offset
-    assert found[0].online is False
+    history = eventually(lambda: admin.position_history(group, since) or None)
+    assert history[0].partition == Partition(site.broker_id, SINGLE, 0)
+    assert history[0].position <= history[0].max_offset
+    assert history[0].online is False
 
 
 def test_an_embedded_broker_remembers(make: Make) -> None:
@@ -32,9 +32,9 @@ def test_an_embedded_broker_remembers(make: Make) -> None:
         place = Partition(2, "past", 0)
         admin.set_offsets("keeper", {place: "latest"})
         since = datetime.now(UTC) - timedelta(seconds=5)
-        (found, *_) = eventually(lambda: admin.position_history("keeper", since, 1) or None)
-        assert (found.partition, found.position, found.group) == (place, 0, "keeper")
-        assert abs(found.time_ms / 1000 - datetime.now(UTC).timestamp()) < 60
+        (newest, *_) = eventually(lambda: admin.position_history("keeper", since, 1) or None)
+        assert (newest.partition, newest.position, newest.group) == (place, 0, "keeper")
+        assert abs(newest.time_ms / 1000 - datetime.now(UTC).timestamp()) < 60
         later = datetime.now(UTC) + timedelta(hours=1)
         assert admin.position_history("keeper", later) == []
         assert admin.position_history("nobody_known", since) == []

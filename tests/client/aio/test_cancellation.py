@@ -1,7 +1,7 @@
-"""What only asyncio can do to a client: cancel it anywhere, and run many calls on one loop.
+"""Cancelling an asyncio client anywhere, and running many calls on one loop.
 
-Scenarios that both shells share are in `tests/system/behaviour`. Whatever is cancelled, the loop
-must be empty afterwards and servers must not be left holding what nobody reads.
+Scenarios that both APIs share are in `tests/system/behaviour`. After any cancellation the loop must
+be empty, and servers must hold no lease that no client uses.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def filled(settings: ClientSettings) -> OffsetRange:
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run it on a loop of its own; nothing may be left there, and nothing may be left unclosed."""
+    """Run it on a separate loop; no task may be left there, and nothing may be left unclosed."""
 
     async def main() -> Any:
         async with asyncio.timeout(30):
@@ -70,7 +70,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 async def read_all(settings: ClientSettings, range_: OffsetRange) -> int:
-    """Records of the range, read with a pool of one group: a lease left behind answers 410."""
+    """Read the range with a pool of one group, where a lease left behind answers 410."""
     async with RangeReader(settings, group="pool", pool_size=1, deadline_ms=15_000) as reader:
         return sum([len(batch) async for batch in reader.read(range_)])
 
@@ -280,7 +280,7 @@ PLAIN = ClientSettings(masters=(), rpc_timeout_ms=60_000, connect_timeout_ms=5_0
 
 
 def test_a_second_cancellation_ends_the_last_words_too(settings: ClientSettings) -> None:
-    """Last words have a bound of their own; who cannot wait for it cancels again."""
+    """Final requests have a separate time limit; an impatient caller cancels again."""
 
     def deliver() -> Conversation[None]:
         yield Deliver(1)
@@ -300,7 +300,7 @@ def test_a_second_cancellation_ends_the_last_words_too(settings: ClientSettings)
                 await driver.close()
 
         task = asyncio.create_task(work())
-        for _ in range(3):  # out of the stream, out of its release, out of the close
+        for _ in range(3):  # from the stream, its release, and the close
             await asyncio.sleep(0.1)
             task.cancel()
         await asyncio.wait([task])
@@ -323,7 +323,7 @@ def test_who_gives_up_connecting_does_not_take_others_along() -> None:
         first.cancel()
         results = await asyncio.gather(*others, return_exceptions=True)
         await driver.close()
-        # The peer sends requests back, which nobody can read as replies: they did arrive.
+        # The peer echoes requests, which are no valid replies: they did arrive.
         return sum(isinstance(result, errors.TubeMQError) for result in results)
 
     with Peer(echo) as peer:

@@ -1,8 +1,7 @@
-"""The life of a member, cancelled wherever it waits: from joining through confirming to leaving.
+"""A member cancelled at every wait: from joining through confirming to leaving.
 
-The task is cancelled when it waits for the n-th time, for every n that there is. Whatever was under
-way, afterwards the loop is empty, a successor gets the partition at once, and it receives what was
-not confirmed and nothing that was.
+The task is cancelled at its n-th wait, for every possible n. Afterwards the loop is empty, a
+successor gets the partition at once, and it receives every unconfirmed record and no confirmed one.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ GONE_S = 10
 
 
 class CancelledAt:
-    """Awaits `work` and cancels the task around it when that waits for the n-th time, for each of
-    `numbers`."""
+    """Awaitable that cancels its task at the n-th wait of `work`, for each of `numbers`."""
 
     def __init__(self, work: Coroutine[Any, Any, None], *numbers: int) -> None:
         self._work = work
@@ -55,7 +53,7 @@ class CancelledAt:
                 asyncio.get_running_loop().call_soon(task.cancel)
             try:
                 yield what
-            except BaseException as error:  # noqa: BLE001 - handed on
+            except BaseException as error:  # noqa: BLE001 - passed on
                 failure = error
                 answer = lambda: waiting.throw(failure)  # noqa: B023, E731
             else:
@@ -77,10 +75,10 @@ mq = embedded_tubemq(
 
 @pytest.fixture(scope="module")
 def settings(mq: EmbeddedTubeMQ) -> ClientSettings:
-    """Of a cluster that has what was sent."""
-    found = ClientSettings((mq.master_address,), heartbeat_period_ms=50)
-    asyncio.run(send(found))
-    return found
+    """Return settings of a cluster that has the sent records."""
+    client_settings = ClientSettings((mq.master_address,), heartbeat_period_ms=50)
+    asyncio.run(send(client_settings))
+    return client_settings
 
 
 async def send(settings: ClientSettings) -> None:
@@ -104,7 +102,7 @@ async def balanced(settings: ClientSettings, group: str) -> AsyncIterator[Any]:
 
 
 class Life:
-    """What one member has confirmed, and what it may have."""
+    """Records that one member has confirmed, and those it may have confirmed."""
 
     def __init__(self) -> None:
         self.confirmed: list[bytes] = []
@@ -126,21 +124,21 @@ class Life:
 
 
 async def rest(enter: Any, settings: ClientSettings, group: str) -> list[bytes]:
-    found: list[bytes] = []
+    received: list[bytes] = []
     async with enter(settings, group) as consumer:
-        while len(found) < len(SENT):
-            batch = await consumer.receive(PATIENCE_MS if SENT[-1] not in found else 0)
+        while len(received) < len(SENT):
+            batch = await consumer.receive(PATIENCE_MS if SENT[-1] not in received else 0)
             if batch is None:
                 break
-            found += [message.body for message in batch.messages()]
+            received += [message.body for message in batch.messages()]
             await consumer.confirm(batch)
-            if found[-1] == SENT[-1]:
+            if received[-1] == SENT[-1]:
                 break
-    return found
+    return received
 
 
 async def cancelled_life(enter: Any, settings: ClientSettings, group: str, n: int) -> bool:
-    """Whether the life was over before it waited for the `n`-th time."""
+    """Run a member, cancelled at its `n`-th wait; return whether it had ended before."""
     life = Life()
 
     async def live() -> None:
@@ -150,10 +148,10 @@ async def cancelled_life(enter: Any, settings: ClientSettings, group: str, n: in
     await asyncio.wait([task])
     assert life.over or task.cancelled(), (n, task.exception())
     assert asyncio.all_tasks() == {asyncio.current_task()}, n
-    async with asyncio.timeout(GONE_S):  # less than a lease: nothing may be left of it
-        found = await rest(enter, settings, group)
+    async with asyncio.timeout(GONE_S):  # less than a lease: no lease may be left
+        received = await rest(enter, settings, group)
     left = SENT[len(life.confirmed) :]
-    assert found in (left, left[len(life.unsure) :]), (n, life.confirmed, life.unsure)
+    assert received in (left, left[len(life.unsure) :]), (n, life.confirmed, life.unsure)
     return not task.cancelled()
 
 
@@ -166,7 +164,10 @@ def live_and_be_cancelled(enter: Any, settings: ClientSettings, waits: range) ->
 
 
 async def impatient_life(enter: Any, settings: ClientSettings, group: str, *waits: int) -> bool:
-    """A life cancelled several times; whether it was over before. Leases may be left behind."""
+    """Run a member that is cancelled several times; return whether it had ended before.
+
+    Leases may be left behind.
+    """
     life = Life()
 
     async def live() -> None:
@@ -175,7 +176,7 @@ async def impatient_life(enter: Any, settings: ClientSettings, group: str, *wait
     task = asyncio.create_task(live())
     await asyncio.wait([task])
     assert life.over or task.cancelled(), (waits, task.exception())
-    await asyncio.sleep(0.01)  # for the loop to close what was cut off
+    await asyncio.sleep(0.01)  # for the loop to close interrupted connections
     assert asyncio.all_tasks() == {asyncio.current_task()}, waits
     return not task.cancelled()
 

@@ -1,4 +1,4 @@
-"""Records under way in the background of an event loop whose client is ended by force."""
+"""Records in flight in the background of an event loop whose client is cancelled."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ TOPIC = "orders"
 
 @pytest.mark.parametrize("turns", range(6))
 def test_no_future_stays_open_however_early_closing_is_given_up(turns: int) -> None:
-    """`turns` of the loop after the record was taken: before its task exists, before it runs, and
-    while it sends."""
+    """Close after `turns` of the loop: before the task exists, before it runs, while it sends."""
 
     async def send() -> None:
         producer = Producer(ClientSettings((server.master_address,)))
@@ -39,7 +38,7 @@ def test_no_future_stays_open_however_early_closing_is_given_up(turns: int) -> N
         async with asyncio.timeout(20):
             await asyncio.wait([future])
             await producer.flush()
-        if turns == 0:  # then closing has not even begun
+        if turns == 0:  # closing has not begun yet
             await producer.close()
 
     with EmbeddedTubeMQ(1, [TopicSpec(TOPIC)], http=False) as server:
@@ -47,7 +46,7 @@ def test_no_future_stays_open_however_early_closing_is_given_up(turns: int) -> N
 
 
 def test_a_producer_whose_closing_is_cancelled_beats_no_more() -> None:
-    """It waits for a broker that does not answer, as a caller with a timeout finds out."""
+    """It waits for a broker that does not answer, until the caller's timeout."""
 
     async def send() -> None:
         producer = Producer(ClientSettings((server.master_address,)))
@@ -65,7 +64,7 @@ def test_a_producer_whose_closing_is_cancelled_beats_no_more() -> None:
 
 @pytest.mark.parametrize("together", [1, 400])
 def test_what_is_never_answered_is_over_with_its_deadline(together: int) -> None:
-    """However many it is, in groups or one by one: they all had the same time."""
+    """All of them share one deadline, in groups or one by one."""
 
     def conversation(address: Address) -> Conversation[None]:
         post = PostAll(address, methods.SEND_MESSAGE, [b"x"] * together)

@@ -1,4 +1,4 @@
-"""Cancelling what a member of a balanced group is doing leaves nothing booked or behind."""
+"""Cancelled calls of a balanced group's member leave no state and no lease behind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def send(settings: ClientSettings, *bodies: bytes) -> None:
 def test_a_receive_that_is_cancelled_anywhere_loses_nothing(settings: ClientSettings) -> None:
     async def scenario() -> list[bytes]:
         random = Random(7)
-        found: list[bytes] = []
+        received: list[bytes] = []
         async with Consumer(settings, "cancelled", {TOPIC: ()}) as consumer:
             assert await consumer.partitions_ready(PATIENCE_MS)
             await send(settings, b"a", b"b", b"c")
@@ -45,12 +45,12 @@ def test_a_receive_that_is_cancelled_anywhere_loses_nothing(settings: ClientSett
                 result = (await asyncio.gather(task, return_exceptions=True))[0]
                 if isinstance(result, ReceivedBatch):
                     await consumer.reject(result)
-            while len(found) < 3:
+            while len(received) < 3:
                 batch = await consumer.receive(PATIENCE_MS)
                 assert batch is not None
-                found += [message.body for message in batch.messages()]
+                received += [message.body for message in batch.messages()]
                 await consumer.confirm(batch)
-        return found
+        return received
 
     assert asyncio.run(scenario()) == [b"a", b"b", b"c"]
 
@@ -79,7 +79,7 @@ def test_a_cancelled_run_rejects_what_its_handlers_had(settings: ClientSettings)
 
 
 async def awaits_what_is_cancelled() -> None:
-    """As a pool of connections does whose library cancels a call."""
+    """Await a task that is cancelled, like a connection pool whose library cancels a call."""
     inner = asyncio.create_task(asyncio.sleep(PATIENCE_MS))
     inner.cancel()
     await inner
@@ -186,7 +186,7 @@ def test_a_close_that_is_cancelled_while_another_pulls_leaves_all_the_same() -> 
             await consumer.assign(partition)
             server.broker(1).silence(GET_MESSAGES.id)
             pull = asyncio.create_task(consumer.pull(partition))
-            await asyncio.sleep(0)  # it has the turn now, and no answer will come
+            await asyncio.sleep(0)  # its request is in flight, and no answer will arrive
             close = asyncio.create_task(consumer.close())
             await asyncio.wait(consumer._running)
             for _ in range(10):

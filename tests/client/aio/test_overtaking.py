@@ -1,7 +1,7 @@
-"""What is cancelled may be under way still: the next request must not be overtaken by it.
+"""A cancelled request may still be in flight: it must not overtake the next one.
 
-A real broker works on the requests of one connection at the same time, so a fetch that nobody waits
-for any more may be served after the next one, and then it moves what a confirmation confirms.
+A real broker works on the requests of one connection at the same time, so an abandoned fetch may be
+served after the next one, and then it changes which batch a confirmation confirms.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ settings = client_settings(heartbeat_period_ms=100)
 
 
 class Delay:
-    """Holds back the next request of a method on its way to a server, and lets others pass it."""
+    """Proxy that delays the next request of a method to a server, and lets others overtake it."""
 
     def __init__(self) -> None:
         self.method: int | None = None
@@ -45,12 +45,12 @@ class Delay:
 
     @asynccontextmanager
     async def before(self, target: Any) -> AsyncIterator[Any]:
-        """The address of a way to `target` that this watches."""
+        """Return the address of a proxy before `target`."""
         tasks: set[asyncio.Task[None]] = set()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            there, back = await asyncio.open_connection(*target)
-            pair = (self._forth(reader, back), self._back(there, writer))
+            server_reader, back = await asyncio.open_connection(*target)
+            pair = (self._forth(reader, back), self._back(server_reader, writer))
             tasks.update(asyncio.create_task(work) for work in pair)
 
         relay = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -95,7 +95,7 @@ async def _frames(reader: asyncio.StreamReader) -> AsyncIterator[Frame]:
 async def member(
     settings: ClientSettings, delay: Delay, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Consumer]:
-    """A member whose broker is behind `delay`, holding the partition."""
+    """Return a member whose broker is behind `delay`, holding the partition."""
     connect = asyncio_connection.connect
     async with Consumer(settings, "overtaken", {TOPIC: ()}) as first:
         assert await first.partitions_ready(PATIENCE_MS)
@@ -115,7 +115,7 @@ async def member(
 async def assigned(
     settings: ClientSettings, delay: Delay, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[AssignedConsumer]:
-    """A member that chose the partition itself; its broker is behind `delay`."""
+    """Return a member that chose the partition itself; its broker is behind `delay`."""
     connect = asyncio_connection.connect
     async with AssignedConsumer(settings, "chosen", {TOPIC: ()}) as first:
         await first.assign(PARTITION)
@@ -162,12 +162,12 @@ def test_a_cancelled_fetch_does_not_move_what_the_next_batch_confirms(
             delay.go.set()
             await delay.answered.wait()
             batch = await second
-            found = bodies(batch)
+            received = bodies(batch)
             assert batch is not None
             await consumer.confirm(batch)
-            if len(found) < 2:
-                found += bodies(await consumer.receive(2_000))
-        return found
+            if len(received) < 2:
+                received += bodies(await consumer.receive(2_000))
+        return received
 
     assert asyncio.run(scenario()) == [b"a", b"b"]
 
@@ -202,8 +202,7 @@ def test_a_cancelled_confirmation_does_not_confirm_the_next_batch(
 def test_a_pull_that_was_cancelled_in_the_queue_does_not_void_the_next_ones_batch(
     settings: ClientSettings,
 ) -> None:
-    """It waits for a confirmation that is under way, and would take the batch away that another
-    caller has been given since."""
+    """It waits for a confirmation in flight, and would void another caller's later batch."""
 
     async def main() -> None:
         async with Producer(settings) as producer:

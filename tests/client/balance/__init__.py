@@ -1,1 +1,1 @@
-"""Groups that the master balances: partition table, orders, and random lives of members."""
+"""Groups that the master balances: partition table, orders, and random histories of members."""

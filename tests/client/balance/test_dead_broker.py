@@ -1,4 +1,4 @@
-"""One broker of two is away: what that costs a member that asks both in turn."""
+"""One broker of two is down: its cost for a member that asks both in turn."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ memory = memory_tubemq(
 
 
 def take_time(member: Member, memory: MemoryTubeMQ) -> Callable[[], int]:
-    """Let every request cost time, more where a broker is away; tells what that added up to."""
+    """Let every request take time, more at brokers that are down; return the total."""
     answer, waited = member.driver._answer, 0
 
-    def slowly(asked: Asked) -> Any:
+    def slowly(traced: Asked) -> Any:
         nonlocal waited
-        if asked.address in memory.unplugged:
+        if traced.address in memory.unplugged:
             waited += CONNECT_MS
             member.driver.clock.advance(CONNECT_MS)
             raise errors.ConnectError("away")
         member.driver.clock.advance(REPLY_MS)
-        return answer(asked)
+        return answer(traced)
 
     member.driver._answer = slowly
     return lambda: waited
@@ -68,20 +68,20 @@ def test_a_broker_that_is_away_leaves_most_of_the_time_to_the_other(memory: Memo
     start, received = memory.clock(), 0
     while memory.clock() < start + 30_000:
         append(memory)
-        found = member.fetch()
-        if isinstance(found, ReceivedBatch):
-            member.confirm(found)
+        result = member.fetch()
+        if isinstance(result, ReceivedBatch):
+            member.confirm(result)
             received += 1
-        elif isinstance(found, Idle) and found.wait_ms:
-            memory.elapse(found.wait_ms)
+        elif isinstance(result, Idle) and result.wait_ms:
+            memory.elapse(result.wait_ms)
     assert waited() <= 14_000
     assert received >= 500
     memory.unplugged.clear()
     memory.elapse(10_000)
-    asked = len(member.requests(methods.GET_MESSAGES))
+    asked_before = len(member.requests(methods.GET_MESSAGES))
     for _ in range(20):
         member.fetch()
-    after = member.requests(methods.GET_MESSAGES)[asked:]
+    after = member.requests(methods.GET_MESSAGES)[asked_before:]
     assert {request.partitionId for request in after} == {0, 1, 2, 3}
 
 
@@ -93,7 +93,7 @@ def test_brokers_that_are_away_do_not_cost_the_leases_at_the_others() -> None:
     take_time(member, memory)
     memory.unplugged.update(memory.node(broker).address for broker in range(2, 14))
     memory.elapse(10_000)
-    member.driver.run(member.session.broker_heartbeats_if_due())  # finds out who is away
+    member.driver.run(member.session.broker_heartbeats_if_due())  # finds out which broker is down
     for _ in range(20):
         before = memory.clock()
         memory.elapse(member.driver.run(member.session.broker_heartbeats_if_due()))

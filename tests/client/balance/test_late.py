@@ -1,4 +1,4 @@
-"""A broker that stood still serves late what a member has given up, after what was asked since."""
+"""A broker that was suspended serves abandoned requests late, after newer ones."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ def member() -> Member:
 
 
 def late(member: Member, method: Any) -> Callable[[], Any]:
-    """Keep the member's next `method` from the servers until the result is called; the member has
-    given up waiting for the answer."""
+    """Delay the member's next `method` until the result is called; the member stops waiting."""
     answer = member.driver._answer
-    kept: list[Asked] = []
+    delayed: list[Asked] = []
 
-    def keep(asked: Asked) -> Any:
-        if asked.method != method.name:
-            return answer(asked)
+    def keep(traced: Asked) -> Any:
+        if traced.method != method.name:
+            return answer(traced)
         member.driver._answer = answer
-        kept.append(asked)
+        delayed.append(traced)
         raise errors.RpcTimeout("late")
 
     member.driver._answer = keep
-    return lambda: member.mq.reply(kept.pop())
+    return lambda: member.mq.reply(delayed.pop())
 
 
 def test_a_fetch_served_late_does_not_enlarge_what_is_confirmed(member: Member) -> None:
@@ -59,7 +58,7 @@ def test_a_fetch_served_late_does_not_enlarge_what_is_confirmed(member: Member) 
 
 
 def test_a_fetch_served_late_skips_nothing_of_a_group_that_is_behind(member: Member) -> None:
-    """The broker would hand out more to it than to the fetch after it, all below the log's end."""
+    """The broker would deliver more to it than to the fetch after it, all below the log's end."""
     mq = member.mq
     sent = [b"%02d" % n for n in range(40)]
     send(mq, ZERO, *sent)
@@ -69,16 +68,16 @@ def test_a_fetch_served_late_skips_nothing_of_a_group_that_is_behind(member: Mem
     assert isinstance(member.fetch(), Idle)
     mq.elapse(1_000)
     batch = member.receive()
-    found = [message.body for message in batch.messages()]
-    assert 0 < len(found) < len(sent)
+    received = [message.body for message in batch.messages()]
+    assert 0 < len(received) < len(sent)
     serve()
     member.confirm(batch)
-    found += [body for bodies in member.everything() for body in bodies]
-    assert found == sent
+    received += [body for bodies in member.everything() for body in bodies]
+    assert received == sent
 
 
 def test_a_member_that_gave_requests_up_keeps_its_partitions(member: Member) -> None:
-    """Brokers know it by another name then; heartbeats and orders must use the same."""
+    """Brokers know it by another client id then; heartbeats and orders must use the same."""
     mq = member.mq
     serve = late(member, methods.GET_MESSAGES)
     assert isinstance(member.fetch(), Idle)
@@ -124,7 +123,7 @@ def test_a_confirmation_served_late_does_not_confirm_what_is_rejected(member: Me
     serve = late(member, methods.COMMIT_OFFSET)
     with pytest.raises(errors.RpcTimeout):
         member.confirm(batch)
-    mq.elapse(1_000)  # the broker is left alone for a moment
+    mq.elapse(1_000)  # the broker is avoided for a moment
     batch = member.receive()
     serve()
     member.confirm(batch, consumed=False)
@@ -133,8 +132,10 @@ def test_a_confirmation_served_late_does_not_confirm_what_is_rejected(member: Me
 
 
 def test_giving_back_served_late_confirms_nothing_that_was_not_received(member: Member) -> None:
-    """The master takes a partition away and deals it to the same member again; the broker hears of
-    the first only when the next batch is out."""
+    """The master moves a partition away and assigns it to the same member again.
+
+    The broker receives the first order only when the next batch is delivered.
+    """
     mq = member.mq
     eager = replace(member.session.consumer, rollback_on_rebalance=False)
     member.session.consumer = member.session.fetching.settings = eager

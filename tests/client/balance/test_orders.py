@@ -1,4 +1,4 @@
-"""A member step by step: orders of the master, what is reported when, and what trouble leaves."""
+"""A member step by step: orders of the master, reports, and the effects of faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ memory = memory_tubemq(
 
 
 class Member:
-    """A session with a driver of its own."""
+    """Session with its driver."""
 
     def __init__(self, memory: MemoryTubeMQ, name: str, **options: Any) -> None:
         self.mq = memory
@@ -58,7 +58,7 @@ class Member:
         return [tuple(event) for event in self.driver.stream(self.session.rebalance())]
 
     def settle(self, *others: Member) -> None:
-        """Take part in balance rounds until nothing moves."""
+        """Take part in balance rounds until nothing changes."""
         for _ in range(5):
             self.mq.elapse(10_000)
             self.mq.balance()
@@ -78,13 +78,13 @@ class Member:
         raise AssertionError(self.session.last_errors)
 
     def everything(self) -> list[list[bytes]]:
-        """Bodies of all batches there are, each confirmed."""
-        found = []
+        """Return the bodies of all available batches, each confirmed."""
+        batches = []
         for _ in range(20):
             if isinstance(batch := self.fetch(), ReceivedBatch):
-                found.append([message.body for message in batch.messages()])
+                batches.append([message.body for message in batch.messages()])
                 self.confirm(batch)
-        return found
+        return batches
 
     def confirm(self, batch: ReceivedBatch, *, consumed: bool = True) -> int:
         position: int = self.driver.run(self.session.fetching.settle(batch, consumed=consumed))
@@ -124,8 +124,8 @@ def send(memory: MemoryTubeMQ, partition: Partition, *bodies: bytes) -> None:
 def once(memory: MemoryTubeMQ, method: Any, error: errors.TubeMQError) -> None:
     """Let the next `method` take effect and lose its reply."""
 
-    def cut(asked: Asked, reply: Any) -> Any:
-        if asked.method == method.name:
+    def cut(traced: Asked, reply: Any) -> Any:
+        if traced.method == method.name:
             memory.tamper = None
             raise error
         return reply
@@ -134,14 +134,14 @@ def once(memory: MemoryTubeMQ, method: Any, error: errors.TubeMQError) -> None:
 
 
 def never(member: Member, method: Any, error: errors.TubeMQError) -> None:
-    """Let the member's next `method` not arrive at all."""
+    """Let the member's next `method` be lost."""
     answer = member.driver._answer
 
-    def refuse(asked: Asked) -> Any:
-        if asked.method == method.name:
+    def refuse(traced: Asked) -> Any:
+        if traced.method == method.name:
             member.driver._answer = answer
             raise error
-        return answer(asked)
+        return answer(traced)
 
     member.driver._answer = refuse
 
@@ -157,14 +157,14 @@ def test_an_order_is_acknowledged_at_once_with_what_is_held(
     memory.balance()
     assert member.beat() == 10_000
     assert member.rebalance() == [("assigned", [ZERO, ONE])]
-    assert member.beat() == 10_000  # it was due at once: there was something to tell
-    *_, offered, told = member.requests(methods.HEARTBEAT_CONSUMER)
+    assert member.beat() == 10_000  # it was due at once: there was a change to report
+    *_, offered, acknowledgement = member.requests(methods.HEARTBEAT_CONSUMER)
     assert not offered.HasField("event")
-    assert (told.event.opType, told.event.status) == (10, 2)
-    assert told.reportSubscribeInfo
+    assert (acknowledgement.event.opType, acknowledgement.event.status) == (10, 2)
+    assert acknowledgement.reportSubscribeInfo
     node = memory.node()
-    assert sorted(told.subscribeInfo) == sorted(told.event.subscribeInfo)
-    assert list(told.subscribeInfo) == [
+    assert sorted(acknowledgement.subscribeInfo) == sorted(acknowledgement.event.subscribeInfo)
+    assert list(acknowledgement.subscribeInfo) == [
         f"{member.session.client_id}@group#{node}#{TOPIC}:{n}" for n in (0, 1)
     ]
 
@@ -205,8 +205,8 @@ def test_a_partition_somebody_else_holds_is_tried_a_while_and_left_to_the_master
     assert member.driver.slept == [1_000] * 4
     assert isinstance(member.session.last_errors[str(ZERO)], errors.PartitionOccupied)
     member.beat()
-    told = member.requests(methods.HEARTBEAT_CONSUMER)[-1]
-    assert (told.event.rebalanceId, list(told.subscribeInfo)) == (77, [])
+    acknowledgement = member.requests(methods.HEARTBEAT_CONSUMER)[-1]
+    assert (acknowledgement.event.rebalanceId, list(acknowledgement.subscribeInfo)) == (77, [])
 
 
 @pytest.mark.parametrize(
@@ -223,9 +223,9 @@ def test_orders_that_change_nothing_are_acknowledged_too(
     member.session._receive_order(reply)
     assert member.rebalance() == []
     member.beat()
-    told = member.requests(methods.HEARTBEAT_CONSUMER)[-1]
-    assert (told.event.rebalanceId, told.event.opType) == (5, operation)
-    assert list(told.event.subscribeInfo) == ([text] if text else [])
+    acknowledgement = member.requests(methods.HEARTBEAT_CONSUMER)[-1]
+    assert (acknowledgement.event.rebalanceId, acknowledgement.event.opType) == (5, operation)
+    assert list(acknowledgement.event.subscribeInfo) == ([text] if text else [])
 
 
 def test_an_acknowledgement_whose_reply_is_lost_is_sent_again(
@@ -286,8 +286,8 @@ def test_explicit_offsets_are_used_once_by_the_group(memory: MemoryTubeMQ, join:
     bound = BoundStart("key", 1, {ZERO: 28, ONE: 112})
     first = join("first", bound=bound)
     first.settle()
-    found = [body for batch in first.everything() for body in batch]
-    assert sorted(found) == [b"b", b"c", b"y"]
+    received = [body for batch in first.everything() for body in batch]
+    assert sorted(received) == [b"b", b"c", b"y"]
     second = join("second", bound=bound)
     first.settle(second)
     assert (len(first.held), len(second.held)) == (1, 1)
@@ -317,7 +317,7 @@ def test_a_slow_member_begins_where_it_says_though_a_fast_one_was_there_before(
 def test_a_new_group_begins_where_it_is_told(
     memory: MemoryTubeMQ, join: Join, position: Any, first: bytes
 ) -> None:
-    """Also if the first registration failed: only a success uses the position up."""
+    """Also if the first registration failed: only a success uses up the position."""
     send(memory, ZERO, b"old")
     member = join(consumer=ConsumerSettings(consume_position=position))
     memory.elapse(10_000)
@@ -363,9 +363,9 @@ def test_a_rejected_batch_waits_before_it_comes_again(memory: MemoryTubeMQ, join
     send(memory, ZERO, b"a")
     batch = member.receive()
     assert member.confirm(batch, consumed=False) == 0
-    while not isinstance(found := member.fetch(), Idle) or found.wait_ms == 0:
-        assert isinstance(found, Idle)
-    assert 0 < (found.wait_ms or 0) <= 400
+    while not isinstance(result := member.fetch(), Idle) or result.wait_ms == 0:
+        assert isinstance(result, Idle)
+    assert 0 < (result.wait_ms or 0) <= 400
     memory.elapse(400)
     assert member.receive().start == batch.start
 
@@ -382,8 +382,8 @@ def test_a_refused_fetch_waits_as_the_code_asks(
     memory.elapse(1_000)
     member.session.table.freeze([ONE])
 
-    def refuse(asked: Asked, reply: Any) -> Any:
-        if asked.method == methods.GET_MESSAGES.name:
+    def refuse(traced: Asked, reply: Any) -> Any:
+        if traced.method == methods.GET_MESSAGES.name:
             return _pb.GetMessageResponseB2C(success=False, errCode=code, minLimitTime=limit_ms)
         return reply
 

@@ -1,8 +1,8 @@
-"""Random lives of a group: whoever joins, leaves or dies, each record is confirmed, and then gone.
+"""Random histories of a group: members join, leave and die; each record is confirmed once.
 
 Simulated: 50 seeded schedules of up to four members over twelve partitions, with requests that take
-time, slow and rejecting users, and in half of them replies that are lost; ten with brokers that get
-to requests after they were given up.
+time, slow and rejecting users, and in half of them replies that are lost; ten with brokers that
+serve requests after they were abandoned.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ STEPS = 10
 MOST_MEMBERS = 4
 DRAIN_MS = 300_000
 SETTLE_MS = 60_000
-"""For the master to forget who died last, and to deal out what that member held."""
+"""Time for the master to forget the last dead member, and to assign its partitions."""
 
 
 def live_through(world: World) -> None:
-    """Start with three members, let chance decide, then let the survivors finish."""
+    """Start with three members, follow a random schedule, then let the survivors finish."""
     random = world.random
     for _ in range(3):
         world.join()
@@ -63,7 +63,7 @@ def test_what_brokers_serve_late_loses_and_repeats_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_local_confirmations_lose_nothing(seed: int) -> None:
-    """They may be lost with the member that made them, so their records may come again."""
+    """They may be lost with their member, so their records may be delivered again."""
     world = World(seed, consumer=ConsumerSettings(confirm_locally=True))
     world._received = lambda member, bodies: None
     live_through(world)

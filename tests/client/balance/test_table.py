@@ -1,4 +1,4 @@
-"""The partition table under any course of events: nothing is handed out twice, nothing is stuck."""
+"""The partition table under any sequence of events: nothing is delivered twice or stuck."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def registration(partition: Partition) -> HeldPartition:
 
 
 class Table(RuleBasedStateMachine):
-    """`fetches`, `batches`, `settling`: what others have in hand, as (registration, token)."""
+    """Table test; `fetches`, `batches`, `settling` are (registration, token) pairs in use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class Table(RuleBasedStateMachine):
         assert len({held.partition for held, _ in live}) == len(live)
 
     def teardown(self) -> None:
-        """Whatever happened: once all hands are empty, everything held is fetchable."""
+        """After any history: once nothing is in use, all held partitions are fetchable."""
         for held, token in [*self.fetches, *self.batches, *self.settling]:
             self.table.release(held, token)
         self.table.admit(list(self.table.held))

@@ -1,9 +1,9 @@
-"""A group's members on a simulated clock: requests travel for a while, members come, go and die.
+"""Members of a group on a simulated clock: requests take time, members join, leave and die.
 
 Every loop of a member is a process: a generator of effects. The world performs them in the order of
 simulated time, so members interleave between any two requests, and a seed decides everything. It
-watches what no schedule may break: a partition with two owners, a confirmed record delivered
-again, and, at the end, a record that nobody confirmed.
+checks the invariants of every schedule: no partition with two owners, no confirmed record delivered
+again, and, at the end, no unconfirmed record.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GROUP = "billing"
 PARTITIONS = 12
 RPC_TIMEOUT_MS = 10_000
 LOOK_MS = 500
-"""How long a member's loop may overlook that it is called: processes here have no bells."""
+"""Period in which a member's loop may miss a notification: processes here have no notifiers."""
 
 READS = ReadLimits(first_fetch_bytes=300, fetch_bytes=300, memory_scan=(5, 10))
 
@@ -50,7 +50,7 @@ Process = Generator[Any, Any, None]
 
 @dataclass(eq=False)
 class Running:
-    """One process of a member (or of the world itself). `dead`: it is never resumed again."""
+    """One process of a member (or of the world itself). `dead`: it is never resumed."""
 
     process: Process
     member: Member | None = None
@@ -67,8 +67,11 @@ class Member:
 
 @dataclass
 class World:
-    """`loss` is the chance that a reply is lost or a connection breaks, `late` that a broker gets
-    to a request after its sender has given it up."""
+    """Simulated cluster.
+
+    `loss` is the probability that a reply is lost or a connection breaks, `late` that a broker
+    serves a request after its sender has given it up.
+    """
 
     seed: int
     loss: float = 0.0
@@ -120,7 +123,7 @@ class World:
         self._stop(member)
 
     def die(self, member: Member) -> None:
-        """Its processes stop wherever they are; nobody is told."""
+        """Stop the member's processes wherever they are, without notice."""
         self._note(f"{member.name} dies")
         member.alive = False
         self._stop(member)
@@ -140,8 +143,8 @@ class World:
                 sentAddr=0,
             )
             address = self.mq.node().address
-            asked = Asked(self.mq.clock(), address, methods.SEND_MESSAGE.name, request)
-            assert self.mq.reply(asked).success
+            traced = Asked(self.mq.clock(), address, methods.SEND_MESSAGE.name, request)
+            assert self.mq.reply(traced).success
             self.sent.add(body)
 
     def run(self, ms: int) -> None:
@@ -224,17 +227,17 @@ class World:
     def _consume(self, member: Member) -> Process:
         fetching = member.session.fetching
         while True:
-            found = yield from fetching.fetch()
-            if not isinstance(found, ReceivedBatch):
-                yield Sleep(LOOK_MS if found.wait_ms is None else min(found.wait_ms, LOOK_MS))
+            result = yield from fetching.fetch()
+            if not isinstance(result, ReceivedBatch):
+                yield Sleep(LOOK_MS if result.wait_ms is None else min(result.wait_ms, LOOK_MS))
                 continue
-            bodies = [message.body for message in found.messages()]
+            bodies = [message.body for message in result.messages()]
             self._received(member, bodies)
             yield Sleep(self.random.choice((0, 20, 500, 2_000, 6_000)))
             keep = self.random.random() < 0.9
             self.unsure.update(bodies if keep else ())
             try:
-                yield from fetching.settle(found, consumed=keep)
+                yield from fetching.settle(result, consumed=keep)
             except (errors.StaleBatch, errors.ServerError):
                 self.unsure.difference_update(bodies)
             except (errors.NetworkError, errors.RemoteException):
@@ -314,7 +317,7 @@ class World:
             self._at(0, running, None)
 
     def _travel(self, sent: Sent) -> Process:
-        """The request gets to the server, or not; so does the reply."""
+        """Deliver or lose the request, and then its reply."""
         yield Sleep(self._latency())
         chance = self.random.random()
         if chance < self.loss / 2:
@@ -344,9 +347,9 @@ class World:
         if sent.waiting is not None:
             self._at(0, sent.waiting, reply, failure)
 
-    def _serve_late(self, asked: Asked) -> Process:
+    def _serve_late(self, traced: Asked) -> Process:
         yield Sleep(RPC_TIMEOUT_MS + self.random.choice((0, 5, 300, 2_000)))
-        self.mq.reply(asked)
+        self.mq.reply(traced)
 
     def _latency(self) -> int:
         return self.random.choice((0, 1, 1, 2, 5, 40, 150))
@@ -354,7 +357,7 @@ class World:
 
 @dataclass(eq=False)
 class Sent:
-    """A request on its way, and what came of it."""
+    """Request in flight, and its outcome."""
 
     asked: Asked
     settled: bool = False

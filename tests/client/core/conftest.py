@@ -1,4 +1,4 @@
-"""A cluster in memory, on a clock that only tests move, and the parts of a range read."""
+"""Cluster in memory, on a clock that only tests advance, and the parts of a range read."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tubemq_client.testing.memory import MemoryTubeMQ
 TOPIC = "orders"
 PARTITION = Partition(1, TOPIC, 0)
 BESIDE = Partition(1, TOPIC, 1)
-"""Another partition of the same store, so that offsets of the two interleave."""
+"""Another partition of the same store, so that their offsets interleave."""
 
 SMALL_READS = ReadLimits(first_fetch_bytes=800, fetch_bytes=800, memory_scan=(10, 20))
 
 
 flat = itertools.chain.from_iterable
-"""What was delivered in groups, one by one."""
+"""Delivered groups, flattened."""
 
 
-# Leases of 30 s; everything sent is stable at once unless a test holds it back.
+# Leases of 30 s; everything sent is stable at once unless a test delays it.
 memory = memory_tubemq(
     [TopicSpec(TOPIC, 1, 2), TopicSpec("other")],
     brokers=2,
@@ -51,7 +51,7 @@ def session(memory: MemoryTubeMQ) -> MasterSession:
 
 @pytest.fixture
 def send(memory: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> Callable[..., list[int]]:
-    """Sends bodies to a partition; gives their offsets."""
+    """Return a function that sends bodies to a partition and returns their offsets."""
     producer = ProducerSession(session, ids.producer())
     producer.topics.add(TOPIC)
     driver = memory.driver()
@@ -71,7 +71,10 @@ Reader = Callable[..., RangeRead]
 
 @pytest.fixture
 def reader(memory: MemoryTubeMQ, ids: ClientIds) -> Reader:
-    """Makes reads of `[start, end)`; keywords are those of `ReadPolicy`, and `pool`."""
+    """Return a function that makes reads of `[start, end)`.
+
+    Keywords are those of `ReadPolicy`, and `pool`.
+    """
 
     def make(start: int, end: int, *, pool: int = 4, **policy: Any) -> RangeRead:
         return RangeRead(

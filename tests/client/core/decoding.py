@@ -1,7 +1,7 @@
-"""What a reader makes of a reply, with either decoder; and a loop that compares them.
+"""Results of a reader for a reply, with either decoder; and a loop that compares them.
 
-``python -m tests.client.core.decoding --inputs 1000000`` makes so many replies at random and stops
-at the first for which the two differ. Memory must not grow meanwhile.
+``python -m tests.client.core.decoding --inputs 1000000`` makes that number of random replies and
+stops at the first for which the decoders differ. Memory must not grow meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEAST_GROWTH_KIB = 64 << 10
 
 
 class Reading(NamedTuple):
-    """How a reply is read."""
+    """Options of reading a reply."""
 
     corrupt_records: str = "quarantine"
     filters: frozenset[str] = frozenset()
@@ -45,7 +45,7 @@ def is_compiled() -> bool:
 
 @contextmanager
 def pure() -> Iterator[None]:
-    """Without the compiled decoder."""
+    """Run without the compiled decoder."""
     scan, native._scan = native._scan, None
     try:
         yield
@@ -54,7 +54,7 @@ def pure() -> Iterator[None]:
 
 
 def batch_of(data: bytes, policy: DecodePolicy) -> MessageBatch:
-    """All records of a reply, as `policy` has them read."""
+    """Return all records of a reply, read with `policy`."""
     message = FetchReply(data).parse()
     raw = RawBatch(message.currOffset, message.messages)
     count = len(raw.messages)
@@ -62,10 +62,10 @@ def batch_of(data: bytes, policy: DecodePolicy) -> MessageBatch:
 
 
 def outcome(data: bytes, reading: Reading) -> list[Any]:
-    """All that can be seen of the reply: the batch in every form, what was set aside, the error."""
+    """Return all visible results: the batch in every form, corrupt entries, the error."""
     seen: list[Any] = []
-    aside: list[CorruptEntry] = []
-    policy = DecodePolicy(reading.corrupt_records, aside.append, reading.filters)
+    corrupt: list[CorruptEntry] = []
+    policy = DecodePolicy(reading.corrupt_records, corrupt.append, reading.filters)
     try:
         message = FetchReply(data).parse()
         raw = RawBatch(message.currOffset, message.messages)
@@ -78,16 +78,19 @@ def outcome(data: bytes, reading: Reading) -> list[Any]:
         seen += [native.find(raw.messages, r.messageId, r.checkSum) for r in raw.messages]
     except errors.TubeMQError as error:
         seen += [type(error), str(error)]
-    return [*seen, aside, policy.corrupt]
+    return [*seen, corrupt, policy.corrupt]
 
 
 def compare(data: bytes, reading: Reading) -> bool:
-    """Whether the compiled decoder took the reply. Fails where the two decoders differ."""
+    """Return whether the compiled decoder accepted the reply.
+
+    Fails where the two decoders differ.
+    """
     with pure():
         expected = outcome(data, reading)
-    found = outcome(data, reading)
-    assert found == expected, (data, reading, found, expected)
-    for one, other in zip(found, expected, strict=True):
+    actual = outcome(data, reading)
+    assert actual == expected, (data, reading, actual, expected)
+    for one, other in zip(actual, expected, strict=True):
         if isinstance(one, pa.RecordBatch):
             one.validate(full=True)
             assert one.schema.equals(other.schema, check_metadata=True)
@@ -104,7 +107,7 @@ READINGS = [
 
 
 def main() -> int:
-    """Compare until so many replies are through; answers 1 if memory grew."""
+    """Compare the given number of replies; return 1 if memory grew."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.client.core.decoding", description=__doc__
     )

@@ -1,7 +1,8 @@
-"""Replies of a fetch that a producer, a newer broker or a broken one could bring about.
+"""Fetch replies that a producer, a newer broker or a broken one could cause.
 
-`Choices` is what a reply is made from: Hypothesis draws them where failures should shrink, `random`
-where a million are wanted. Records are written by hand, field by field, so that they can be wrong.
+`Choices` is the source of randomness: Hypothesis draws where failures should shrink, `random` where
+a million replies are needed. Records are written by hand, field by field, so that they can be
+wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ DELIVERING = b"\x08\x01\x10\xc8\x01"
 
 
 class Choices(Protocol):
-    """Where chance comes in."""
+    """Source of random choices."""
 
     def integer(self, low: int, high: int) -> int: ...
 
@@ -28,7 +29,7 @@ class Choices(Protocol):
 
 
 class RandomChoices:
-    """By `random`."""
+    """Choices by `random`."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -92,17 +93,17 @@ def attribute_text(chance: Choices) -> bytes:
 
 
 def varint(value: int, longer: int = 0) -> bytes:
-    """Two's complement in 64 bits; `longer` adds bytes that say nothing."""
+    """Encode in two's complement of 64 bits; `longer` adds redundant bytes."""
     value &= (1 << 64) - 1
-    out = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
+    encoded.append(value)
     for _ in range(longer):
-        out[-1] |= 0x80
-        out.append(0)
-    return bytes(out)
+        encoded[-1] |= 0x80
+        encoded.append(0)
+    return bytes(encoded)
 
 
 def number(chance: Choices, field: int, value: int) -> bytes:
@@ -115,7 +116,7 @@ def piece(field: int, content: bytes) -> bytes:
 
 
 def unknown(chance: Choices) -> bytes:
-    """A field of a newer protocol, or something no protocol has."""
+    """Return a field of a newer protocol, or of no protocol."""
     field = chance.choice([0, 1, 3, 4, 5, 11, 19, 1000, 1 << 28])
     kind = chance.integer(0, 7)
     content = {
@@ -150,7 +151,7 @@ def record(chance: Choices) -> bytes:
 
 
 def spoiled(chance: Choices, fields: list[bytes]) -> bytes:
-    """The fields as a message, now and then in another order, one missing, doubled or unknown."""
+    """Return the fields as a message, at times reordered, with one missing, doubled or unknown."""
     if chance.integer(0, 12) == 0:
         change, at = chance.integer(0, 3), chance.integer(0, len(fields) - 1)
         if change == 0:
@@ -165,7 +166,7 @@ def spoiled(chance: Choices, fields: list[bytes]) -> bytes:
 
 
 def reply(chance: Choices, most: int = 6) -> bytes:
-    """A reply that begins like one that brings records, mostly sound."""
+    """Return a reply that begins like one with records, most of them intact."""
     records = [piece(4, record(chance)) for _ in range(chance.integer(0, most))]
     if records and not chance.integer(0, 3):
         records += [chance.choice(records)] * 2

@@ -90,7 +90,7 @@ def test_a_confirmation_that_was_cut_off_is_told_again_and_skips_nothing(
     first = driver.run(consumer.fetching.pull(PARTITION))
     assert first is not None
 
-    def cut(asked: Asked, reply: object) -> object:
+    def cut(traced: Asked, reply: object) -> object:
         memory.tamper = None
         raise errors.ConnectionLost("cut")
 
@@ -105,9 +105,9 @@ def test_leaving_gives_back_what_it_can_and_goes_on(
     memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
     driver = memory.driver()
-    here, there = PARTITION, type(PARTITION)(2, TOPIC, 0)
-    driver.run(consumer.assign(here, None, EARLIEST))
-    driver.run(consumer.assign(there, None, EARLIEST))
+    first, second = PARTITION, type(PARTITION)(2, TOPIC, 0)
+    driver.run(consumer.assign(first, None, EARLIEST))
+    driver.run(consumer.assign(second, None, EARLIEST))
     memory.unplugged.add(memory.node(1).address)
     driver.run(consumer.close())
     assert driver.asked[-3:] == ["register partition", "register partition", "close consumer"]

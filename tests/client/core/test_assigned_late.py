@@ -1,4 +1,4 @@
-"""A client-balanced member that stopped waiting: what its broker serves later moves nothing."""
+"""A client-balanced member that stopped waiting: requests served later move nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SENT = [b"%02d" % n for n in range(40)]
 
 
 class Member:
-    """A session that holds the partition, and a driver of its own."""
+    """Session that holds the partition, and its driver."""
 
     def __init__(self, memory: MemoryTubeMQ, session: MasterSession, ids: ClientIds) -> None:
         self.mq = memory
@@ -41,45 +41,45 @@ class Member:
         return self.driver.run(self.session.fetching.settle(batch, consumed=consumed))
 
     def rest(self) -> list[bytes]:
-        """Bodies of all batches there are, each confirmed."""
-        found: list[bytes] = []
+        """Return the bodies of all remaining batches, each confirmed."""
+        received: list[bytes] = []
         for _ in range(30):
             batch = self.driver.run(self.session.fetching.pull(PARTITION))
             if batch is not None:
-                found += bodies([batch])
+                received += bodies([batch])
                 self.confirm(batch)
-        return found
+        return received
 
     def late(self, method: Any) -> Callable[[], Any]:
-        """Keep the next `method` from the servers until the result is called."""
+        """Delay the next `method` to the servers until the result is called."""
         answer = self.driver._answer
-        kept: list[Asked] = []
+        delayed: list[Asked] = []
 
-        def keep(asked: Asked) -> Any:
-            if asked.method != method.name:
-                return answer(asked)
+        def keep(traced: Asked) -> Any:
+            if traced.method != method.name:
+                return answer(traced)
             self.driver._answer = answer
-            kept.append(asked)
+            delayed.append(traced)
             raise errors.RpcTimeout("late")
 
         self.driver._answer = keep
-        return lambda: self.mq.reply(kept.pop())
+        return lambda: self.mq.reply(delayed.pop())
 
     @contextmanager
     def silent(self, method: Any) -> Iterator[Callable[[], list[Any]]]:
-        """Keep each `method` from the servers until the result is called."""
+        """Delay each `method` to the servers until the result is called."""
         answer = self.driver._answer
-        kept: list[Asked] = []
+        delayed: list[Asked] = []
 
-        def keep(asked: Asked) -> Any:
-            if asked.method != method.name:
-                return answer(asked)
-            kept.append(asked)
+        def keep(traced: Asked) -> Any:
+            if traced.method != method.name:
+                return answer(traced)
+            delayed.append(traced)
             raise errors.RpcTimeout("late")
 
         self.driver._answer = keep
         try:
-            yield lambda: [self.mq.reply(asked) for asked in kept]
+            yield lambda: [self.mq.reply(asked) for asked in delayed]
         finally:
             self.driver._answer = answer
 
@@ -103,7 +103,7 @@ def test_a_pull_served_late_confirms_nothing_that_was_not_received(member: Membe
 
 
 def test_a_batch_that_is_out_is_void_when_it_is_pulled_again_in_vain(member: Member) -> None:
-    """The broker may take the second pull, and what it would hand out, for what is confirmed."""
+    """The broker may take the second pull, and its batch, for the confirmed one."""
     batch = member.pull()
     serve = member.late(methods.GET_MESSAGES)
     with pytest.raises(errors.RpcTimeout):
@@ -115,7 +115,7 @@ def test_a_batch_that_is_out_is_void_when_it_is_pulled_again_in_vain(member: Mem
 
 
 def test_a_batch_that_a_second_pull_replaced_is_not_confirmed(member: Member) -> None:
-    """Within one batch out at a time, the broker confirms the last."""
+    """Of the deliveries of one batch the broker confirms the last."""
     first = member.pull()
     second = member.pull()
     with pytest.raises(errors.StaleBatch, match="pulled again"):
@@ -140,7 +140,7 @@ def test_a_confirmation_served_late_does_not_confirm_what_is_rejected(member: Me
     serve = member.late(methods.COMMIT_OFFSET)
     with pytest.raises(errors.RpcTimeout):
         member.confirm(first)
-    again = member.pull()  # which told the confirmation before
+    again = member.pull()  # which sent the confirmation before
     serve()
     assert member.confirm(again, consumed=False) == again.start == 28 * len(first)
     assert bodies([first]) + member.rest() == SENT
@@ -186,7 +186,7 @@ def test_a_register_served_late_does_not_set_the_group_back(
 
 
 def test_registers_given_up_for_good_do_not_set_the_group_back_later(member: Member) -> None:
-    """All attempts of one call in vain; the next call succeeds at once."""
+    """All attempts of one call fail; the next call succeeds at once."""
     driver, session = member.driver, member.session
     driver.run(session.release(PARTITION, consumed=False))
     with member.silent(methods.REGISTER_PARTITION) as serve, pytest.raises(errors.RpcTimeout):
@@ -199,7 +199,7 @@ def test_registers_given_up_for_good_do_not_set_the_group_back_later(member: Mem
 
 
 def test_giving_back_served_late_confirms_nothing_that_was_not_received(member: Member) -> None:
-    """It says that what is out is consumed, and means what was out when it was sent."""
+    """Its `consumed` refers to the batch delivered when it was sent."""
     driver, session = member.driver, member.session
     first = member.pull()
     with member.silent(methods.REGISTER_PARTITION) as serve, pytest.raises(errors.RpcTimeout):
@@ -213,7 +213,7 @@ def test_giving_back_served_late_confirms_nothing_that_was_not_received(member: 
 
 
 def test_a_batch_of_a_partition_that_was_lost_says_so(memory: MemoryTubeMQ, member: Member) -> None:
-    """The lease ended while the user was at work."""
+    """The lease ended while the user processed the batch."""
     batch = member.pull()
     memory.elapse(31_000)
     member.driver.run(member.session.broker_heartbeats_if_due())
@@ -235,5 +235,5 @@ def test_a_broker_restarted_between_pull_and_confirmation_delivers_again(
         member.confirm(batch)
     assert member.session.held == {}
     position = member.driver.run(member.session.assign(PARTITION, None)).current
-    # Brokers that stop in order count what is out as consumed.
+    # Brokers that stop in order count delivered batches as consumed.
     assert SENT[position // 28 :] == member.rest()

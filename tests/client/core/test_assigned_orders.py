@@ -1,4 +1,4 @@
-"""What the master and its administrators tell a client-balanced member, and what it makes of it."""
+"""Orders of the master and its administrators to a client-balanced member."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def beats(driver: ScriptedDriver) -> list[Any]:
 
 
 def rewriting(method: str, change: Callable[[Any], None]) -> Callable[[Asked, Any], Any]:
-    def tamper(asked: Asked, reply: Any) -> Any:
-        if asked.method == method:
+    def tamper(traced: Asked, reply: Any) -> Any:
+        if traced.method == method:
             change(reply)
         return reply
 
@@ -52,7 +52,7 @@ def rewriting(method: str, change: Callable[[Any], None]) -> Callable[[Asked, An
 
 
 def losing(method: str) -> Callable[[Asked, Any], Any]:
-    return lambda asked, reply: None if asked.method == method else reply
+    return lambda traced, reply: None if traced.method == method else reply
 
 
 def close_broker_1(reply: Any) -> None:
@@ -194,8 +194,11 @@ def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
 def test_an_order_that_a_renewal_overtakes_costs_no_partition_and_no_batch(
     memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
-    """A pull was given up, so the next takes the partition under a new name, and here it does so
-    while the order's own request is on the way: the broker refuses that one, not the partition."""
+    """A renewal that takes the partition under a new client id costs no partition.
+
+    A pull was given up, so the next one renews the lease while the order's own request is in
+    flight: the broker refuses that request, not the partition.
+    """
     driver, pulled = memory.driver(), []
     driver.run(consumer.assign(PARTITION, 0))
     send(b"a")
@@ -207,10 +210,10 @@ def test_an_order_that_a_renewal_overtakes_costs_no_partition_and_no_batch(
         driver.run(consumer.fetching.pull(PARTITION))
     memory.tamper = None
 
-    def overtaken(asked: Asked) -> Any:
-        if asked.method == "register partition" and not pulled:
+    def overtaken(traced: Asked) -> Any:
+        if traced.method == "register partition" and not pulled:
             pulled.append(driver.run(consumer.fetching.pull(PARTITION)))
-        return memory.reply(asked)
+        return memory.reply(traced)
 
     ScriptedDriver(overtaken, memory.clock).run(consumer.rebalance())
     assert consumer.held.keys() == {PARTITION}
@@ -261,9 +264,11 @@ def test_a_broker_that_hangs_costs_an_order_one_request_and_no_heartbeat(
 
 
 def at_end(consumer: AssignedSession) -> set[Partition]:
-    """What is held where nothing is left to read, as far as the member knows."""
-    known = ((partition, held.offset) for partition, held in consumer.held.items())
-    return {partition for partition, offset in known if offset and 0 == offset.lag < offset.current}
+    """Return the held partitions without unread records, as far as the member knows."""
+    offsets = ((partition, held.offset) for partition, held in consumer.held.items())
+    return {
+        partition for partition, offset in offsets if offset and 0 == offset.lag < offset.current
+    }
 
 
 # -- what brokers say ------------------------------------------------------------------------------
@@ -292,16 +297,16 @@ def test_a_limit_that_names_no_time_is_waited_for_like_nothing_to_read(
 def test_a_partition_waits_as_the_code_asks_and_the_others_go_on(
     memory: MemoryTubeMQ, consumer: AssignedSession, there: Partition, code: int, wait_ms: int
 ) -> None:
-    def refuse(asked: Asked, reply: Any) -> Any:
-        if asked.method == "get messages" and asked.address == memory.node(1).address:
+    def refuse(traced: Asked, reply: Any) -> Any:
+        if traced.method == "get messages" and traced.address == memory.node(1).address:
             reply.success, reply.errCode = False, code
             reply.ClearField("messages")
         return reply
 
     memory.tamper = refuse
     driver = memory.driver()
-    found = [driver.run(consumer.fetching.fetch()) for _ in range(4)]
-    assert [batch.partition for batch in found if isinstance(batch, ReceivedBatch)] == [there]
+    results = [driver.run(consumer.fetching.fetch()) for _ in range(4)]
+    assert [batch.partition for batch in results if isinstance(batch, ReceivedBatch)] == [there]
     assert driver.asked.count("get messages") == 3, "each partition once"
     memory.elapse(wait_ms - 1)
     assert driver.run(consumer.fetching.fetch()).wait_ms == 1
@@ -349,7 +354,7 @@ def test_while_one_asks_the_master_others_take_what_is_known(
     memory.elapse(10_000)
     asking = consumer.refresh()
     asking.send(None)
-    asking.send(memory.clock())  # it has sent its question
+    asking.send(memory.clock())  # it has sent its request
     driver = memory.driver()
     assert len(driver.run(consumer.refresh())) == 4
     assert driver.asked == []
@@ -362,8 +367,8 @@ def test_news_only_are_asked_for(memory: MemoryTubeMQ, consumer: AssignedSession
     driver.run(consumer.refresh())
     memory.elapse(10_000)
     assert len(driver.run(consumer.refresh())) == 4
-    asked = [step.request.topicMetaInfoId for step in driver.trace if isinstance(step, Asked)]
-    assert asked == [consumer.view.meta_id] * 2
+    known_ids = [step.request.topicMetaInfoId for step in driver.trace if isinstance(step, Asked)]
+    assert known_ids == [consumer.view.meta_id] * 2
     driver.run(consumer.refresh(force=True))
     assert driver.trace[-1].request.topicMetaInfoId == -2  # type: ignore[union-attr]
 
@@ -371,11 +376,11 @@ def test_news_only_are_asked_for(memory: MemoryTubeMQ, consumer: AssignedSession
 def test_a_refused_partition_is_asked_for_twice(
     memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
-    """The first attempt after a lease has ended only clears the way."""
+    """The first attempt after a lease has ended only makes room."""
     refusals = iter([410])
 
-    def occupied(asked: Asked, reply: Any) -> Any:
-        if asked.method == "register partition" and (code := next(refusals, None)):
+    def occupied(traced: Asked, reply: Any) -> Any:
+        if traced.method == "register partition" and (code := next(refusals, None)):
             reply.success, reply.errCode = False, code
         return reply
 
@@ -424,7 +429,7 @@ def test_a_broker_that_is_away_is_asked_twice(
 def there(
     memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> Partition:
-    """A partition of the second broker, held with two of the first; a record waits in each."""
+    """Hold a partition of the second broker and two of the first, each with one record."""
     there = Partition(2, TOPIC, 0)
     for partition in (PARTITION, BESIDE, there):
         send(b"x", to=partition)
@@ -437,14 +442,14 @@ def test_partitions_take_turns_and_one_that_fails_costs_the_others_nothing(
 ) -> None:
     driver = memory.driver()
     memory.unplugged.add(memory.node(1).address)
-    found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
-    assert [batch.partition for batch in found if isinstance(batch, ReceivedBatch)] == [there]
+    results = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
+    assert [batch.partition for batch in results if isinstance(batch, ReceivedBatch)] == [there]
     assert str(PARTITION) in consumer.last_errors
     assert str(BESIDE) not in consumer.last_errors, "a broker is asked once, not once a partition"
     memory.unplugged.clear()
     memory.elapse(300)
-    found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
-    batches = [batch for batch in found if isinstance(batch, ReceivedBatch)]
+    results = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
+    batches = [batch for batch in results if isinstance(batch, ReceivedBatch)]
     assert [batch.partition for batch in batches] == [PARTITION, BESIDE]
 
 
@@ -455,8 +460,8 @@ def test_a_broker_that_hangs_costs_whoever_receives_a_moment_and_is_left_alone(
     memory.tamper = lambda asked, reply: None if asked.address == hung else reply
     driver = memory.driver(rpc_timeout_ms=1_000)
     began = memory.clock()
-    found = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
-    assert [batch.partition for batch in found if isinstance(batch, ReceivedBatch)] == [there]
+    results = [driver.run(consumer.fetching.fetch()) for _ in range(3)]
+    assert [batch.partition for batch in results if isinstance(batch, ReceivedBatch)] == [there]
     assert memory.clock() - began <= 200
     assert consumer.fetching.breaker.left_alone(memory.clock()) == {memory.node(1): 0}
     asked = len(driver.asked)
@@ -468,7 +473,7 @@ def test_a_broker_that_hangs_costs_whoever_receives_a_moment_and_is_left_alone(
     assert consumer.last_errors.keys() == {str(PARTITION)}
     memory.tamper = None
     memory.elapse(300)
-    found = [driver.run(consumer.fetching.fetch()) for _ in range(4)]
-    batches = [batch for batch in found if isinstance(batch, ReceivedBatch)]
+    results = [driver.run(consumer.fetching.fetch()) for _ in range(4)]
+    batches = [batch for batch in results if isinstance(batch, ReceivedBatch)]
     assert [batch.partition for batch in batches] == [PARTITION, BESIDE], "nothing was confirmed"
     assert consumer.fetching.breaker.left_alone(memory.clock()) == {}

@@ -1,4 +1,4 @@
-"""Shares of a group whose members assign themselves, and what is believed of the master's view."""
+"""Shares of a group whose members assign themselves, and when the master's view is ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of every mixture: what is delivered, what is set aside, and under which numbers."""
+"""Batches of every mixture: delivered records, corrupt ones, and their offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START = 2_800
 
 
 class Sent(NamedTuple):
-    """A record as a reply holds it, and what a reader should make of it."""
+    """Record in a reply, and the reader's expected result."""
 
     data: bytes
     flag: int
@@ -45,7 +45,7 @@ def damaged(sent: Sent) -> Sent:
 
 
 def misleading(prefix: bytes, body: bytes) -> Sent:
-    """The flag promises attributes, and the length before them is none."""
+    """Return data whose flag announces attributes, with an invalid length before them."""
     return Sent(prefix + body, 1, True, None, {})
 
 
@@ -74,8 +74,8 @@ def batch_of(records: Sequence[Sent], count: int, policy: DecodePolicy) -> Messa
 def test_what_is_not_sound_is_set_aside_and_the_rest_keeps_its_numbers(
     records: list[Sent], count: int
 ) -> None:
-    aside: list[CorruptEntry] = []
-    policy = DecodePolicy("quarantine", aside.append)
+    corrupt: list[CorruptEntry] = []
+    policy = DecodePolicy("quarantine", corrupt.append)
     batch = batch_of(records, count, policy)
     counted = list(enumerate(records))[:count]
     assert list(batch.messages()) == [
@@ -83,10 +83,10 @@ def test_what_is_not_sound_is_set_aside_and_the_rest_keeps_its_numbers(
         for number, sent in counted
         if sent.body is not None
     ]
-    assert [(entry.position, entry.message_id, entry.data) for entry in aside] == [
+    assert [(entry.position, entry.message_id, entry.data) for entry in corrupt] == [
         (number, number, sent.data) for number, sent in counted if sent.body is None
     ]
-    assert policy.corrupt == len(aside)
+    assert policy.corrupt == len(corrupt)
 
 
 def stream_of(sent: Sent) -> str | None:
@@ -108,8 +108,8 @@ def test_a_batch_of_which_nothing_is_left_has_every_column() -> None:
     batch = batch_of([damaged(plain(b"bad"))], 1, DecodePolicy("drop"))
     attributes = pa.field("attributes", pa.map_(pa.string(), pa.string()))
     schema = pa.schema([attributes, pa.field("msg_time", pa.timestamp("us", "UTC"))])
-    found = batch.to_arrow(schema)
-    assert (found.num_rows, found.schema) == (0, schema)
+    arrow = batch.to_arrow(schema)
+    assert (arrow.num_rows, arrow.schema) == (0, schema)
 
 
 def arrow_column(batch: MessageBatch, name: str, type_: Any) -> list[Any]:
@@ -157,18 +157,18 @@ def test_a_reader_keeps_little_of_attributes_whatever_producers_choose(
             else:
                 assert sum(1 for _ in batch.messages()) == len(sent)
             del raws, sent, batch
-        kept, _ = tracemalloc.get_traced_memory()
+        memory_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert kept < 12 << 20
+    assert memory_bytes < 12 << 20
 
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_a_record_batch_without_a_schema_has_all_columns(count: int) -> None:
     sent = [plain(b"a"), with_attributes(b"b", "v"), plain(b"c")]
     batch = batch_of(sent, count, DecodePolicy("fail"))
-    made = batch.to_arrow()
-    assert tuple(made.schema.names) == COLUMNS
-    assert made.column("value").to_pylist() == [b"a", b"b", b"c"][:count]
-    assert made.column("message_id").to_pylist() == [0, 1, 2][:count]
-    assert made.equals(batch.to_arrow(made.schema))
+    arrow = batch.to_arrow()
+    assert tuple(arrow.schema.names) == COLUMNS
+    assert arrow.column("value").to_pylist() == [b"a", b"b", b"c"][:count]
+    assert arrow.column("message_id").to_pylist() == [0, 1, 2][:count]
+    assert arrow.equals(batch.to_arrow(arrow.schema))

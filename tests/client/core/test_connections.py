@@ -1,4 +1,4 @@
-"""When connections are opened again and when they are idle: time and chance are arguments."""
+"""Reconnecting and idle connections: time and random numbers are arguments."""
 
 from __future__ import annotations
 

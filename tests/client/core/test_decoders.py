@@ -1,4 +1,4 @@
-"""The compiled decoder gives what the Python code gives, bit for bit, whatever a reply holds."""
+"""The compiled decoder returns the same as the Python code, bit for bit, for any reply."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ compiled = pytest.mark.skipif(not is_compiled(), reason="no compiled decoder in 
 
 
 class Drawn:
-    """Choices that Hypothesis makes, and shrinks."""
+    """Choices that Hypothesis makes and shrinks."""
 
     def __init__(self, draw: Any) -> None:
         self._draw = draw
 
     def integer(self, low: int, high: int) -> int:
-        found: int = self._draw(st.integers(low, high))
-        return found
+        number: int = self._draw(st.integers(low, high))
+        return number
 
     def choice(self, items: Sequence[T]) -> T:
-        found: T = self._draw(st.sampled_from(items))
-        return found
+        choice: T = self._draw(st.sampled_from(items))
+        return choice
 
     def some_bytes(self, most: int) -> bytes:
-        found: bytes = self._draw(st.binary(max_size=most))
-        return found
+        drawn: bytes = self._draw(st.binary(max_size=most))
+        return drawn
 
 
 @st.composite
@@ -135,7 +135,7 @@ def test_replies_of_many_records_are_read_alike() -> None:
 
 @pytest.mark.parametrize("decoder", [pure, nullcontext])
 def test_what_is_kept_of_a_batch_changes_none_of_those_after_it(decoder: Any) -> None:
-    """Few attribute texts are mostly those of the batch before, in whatever order."""
+    """A few attribute texts are usually those of the batch before, in any order."""
     chance = replies.RandomChoices(3)
     texts = [b"", *replies.USUAL, b"id=5"]
     policy = DecodePolicy()
@@ -154,11 +154,11 @@ def test_what_is_kept_of_a_batch_changes_none_of_those_after_it(decoder: Any) ->
                 )
             data = reply.SerializeToString()
             for schema in (ALL, unusual):
-                found, alone = (
+                together, alone = (
                     batch_of(data, using).to_arrow(schema) for using in (policy, DecodePolicy())
                 )
-                found.validate(full=True)
-                assert found.equals(alone)
+                together.validate(full=True)
+                assert together.equals(alone)
 
 
 minutes = st.builds(
@@ -187,15 +187,15 @@ def test_both_decoders_have_the_same_calendar(texts: list[str]) -> None:
 @given(st.lists(drawn_texts() | st.none(), max_size=6))
 def test_texts_read_together_say_what_each_says_by_itself(texts: list[bytes | None]) -> None:
     cache = AttributeCache()
-    for _ in range(2):  # with nothing known, and with everything
-        found = AttributeColumns()
-        found.fill(texts, cache)
+    for _ in range(2):  # with an empty cache, and with a full one
+        columns = AttributeColumns()
+        columns.fill(texts, cache)
         alone = [parse_attributes(raw or b"") for raw in texts]
-        rows = zip(found.ends, found.ends[1:], strict=False)
-        assert found.stream_ids == [parsed.stream_id for parsed in alone]
-        assert found.msg_times == [parsed.msg_time for parsed in alone]
+        rows = zip(columns.ends, columns.ends[1:], strict=False)
+        assert columns.stream_ids == [parsed.stream_id for parsed in alone]
+        assert columns.msg_times == [parsed.msg_time for parsed in alone]
         assert [
-            list(zip(found.keys[start:end], found.values[start:end], strict=True))
+            list(zip(columns.keys[start:end], columns.values[start:end], strict=True))
             for start, end in rows
         ] == [list(parsed.attributes.items()) for parsed in alone]
 
@@ -217,10 +217,10 @@ def test_nested_groups_are_left_to_protobuf() -> None:
 def test_fields_of_a_newer_broker_change_nothing() -> None:
     record = _pb.TransferedMessage(messageId=1, checkSum=0, payLoadData=b"", flag=0)
     newer = replies.piece(40, b"new") + replies.varint(41 << 3) + b"\x07"
-    known = record.SerializeToString()
-    plain = replies.DELIVERING + replies.piece(4, known)
+    serialized = record.SerializeToString()
+    plain = replies.DELIVERING + replies.piece(4, serialized)
     assert outcome(plain, Reading()) == outcome(
-        replies.DELIVERING + newer + replies.piece(4, known + newer), Reading()
+        replies.DELIVERING + newer + replies.piece(4, serialized + newer), Reading()
     )
 
 
@@ -290,12 +290,12 @@ def test_where_it_is_not_installed_python_decodes_unless_told_otherwise(
 @pytest.mark.parametrize("decoder", [nullcontext, pure])
 @pytest.mark.parametrize("tag", [b"\x22", b"\xa2\x00"], ids=["tag", "long tag"])
 def test_a_reply_of_more_records_than_any_broker_sends_is_refused_unparsed(decoder, tag) -> None:
-    known = b"\x08\x01\x10\x00\x1a\x00\x20\x00"
-    one = tag + bytes([len(known)]) + known
+    fields = b"\x08\x01\x10\x00\x1a\x00\x20\x00"
+    one = tag + bytes([len(fields)]) + fields
 
     with decoder():
-        found = FetchReply(replies.DELIVERING + one * MOST_RECORDS).parse()
-        assert len(found.messages) == MOST_RECORDS
+        reply = FetchReply(replies.DELIVERING + one * MOST_RECORDS).parse()
+        assert len(reply.messages) == MOST_RECORDS
         for more in (one * (MOST_RECORDS + 1), b"\x5b\x5c" + one * (MOST_RECORDS + 1)):
             with pytest.raises(errors.ProtocolViolation, match="more than 65536 records"):
                 FetchReply(replies.DELIVERING + more).parse()
@@ -307,5 +307,5 @@ def test_a_body_that_looks_like_many_records_is_one(decoder) -> None:
     record = _pb.TransferedMessage(messageId=1, checkSum=0, payLoadData=body, flag=0)
 
     with decoder():
-        found = FetchReply(replies.DELIVERING + replies.piece(4, record.SerializeToString()))
-        assert [bytes(one.payLoadData) for one in found.parse().messages] == [body]
+        reply = FetchReply(replies.DELIVERING + replies.piece(4, record.SerializeToString()))
+        assert [bytes(one.payLoadData) for one in reply.parse().messages] == [body]

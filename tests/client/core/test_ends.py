@@ -1,4 +1,4 @@
-"""Looking up how far logs reach: what is asked of brokers, step by step."""
+"""Look-ups of the ends of logs: the requests to brokers, step by step."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from tubemq_client.testing.scripted import ScriptedDriver
 
 
 def look_up(mq: MemoryTubeMQ) -> ScriptedDriver:
-    """Asks for a topic and its ends; gives the driver with its trace."""
+    """Look up a topic and its ends; return the driver with its trace."""
     driver = mq.driver()
     session = MasterSession((mq.master_address,))
-    found = driver.run(fetch_topic_metadata(session, "orders", "g_1-1-1-1-Meta", "g"))
-    ends = store_ends(found.partitions, found.brokers, "g", stable=True, access=session.access)
+    metadata = driver.run(fetch_topic_metadata(session, "orders", "g_1-1-1-1-Meta", "g"))
+    ends = store_ends(
+        metadata.partitions, metadata.brokers, "g", stable=True, access=session.access
+    )
     assert len(driver.run(ends)) == 8
     return driver
 

@@ -26,15 +26,15 @@ def test_an_error_survives_pickling_with_its_data(error: errors.TubeMQError) -> 
 
 
 def test_an_error_is_recognised_in_a_traceback() -> None:
-    """Spark hands the errors of its tasks on as text."""
+    """Spark passes the errors of its tasks on as text."""
     text = (
         "Traceback (most recent call last):\n  ...\n"
         "tubemq_client.errors.RpcTimeout: silent\n\nThe above exception was the direct cause\n"
         "tubemq_client.errors.DataLoss: retention has removed offsets [0, 28)\n\tat org.apache"
     )
-    found = errors.from_text(text)
-    assert isinstance(found, errors.DataLoss)
-    assert (str(found), found.fatal) == ("retention has removed offsets [0, 28)", True)
+    error = errors.from_text(text)
+    assert isinstance(error, errors.DataLoss)
+    assert (str(error), error.fatal) == ("retention has removed offsets [0, 28)", True)
     assert errors.from_text("java.lang.OutOfMemoryError: heap") is None
     problems = errors.ConfigError(["one", "two"], subject="columns")
     again = errors.from_text(f"x\ntubemq_client.errors.ConfigError: {problems}\n\tat org.apache")
@@ -54,7 +54,7 @@ def test_an_error_of_another_distribution_is_recognised_where_it_is_known(
     toy.Refused = Refused  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "toy.errors", toy)
 
-    found = errors.from_text(text)
-    assert isinstance(found, Refused)
-    assert (str(found), found.fatal) == ("no right to read", True)
+    error = errors.from_text(text)
+    assert isinstance(error, Refused)
+    assert (str(error), error.fatal) == ("no right to read", True)
     assert errors.class_at("os.path") is errors.class_at("sys") is None

@@ -1,4 +1,4 @@
-"""Flow-control rules: what they mean to the minute, the byte and the millisecond."""
+"""Flow-control rules, exact to the minute, the byte and the millisecond."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ def test_any_text_is_rules_or_a_configuration_error(text: str) -> None:
 def test_hours_are_beijing_time_and_include_their_last_minute(
     after_midnight_utc: int, holds: bool
 ) -> None:
-    found = FlowRules.parse(EXAMPLE).limit(2000 * MIB, MIDNIGHT_UTC + after_midnight_utc)
-    assert (found is not None) is holds
+    limit = FlowRules.parse(EXAMPLE).limit(2000 * MIB, MIDNIGHT_UTC + after_midnight_utc)
+    assert (limit is not None) is holds
 
 
 def test_lag_is_counted_in_mebibytes_and_must_exceed_the_threshold() -> None:
@@ -154,9 +154,9 @@ def test_the_earliest_window_wins_where_windows_overlap() -> None:
         for start, limit in (("08:00", 1), ("00:00", 2))
     ]
     rules = FlowRules.parse(json.dumps([{"type": 0, "rule": items}]))
-    found = rules.limit(22 * MIB, MIDNIGHT_UTC)
-    assert found is not None
-    assert found.limit_bytes == 2 * MIB
+    data_limit = rules.limit(22 * MIB, MIDNIGHT_UTC)
+    assert data_limit is not None
+    assert data_limit.limit_bytes == 2 * MIB
 
 
 def test_the_largest_threshold_of_empty_fetches_wins() -> None:
@@ -273,8 +273,10 @@ def test_waits_of_codes(code: int, wait: int) -> None:
 def test_a_reader_that_waits_as_told_stays_within_the_limit(
     batches: list[tuple[int, int]], limit_mib: int
 ) -> None:
-    """Beside the batch that begins it, no minute brings more than the limit but for the rest of the
-    last batch. (Being told to wait means a whole minute here, so it ends the running one.)"""
+    """Each minute delivers at most the limit, its first batch and the rest of the last batch.
+
+    A wait means a whole minute here, so it ends the running one.
+    """
     pace = Pace(FlowControl(default=data_rules(limit_mib=limit_mib, wait_ms=MINUTE + 1)))
     now, in_minute, minute_end = 0, 0, -1
     for size, gap in batches:

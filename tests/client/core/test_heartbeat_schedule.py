@@ -1,4 +1,4 @@
-"""When heartbeats are due: time is an argument, so these tests need no clock."""
+"""Due times of heartbeats: time is an argument, so these tests need no clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_beats_slow_down_after_many_failures_and_recover() -> None:
 
 def test_a_beat_that_is_more_than_a_period_late_is_told() -> None:
     schedule = HeartbeatSchedule(10_000)
-    assert schedule.late_ms(1_000_000) == 0  # the first one has no time of its own
+    assert schedule.late_ms(1_000_000) == 0  # the first one has no due time
     schedule.succeeded(5)
     assert (schedule.late_ms(10_005), schedule.late_ms(20_005)) == (0, 0)
     assert schedule.late_ms(40_005) == 30_000

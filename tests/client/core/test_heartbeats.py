@@ -1,7 +1,7 @@
-"""Heartbeats when part of a cluster is away, and while records are being sent.
+"""Heartbeats when part of a cluster is down, and while records are being sent.
 
-The master and the brokers are a few lines here: who answers is what the tests are about. Leases and
-losses over time are in `test_assigned`, routes that change in `tests/system/behaviour`.
+Master and brokers are a few lines here, because the tests are about answers and their absence.
+Leases and losses over time are in `test_assigned`, routes that change in `tests/system/behaviour`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BROKERS = {number: BrokerNode(number, f"broker{number}", 8123) for number in (1,
 
 
 def consumer() -> AssignedSession:
-    """Holds a partition at each of three brokers."""
+    """Return a consumer that holds a partition at each of three brokers."""
     session = AssignedSession(MasterSession((MASTER,)), "group", "client", {"orders": ()})
     for number, broker in BROKERS.items():
         partition = Partition(number, "orders", 0)
@@ -42,31 +42,31 @@ def consumer() -> AssignedSession:
 
 
 def beat(session: AssignedSession, *, away: set[str]) -> list[str]:
-    """Heartbeats in which the hosts `away` do not answer; the hosts that were asked."""
+    """Send heartbeats that the hosts `away` do not answer; return the hosts that were asked."""
     return _heartbeat(session.broker_heartbeats_if_due(), away) + _heartbeat(
         session.master_heartbeat_if_due(), away
     )
 
 
 def _heartbeat(conversation: Conversation[int], away: set[str]) -> list[str]:
-    asked: list[str] = []
+    hosts: list[str] = []
     answer: Any = None
     failure: errors.TubeMQError | None = None
     for _ in range(20):
         try:
             effect = conversation.throw(failure) if failure else conversation.send(answer)
         except StopIteration:
-            return asked
+            return hosts
         failure = None
         if isinstance(effect, Now):
             answer = 0
         elif isinstance(effect, Await):
-            asked.append("answer")
+            hosts.append("answer")
             answer = _pb.HeartBeatResponseB2C(success=True, errCode=200, errMsg="OK")
         else:
             assert isinstance(effect, Call | Post)
             host = effect.address[0]
-            asked.append(host)
+            hosts.append(host)
             failure = errors.ConnectError(f"cannot connect to {host}") if host in away else None
             answer = Ticket(effect.address, effect.method, None)
             if effect.method is not methods.HEARTBEAT_BROKER:
@@ -82,7 +82,7 @@ BROKER_HOSTS = ["broker1", "broker2", "broker3"]
     [set(), {"broker1"}, {"broker1", "broker2", "broker3"}, {"master"}, {"broker2", "master"}],
 )
 def test_whoever_is_away_the_others_hear_the_heartbeat(away: set[str]) -> None:
-    """A broker that takes its time to answer delays nobody: all are asked before."""
+    """A slow broker delays no other: all are asked before the first answer is awaited."""
     session = consumer()
     answers = ["answer"] * len({"broker1", "broker2", "broker3"} - away)
     assert beat(session, away=away) == [*BROKER_HOSTS, *answers, "master"]
@@ -105,8 +105,8 @@ def test_an_answer_that_cannot_be_read_ends_nothing(
     driver.run(member.open())
     driver.run(member.assign(PARTITION, None))
 
-    def garble(asked: Asked, reply: Any) -> Any:
-        if asked.method == methods.HEARTBEAT_BROKER.name:
+    def garble(traced: Asked, reply: Any) -> Any:
+        if traced.method == methods.HEARTBEAT_BROKER.name:
             reply.hasPartFailure = True
             reply.failureInfo.append("nonsense")
         return reply

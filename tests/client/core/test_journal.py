@@ -1,4 +1,4 @@
-"""The log of a client: what it tells, at which level, and what it never does."""
+"""The log of a client: its events, their levels, and what it never contains."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def told(caplog: pytest.LogCaptureFixture) -> Any:
     caplog.set_level(logging.INFO, "tubemq_client")
 
     def lines() -> list[tuple[str, str]]:
-        found = [(record.levelname, record.getMessage()) for record in caplog.records]
+        entries = [(record.levelname, record.getMessage()) for record in caplog.records]
         caplog.clear()
-        return found
+        return entries
 
     return lines
 
@@ -55,7 +55,7 @@ def test_rules_are_told_when_they_change_and_only_then(told: Any) -> None:
 
 
 def run(conversation: Any, answers: list[Any]) -> Any:
-    """Carry out a conversation whose calls are answered in order; other effects get the time."""
+    """Run a conversation whose calls are answered in order; other effects get the time."""
     value: Any = None
     error: BaseException | None = None
     while True:
@@ -79,17 +79,17 @@ def test_masters_are_told_when_another_answers(told: Any) -> None:
         run(session.call(methods.HEARTBEAT_PRODUCER, request), list(answers))
 
     good = _pb.HeartResponseM2P(success=True, errCode=200, errMsg="", brokerCheckSum=1)
-    away = errors.ConnectError("gone")
+    failure = errors.ConnectError("gone")
     session = MasterSession((("m1", 1), ("m2", 2)))
     asked(good)
     asked(good)
-    assert told() == []  # the first one that answers is no news
-    asked(away, good)
+    assert told() == []  # the first answer is not logged
+    asked(failure, good)
     assert told() == [("INFO", "master m2:2 answers now")]
     for _ in range(3):
         with pytest.raises(errors.ConnectError):
-            asked(away, away)
-    ((level, text),) = told()  # once, however often it is tried
+            asked(failure, failure)
+    ((level, text),) = told()  # once, after any number of attempts
     assert (level, text.partition(":")[0]) == ("WARNING", "no active master answers")
     asked(good)
     assert told() == [("INFO", "master m2:2 answers now")]

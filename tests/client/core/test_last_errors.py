@@ -1,4 +1,4 @@
-"""What a member remembers of what went wrong: the error, and nothing that was in use then."""
+"""The last errors of a member: they keep the error, but no object in use at that time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MASTER = ("master", 8715)
 
 
 class Buffer:
-    """Stands for what a connection owns."""
+    """Stand-in for an object that a connection owns."""
 
 
 def receive(buffer: Buffer, cause: OSError) -> NoReturn:
@@ -38,8 +38,8 @@ ERRORS = [
 def test_an_error_is_remembered_with_its_data(error: errors.TubeMQError) -> None:
     last_errors = LastErrors()
     last_errors["master"] = error
-    kept = last_errors["master"]
-    assert (type(kept), str(kept), vars(kept)) == (type(error), str(error), vars(error))
+    stored = last_errors["master"]
+    assert (type(stored), str(stored), vars(stored)) == (type(error), str(error), vars(error))
 
 
 def test_nothing_that_was_in_use_is_remembered() -> None:

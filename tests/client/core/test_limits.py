@@ -1,4 +1,4 @@
-"""Limits of names and filters hold for what is given to a client directly, on both shells."""
+"""Limits of names and filters hold for direct arguments of a client, in both APIs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_policy_that_a_member_cannot_follow_is_refused(kind: Any, word: str) -
 
 @pytest.mark.parametrize("kind", [RangeReader, aio.RangeReader])
 def test_a_reader_takes_names_that_no_member_may_have(kind: Any) -> None:
-    """It registers under names of its own with brokers, which do not look at them."""
+    """It registers separate names with brokers, which do not check them."""
     kind(SETTINGS, group="dag.task-1", filters=["f" * 256])
 
 

@@ -1,4 +1,4 @@
-"""Which master is asked, and what is remembered of its answers."""
+"""Choice of the active master, and what the client keeps of its answers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def addresses(driver: ScriptedDriver) -> list[Address]:
 def test_metadata_is_asked_for_and_the_group_left(memory: MemoryTubeMQ, ids: ClientIds) -> None:
     driver = memory.driver()
     session = MasterSession((memory.master_address,))
-    found = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
-    assert [p.key for p in found.subscribable] == ["1:0", "1:1", "2:0", "2:1"]
-    assert found.brokers == {n: memory.node(n) for n in (1, 2)}
+    metadata = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    assert [p.key for p in metadata.subscribable] == ["1:0", "1:1", "2:0", "2:1"]
+    assert metadata.brokers == {n: memory.node(n) for n in (1, 2)}
     assert driver.asked == ["register consumer v2", "get partition meta", "close consumer"]
 
 
@@ -43,15 +43,15 @@ def test_a_master_that_is_gone_is_passed_over_and_not_asked_again(
 def test_a_stand_by_is_passed_over(memory: MemoryTubeMQ, ids: ClientIds) -> None:
     standby: Address = ("standby", 8715)
 
-    def answer(asked: Asked) -> object:
-        if asked.address == standby:
+    def answer(traced: Asked) -> object:
+        if traced.address == standby:
             raise errors.StandbyMaster("StandbyException")
-        return memory.reply(asked)
+        return memory.reply(traced)
 
     driver = ScriptedDriver(answer, memory.clock)
     session = MasterSession((standby, memory.master_address))
-    found = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
-    assert found.brokers
+    metadata = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    assert metadata.brokers
     assert addresses(driver).count(standby) == 1
 
 
@@ -67,42 +67,42 @@ def test_when_no_master_answers_every_one_is_named(memory: MemoryTubeMQ, ids: Cl
 def test_metadata_in_hand_counts_even_if_leaving_fails(
     memory: MemoryTubeMQ, ids: ClientIds
 ) -> None:
-    def cut(asked: Asked, reply: object) -> object:
-        if asked.method == "close consumer":
+    def cut(traced: Asked, reply: object) -> object:
+        if traced.method == "close consumer":
             raise errors.ConnectionLost("cut")
         return reply
 
     memory.tamper = cut
     session = MasterSession((memory.master_address,))
-    found = memory.driver().run(
+    metadata = memory.driver().run(
         fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g")
     )
-    assert found.partitions
+    assert metadata.partitions
 
 
 def test_partitions_are_selected_by_name_or_all_and_unknown_ones_listed(
     memory: MemoryTubeMQ, ids: ClientIds
 ) -> None:
     session = MasterSession((memory.master_address,))
-    found = memory.driver().run(
+    metadata = memory.driver().run(
         fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g")
     )
-    assert found.select(None) == sorted(found.partitions)
-    (first, *_) = found.subscribable
-    assert found.select(iter([first])) == [first]
+    assert metadata.select(None) == sorted(metadata.partitions)
+    (first, *_) = metadata.subscribable
+    assert metadata.select(iter([first])) == [first]
     with pytest.raises(errors.ConfigError, match="no partition 1:7; it has 1:0, 1:1, 2:0, 2:1"):
-        found.select([type(first)(1, TOPIC, 7)])
+        metadata.select([type(first)(1, TOPIC, 7)])
 
 
 # -- while masters change over ---------------------------------------------------------------------
 
 
 def fresh_master(times: int) -> Callable[[Asked, Any], Any]:
-    """The first registrations are answered by a master that has not loaded its metadata yet."""
+    """Let a master that has not loaded its metadata yet answer the first registrations."""
     left = iter(range(times))
 
-    def tamper(asked: Asked, reply: Any) -> Any:
-        if asked.method == "register consumer v2" and next(left, None) is not None:
+    def tamper(traced: Asked, reply: Any) -> Any:
+        if traced.method == "register consumer v2" and next(left, None) is not None:
             return _pb.RegisterResponseM2CV2(errCode=431, errMsg="Requested topic not deployed!")
         return reply
 
@@ -115,8 +115,8 @@ def test_an_unknown_topic_is_asked_for_again_after_a_switch(
     session = MasterSession((GONE, memory.master_address), fail_over_wait_ms=1_000)
     memory.tamper = fresh_master(2)
     driver = memory.driver()
-    found = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
-    assert len(found.partitions) == 4
+    metadata = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g", "Meta"), "g"))
+    assert len(metadata.partitions) == 4
     assert driver.slept == [200, 200]
 
 
@@ -146,30 +146,30 @@ def test_without_a_switch_an_unknown_topic_is_unknown_at_once(
 def test_a_look_up_waits_until_another_one_has_left_its_group(
     memory: MemoryTubeMQ, ids: ClientIds
 ) -> None:
-    """A master takes a group for one set of topics, and tasks at two topics may name one group."""
+    """A master accepts one set of topics per group, and tasks of two topics may share a group."""
     driver, session = memory.driver(), MasterSession((memory.master_address,))
-    there = ids.consumer("g.e", "Meta")
-    driver.run(session.register_consumer(there, "g.e", {"other": ()}))
+    other_client = ids.consumer("g.e", "Meta")
+    driver.run(session.register_consumer(other_client, "g.e", {"other": ()}))
     refused = 0
 
-    def leaves(asked: Asked, reply: Any) -> Any:
+    def leaves(traced: Asked, reply: Any) -> Any:
         nonlocal refused
         refused += getattr(reply, "errCode", 0) == 425
         if refused == 3:
             memory.tamper = None
-            memory.driver().run(session.close_consumer(there, "g.e"))
+            memory.driver().run(session.close_consumer(other_client, "g.e"))
         return reply
 
     memory.tamper = leaves
-    found = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g.e", "Meta"), "g.e"))
-    assert len(found.partitions) == 4
+    metadata = driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g.e", "Meta"), "g.e"))
+    assert len(metadata.partitions) == 4
     assert len(driver.slept) == 3
 
 
 def test_a_group_that_stays_busy_is_told_as_what_passes(
     memory: MemoryTubeMQ, ids: ClientIds
 ) -> None:
-    """A look-up that was killed has the group until the master forgets it."""
+    """A killed look-up occupies the group until the master forgets it."""
     driver, session = memory.driver(), MasterSession((memory.master_address,))
     driver.run(session.register_consumer(ids.consumer("g.e", "Meta"), "g.e", {"other": ()}))
     with pytest.raises(errors.GroupBusy) as busy:

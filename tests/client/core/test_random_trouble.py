@@ -1,7 +1,7 @@
-"""Any schedule of faults: the range arrives whole, or the read says why, and time is bounded.
+"""Any schedule of faults: the range arrives complete, or the read raises, in bounded time.
 
-Each request of a read meets the next fault of a drawn list: its reply is lost, never comes or is a
-refusal, the lease expires or is stolen, the broker restarts. No real time passes.
+Each request of a read meets the next fault of a drawn list: its reply is lost, never arrives or is
+a refusal, the lease expires or is stolen, the broker restarts. No real time passes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def filled() -> tuple[MemoryTubeMQ, ClientIds]:
 
 
 def meddler(memory: MemoryTubeMQ, faults: list[str]) -> Callable[[Asked, Any], Any]:
-    """Deals out one fault a request until there are none left."""
+    """Return a function that applies one fault per request until none is left."""
     left = iter(faults)
 
     def meddle(_: Asked, reply: Any) -> Any:

@@ -1,11 +1,11 @@
 """Range reads against a model of a broker, over thousands of random histories.
 
-The model keeps what a broker keeps for a group (confirmed position, batch in flight, lease, filter)
-and books fetches as genuine ones do; several partitions share its log. Each history draws its own
-mixture of lost connections (before or after a request took effect, noticed or not), late requests
-of dead connections, timeouts, refusals, empty replies, crashes that give lost offsets to other
-records, leases that end while the user is busy and are taken by others, and retention. Every batch
-is compared with the log itself.
+The model keeps the state that a broker keeps of a group (confirmed position, batch in flight,
+lease, filter) and records fetches as genuine ones do; several partitions share its log. Each
+history draws a mixture of lost connections (before or after a request took effect, noticed or not),
+late requests of dead connections, timeouts, refusals, empty replies, crashes that give lost offsets
+to other records, leases that end while the user is busy and are taken by others, and retention.
+Every batch is compared with the log itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEASE_MS = 30_000
 
 
 class Entry(NamedTuple):
-    """An index entry: the record's partition, stream id and message id."""
+    """Index entry: the record's partition, stream id and message id."""
 
     partition: int
     stream: str
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class Group:
-    """What a broker knows of a group at one partition."""
+    """State of a group at one partition of a broker."""
 
     position: int = 0
     in_flight: int = 0
@@ -168,7 +168,7 @@ def _refusal(method: methods.Method, code: int, text: str = "no") -> Any:
 
 @dataclass(eq=False)
 class Line:
-    """A connection: requests not served yet, with their serials, and replies that have come."""
+    """Connection: requests not served yet, with their serials, and replies that have arrived."""
 
     waiting: list[tuple[int, methods.Method, Any]] = field(default_factory=list)
     came: dict[int, Any] = field(default_factory=dict)
@@ -177,7 +177,7 @@ class Line:
 
 @dataclass
 class History:
-    """Drives one read through one random history, and compares what it delivers with the log."""
+    """Driver of one read through one random history, which compares deliveries with the log."""
 
     seed: int
     silent: bool = False
@@ -228,21 +228,24 @@ class History:
         assert self.stats.fetches == self.fetches
 
     def _compare(self, numbers: list[int], start: int, end: int, *, final: bool) -> None:
-        """With what `[start, end)` holds. Only what retention has removed may be missing, and in
-        the end the gaps tell so."""
-        wanted = {
+        """Compare with the records of `[start, end)`.
+
+        Only records that retention has removed may be missing, and the gaps must report them in the
+        end.
+        """
+        expected = {
             entry.number: 28 * n
             for n, entry in enumerate(self.model.entries[: end // 28])
             if 28 * n >= start and entry.partition == 0 and entry.stream in (self.streams or "ab")
         }
-        assert numbers == [number for number in wanted if number in set(numbers)]
-        for offset in (wanted[number] for number in wanted.keys() - set(numbers)):
+        assert numbers == [number for number in expected if number in set(numbers)]
+        for offset in (expected[number] for number in expected.keys() - set(numbers)):
             assert offset < 28 * self.model.first
             if final:
                 assert any(gap.start <= offset < gap.end for gap in self.stats.gaps)
 
     def _drive(self, conversation: Any) -> bool:
-        """Whether it came to its end; otherwise the user stopped."""
+        """Return whether the read reached its end; otherwise the user stopped."""
         for batch in drive(conversation, self._perform):
             self._take(batch)
             self.stop_after -= 1
@@ -285,7 +288,7 @@ class History:
         return None
 
     def _post(self, address: Any, method: methods.Method, request: Any) -> Ticket:
-        probing = ".p" in request.groupName  # a short while that deserves more trouble
+        probing = ".p" in request.groupName  # a short period with more faults
         self._meddle(0.3 if self.trouble and probing else self.trouble)
         self.fetches += method.id == methods.GET_MESSAGES.id and ".r" in request.groupName
         if self.line.broken:
@@ -301,7 +304,7 @@ class History:
         if self._in_trouble(self.trouble / 3) and not line.broken:
             line.waiting = [other for other in line.waiting if other[0] != serial]
             line.came.pop(serial, None)
-            raise errors.RpcTimeout("no answer")  # it was dropped, or is answered never
+            raise errors.RpcTimeout("no answer")  # it was dropped, or is never answered
         while serial not in line.came:
             if line.broken:
                 raise errors.ConnectionLost("cut")

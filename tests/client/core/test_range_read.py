@@ -1,7 +1,7 @@
-"""Range reads step by step, in memory and without waiting: what is asked, and what follows.
+"""Range reads step by step, in memory and without waiting: requests and their consequences.
 
 Windows against receipts are in `tests/system/behaviour`; here are the branches that a network takes
-too rarely, each with its exact course of requests and sleeps.
+too rarely, each with its exact sequence of requests and sleeps.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ NUMBERS = [b"%02d" % n for n in range(40)]
 
 @pytest.fixture
 def forty(send: Send) -> int:
-    """Forty records in one partition; the end of its store."""
+    """Return forty records in one partition, and the end of its store."""
     return send(*NUMBERS)[-1] + 28
 
 
 class Meddler:
-    """Lets replies pass until the n-th of a method, and does something to that one."""
+    """Stand-in that passes replies until the n-th of a method, and changes that one."""
 
     def __init__(self, method: str, number: int, act: Callable[[Any], Any]) -> None:
         self.method = method
@@ -80,7 +80,7 @@ def test_the_next_fetch_is_on_its_way_before_a_batch_is_delivered(
     read = reader(0, forty)
     batches = driver.stream(read.conversation(), read.release())
     next(batches)
-    # The first batch is known to have ended where the second begins, and the third is under way.
+    # The first batch is known to have ended where the second begins; the third is in flight.
     assert driver.asked == [REGISTER, GET, GET, GET]
 
 
@@ -169,10 +169,10 @@ def test_a_busy_slot_means_the_next_one_and_a_full_pool_means_waiting(
     third = reader(0, forty, pool=2, deadline_ms=60_000)
     waiting = driver.stream(third.conversation(), third.release())
 
-    def give_up_soon(asked: Asked, reply: Any) -> Any:
+    def give_up_soon(traced: Asked, reply: Any) -> Any:
         if len(driver.slept) == 3:
             memory.tamper = None
-            memory.elapse(31_000)  # the holders are silent for too long
+            memory.elapse(31_000)  # the owners were silent for too long
         return reply
 
     memory.tamper = give_up_soon
@@ -200,8 +200,8 @@ def test_a_broker_that_goes_back_is_not_believed(
 ) -> None:
     replies: list[Any] = []
 
-    def replay(asked: Asked, reply: Any) -> Any:
-        if asked.method != GET:
+    def replay(traced: Asked, reply: Any) -> Any:
+        if traced.method != GET:
             return reply
         replies.append(reply)
         return replies[0] if len(replies) == 3 else reply

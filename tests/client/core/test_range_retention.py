@@ -1,6 +1,6 @@
 """Reads of ranges whose data retention removes before its index, before and while they are read.
 
-A broker passes over such entries without a word. Whatever it removes and when, each receipt of the
+A broker skips such entries without reporting it. Whatever it removes and when, each receipt of the
 range is delivered or lies in a recorded gap (`gap_policy="skip"`), or the read fails.
 """
 
@@ -57,7 +57,7 @@ class World:
             body = b"%d." % next(self._numbers) + b"x" * self.chance.choice((0, 40, 300, 900))
             data, flag = payload.encode_payload(body, stream_id=stream or None)
             code = payload.java_hash(stream) if stream else -1
-            found = self.store.append(
+            receipt = self.store.append(
                 partition,
                 data,
                 time_ms=0,
@@ -66,7 +66,7 @@ class World:
                 key_code=code,
                 sent_addr=0,
             )
-            self.rows.append((found.offset, partition, stream, body))
+            self.rows.append((receipt.offset, partition, stream, body))
 
     @property
     def has_lost(self) -> bool:
@@ -77,7 +77,7 @@ class World:
         return self.store.log.end
 
     def expire(self) -> None:
-        """Retention takes data, index or both, up to some place on disk."""
+        """Let retention remove data, index or both, up to a random position."""
         to = self.chance.randrange(0, self.store.log.stable_end + 28, 28)
         kind = self.chance.choice(("data", "data", "data", "index", "both"))
         if kind != "index":
@@ -119,13 +119,13 @@ def bodies(batches: Iterator[object]) -> list[bytes]:
 
 
 def outside(rows: list[tuple[int, bytes]], stats: ReadStats) -> list[bytes]:
-    """The rows that lie in no gap."""
+    """Return the rows outside all gaps."""
     gaps = [(gap.start, gap.end) for gap in stats.gaps]
     return [body for at, body in rows if not any(low <= at < high for low, high in gaps)]
 
 
 def play(seed: int, policy: str) -> bool:
-    """One random history; whether something was lost on the way."""
+    """Run one random history; return whether records were lost."""
     chance = random.Random(seed)
     world = World(chance, partitions=chance.choice((1, 1, 2, 3)))
     world.fill(chance.choice((5, 40, 200)))
@@ -137,8 +137,8 @@ def play(seed: int, policy: str) -> bool:
     if chance.random() < 0.5:  # while it is read, after some fetch or other
         left = iter(range(chance.randrange(40), 0, -1))
 
-        def tamper(asked: Asked, reply: object) -> object:
-            if asked.method == GET and next(left, None) == 1:
+        def tamper(traced: Asked, reply: object) -> object:
+            if traced.method == GET and next(left, None) == 1:
                 world.expire()
             return reply
 
@@ -159,7 +159,7 @@ def play(seed: int, policy: str) -> bool:
     assert got == outside(rows, stats), (seed, range_, filters, stats.gaps)
     assert all(low.end < high.start for low, high in itertools.pairwise(stats.gaps))
     if world.memory.tamper is None and stats.gaps:
-        # Retention stood still: the gap ends at the first entry that can be read.
+        # Retention was idle: the gap ends at the first readable entry.
         (gap,), log = stats.gaps, world.store.log
         listed = range(log.min_offset, end, 28)
         readable = (at for at in listed if log.data_offset_at(at) >= log.min_data_offset)
@@ -177,7 +177,7 @@ def test_each_receipt_is_a_row_or_in_a_gap_whatever_retention_removes(
 
 
 def play_together(seed: int) -> bool:
-    """All partitions of a store, read in turn by one reader; whether something was lost."""
+    """Read all partitions of a store with one reader; return whether records were lost."""
     chance = random.Random(seed)
     world = World(chance, partitions=chance.choice((1, 2, 3, 5)))
     world.fill(chance.choice((5, 40, 200)))
@@ -189,7 +189,7 @@ def play_together(seed: int) -> bool:
     expire_at, break_at = chance.choice((0, 0, chance.randrange(60))), chance.randrange(80)
     steps = itertools.count(1)
 
-    def tamper(asked: Asked, reply: object) -> object:
+    def tamper(traced: Asked, reply: object) -> object:
         step = next(steps)
         if step == expire_at:
             world.expire()
@@ -205,7 +205,7 @@ def play_together(seed: int) -> bool:
     if chance.random() < 0.5:
         numbers = list(range(world.partitions))
     ranges = [OffsetRange(Partition(1, TOPIC, number), start, end) for number in numbers]
-    if chance.random() < 0.3:  # one that ends, or begins, at another place
+    if chance.random() < 0.3:  # one with another end, or another start
         ranges[0] = OffsetRange(ranges[0].partition, start, chance.randrange(start, end + 28, 28))
     proofs, driver = SharedProofs(), world.memory.driver()
     proofs.expect(ranges)

@@ -1,8 +1,8 @@
-"""The range reader in slow and rare trouble, on a clock that only the test moves.
+"""The range reader under slow and rare faults, on a clock that only the test advances.
 
-`SlowStore` answers the reader's requests from one log and lets each fetch, and each batch in the
-user's hands, take as long as it is told to; every so often it loses the connection. What is
-delivered from real servers, and where it ends, is the subject of `tests/system/behaviour`.
+`SlowStore` answers the reader's requests from one log and makes each fetch, and each batch in the
+user's hands, take a given time; periodically it loses the connection. Deliveries of real servers,
+and their ends, are tested in `tests/system/behaviour`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ BATCH = 10
 
 @dataclass
 class SlowStore:
-    """A log of `entries` index entries, every `stride`-th of which is the partition's.
+    """Log of `entries` index entries, every `stride`-th of which is the partition's.
 
     Every `break_every`-th fetch loses the connection, and so do the first `lookup_breaks` look-ups
-    of what the log still has. With `crash_at`, the broker dies when it is first asked for a fence,
-    loses all entries from there on and, back again, has given their offsets to other records; if
-    `unnoticed`, the reader's connection was opened again before it asked.
+    of the remaining log. With `crash_at`, the broker dies when it is first asked for an end record,
+    loses all entries from there on and, after its restart, has given their offsets to other
+    records; if `unnoticed`, the reader's connection was reopened before it asked.
     """
 
     entries: int
@@ -55,7 +55,7 @@ class SlowStore:
     message_ids: list[int] = field(default_factory=list)
 
     def drive(self, read: RangeRead) -> list[int]:
-        """Run the conversation to its end; the ids of all records delivered."""
+        """Run the conversation to its end; return the ids of all delivered records."""
         conversation = read.conversation()
         answer: Any = None
         failure: errors.TubeMQError | None = None
@@ -104,9 +104,11 @@ class SlowStore:
 
     def _register(self, request: Any) -> Any:
         if request.opType != methods.OP_REGISTER:
-            known = request.clientId in self.leased
+            is_leased = request.clientId in self.leased
             self.leased.discard(request.clientId)
-            return _pb.RegisterResponseB2C(success=known, errCode=200 if known else 411, errMsg="")
+            return _pb.RegisterResponseB2C(
+                success=is_leased, errCode=200 if is_leased else 411, errMsg=""
+            )
         if ".p" in request.groupName and self.lookup_breaks:
             self.lookup_breaks -= 1
             raise errors.ConnectionLost("lost while looking what is there")
@@ -149,8 +151,10 @@ class SlowStore:
 
 @dataclass
 class HastyStore(SlowStore):
-    """A broker that does not keep to the order of a connection: of two fetches that are on their
-    way together it serves the later one first, in a `share` of the cases."""
+    """Broker that ignores the order of a connection.
+
+    Of two fetches in flight together it serves the later one first, in a `share` of the cases.
+    """
 
     share: float = 0.3
     chance: random.Random = field(default_factory=random.Random)
@@ -181,14 +185,14 @@ class HastyStore(SlowStore):
         self.served[id(request)] = self._fetch(request)
 
     def _register(self, request: Any) -> Any:
-        # Fetches of the client before find no registration of theirs.
+        # Fetches of the client id before find no registration.
         self.posted.clear()
         self.served.clear()
         return super()._register(request)
 
 
 def reading(store: SlowStore, *, deadline_ms: int, entries: int | None = None) -> RangeRead:
-    """A read of the first `entries` index entries, by default of all."""
+    """Return a read of the first `entries` index entries, by default of all."""
     return RangeRead(
         OffsetRange(PARTITION, 0, (entries or store.entries) * 28),
         BrokerNode(1, "127.0.0.1", 8123),
@@ -201,7 +205,7 @@ def reading(store: SlowStore, *, deadline_ms: int, entries: int | None = None) -
 
 
 def test_a_break_late_in_a_long_read_is_cured() -> None:
-    """The deadline counts from the last progress, not from the beginning of the read."""
+    """The deadline counts from the last progress, not from the start of the read."""
     store = SlowStore(entries=1_000, fetch_ms=500, break_every=40)
     assert store.drive(reading(store, deadline_ms=5_000)) == list(range(1_000))
     assert store.now > 5_000
@@ -234,7 +238,7 @@ def test_a_broker_that_delivers_nothing_for_ever_is_given_up() -> None:
 
 
 def test_a_break_while_the_log_is_checked_at_the_end_is_cured() -> None:
-    """Batches with other partitions' records between end with a look at what the log still has."""
+    """Batches with other partitions' records between end with a check of the remaining log."""
     store = SlowStore(entries=100, stride=2, lookup_breaks=2)
     assert store.drive(reading(store, deadline_ms=5_000)) == list(range(0, 100, 2))
 
@@ -247,8 +251,11 @@ def test_the_check_at_the_end_gives_up_after_the_deadline_too() -> None:
 
 @pytest.mark.parametrize("unnoticed", [False, True])
 def test_a_crash_between_a_batch_and_its_fence_lets_no_lost_record_in(unnoticed: bool) -> None:
-    """The batch overshoots the range by records that were not on disk. They are gone when the
-    fence is asked for, so it is not in the batch: which does not mean that all of it belongs."""
+    """The batch overshoots the range by records that were not on disk.
+
+    They are gone when the end record is looked up, so it is not in the batch: that does not mean
+    that the whole batch belongs to the range.
+    """
     store = SlowStore(entries=100, stride=2, crash_at=45, unnoticed=unnoticed)
     assert store.drive(reading(store, deadline_ms=5_000, entries=45)) == list(range(0, 45, 2))
     assert store.crashed
@@ -256,7 +263,7 @@ def test_a_crash_between_a_batch_and_its_fence_lets_no_lost_record_in(unnoticed:
 
 @pytest.mark.parametrize("end", [55, 60, 100])
 def test_fetching_ahead_beyond_the_end_costs_one_fetch_and_nothing_else(end: int) -> None:
-    """A batch's records are guessed from its size; records of other partitions upset the guess."""
+    """The number of a batch's records is estimated from its size; other partitions disturb that."""
     store = SlowStore(entries=100, stride=5)
     assert store.drive(reading(store, deadline_ms=5_000, entries=end)) == list(range(0, end, 5))
     assert store.fetches - store.probes <= -(-end // BATCH) + 1
@@ -265,8 +272,10 @@ def test_fetching_ahead_beyond_the_end_costs_one_fetch_and_nothing_else(end: int
 
 
 def test_nothing_is_waited_for_once_the_range_was_delivered() -> None:
-    """A fetch beyond the end is on its way still, as records became rarer than the guess had it.
-    What becomes of it is no concern of the read."""
+    """A fetch beyond the end is still in flight, as records became rarer than estimated.
+
+    The read does not depend on its outcome.
+    """
 
     class Thinning(SlowStore):
         def _fetch(self, request: Any) -> Any:
@@ -299,8 +308,10 @@ def test_nothing_is_waited_for_once_the_range_was_delivered() -> None:
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("stride", [1, 3])
 def test_a_broker_that_serves_fetches_out_of_turn_costs_time_only(stride: int, seed: int) -> None:
-    """Genuine brokers serve a connection's fetches in turn. If one does not, starts tell so before
-    anything that they say is believed."""
+    """Genuine brokers serve a connection's fetches in order.
+
+    If one does not, starts reveal it before they are used.
+    """
     store = HastyStore(entries=900, stride=stride, chance=random.Random(seed))
     assert store.drive(reading(store, deadline_ms=60_000)) == list(range(0, 900, stride))
     assert store.swaps

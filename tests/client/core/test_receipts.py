@@ -1,4 +1,4 @@
-"""Receipts that are none: each is judged by itself."""
+"""Invalid receipts: each is judged separately."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def test_a_receipt_without_a_message_id_that_is_a_number_costs_the_others_nothin
     driver.run(producer.heartbeat())
     count = itertools.count()
 
-    def garble(asked: Asked, reply: Any) -> Any:
-        if asked.method == "send message" and next(count) == 1:
+    def garble(traced: Asked, reply: Any) -> Any:
+        if traced.method == "send message" and next(count) == 1:
             reply.ClearField("messageId")
             reply.errMsg = "OK!"
         return reply

@@ -1,4 +1,4 @@
-"""Which partition a record goes to, and what is left out for how long."""
+"""Choice of a record's partition, and what is avoided for how long."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def brokers_open(breaker: CircuitBreaker, now: int) -> set[int]:
 
 
 def test_the_partition_of_a_key_is_the_same_everywhere() -> None:
-    """CRC-32 of "123456789" is 0xCBF43926, whoever computes it."""
+    """CRC-32 of "123456789" is 0xCBF43926 in every implementation."""
     assert partition_for_key("123456789", PARTITIONS) == PARTITIONS[0xCBF43926 % 8]
     assert partition_for_key(b"123456789", PARTITIONS) == PARTITIONS[0xCBF43926 % 8]
 
@@ -77,7 +77,7 @@ def test_another_thread_may_store_a_record_while_a_failure_is_noted() -> None:
 
 
 def test_what_is_noted_while_partitions_are_chosen_is_kept() -> None:
-    """Another thread holds the same table, and notes what it saw in it."""
+    """Another thread has the same table, and records its observation in it."""
     breaker = CircuitBreaker()
     brokers, partitions = breaker.brokers, breaker.partitions
     breaker.open(PARTITIONS, 0)
@@ -105,7 +105,7 @@ def test_no_more_than_a_share_of_the_brokers_is_left_out_for_connections() -> No
 
 @pytest.mark.parametrize(("known", "left_out"), [(1, 0), (2, 1), (3, 1), (4, 1), (5, 2), (7, 2)])
 def test_the_share_that_is_left_out_is_rounded_to_whole_brokers(known: int, left_out: int) -> None:
-    """As upstream does: rounded down, it would protect no cluster of two or three."""
+    """Rounded down, the share would protect no cluster of two or three; upstream rounds too."""
     breaker = CircuitBreaker()
     for broker in range(known):
         for _ in range(6):

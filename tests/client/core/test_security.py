@@ -1,4 +1,4 @@
-"""Signatures and tokens: what a client shows to masters and brokers, and when."""
+"""Signatures and tokens that a client sends to masters and brokers, and when."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OK: dict[str, Any] = {"success": True, "errCode": 200, "errMsg": "OK!"}
 
 
 def perform(conversation: Any, replies: list[Any]) -> tuple[list[Any], Any]:
-    """Run it against `replies` in order, at a time of day that goes on by a second a look."""
+    """Run it against `replies` in order, at a time of day that advances a second per look-up."""
     calls, answers, clock = [], iter(replies), itertools.count(CLOCK, 1_000)
     answer = None
     while True:
@@ -82,27 +82,27 @@ def test_a_server_that_knows_the_password_comes_to_the_same(
 )
 def test_every_request_to_a_master_is_signed_afresh(message: Any) -> None:
     master = session()
-    shown = []
+    signatures = []
     for now in (CLOCK, CLOCK + 1_000):
         request = message()
         stamping = master.access.stamp(request)
         assert isinstance(next(stamping), WallNow)
         with pytest.raises(StopIteration):
             stamping.send(now)
-        shown.append(request.authInfo.authInfo)
-    assert [item.timestamp for item in shown] == [CLOCK, CLOCK + 1_000]
-    assert [item.userName for item in shown] == ["u1", "u1"]
-    assert shown[0].nonce != shown[1].nonce
-    assert shown[0].signature != shown[1].signature
+        signatures.append(request.authInfo.authInfo)
+    assert [item.timestamp for item in signatures] == [CLOCK, CLOCK + 1_000]
+    assert [item.userName for item in signatures] == ["u1", "u1"]
+    assert signatures[0].nonce != signatures[1].nonce
+    assert signatures[0].signature != signatures[1].signature
 
 
 def test_a_call_to_the_master_carries_the_time_of_day_and_a_signature_over_it() -> None:
     reply = _pb.HeartResponseM2CV2(errCode=200, errMsg="")
     conversation = session().heartbeat_consumer("c", "g", [], report=False)
     ((_, request),), _ = perform(conversation, [reply])
-    shown = request.authInfo.authInfo
-    assert (shown.timestamp, shown.nonce) == (CLOCK, 12_345)
-    assert shown.signature == "wu%2FtGdHcx7iccCHomudrLOjapVo%3D"
+    signed = request.authInfo.authInfo
+    assert (signed.timestamp, signed.nonce) == (CLOCK, 12_345)
+    assert signed.signature == "wu%2FtGdHcx7iccCHomudrLOjapVo%3D"
 
 
 def test_without_credentials_nothing_is_signed_and_no_clock_is_asked() -> None:
@@ -118,9 +118,9 @@ def test_tokens_of_a_reply_are_shown_to_brokers() -> None:
     reply = _pb.HeartResponseM2CV2(errCode=200, errMsg="", authorizedInfo=token)
     master = session(None)
     perform(master.heartbeat_consumer("c", "g", [], report=False), [reply])
-    shown = master.broker_auth()
-    assert (shown.visitAuthorizedToken, shown.authAuthorizedToken) == (77, "let me in")
-    # A later answer without the second token leaves it as it is.
+    auth_info = master.broker_auth()
+    assert (auth_info.visitAuthorizedToken, auth_info.authAuthorizedToken) == (77, "let me in")
+    # A later answer without the second token does not change it.
     reply.authorizedInfo.CopyFrom(_pb.MasterAuthorizedInfo(visitAuthorizedToken=78))
     perform(master.heartbeat_consumer("c", "g", [], report=False), [reply])
     assert (master.visit_token, master.access.authorized_token) == (78, "let me in")
@@ -129,9 +129,9 @@ def test_tokens_of_a_reply_are_shown_to_brokers() -> None:
 def test_a_broker_sees_user_time_nonce_and_signature() -> None:
     access = Access(USER, itertools.count(12_345))
     perform(access.look_at_the_clock(), [])
-    shown = access.broker_auth()
-    assert shown.visitAuthorizedToken == NO_TOKEN
-    assert shown.authAuthorizedToken == f"u1 {CLOCK} 12345 wu%2FtGdHcx7iccCHomudrLOjapVo%3D"
+    auth_info = access.broker_auth()
+    assert auth_info.visitAuthorizedToken == NO_TOKEN
+    assert auth_info.authAuthorizedToken == f"u1 {CLOCK} 12345 wu%2FtGdHcx7iccCHomudrLOjapVo%3D"
 
 
 def registration(master: MasterSession) -> Registration:
@@ -146,7 +146,7 @@ def refusal(text: str) -> Any:
 def test_a_reader_whose_visit_token_is_too_old_asks_the_master_for_one_and_goes_on() -> None:
     master = session()
     token = _pb.MasterAuthorizedInfo(visitAuthorizedToken=77)
-    calls, found = perform(
+    calls, registered = perform(
         registration(master).register(0),
         [
             refusal("Visit Authorized Token is invalid!"),
@@ -163,7 +163,7 @@ def test_a_reader_whose_visit_token_is_too_old_asks_the_master_for_one_and_goes_
     ]
     tokens = [request.authInfo.visitAuthorizedToken for _, request in (calls[0], calls[-1])]
     assert tokens == [NO_TOKEN, 77]
-    assert found.current == 28
+    assert registered.current == 28
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Sending step by step: the window, overflow, and what a lost receipt means."""
+"""Sending step by step: the window, overflow, and the meaning of a lost receipt."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def test_many_records_refused_by_a_full_broker_do_not_wait_one_after_the_other(
     memory.broker(1).faults.overflow_every = 1
     driver = memory.driver()
     records = [Record(b"x", partition=PARTITION)] * 200
-    found = list(flat(driver.stream(producer.send_each(TOPIC, records, 0, 64))))
-    assert {type(outcome) for outcome, _ in found} == {errors.Overflow}
+    outcomes = list(flat(driver.stream(producer.send_each(TOPIC, records, 0, 64))))
+    assert {type(outcome) for outcome, _ in outcomes} == {errors.Overflow}
     assert sum(driver.slept) <= 10_000, "who closes the producer waits for all of them"
     memory.broker(1).faults.overflow_every = 2
     assert driver.run(producer.send_one(TOPIC, records[0], 0)), "it has room again, now and then"
@@ -91,8 +91,8 @@ def test_many_records_refused_by_a_full_broker_do_not_wait_one_after_the_other(
 def test_a_lost_receipt_is_raised_not_sent_again(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    def cut(asked: Asked, reply: Any) -> Any:
-        if asked.method == SEND:
+    def cut(traced: Asked, reply: Any) -> Any:
+        if traced.method == SEND:
             raise errors.ConnectionLost("cut")
         return reply
 
@@ -119,8 +119,8 @@ def test_registering_is_tried_as_often_as_the_options_say(
 ) -> None:
     refused = itertools.count(1)
 
-    def not_ready(asked: Asked, reply: Any) -> Any:
-        if asked.method == REGISTER and next(refused) <= 2:
+    def not_ready(traced: Asked, reply: Any) -> Any:
+        if traced.method == REGISTER and next(refused) <= 2:
             raise errors.ConnectError("not yet")
         return reply
 
@@ -141,7 +141,7 @@ def test_registering_is_tried_as_often_as_the_options_say(
 def test_what_a_person_must_mend_is_not_tried_again(
     memory: MemoryTubeMQ, session: MasterSession, ids: ClientIds
 ) -> None:
-    def refuse(asked: Asked, reply: Any) -> Any:
+    def refuse(traced: Asked, reply: Any) -> Any:
         raise errors.AuthenticationFailed(415, "who are you?")
 
     memory.tamper = refuse
@@ -262,8 +262,8 @@ def test_unknown_outcomes_are_sent_again_on_request(
     producer.settings = ProducerSettings(retry_unknown=True)
     lost = iter([True, True, False])
 
-    def lose(asked: Asked, reply: Any) -> Any:
-        if asked.method == SEND and next(lost):
+    def lose(traced: Asked, reply: Any) -> Any:
+        if traced.method == SEND and next(lost):
             raise errors.ConnectionLost("cut")
         return reply
 
@@ -278,8 +278,8 @@ def test_what_cannot_be_sent_again_is_as_unknown_as_before(
 ) -> None:
     producer.settings = ProducerSettings(retry_unknown=True)
 
-    def lose(asked: Asked, reply: Any) -> Any:
-        if asked.method == SEND:
+    def lose(traced: Asked, reply: Any) -> Any:
+        if traced.method == SEND:
             memory.unplugged.add(memory.node(1).address)
             raise errors.ConnectionLost("cut")
         return reply
@@ -296,8 +296,8 @@ def test_records_that_fail_do_not_stop_the_others_if_asked(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     records = [Record(b"x"), Record(b""), Record(b"y", {"a=b": "c"}), Record(b"z")]
-    found = list(flat(memory.driver().stream(producer.send_each(TOPIC, records, 0, 4))))
-    kinds = [type(outcome).__name__ for outcome, _ in found]
+    outcomes = list(flat(memory.driver().stream(producer.send_each(TOPIC, records, 0, 4))))
+    kinds = [type(outcome).__name__ for outcome, _ in outcomes]
     assert kinds == ["SendReceipt", "ConfigError", "ConfigError", "SendReceipt"]
 
 
@@ -320,13 +320,13 @@ def test_routes_stay_while_a_new_master_knows_none(
     """A master that has just become active answers without routes until brokers report to it."""
     before = dict(producer.routes)
 
-    def fresh(asked: Asked, reply: Any) -> Any:
-        if asked.method == "producer heartbeat":
+    def fresh(traced: Asked, reply: Any) -> Any:
+        if traced.method == "producer heartbeat":
             del reply.topicInfos[:]
         return reply
 
     memory.tamper = fresh
-    memory.elapse(31_000)  # forgotten: as by a new master
+    memory.elapse(31_000)  # forgotten, as by a new master
     driver = memory.driver()
     for _ in range(3):
         driver.run(producer.heartbeat())
@@ -341,8 +341,8 @@ def test_a_master_that_warms_up_costs_no_routes(
 ) -> None:
     before = dict(producer.routes)
 
-    def warming_up(asked: Asked, reply: Any) -> Any:
-        if asked.method == "producer heartbeat":
+    def warming_up(traced: Asked, reply: Any) -> Any:
+        if traced.method == "producer heartbeat":
             reply.errCode = 201
             del reply.topicInfos[:]
         return reply
@@ -353,15 +353,15 @@ def test_a_master_that_warms_up_costs_no_routes(
 
 
 def test_joining_outlasts_a_change_of_masters(memory: MemoryTubeMQ, ids: ClientIds) -> None:
-    """Also where the answer would otherwise be final: the new master knows no topic yet."""
+    """Also if the answer would otherwise be final: the new master knows no topic yet."""
     settings = ClientSettings(("gone", 1), register_pause_ms=100)
     producer = ProducerSession(MasterSession((("gone", 1), memory.master_address)), ids.producer())
     refusals = iter([431, 431])
 
-    def unknown(asked: Asked, reply: Any) -> Any:
-        if asked.address == ("gone", 1):
+    def unknown(traced: Asked, reply: Any) -> Any:
+        if traced.address == ("gone", 1):
             raise errors.ConnectionLost("it was killed")
-        if asked.method == "register producer" and (code := next(refusals, None)):
+        if traced.method == "register producer" and (code := next(refusals, None)):
             reply.success, reply.errCode = False, code
         return reply
 
@@ -373,8 +373,8 @@ def test_joining_outlasts_a_change_of_masters(memory: MemoryTubeMQ, ids: ClientI
 def test_the_cluster_may_change_the_size_limit(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    def larger(asked: Asked, reply: Any) -> Any:
-        if asked.method == "producer heartbeat":
+    def larger(traced: Asked, reply: Any) -> Any:
+        if traced.method == "producer heartbeat":
             reply.appdConfig.configId = 7
             reply.appdConfig.maxMsgSize = 2 * 2**20
             infos = [text.rpartition("#")[0] + "#" for text in reply.topicInfos]
@@ -399,10 +399,10 @@ def test_statistics_count_records_requests_and_codes(
     memory.broker(1).faults.overflow_every = 5
     records = [Record(b"abc", partition=PARTITION) for _ in range(9)]
     list(flat(memory.driver().stream(producer.send_all(TOPIC, records, 0, 4))))
-    found = producer.stats.snapshot(0, 0)
-    assert (found.stored, found.failed, found.bytes_stored) == (9, 0, 27)
-    assert found.errors_by_code == {419: found.sent_again}
-    assert sum(found.latencies_ms.values()) == 9
+    stats = producer.stats.snapshot(0, 0)
+    assert (stats.stored, stats.failed, stats.bytes_stored) == (9, 0, 27)
+    assert stats.errors_by_code == {419: stats.sent_again}
+    assert sum(stats.latencies_ms.values()) == 9
 
 
 def test_large_records_are_not_joined_without_bound(
@@ -431,13 +431,13 @@ def test_large_records_are_not_joined_without_bound(
 def test_a_record_that_cannot_be_written_spares_those_that_are_posted(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    """A mistake of ours, late: nobody may take what is stored for what was not sent."""
+    """A late bug of the client: stored records must not be taken for unsent ones."""
     record = Record(bytes(300_000), partition=PARTITION)
     flights = [producer.encode(TOPIC, record, 0, 0) for _ in range(3)]
     broken: Any = "no" * 150_000
     flights[2].data = broken
-    found = flat(memory.driver().stream(producer.send_together(flights)))
-    kinds = [type(outcome).__name__ for outcome, _ in found]
+    outcomes = flat(memory.driver().stream(producer.send_together(flights)))
+    kinds = [type(outcome).__name__ for outcome, _ in outcomes]
     assert kinds == ["SendReceipt", "SendReceipt", "LocalError"]
 
 
@@ -447,15 +447,15 @@ def test_a_refusal_that_is_final_counts_once(
     memory.broker(1).faults.writing = False
     with pytest.raises(errors.ServiceUnavailable):
         memory.driver().run(producer.send_one(TOPIC, Record(b"x", partition=PARTITION), 0))
-    found = producer.stats.snapshot(0, 0)
-    assert (found.errors_by_code, found.sent_again, found.failed) == ({503: 1}, 0, 1)
+    stats = producer.stats.snapshot(0, 0)
+    assert (stats.errors_by_code, stats.sent_again, stats.failed) == ({503: 1}, 0, 1)
 
 
 LARGEST_READABLE = 2**20 + 10 * 1024 - 52
 
 
 def widened(producer: ProducerSession, large_records: Any = "refuse") -> ProducerSession:
-    """A topic whose limit is wider than the cluster's."""
+    """Create a topic whose limit is wider than the cluster's."""
     producer.limits[TOPIC] = 2 * 2**20
     producer.settings = ProducerSettings(large_records=large_records)
     return producer

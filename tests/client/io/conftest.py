@@ -20,7 +20,7 @@ SETTINGS = ClientSettings(masters=(), rpc_timeout_ms=10_000, connect_timeout_ms=
 
 @pytest.fixture(params=["blocking", "asyncio"])
 def loop(request: pytest.FixtureRequest) -> Iterator[LoopShell | None]:
-    """The loop to run asyncio's half on; None for the blocking half."""
+    """Return the loop on which to run asyncio's half; None for the blocking half."""
     if request.param == "blocking":
         yield None
         return
@@ -30,35 +30,35 @@ def loop(request: pytest.FixtureRequest) -> Iterator[LoopShell | None]:
 
 @pytest.fixture
 def connect(loop: LoopShell | None) -> Iterator[Callable[..., Any]]:
-    """Opens connections, which are closed with the test."""
-    made: list[Any] = []
+    """Return a function that opens connections, which are closed with the test."""
+    connections: list[Any] = []
 
     def open_(address: Address, **options: Any) -> Any:
         settings = dataclasses.replace(SETTINGS, **options)
         if loop is None:
-            made.append(blocking.connect(address, settings))
+            connections.append(blocking.connect(address, settings))
         else:
             connection = loop.wait(asyncio_connection.connect(address, settings))
-            made.append(OnLoop(connection, loop.wait))
-        return made[-1]
+            connections.append(OnLoop(connection, loop.wait))
+        return connections[-1]
 
     yield open_
-    for connection in made:
+    for connection in connections:
         connection.close()
 
 
 @pytest.fixture
 def make_driver(loop: LoopShell | None) -> Iterator[Callable[..., Any]]:
-    made: list[Any] = []
+    drivers: list[Any] = []
 
     def make(**options: Any) -> Any:
         settings = dataclasses.replace(SETTINGS, **options)
         driver = (
             BlockingDriver(settings) if loop is None else OnLoop(AsyncDriver(settings), loop.wait)
         )
-        made.append(driver)
+        drivers.append(driver)
         return driver
 
     yield make
-    for driver in made:
+    for driver in drivers:
         driver.close()

@@ -1,4 +1,4 @@
-"""A loopback server that says what a test wants, frame by frame, and counts its visitors."""
+"""Loopback server with scripted answers, frame by frame, that counts its connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def silence(_: Frame) -> list[bytes]:
 
 
 class Peer:
-    """`answer` gives the pieces to send for a frame; an empty piece closes the connection.
+    """Server whose `answer` returns the parts to send for a frame; an empty part closes.
 
     A `deaf` peer accepts connections and never reads from them.
     """
@@ -32,7 +32,7 @@ class Peer:
         self._deaf = deaf
         self.visits = 0
         self.gone = threading.Semaphore(0)
-        """Released whenever a visitor has left."""
+        """Released whenever a connection has ended."""
         self._server = socket.create_server(("127.0.0.1", port))
         self._open: list[socket.socket] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -53,13 +53,13 @@ class Peer:
         self.hang_up()
 
     def hang_up(self) -> None:
-        """Close every connection; visitors may come again."""
+        """Close every connection; clients may connect again."""
         open_, self._open = self._open, []
         for sock in open_:
             try:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # it has left by itself
+                pass  # it has disconnected
 
     def _accept(self) -> None:
         while True:
@@ -84,7 +84,7 @@ class Peer:
                             return
                         sock.sendall(piece)
         except OSError:
-            pass  # the visitor left in the middle
+            pass  # the client disconnected in mid-reply
         finally:
             sock.close()
             self.gone.release()

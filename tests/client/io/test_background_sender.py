@@ -1,4 +1,4 @@
-"""Threads that send for a producer, and other threads that close it just then."""
+"""Threads that send for a producer, and other threads that close it at the same time."""
 
 from __future__ import annotations
 

@@ -49,11 +49,11 @@ def test_a_reply_is_what_its_request_asked(connect: Connect) -> None:
 
 
 def test_replies_in_any_order_find_their_requests(connect: Connect) -> None:
-    kept: list[bytes] = []
+    replies: list[bytes] = []
 
     def backwards(frame: Frame) -> list[bytes]:
-        kept.insert(0, encode_frame(frame.serial, frame.payload))
-        return kept if len(kept) == 10 else []
+        replies.insert(0, encode_frame(frame.serial, frame.payload))
+        return replies if len(replies) == 10 else []
 
     with Peer(backwards) as peer:
         connection = connect(peer.address)
@@ -95,26 +95,26 @@ def test_who_comes_late_for_a_reply_that_came_in_time_gets_it(connect: Connect) 
     with Peer() as peer:
         connection = connect(peer.address)
         serial = post(connection, b"x")
-        ask(connection, b"y")  # so the reply to x has come too
+        ask(connection, b"y")  # so the reply to x has arrived too
         assert wait(connection, serial, -10.0) == b"x"
 
 
 def test_who_comes_late_gets_a_reply_that_had_no_room_on_the_way(connect: Connect) -> None:
-    """What the buffers on the way do not hold follows, a little later, when there is room again."""
-    asked = threading.Event()
+    """The part of a reply that the buffers did not hold follows when there is room again."""
+    received = threading.Event()
 
     def in_halves(frame: Frame) -> Iterator[bytes]:
         reply = encode_frame(frame.serial, bytes(20_000))
         yield reply[:10_000]
-        asked.wait(10)
+        received.wait(10)
         time.sleep(0.01)
         yield reply[10_000:]
 
     def one_try(connection: Any) -> bool:
-        asked.clear()
+        received.clear()
         serial = post(connection, b"x")
         time.sleep(0.05)
-        asked.set()
+        received.set()
         try:
             return len(wait(connection, serial, -10.0)) == 20_000
         except errors.RpcTimeout:
@@ -163,8 +163,10 @@ def test_the_kernel_notices_a_peer_that_vanished(connect: Connect) -> None:
 
 
 def sockets_to(address: tuple[str, int]) -> list[socket.socket]:
-    """By their types: what stands in for others may do anything when it is asked for its class."""
-    every = (found for found in gc.get_objects() if issubclass(type(found), socket.socket))
+    """By exact type: mock objects may misbehave when they are asked for their class."""
+    every = (
+        candidate for candidate in gc.get_objects() if issubclass(type(candidate), socket.socket)
+    )
     return [sock for sock in every if reached(sock) == address]
 
 
@@ -264,7 +266,7 @@ def test_a_host_that_does_not_answer_is_given_up_in_time(connect: Connect) -> No
         server = stack.enter_context(socket.socket())
         server.bind(("127.0.0.1", 0))
         server.listen(0)
-        for _ in range(4):  # fill the queue; the kernel then leaves newcomers without an answer
+        for _ in range(4):  # fill the queue; the kernel then ignores new connections
             visitor = stack.enter_context(socket.socket())
             visitor.setblocking(False)
             visitor.connect_ex(server.getsockname())

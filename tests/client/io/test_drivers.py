@@ -1,4 +1,4 @@
-"""Drivers of both kinds: what conversations ask for happens, and what is opened is closed."""
+"""Drivers of both kinds: effects are performed, and open resources are closed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def request(text: str = "client") -> Any:
 
 
 def say_back(frame: Frame) -> list[bytes]:
-    """A reply whose `errMsg` is the client id asked with."""
+    """Return a reply whose `errMsg` is the client id of the request."""
     call = envelope.decode_request(frame.payload)
     text = METHOD.request.FromString(call.body).clientId
     reply = METHOD.response(success=True, errCode=200, errMsg=text)
@@ -99,7 +99,7 @@ def test_what_is_no_effect_is_a_mistake_of_ours(make_driver: MakeDriver) -> None
 
 
 class Reading:
-    """Delivers numbers, and says goodbye when it is released."""
+    """Conversation that delivers numbers, and sends a request when it is released."""
 
     def __init__(self, address: Address, count: int = 100) -> None:
         self.address = address
@@ -161,7 +161,7 @@ def test_a_release_that_gets_no_answer_does_not_keep_the_driver_open(
         try:
             driver.close()
         except errors.RpcTimeout:
-            pass  # the conversation did not catch it; the blocking half says so
+            pass  # the conversation did not catch it; the blocking half raises it
         assert peer.gone.acquire(timeout=20 * PATIENCE)
 
 
@@ -230,7 +230,7 @@ def test_a_peer_that_comes_back_is_found_again(make_driver: MakeDriver) -> None:
 def test_a_connection_that_answers_nothing_is_replaced_for_the_next_request(
     make_driver: MakeDriver,
 ) -> None:
-    """As when a firewall has forgotten it: what is sent arrives nowhere, and nobody says so."""
+    """A firewall that has forgotten a connection drops its packets without notice."""
     with Peer(say_back) as peer, FaultProxy(peer.address) as proxy:
         driver = make_driver(rpc_timeout_ms=1_500, idle_connection_ms=600_000)
         assert driver.run(ask(proxy.address)) == "hello"

@@ -1,4 +1,4 @@
-"""Processes that are forked off while clients are open: the child may neither use nor harm them."""
+"""Processes forked while clients are open: the child can neither use nor harm them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ settings = client_settings()
 
 
 def in_child(work: Callable[[], object]) -> str:
-    """What comes of `work` in a forked process that has ten seconds: a result, or an error."""
+    """Run `work` in a forked process for at most ten seconds; return its result or error."""
     come, go = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
@@ -56,19 +56,19 @@ def in_child(work: Callable[[], object]) -> str:
         signal.alarm(10)
         try:
             text = repr(work())
-        except BaseException as error:  # noqa: BLE001 - told to the parent
+        except BaseException as error:  # noqa: BLE001 - reported to the parent
             text = f"{type(error).__name__}: {error}"
         os.write(go, text.encode())
         os._exit(0)
     os.close(go)
-    with os.fdopen(come) as told:
-        text = told.read()
+    with os.fdopen(come) as pipe:
+        text = pipe.read()
     os.waitpid(child, 0)
     return text or "killed: it hung"
 
 
 def leave(client: Any) -> Callable[[], object]:
-    """Its end, looked up in the child as leaving a context does."""
+    """Close it in the child, as leaving a context does."""
     return lambda: client.__exit__(None, None, None)
 
 
@@ -159,10 +159,10 @@ def test_clients_on_a_loop_are_the_parents(settings: ClientSettings) -> None:
     async def main() -> None:
         async with aio.Producer(settings) as producer:
             await producer.send(TOPIC, b"before")
-            told = await asyncio.to_thread(
+            refusal = await asyncio.to_thread(
                 in_child, lambda: asyncio.run(in_a_loop_of_the_child(producer))
             )
-            assert told.startswith(REFUSED)
+            assert refusal.startswith(REFUSED)
             assert (await producer.send(TOPIC, b"after")).partition == PARTITION
             assert {stats.opened for stats in producer.connections.values()} == {1}
 

@@ -1,4 +1,4 @@
-"""Requests that are sent and answered together, and those that may wait for more of them."""
+"""Requests that are sent and answered together, and those that may be delayed for more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def frames(serials: Sequence[int]) -> bytes:
 
 
 class FairLock:
-    """Whoever has waited longest is next, so that threads come in between wherever they can."""
+    """Lock of which the longest waiter is next, so that threads interleave wherever they can."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -44,7 +44,7 @@ class FairLock:
             self._changed.notify_all()
 
     def waiting(self, count: int) -> bool:
-        """Whether so many are there, with the one that has it."""
+        """Return whether that number of threads holds or awaits it."""
         with self._changed:
             return self._taken - self._served == count
 
@@ -54,17 +54,17 @@ def in_s(seconds: float) -> float:
 
 
 def test_what_may_wait_is_sent_though_nobody_asks_for_it() -> None:
-    heard: queue.Queue[bytes] = queue.Queue()
+    arrived: queue.Queue[bytes] = queue.Queue()
 
     def listen(frame: Frame) -> list[bytes]:
-        heard.put(frame.payload)
+        arrived.put(frame.payload)
         return echo(frame)
 
     with Peer(listen) as peer:
         connection = blocking.connect(peer.address, SETTINGS)
-        for _ in range(3):  # the thread that sends has to be there for the second time too
+        for _ in range(3):  # the sending thread must be there for the second time too
             (serial,) = connection.post_all(frames, 1, 20.0, soon=True)
-            assert heard.get(timeout=20 * PATIENCE) == b"%d" % serial
+            assert arrived.get(timeout=20 * PATIENCE) == b"%d" % serial
             assert connection.wait_all([serial], in_s(20)) == [b"%d" % serial]
         connection.close()
 
@@ -84,8 +84,8 @@ def test_who_waits_learns_that_it_could_not_be_sent() -> None:
     with Peer(lambda _: [b""]) as peer:
         connection = blocking.connect(peer.address, SETTINGS)
         serials = connection.post_all(frames, 3, 20.0)
-        found = connection.wait_all(serials, in_s(20))
-        assert {type(each) for each in found} == {errors.ConnectionLost}
+        outcomes = connection.wait_all(serials, in_s(20))
+        assert {type(each) for each in outcomes} == {errors.ConnectionLost}
         with pytest.raises(errors.ConnectionLost):
             connection.post_all(frames, 1, 20.0, soon=True)
         connection.close()
@@ -102,14 +102,14 @@ def test_the_thread_that_sends_ends_with_the_connection() -> None:
 
 
 def test_a_post_that_fails_was_not_heard() -> None:
-    """Who is told so sends it elsewhere: it must not have got there in the company of others."""
-    heard: list[bytes] = []
+    """The caller then sends it elsewhere: it must not have arrived together with others."""
+    arrived: list[bytes] = []
     go_on = threading.Event()
 
     def listen(frame: Frame) -> list[bytes]:
-        heard.append(frame.payload[:1])
+        arrived.append(frame.payload[:1])
         go_on.wait(20)
-        return [b""] if len(heard) == 3 else []
+        return [b""] if len(arrived) == 3 else []
 
     def post(name: bytes) -> bytes | None:
         size = 1 if name == b"0" else 6 * 2**20
@@ -123,7 +123,7 @@ def test_a_post_that_fails_was_not_heard() -> None:
         connection = blocking.connect(peer.address, SETTINGS)
         connection._send_lock = lock = FairLock()  # type: ignore[assignment]
         post(b"0")
-        eventually(lambda: heard or None)
+        eventually(lambda: arrived or None)
         futures = []
         for count, name in enumerate((b"1", b"2", b"3", b"4"), 1):
             futures.append(pool.submit(post, name))
@@ -132,4 +132,4 @@ def test_a_post_that_fails_was_not_heard() -> None:
         failed = {future.result() for future in futures} - {None}
         connection.close()
     assert failed
-    assert not failed & set(heard)
+    assert not failed & set(arrived)

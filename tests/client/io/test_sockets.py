@@ -1,4 +1,4 @@
-"""What is taken from a socket is what was sent, in whatever amounts it comes."""
+"""Received data equals sent data, in chunks of any size."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from tubemq_client._io.sockets import Intake
 
 @pytest.mark.parametrize("secured", [False, True])
 def test_what_was_sent_is_taken_in_order_and_may_be_kept_where_it_is_no_view(secured: bool) -> None:
-    here, there = socket.socketpair()
-    with here, there:
-        here.settimeout(0)
-        intake = Intake(here, secured=secured)
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        receiver.settimeout(0)
+        intake = Intake(receiver, secured=secured)
         with pytest.raises(BlockingIOError):
             intake.take()
-        kept: list[tuple[bytes, bytes | memoryview]] = []
+        chunks: list[tuple[bytes, bytes | memoryview]] = []
         taken = b""
         for size in (10, 100_000, 70_000, 5, 100_000, 100_000, 3, 1):
             sent = bytes([size % 251]) * size
-            there.sendall(sent)
+            sender.sendall(sent)
             data = intake.take()
             assert data == sent
             taken += data
             if isinstance(data, bytes):
-                kept.append((sent, data))
-        assert all(sent == data for sent, data in kept)
-        assert bool(kept) != secured, "much after much is not copied, but where TLS gives pieces"
+                chunks.append((sent, data))
+        assert all(sent == data for sent, data in chunks)
+        assert bool(chunks) != secured, "much after much is not copied, but where TLS gives pieces"
         with pytest.raises(BlockingIOError):
             intake.take()
-        there.shutdown(socket.SHUT_WR)
+        sender.shutdown(socket.SHUT_WR)
         assert not intake.take()
         assert not intake.take()

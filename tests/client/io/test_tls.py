@@ -1,4 +1,4 @@
-"""TLS on connections of both kinds: who is let in, and what the others are told."""
+"""TLS on connections of both kinds: accepted clients, and the errors of refused ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 class TlsPeer(Peer):
-    """A peer that speaks TLS, and asks for a certificate signed by `clients_ca` if given."""
+    """Peer that speaks TLS, and requires a certificate signed by `clients_ca` if given."""
 
     def __init__(
         self,
@@ -67,8 +67,11 @@ class TlsPeer(Peer):
 
 
 def _end(refused: ssl.SSLSocket) -> None:
-    """Close after the alert. What the client had sent meanwhile would make it a reset, which may
-    overtake the alert; more than a request is not waited for."""
+    """Close after the alert.
+
+    Unread data of the client would make it a reset, which may overtake the alert; no more than one
+    request is awaited.
+    """
     with socket.socket(fileno=refused.detach()) as bare, suppress(OSError):
         bare.settimeout(5)
         bare.shutdown(socket.SHUT_WR)
@@ -110,8 +113,10 @@ def test_large_requests_and_replies_arrive_whole(connect: Connect, certs: Certif
 def test_what_tls_has_decrypted_already_is_not_waited_for(
     connect: Connect, certs: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the receive buffer is full in the middle of the last TLS record of a reply, the socket
-    has nothing more to say, but the rest of the record is there."""
+    """The receive buffer may be full in the middle of the last TLS record of a reply.
+
+    The socket is not readable then, but the rest of the record is there.
+    """
     monkeypatch.setattr(sockets, "_RECEIVE_BYTES", 25_000)
     sent = threading.Event()
 
@@ -152,7 +157,7 @@ def test_an_encrypted_key_is_opened_with_its_password(
 def test_a_client_that_is_refused_hears_of_tls_and_not_of_a_closed_connection(
     connect: Connect, certs: Certificates, version: ssl.TLSVersion, stranger: bool
 ) -> None:
-    """With TLS 1.3 the refusal comes after the handshake, with the first read."""
+    """With TLS 1.3 the refusal arrives after the handshake, with the first read."""
     other = certs.stranger
     settings = plain(certs, cert_file=other.cert, key_file=other.key) if stranger else plain(certs)
     with TlsPeer(certs.server, clients_ca=certs.ca, version=version) as peer:
@@ -163,7 +168,7 @@ def test_a_client_that_is_refused_hears_of_tls_and_not_of_a_closed_connection(
 
 
 def test_a_group_whose_sending_tls_cut_off_may_have_been_sent(certs: Certificates) -> None:
-    """Only a connection that was never opened says for certain that nothing was sent."""
+    """Only a connection that was never opened proves that nothing was sent."""
 
     def encode(serials: Sequence[int]) -> bytes:
         return b"".join(encode_frame(serial, bytes(4_000_000)) for serial in serials)
@@ -239,7 +244,7 @@ def test_files_that_cannot_be_used_are_named_all_at_once(
 def test_files_that_are_away_for_a_moment_are_no_mistake_of_the_user(
     connect: Connect, certs: Certificates, tmp_path: Path
 ) -> None:
-    """Who renews a certificate replaces one file after the other."""
+    """Renewing a certificate replaces one file after the other."""
     ca_file = tmp_path / "ca.pem"
     ca_file.write_bytes(Path(certs.ca).read_bytes())
     tls = TlsSettings(ca_file=str(ca_file))
@@ -257,7 +262,7 @@ def test_files_that_are_away_for_a_moment_are_no_mistake_of_the_user(
 def test_files_that_are_just_being_replaced_are_looked_at_again(
     connect: Connect, certs: Certificates, tmp_path: Path
 ) -> None:
-    """At the first connection, too, where nothing was good before."""
+    """Also at the first connection, when no file was valid before."""
     key_file = tmp_path / "key.pem"
     key_file.write_bytes(Path(certs.server.key).read_bytes())
     tls = as_client(certs, key_file=str(key_file))
@@ -304,6 +309,6 @@ def test_an_idle_connection_that_was_hung_up_is_replaced(
         assert driver.run(ask_driver(peer.address, "one")) == "one"
         peer.hang_up()
         assert peer.gone.acquire(timeout=10 * PATIENCE)
-        time.sleep(0.2)  # a blocking connection is looked at when it has been quiet for a while
+        time.sleep(0.2)  # a blocking connection is checked after a quiet period
         assert driver.run(ask_driver(peer.address, "two")) == "two"
         assert peer.visits == 2

@@ -1,4 +1,4 @@
-"""What OpenTelemetry's reader collects of clients that are watched, and of those that are not."""
+"""Metrics that OpenTelemetry's reader collects of watched clients, and of no others."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def metrics(reader: InMemoryMetricReader) -> ClientMetrics:
 
 
 def collected(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], float]]]:
-    """Points by the name of their instrument."""
-    found: dict[str, list[tuple[dict[str, Any], float]]] = {}
+    """Return points by the name of their instrument."""
+    by_instrument: dict[str, list[tuple[dict[str, Any], float]]] = {}
     data = reader.get_metrics_data()
     for resource in data.resource_metrics if data else ():
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
                 every: Iterable[Any] = metric.data.data_points
                 points = [(dict(p.attributes), p.value) for p in every]
-                found[metric.name] = points
-    return found
+                by_instrument[metric.name] = points
+    return by_instrument
 
 
 def test_figures_of_a_producer_and_a_member(
@@ -65,21 +65,21 @@ def test_figures_of_a_producer_and_a_member(
         producer.send_all(TOPIC, [Record(b"x" * 100) for _ in range(7)])
         assert member.partitions_ready(60_000)
         member.confirm(member.receive(60_000))  # type: ignore[arg-type]
-        found = collected(reader)
+        points = collected(reader)
     loader = {"messaging.system": "tubemq", "tubemq.client.kind": "Producer", "role": "loader"}
-    sent = {point["outcome"]: value for point, value in found["messaging.client.sent.messages"]}
+    sent = {point["outcome"]: value for point, value in points["messaging.client.sent.messages"]}
     assert sent == {"stored": 7, "failed": 0}
-    assert found["tubemq.producer.bytes.stored"] == [(loader, 700)]
-    requests = {p["tubemq.client.kind"] for p, n in found["tubemq.client.requests"] if n > 0}
+    assert points["tubemq.producer.bytes.stored"] == [(loader, 700)]
+    requests = {p["tubemq.client.kind"] for p, n in points["tubemq.client.requests"] if n > 0}
     assert requests == {"Producer", "Consumer"}
-    assert all(age < 60 for _, age in found["tubemq.client.silence"])
-    [(_, received)] = found["messaging.client.consumed.messages"]
+    assert all(age < 60 for _, age in points["tubemq.client.silence"])
+    [(_, received)] = points["messaging.client.consumed.messages"]
     assert received >= 1
-    [(where, lag)] = found["tubemq.consumer.lag"]
+    [(where, lag)] = points["tubemq.consumer.lag"]
     assert where["messaging.destination.name"] == TOPIC
     assert where["messaging.destination.partition.id"] == str(Partition(1, TOPIC, 0))
     assert lag >= 0
-    outcomes = {point["outcome"]: n for point, n in found["tubemq.consumer.fetches"]}
+    outcomes = {point["outcome"]: n for point, n in points["tubemq.consumer.fetches"]}
     assert outcomes["batches"] >= 1
     assert outcomes["unanswered"] == 0
 
@@ -90,10 +90,10 @@ def test_clients_without_stats_have_connections(
     with Metadata(settings) as metadata:
         metrics.watch(metadata)
         metadata.topic(TOPIC)
-        found = collected(reader)
-        [(point, opened)] = found["tubemq.client.connections.opened"]
+        points = collected(reader)
+        [(point, opened)] = points["tubemq.client.connections.opened"]
         assert (point["server.address"], opened) == (address_text(settings.masters[0]), 1)
-        assert "messaging.client.sent.messages" not in found
+        assert "messaging.client.sent.messages" not in points
         metrics.unwatch(metadata)
         assert not collected(reader).get("tubemq.client.requests")
 
@@ -133,7 +133,9 @@ def test_connections_that_clients_share_are_told_once(
         metrics.watch(producer, role="loader")
         metrics.watch(metadata, role="looker")
         producer.send(TOPIC, b"x")
-        told = [point["server.address"] for point, _ in collected(reader)["tubemq.client.requests"]]
-        assert sorted(told) == sorted(producer.connections)
+        addresses = [
+            point["server.address"] for point, _ in collected(reader)["tubemq.client.requests"]
+        ]
+        assert sorted(addresses) == sorted(producer.connections)
         metrics.unwatch(producer)
-        assert len(collected(reader)["tubemq.client.requests"]) == len(told)
+        assert len(collected(reader)["tubemq.client.requests"]) == len(addresses)

@@ -1,4 +1,4 @@
-"""The RPC envelope: both ends agree, padding is tolerated, failures say whose they are."""
+"""The RPC envelope: both ends agree, padding is tolerated, failures name their side."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_calls_made_together_are_the_same_bytes_as_one_by_one(calls):
     method = methods.SEND_MESSAGE
     expected = [envelope.encode_request(serial, method, data, 500) for serial, data in calls]
     numbers, requests = [serial for serial, _ in calls], [data for _, data in calls]
-    found = envelope.encode_requests(numbers, method, requests, 500)
-    assert found == b"".join(expected)
+    frames = envelope.encode_requests(numbers, method, requests, 500)
+    assert frames == b"".join(expected)
 
 
 receipts = st.fixed_dictionaries(
@@ -81,7 +81,7 @@ receipts = st.fixed_dictionaries(
 
 @given(receipts, st.binary(max_size=40) | st.just(b"\xa2\x06\x03new") | st.just(b"\xa0\x06\x01"))
 def test_small_replies_are_read_as_those_that_take_the_long_way(fields, beside):
-    """Missing and unknown fields included. Bytes after the envelope mean the long way."""
+    """Missing and unknown fields included. Bytes after the envelope take the slow path."""
     message = _pb.SendMessageResponseB2P(**fields).SerializePartialToString() + beside
     payload = unframe(envelope.encode_response(1, methods.SEND_MESSAGE.id, Raw(message)))[1]
 
@@ -95,7 +95,7 @@ def test_small_replies_are_read_as_those_that_take_the_long_way(fields, beside):
 
 
 class Raw(bytes):
-    """Bytes in the place of a message."""
+    """Bytes in place of a message."""
 
     def SerializeToString(self):  # noqa: N802
         return bytes(self)
@@ -162,7 +162,7 @@ def test_an_empty_business_message_lacks_its_required_fields():
 
 
 def test_a_reply_to_another_method_is_a_violation():
-    with pytest.raises(errors.ProtocolViolation, match=r"method 17 came for commit offset \(18\)"):
+    with pytest.raises(errors.ProtocolViolation, match=r"method 17 for commit offset \(18\)"):
         envelope.decode_response(reply_payload(), methods.COMMIT_OFFSET)
 
 

@@ -17,12 +17,12 @@ ROW = re.compile(r"^\| (\d{3}) \| `(\w+)` \|.*\| ([^|]+) \|$", re.MULTILINE)
 
 def test_every_code_is_documented_with_its_class():
     documented = {int(code): name for code, name, _ in ROW.findall(PAGE.read_text())}
-    known = {
+    implemented = {
         code: type(errors.for_code(code)).__name__
         for code in range(1000)
         if type(errors.for_code(code)) is not errors.ServerError
     }
-    assert documented == known
+    assert documented == implemented
 
 
 def test_fatal_codes_say_give_up_and_others_do_not():

@@ -1,4 +1,4 @@
-"""Replies that are taken apart late: the same message, the same errors, and no false promise."""
+"""Replies that are parsed late: the same message, the same errors, no false early result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ delivering = st.binary(max_size=40).map(b"\x08\x01\x10\xc8\x01".__add__)
 
 @st.composite
 def garbled(draw: st.DrawFn) -> bytes:
-    """A reply with one stretch of it replaced, left out or doubled."""
+    """Return a reply with one part replaced, removed or doubled."""
     data = draw(replies)
     start = draw(st.integers(0, len(data)))
     stop = draw(st.integers(start, len(data)))
@@ -45,7 +45,7 @@ def garbled(draw: st.DrawFn) -> bytes:
 
 
 def payload(data: bytes) -> bytes:
-    """The frame payload of a reply whose business message are these bytes."""
+    """Return the frame payload of a reply with this business message."""
 
     class Ready:
         def SerializeToString(self) -> bytes:  # noqa: N802
@@ -70,13 +70,13 @@ def test_late_parsing_gives_what_parsing_at_once_gives(data):
     frame = payload(data)
     at_once = outcome(lambda: envelope.decode_response(frame, methods.GET_MESSAGES))
     late = envelope.decode_response(frame, methods.GET_MESSAGES_UNPARSED)
-    found = outcome(lambda: whole(late))
-    if size_if_delivering(late) and not isinstance(found, str):
-        assert (found.success, found.errCode) == (True, 200)
-    if isinstance(found, str) and "takes back" in found:
+    parsed = outcome(lambda: whole(late))
+    if size_if_delivering(late) and not isinstance(parsed, str):
+        assert (parsed.success, parsed.errCode) == (True, 200)
+    if isinstance(parsed, str) and "takes back" in parsed:
         assert not (at_once.success and at_once.errCode == 200)
     else:
-        assert found == at_once
+        assert parsed == at_once
 
 
 def test_a_delivery_is_recognised_by_its_beginning():

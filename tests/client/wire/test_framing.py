@@ -1,4 +1,4 @@
-"""Frames survive every cut of the stream; garbage ends in a violation and in nothing else."""
+"""Frames survive every split of the stream; garbage ends in a violation only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def block(data: bytes, length: int | None = None) -> bytes:
 
 
 def drain(decoder: FrameDecoder) -> tuple[list[Frame], str | None]:
-    """What the decoder gives until it needs data or fails."""
+    """Return the decoder's frames until it needs data or fails."""
     frames: list[Frame] = []
     for _ in range(10_000):
         try:
@@ -60,7 +60,7 @@ def feed(chunks, **options) -> tuple[list[Frame], str | None]:
 
 
 def outcome(chunks, **options) -> tuple[list[Frame], bool]:
-    """As `feed`, without the wording: a violation quotes the bytes seen, which the cuts decide."""
+    """Feed like `feed`, but drop the text of a violation, which quotes the bytes of one chunk."""
     frames, violation = feed(chunks, **options)
     return frames, violation is not None
 
@@ -70,7 +70,7 @@ def cut(stream: bytes, borders: list[int]) -> list[bytes]:
     return [stream[a:b] for a, b in pairwise(points)]
 
 
-# Payload sizes around the borders that matter: views or copies, one block or several.
+# Payload sizes around the relevant borders: views or copies, one block or several.
 sizes = st.one_of(
     st.integers(1, 40),
     st.sampled_from([1023, 1024, 1025, 8191, 8192, 8193, 16384, 16385, 40_000]),

@@ -1,4 +1,4 @@
-"""The message classes live beside any other copy of TubeMQ's messages in the process."""
+"""The message classes coexist with any other copy of TubeMQ's messages in the process."""
 
 from __future__ import annotations
 

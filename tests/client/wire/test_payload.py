@@ -120,8 +120,10 @@ def test_without_isal_zlib_computes_them(missing, module):
         "from tubemq_client._wire.payload import checksum, crc32\n"
         "print(crc32.__module__, checksum(b'hello'))"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == [module, "907060870"]
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == [module, "907060870"]
 
 
 @pytest.mark.parametrize(

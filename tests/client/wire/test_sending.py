@@ -1,4 +1,4 @@
-"""The send request written by hand says what the protobuf message would."""
+"""The hand-written send request equals the protobuf message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def test_requests_are_read_as_they_were_meant(
 ) -> None:
     auth = _pb.AuthorizedInfo(visitAuthorizedToken=-2)
     template = SendTemplate("client", "orders", partition_id, address, auth, verify=verify)
-    found = _pb.SendMessageRequestP2B.FromString(template.request(data, flag, stream_id, msg_time))
+    message = _pb.SendMessageRequestP2B.FromString(
+        template.request(data, flag, stream_id, msg_time)
+    )
     expected = _pb.SendMessageRequestP2B(
         clientId="client",
         topicName="orders",
@@ -41,4 +43,4 @@ def test_requests_are_read_as_they_were_meant(
         expected.msgType = stream_id
     if msg_time is not None:
         expected.msgTime = msg_time
-    assert found == expected
+    assert message == expected

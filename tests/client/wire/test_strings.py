@@ -1,4 +1,4 @@
-"""TubeMQ's string formats: there and back, the look-alikes kept apart, nonsense refused."""
+"""TubeMQ's string formats: round trips, look-alikes, invalid text."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_partitions_with_their_brokers(consumer, group, broker, topic, number, c
 def test_partition_reports(held):
     texts = strings.format_part_sub_info(held)
     assert len(texts) == len({partition.topic for partition in held})
-    found = [partition for text in texts for partition in strings.parse_part_sub_info(text)]
-    assert sorted(found) == sorted(held)
+    parsed = [partition for text in texts for partition in strings.parse_part_sub_info(text)]
+    assert sorted(parsed) == sorted(held)
 
 
 @given(st.dictionaries(partitions, st.integers(0, 2**63 - 1), max_size=4))
@@ -264,6 +264,6 @@ def test_ipv6_addresses_without_brackets_are_refused_for_brokers(text):
 
 
 def test_masters_at_ipv6_addresses():
-    found = strings.parse_masters("[::1]:9,::1,[::2]")
-    assert found == (("::1", 9), ("::1", 8715), ("::2", 8715))
-    assert strings.parse_masters(strings.format_masters(found)) == found
+    masters = strings.parse_masters("[::1]:9,::1,[::2]")
+    assert masters == (("::1", 9), ("::1", 8715), ("::2", 8715))
+    assert strings.parse_masters(strings.format_masters(masters)) == masters

@@ -1,7 +1,7 @@
-"""Whole exchanges, byte for byte: what the client writes and what it reads back.
+"""Recorded exchanges, byte for byte: what the client writes and what it reads back.
 
 Each line of transcripts.txt is decoded down to its business message and encoded again; some
-requests are also built from nothing but their values.
+requests are also built from their values alone.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ TOKEN = 1700000000000
 def frame(name: str) -> framing.Frame:
     decoder = framing.FrameDecoder()
     decoder.receive_data(FRAMES[name])
-    found = decoder.next_frame()
-    assert found is not None
+    decoded = decoder.next_frame()
+    assert decoded is not None
     assert decoder.next_frame() is None
     assert not decoder.mid_frame
-    return found
+    return decoded
 
 
 def request(name: str):
@@ -77,10 +77,10 @@ def test_replies_are_rewritten_byte_for_byte(name):
 
 
 def test_the_standby_refusal_names_the_master_and_is_rewritten():
-    found = frame("X1r")
+    recorded = frame("X1r")
     with pytest.raises(errors.StandbyMaster, match="tube-master-2 is not master now") as caught:
-        envelope.decode_response(found.payload, methods.REGISTER_CONSUMER, "m1:8715")
-    again = envelope.encode_exception(found.serial, caught.value.name, caught.value.detail)
+        envelope.decode_response(recorded.payload, methods.REGISTER_CONSUMER, "m1:8715")
+    again = envelope.encode_exception(recorded.serial, caught.value.name, caught.value.detail)
     assert again == FRAMES["X1r"]
     assert str(caught.value).startswith("m1:8715: ")
 
@@ -160,9 +160,9 @@ def test_send_from_values():
 
 
 def test_a_fetched_record_is_read_down_to_its_body():
-    found = reply("A4r")
-    (record,) = found.messages
-    assert (found.currOffset, found.maxOffset, found.currDataDlt) == (0, 56, 76)
+    decoded = reply("A4r")
+    (record,) = decoded.messages
+    assert (decoded.currOffset, decoded.maxOffset, decoded.currDataDlt) == (0, 56, 76)
     assert payload.checksum(record.payLoadData) == record.checkSum == 107938143
     raw, body = payload.split_payload(record.payLoadData, record.flag)
     assert body == b"hello"
