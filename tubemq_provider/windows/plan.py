@@ -369,8 +369,10 @@ class WindowPlan:
 
     @classmethod
     def from_document(cls, document: object, *, where: str = "window plan") -> WindowPlan:
-        """The plan in a stored document. Raises `DocumentError` listing every problem: unknown
-        version, missing or wrong members, or a hash that does not fit the content."""
+        """Parse a stored document.
+
+        Raises `DocumentError` listing every problem: unknown version, missing or wrong members, or
+        a hash that does not fit the content."""
         arguments, stored_hash = read_members(document, where)
         plan = cls(**arguments)
         if plan.hash != stored_hash:

@@ -467,7 +467,7 @@ class SuspendingEngine(ResumingEngine, Protocol):
 
 @runtime_checkable
 class OwnedEngine(Engine, Protocol):
-    """Engine that stops the remote work of earlier tries of its own task, and no work of other
+    """Engine that stops the remote work of earlier tries of its task, and no work of other
     tasks for the same window."""
 
     def belong_to(self, task: str) -> None:

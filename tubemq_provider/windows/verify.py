@@ -91,7 +91,7 @@ def check_files(
     that would be published too: a problem each.
     """
     facts = counts.files or ()
-    problems = [f"{name}: nobody says what it holds" for name in others]
+    problems = [f"{name}: no fact describes it" for name in others]
     named = Counter(fact.path for fact in facts)
     problems += [f"{name} is named {times} times" for name, times in named.items() if times > 1]
     for fact in facts:
@@ -129,7 +129,7 @@ def _piece_problems(counts: IngestCounts) -> list[str]:
 
 
 def check_marker(marker: Marker, found: Mapping[str, int]) -> None:
-    """Raise `SinkDamaged` unless the rows `found` in the sink by partition key are those of the marker."""
+    """Raise `SinkDamaged` unless the sink's rows by partition key are those of the marker."""
     published = marker.counts.records
     problems = [
         f"{key}: {found.get(key, 0)} rows in the sink, {published.get(key, 0)} were published"

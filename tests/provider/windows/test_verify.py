@@ -96,5 +96,5 @@ def test_facts_that_cannot_be_those_of_the_plan(facts: tuple[FileFact, ...], mes
 
 
 def test_files_that_nobody_told_of_are_refused_where_they_would_be_published() -> None:
-    with pytest.raises(CountMismatch, match="stray: nobody says what it holds"):
+    with pytest.raises(CountMismatch, match="stray: no fact describes it"):
         check_said(FACT, others=("stray",))

@@ -314,7 +314,7 @@ def _other_record(one: Anchor | None, other: Anchor | None) -> bool:
 
 
 def _same_life(following: WindowPlan) -> dict[str, Anchor]:
-    """Return anchors of the logs that `following` continues. The first record of its own range is
-    not one of them: it does not identify the log for the window before."""
+    """Return anchors of the logs that `following` continues. The first record of its range is not
+    one of them: it does not identify the log for the window before."""
     anchors = following.anchors_at_start
     return {key: anchor for key, anchor in anchors.items() if key not in following.resets}

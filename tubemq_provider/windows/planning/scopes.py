@@ -34,7 +34,7 @@ def refuse_other_scopes(sink: MarkedWindows, scope: WindowScope, *, cursor: bool
     """Raise `OtherScopeFound` if `sink` has windows of the same topic that may hold the same
     records, and none of `scope` itself.
 
-    For the first window of a `cursor`, time and explicit windows of its own scope count as others
+    For the first window of a `cursor`, time and explicit windows of the same scope count as others
     too. Yields after every action, for a window run."""
     ids = list(sink.window_ids())
     yield "scopes listed"

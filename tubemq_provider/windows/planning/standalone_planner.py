@@ -535,12 +535,12 @@ class ExplicitPlanner(_Standalone):
 
     @property
     def window_id(self) -> None:
-        """None before planning: the id is the hash of the ranges."""
+        """Always None: the id is the hash of the ranges, known only after planning."""
         return
 
     @property
     def interval(self) -> None:
-        """None: an explicit window has no interval."""
+        """Always None: an explicit window has no interval."""
         return
 
     def begin_life(self, earlier: EarlierLife) -> None:
@@ -564,7 +564,7 @@ class ExplicitPlanner(_Standalone):
         )
 
     def plan(self) -> WindowPlan:
-        """Return the plan of the ranges. Raises `WindowNotReady` and `DataLoss` like `TimePlanner`."""
+        """Return the plan of the ranges. Raises like `TimePlanner.plan`."""
         known, away = self._known, away_of(self._looked)
         if waiting := [key for key in self.starting if key in away]:
             lines = "".join(f"\n  - partition {key}: {away[key]}" for key in waiting)

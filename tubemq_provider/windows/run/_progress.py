@@ -178,18 +178,18 @@ class RunProgress:
         return self.plan.ends if self.position is None else self.position.next
 
     def pace(self) -> Throughput | None:
-        """How fast this run brought the window in; None if it did not, or there was nothing."""
+        """Return the throughput of this run; None if it published nothing or read nothing."""
         if self.plan is None or self.began is None or self.ended is None or not self.plan.entries:
             return None
         took_ms = int((self.ended - self.began).total_seconds() * 1000)
-        # An earlier run may have begun, and waited for, most of it.
+        # Most of the read may have happened before this run.
         elsewhere = 0 if self.counts is None else self.counts.took_ms or 0
         entries = entries_by_log(self.plan.space, self.plan.ranges)
         return Throughput(sum(entries.values()), max(1, took_ms, elsewhere))
 
     def recovered(self, scope_hash: str) -> tuple[str, ...]:
-        """Published windows that no event has announced and this run does not announce as its own:
-        the newest ones, at most `RECOVERED_LIMIT`."""
+        """Return ids of published windows without a commit event, without this run's own: the
+        newest ones, at most `RECOVERED_LIMIT`."""
         position = self.position
         if position is None:
             return ()
@@ -343,7 +343,7 @@ def bring_up(scope: WindowScope) -> str:
 
 
 def time_windows_lost(scope: WindowScope, accepted: str, sink: str) -> SinkHistoryLost:
-    """Return the refusal to write a time window into a sink that has lost all windows of its group."""
+    """Return the refusal to write a time window into a sink that has lost its group's windows."""
     return SinkHistoryLost(
         f"window {accepted} of group {scope.group!r} was accepted, and {sink} has neither it nor "
         f"another window of the group. Nothing was read.\n"

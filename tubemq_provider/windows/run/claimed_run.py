@@ -64,7 +64,7 @@ class ClaimedRun(CursorRun):
     def _load(self) -> Iterator[str]:
         """Load the claim book, which has the position. It is created here, before planning, for a
         group that has none: two first runs must not resolve ``stable`` twice."""
-        # Read the event before the book: a book is never behind an event of its own runs.
+        # Read the event before the book: a book is never behind the events of its runs.
         event = self._store.newest_position()
         yield "event read"
         document = self._store.load_cursor()

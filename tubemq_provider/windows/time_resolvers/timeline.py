@@ -47,7 +47,7 @@ _MOST_BYTES: Final = 480_000
 """Largest timeline of more stores, which is stored in several values."""
 
 _KEPT_MS: Final = 36 * 3_600_000
-"""Time span (ms) that a full timeline keeps: it drops samples older than this, and if there are none
+"""Time span (ms) that a full timeline keeps. It drops samples older than this. If there are none,
 it thins out the older half, since reach matters more than resolution."""
 
 _MOST_PLAIN: Final = 64 << 20
