@@ -197,8 +197,8 @@ def _write_beside(path: Path, data: bytes) -> Path:
 
 @contextmanager
 def gone_if_failed(temporary: Path) -> Iterator[None]:
-    """Remove a temporary file if the body fails, e.g. on a full disk: each retry would leave another
-    one, and listings skip their names."""
+    """Remove a temporary file if the body fails, e.g. on a full disk. Otherwise each retry would
+    leave one, and listings skip their names."""
     try:
         yield
     except BaseException:

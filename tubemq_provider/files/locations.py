@@ -98,7 +98,7 @@ def location_at(path: str, options: Mapping[str, str]) -> Location:
 
 
 def document_in(location: Location, name: str) -> Any:
-    """Read the JSON document `name`. Raises `FileNotFoundError`, and `ValueError` for other text."""
+    """Read the JSON document `name`. Raises `FileNotFoundError`, or `ValueError` for no JSON."""
     with location.open(name) as source:
         return json.loads(source.read())
 

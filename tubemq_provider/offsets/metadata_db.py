@@ -50,7 +50,7 @@ __all__ = [
 _PREFIX = f"{FIRST_SOURCE}:"
 _EVENTS = 1_000
 _LOOKED_THROUGH = 50_000
-"""Most asset events that are searched for commit events. Tasks that only observe may emit many events
+"""Most asset events that are searched for commit events. Tasks that only observe may emit many
 without one; they are small."""
 _TASKS = 50
 _PLAN = "win/"
