@@ -80,23 +80,23 @@ class DataFile:
         give_up(self._writer, self._output)
 
 
-def _flat(schema: pa.Schema, known: ColumnSet) -> list[str]:
+def _flat(schema: pa.Schema, columns: ColumnSet) -> list[str]:
     """Return flat columns that were decoded from bodies. They get dictionary and statistics, which
     readers expect, and which cost little if they are of no use."""
     import pyarrow.types as pt
 
-    return [f.name for f in schema if f.name not in known.names and not pt.is_nested(f.type)]
+    return [f.name for f in schema if f.name not in columns.names and not pt.is_nested(f.type)]
 
 
-def _ranged(schema: pa.Schema, known: ColumnSet | None) -> list[str] | bool:
+def _ranged(schema: pa.Schema, columns: ColumnSet | None) -> list[str] | bool:
     """Return paths of the leaves with statistics. Floating-point columns have none: bounds ignore
     NaN, and pyarrow's filters would skip a row group with equal bounds although it has NaN."""
     import pyarrow.types as pt
 
     real = {field.name for field in schema if pt.is_floating(field.type)}
-    if known is not None:
-        flat = [name for name in _flat(schema, known) if name not in real]
-        return known.ranged(schema.names) + flat
+    if columns is not None:
+        flat = [name for name in _flat(schema, columns) if name not in real]
+        return columns.ranged(schema.names) + flat
     if not real:
         return True
     return [path for path in leaf_paths(schema) if path not in real]

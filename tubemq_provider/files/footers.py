@@ -180,14 +180,16 @@ def _leaf(chunks: list[Any]) -> LeafFact:
     return LeafFact(physical, size, values, nulls, low, high)
 
 
-def _bounds(known: list[Any]) -> tuple[Any, Any]:
+def _bounds(statistics: list[Any]) -> tuple[Any, Any]:
     """Return minimum and maximum; None if pyarrow cannot read them, or Python has no such instant.
     Decimals stored as integers are returned as unscaled integers, as Iceberg's writer requires."""
-    raw = known[0].logical_type.type == "DECIMAL" and known[0].physical_type.startswith("INT")
+    raw = statistics[0].logical_type.type == "DECIMAL" and statistics[0].physical_type.startswith(
+        "INT"
+    )
     try:
         if raw:
-            return min(f.min_raw for f in known), max(f.max_raw for f in known)
-        return min(f.min for f in known), max(f.max for f in known)
+            return min(f.min_raw for f in statistics), max(f.max_raw for f in statistics)
+        return min(f.min for f in statistics), max(f.max for f in statistics)
     except (NotImplementedError, OverflowError, ValueError):
         return None, None
 

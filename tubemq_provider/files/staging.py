@@ -34,8 +34,8 @@ from tubemq_provider.windows.verify import check_files, check_staged
 __all__ = ["FinalArea", "StagingArea", "Verify", "checked_verify", "verified_files"]
 
 Verify = Literal["facts", "footers"]
-"""Verification of files before they are published: by the facts of the tasks that wrote them, and by
-names and sizes in the storage (`facts`); or by their footers as well (`footers`)."""
+"""Verification of files before they are published: by the facts of the tasks that wrote them and by
+names and sizes in the storage (`facts`), or by their footers as well (`footers`)."""
 
 _TWINS = 100
 _TEMPORARY = "tubemq-staging-"

@@ -78,8 +78,8 @@ class Coverage:
     def complete(self) -> bool:
         """True if nothing is missing, lost or stored twice. Records that a reset skipped or
         repeated do not count: the policy allowed them, and the report shows them."""
-        every: list[Pieces[int] | Pieces[datetime]] = [self.intervals, *self.offsets.values()]
-        return not self.lost and not any(item.missing or item.overlapping for item in every)
+        parts: list[Pieces[int] | Pieces[datetime]] = [self.intervals, *self.offsets.values()]
+        return not self.lost and not any(item.missing or item.overlapping for item in parts)
 
     def to_document(self) -> dict[str, Any]:
         """Return plain JSON values, for commands and tasks."""
@@ -259,11 +259,11 @@ def calendar(pieces: Pieces[datetime]) -> str:
 def days_of(pieces: Pieces[datetime], *, most: int | None = None) -> Iterator[tuple[datetime, str]]:
     """Yield each UTC day of the spans, or the last `most` of them, with the hour signs of
     `calendar`. Raises `ConfigError` for more than ten years without `most`."""
-    every = [*pieces.done, *pieces.missing]
-    if not every:
+    spans = [*pieces.done, *pieces.missing]
+    if not spans:
         return
-    first = min(low for low, _ in every).astimezone(UTC)
-    last = max(high for _, high in every)
+    first = min(low for low, _ in spans).astimezone(UTC)
+    last = max(high for _, high in spans)
     day = first.replace(hour=0, minute=0, second=0, microsecond=0)
     if most is not None:
         end = (last - timedelta.resolution).astimezone(UTC)

@@ -260,8 +260,8 @@ class WindowPlan:
         if self._hash is None:
             # The id of an explicit window contains this hash: hash its scope instead of the id.
             named = f"x-{self.scope_hash}" if self.kind is WindowKind.EXPLICIT else self.window_id
-            known = (self.topic, self.group, self.filters, self.epoch, self.ranges)
-            object.__setattr__(self, "_hash", _plan_hash(named, *known))
+            members = (self.topic, self.group, self.filters, self.epoch, self.ranges)
+            object.__setattr__(self, "_hash", _plan_hash(named, *members))
         assert self._hash is not None
         return self._hash
 
@@ -311,8 +311,8 @@ class WindowPlan:
 
     def scope_in(self, sink: str) -> WindowScope:
         """Return the scope of this window for a sink of identity `sink`."""
-        known = (self.filters, self.epoch, self.source)
-        return WindowScope(self.cluster, self.topic, self.group, sink, *known)
+        members = (self.filters, self.epoch, self.source)
+        return WindowScope(self.cluster, self.topic, self.group, sink, *members)
 
     def reads(self) -> Iterator[Any]:
         """Yield the ranges that an engine has to read, as the source's own values: non-empty,

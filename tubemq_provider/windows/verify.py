@@ -97,8 +97,8 @@ def check_files(
     for fact in facts:
         size, tag = stored.get(fact.path, (None, ""))
         if size != fact.size:
-            there = "is not there" if size is None else f"has {size} bytes"
-            problems.append(f"{fact.path} {there}, {fact.size} were written")
+            problem = "is not there" if size is None else f"has {size} bytes"
+            problems.append(f"{fact.path} {problem}, {fact.size} were written")
         elif tag and fact.tag and tag != fact.tag:
             problems.append(f"{fact.path} has other bytes than were written")
         if fact.pieces and sum(rows for *_, rows in fact.pieces) != fact.rows:

@@ -158,14 +158,14 @@ class ScopeBook:
     def first(self) -> datetime | None:
         """Return the earliest listed instant that is fixed or in a published window."""
         self._look()
-        known = None if self._published is None else self._published.first()
-        return min([*self._instants[:1], *([known] if known else [])], default=None)
+        published = None if self._published is None else self._published.first()
+        return min([*self._instants[:1], *([published] if published else [])], default=None)
 
     def last(self) -> datetime | None:
         """Return the latest instant that is fixed or in a published window."""
         self._look()
-        known = None if self._published is None else self._published.last()
-        return max([*self._instants[-1:], *([known] if known else [])], default=None)
+        published = None if self._published is None else self._published.last()
+        return max([*self._instants[-1:], *([published] if published else [])], default=None)
 
     def at(self, instant: datetime) -> dict[str, int]:
         """Return the boundary fixed at `instant`, completed from earlier ones if it is not *whole*.
@@ -341,14 +341,14 @@ class ScopeBook:
         except ConfigError:
             return
         fixed, by = self._effective(instant), self._read[instant].get("resolver")
-        given = {
+        conflicts = {
             key: offset
             for key, offset in answer.offsets.items()
             if fixed.get(key, offset) != offset
         }
-        if given:
-            fits = {key: fixed[key] for key in given}
-            raise _contradiction(self._scope, instant, _Clash(fits, given, {}), f"by {by!r}")
+        if conflicts:
+            fits = {key: fixed[key] for key in conflicts}
+            raise _contradiction(self._scope, instant, _Clash(fits, conflicts, {}), f"by {by!r}")
 
     def retire(self, broker: int | str) -> None:
         """Retire a broker: boundaries no longer wait for its undelivered records. If it comes back,
@@ -653,25 +653,27 @@ def _told(answer: Resolved, sides: _Sides) -> Resolved:
     return replace(answer, offsets={**late, **answer.offsets}) if late else answer
 
 
-def _settled(answer: Resolved, worn: Mapping[str, tuple[int, int]], *, begins: bool) -> Resolved:
+def _settled(
+    answer: Resolved, open_offsets: Mapping[str, tuple[int, int]], *, begins: bool
+) -> Resolved:
     """Return the answer with the chosen offsets of partitions that were lost to retention, and the
     evidence of that."""
-    if not worn:
+    if not open_offsets:
         return answer
-    least = {key: low for key, (low, _) in worn.items()} if begins else {}
-    evidence = {**answer.evidence, _ERODED: {key: list(pair) for key, pair in worn.items()}}
+    least = {key: low for key, (low, _) in open_offsets.items()} if begins else {}
+    evidence = {**answer.evidence, _ERODED: {key: list(pair) for key, pair in open_offsets.items()}}
     return replace(answer, offsets={**answer.offsets, **least}, evidence=evidence)
 
 
 def _too_late(
-    instant: datetime, worn: Mapping[str, tuple[int, int]], scope: WindowScope
+    instant: datetime, open_offsets: Mapping[str, tuple[int, int]], scope: WindowScope
 ) -> DataLoss:
     lines = "".join(
         f"\n  - partition {key}: what is left begins at {high}, and none of it is earlier; the "
         f"boundary was somewhere in [{low}, {high}]"
-        for key, (low, high) in worn.items()
+        for key, (low, high) in open_offsets.items()
     )
-    low, high = next(iter(worn.values()))
+    low, high = next(iter(open_offsets.values()))
     return DataLoss(
         f"the boundary at {rfc3339(instant)} of topic {scope.topic!r} cannot be told any more, as "
         f"retention has removed what was before it:{lines}\nbegin at a later instant, or set "
@@ -720,12 +722,12 @@ def _contradicted(
     instant: datetime,
     fixed: Mapping[str, int],
     window: str,
-    given: Mapping[str, int],
+    conflicts: Mapping[str, int],
 ) -> BoundaryConflict:
     text = rfc3339(instant)
     problems = [
         f"partition {key}: fixed at {fixed.get(key, 0)}, window {window} has {offset}"
-        for key, offset in scope.space.by_key(given).items()
+        for key, offset in scope.space.by_key(conflicts).items()
     ]
     hint = (
         f"what is published counts: forget the boundary, and the next window takes the window's "
@@ -739,13 +741,13 @@ def _contradicted(
 
 
 def _windows_apart(
-    instant: datetime, edges: Sequence[Edge], given: Mapping[str, int]
+    instant: datetime, edges: Sequence[Edge], conflicts: Mapping[str, int]
 ) -> BoundaryConflict:
     first, second = edges
     problems = [
         f"partition {key}: window {first.window_id} has {first.offsets.get(key, 0)}, window "
         f"{second.window_id} has {second.offsets.get(key, 0)}"
-        for key in given
+        for key in conflicts
     ]
     hint = (
         "both are published: what lies between is in both, or in none; if it is in none, read it "

@@ -249,7 +249,7 @@ def rebuilt(
     exactly the hole becomes a claim without a writer. Raises `SinkHistoryLost` if a hole has no
     known beginning, `MarkerConflict` if windows overlap.
     """
-    known = {claim.plan.seq: claim for claim in claims}
+    claims_by_seq = {claim.plan.seq: claim for claim in claims}
     beyond = sorted(
         (plan for plan in published if (plan.seq or 0) > position.seq),
         key=lambda plan: plan.seq or 0,
@@ -258,7 +258,7 @@ def rebuilt(
     reached = position
     done: dict[str, WindowPlan] = {}
     for plan in beyond:
-        while (claim := known.get(reached.seq + 1)) is not None:
+        while (claim := claims_by_seq.get(reached.seq + 1)) is not None:
             if claim.plan.seq == plan.seq or not claim.plan.continues(reached.next):
                 break
             if claim.plan.seq == (plan.seq or 0) - 1 and not plan.continues(claim.plan.ends):
@@ -283,13 +283,13 @@ def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
             f"the sink; set the position by hand"
         )
     scope = following.scope_in("")
-    known = _same_life(following)
+    anchors = _same_life(following)
     # An anchor of another log: a lost window between had a reset, and may have ended at the same
     # offsets as the window before it.
     overlapping = [
         key
         for key, end in ends.items()
-        if end < reached.next[key] or _other_record(reached.last.get(key), known.get(key))
+        if end < reached.next[key] or _other_record(reached.last.get(key), anchors.get(key))
     ]
     if overlapping:
         command = epoch_command(scope, cursor_window_id(reached.seq, following.scope_hash))
@@ -305,7 +305,7 @@ def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
         window_id=cursor_window_id(reached.seq + 1, following.scope_hash),
         seq=reached.seq + 1,
         ranges=ranges,
-        **{**_NO_NOTES, "before": {**known, **reached.last}},
+        **{**_NO_NOTES, "before": {**anchors, **reached.last}},
     )
 
 

@@ -124,18 +124,18 @@ class CursorPlanner:
         """Return the first position, with seq 0, of a group without progress.
 
         Raises `NoInitialPosition` if none was given."""
-        wanted = self.initial_position if self._begin is None else self._begin
-        if wanted is None:
+        requested = self.initial_position if self._begin is None else self._begin
+        if requested is None:
             raise NoInitialPosition(
                 f"group {self.scope.group!r} has no progress on topic {self.scope.topic!r}; set "
                 f"initial_position to 'earliest', 'stable' or offsets for its first window"
             )
         self._refuse_away()
-        if isinstance(wanted, str):
-            offsets: dict[str, int | str] = dict.fromkeys(self._known, wanted)
+        if isinstance(requested, str):
+            offsets: dict[str, int | str] = dict.fromkeys(self._known, requested)
         else:
             offsets = parse_offsets(
-                wanted, self.scope.topic, subject="initial_position", space=self.scope.space
+                requested, self.scope.topic, subject="initial_position", space=self.scope.space
             )
         self._check_initial(offsets)
         return Position(0, {key: self._resolve(key, offset) for key, offset in offsets.items()})
@@ -154,8 +154,8 @@ class CursorPlanner:
             key: (start, max(start, self._known[key].max_offset) if key in self._known else start)
             for key, start in starts.items()
         }
-        kept = {key: anchor for key, anchor in position.last.items() if key not in resets}
-        data = self._life.first_readable(full, kept, self._known)
+        anchors = {key: anchor for key, anchor in position.last.items() if key not in resets}
+        data = self._life.first_readable(full, anchors, self._known)
         full |= joined_behind_dead(self.scope.space, full, joined, data, unknown=resets)
         gaps = lost_starts(self.scope.topic, full, self._known, self.policies.gap_policy, data)
         ranges = _capped(self.scope.space, full, gaps, self._cap(full, gaps), turn=position.seq)
@@ -169,7 +169,7 @@ class CursorPlanner:
             self.scope,
             position.seq + 1,
             ranges,
-            before=self._life.taken(ranges, kept, self._known),
+            before=self._life.taken(ranges, anchors, self._known),
             gaps={key: lost for key, lost in _clipped(gaps, ranges).items() if lost},
             resets=resets,
             joined=joined,
@@ -195,8 +195,8 @@ class CursorPlanner:
         replaced = self._life.replaced(position.next, position.last, self._known, shorter=True)
         begin = dict(position.next)
         for key in begin.keys() & self._known.keys():
-            known = self._known[key]
-            begin[key] = known.min_offset if key in replaced else min(begin[key], reach_of(known))
+            ends = self._known[key]
+            begin[key] = ends.min_offset if key in replaced else min(begin[key], reach_of(ends))
         return begin
 
     def readable(self, plan: WindowPlan) -> bool:
@@ -217,9 +217,9 @@ class CursorPlanner:
             return True
         if self._life.replaced(plan.ends, plan.before, self._known):
             return False
-        known = self._known
+        ends = self._known
         return all(
-            end <= reach_of(known[key]) for key, (_, end) in plan.ranges.items() if key in known
+            end <= reach_of(ends[key]) for key, (_, end) in plan.ranges.items() if key in ends
         )
 
     def claimable(self, claim: WindowPlan) -> bool:
@@ -295,10 +295,10 @@ class CursorPlanner:
         the reasons. Empty if no ends were looked up; without partitions of retired brokers."""
         if "_looked" not in self.__dict__:
             return {}
-        away = away_of(self._looked)
-        keys = self.scope.space.ordered({*position.next, *away} - self._known.keys())
-        gone = self._retired(keys)
-        return {key: away.get(key, "no broker has it") for key in keys if key not in gone}
+        unreachable = away_of(self._looked)
+        keys = self.scope.space.ordered({*position.next, *unreachable} - self._known.keys())
+        retired = self._retired(keys)
+        return {key: unreachable.get(key, "no broker has it") for key in keys if key not in retired}
 
     def forget_ends(self) -> None:
         """Forget the looked-up ends; the next use looks them up again."""
@@ -329,7 +329,7 @@ class CursorPlanner:
 
         The ends of any partition of a log will do."""
         log_of = self.scope.space.log_of
-        logs = {log_of(key): known for key, known in self._known.items()}
+        logs = {log_of(key): ends for key, ends in self._known.items()}
         ordered = self.scope.space.ordered(keys)
         return {key: logs[log_of(key)] for key in ordered if log_of(key) in logs}
 
@@ -344,11 +344,11 @@ class CursorPlanner:
     def _refuse_away(self) -> None:
         """Raise `WindowNotReady` for a first window while a broker is away: its partitions would
         join later at their beginning, regardless of `initial_position`."""
-        away = away_of(self._looked)
-        missing = [key for key in away if key not in self._retired(away)]
+        unreachable = away_of(self._looked)
+        missing = [key for key in unreachable if key not in self._retired(unreachable)]
         if not missing:
             return
-        lines = "".join(f"\n  - partition {key}: {away[key]}" for key in missing)
+        lines = "".join(f"\n  - partition {key}: {unreachable[key]}" for key in missing)
         brokers = brokers_of(missing, self.scope.space)
         raise WindowNotReady(
             f"the first window of group {self.scope.group!r} needs every broker of topic "
@@ -361,10 +361,10 @@ class CursorPlanner:
         return LogLife(self.scope, self.witness)
 
     def _initial_words(self) -> set[object]:
-        wanted = self.initial_position
-        if isinstance(wanted, Mapping):
-            return {end_word(offset) for offset in wanted[self.scope.topic].values()}
-        return {wanted}
+        position = self.initial_position
+        if isinstance(position, Mapping):
+            return {end_word(offset) for offset in position[self.scope.topic].values()}
+        return {position}
 
     def _check_initial(self, offsets: Mapping[str, int | str]) -> None:
         problems = [f"partition {key} is not named" for key in self._known if key not in offsets]
@@ -413,14 +413,14 @@ class CursorPlanner:
         Includes partitions that no broker offers now, if other partitions show that their log was
         recreated. Raises `LogRegression` if the policy is to fail."""
         fails = self.policies.on_offset_regression is RegressionPolicy.FAIL
-        seen = cursor_window_id(position.seq, self.scope.scope_hash)
-        error = truncated(self.scope, position.next, self._known, seen=seen)
+        last_window = cursor_window_id(position.seq, self.scope.scope_hash)
+        error = truncated(self.scope, position.next, self._known, seen=last_window)
         if error and fails:
             raise error
         # Even if the ends have not moved: a recreated log may be exactly as long.
         replaced = self._life.replaced(position.next, position.last, self._known)
         if fails:
-            self._life.refuse(replaced, position.last, seen=seen)
+            self._life.refuse(replaced, position.last, seen=last_window)
         logs = self._logs_of(position.next)
         return {key for key in logs if reach_of(logs[key]) < position.next[key]} | set(replaced)
 

@@ -72,7 +72,7 @@ class LogLife:
         Anchors below `upto` count. Logs that end before `upto` are checked only with `shorter`."""
         if self.witness is None:
             return []
-        found: list[str] = []
+        replaced_keys: list[str] = []
         for keys in self._stores(upto):
             usable = [
                 key
@@ -84,8 +84,8 @@ class LogLife:
             ]
             best = max(usable, key=lambda key: anchors[key].offset, default=None)
             if best is not None and self._holds(best, anchors[best], upto[best]) is False:
-                found += keys
-        return self.scope.space.ordered(found)
+                replaced_keys += keys
+        return self.scope.space.ordered(replaced_keys)
 
     def refuse(self, keys: list[str], anchors: Anchors, *, seen: str = "") -> None:
         """Raise `LogReplaced` if `keys` is not empty. `seen`: id of the last known window."""
@@ -116,9 +116,9 @@ class LogLife:
     ) -> dict[str, Anchor]:
         """Return `anchors`, with a new one for each store that has none in reach: a record shortly
         before the ranges, else their first one."""
-        found = dict(anchors)
+        result = dict(anchors)
         if self.witness is None:
-            return found
+            return result
         for keys in self._stores(ranges):
             here = [key for key in keys if key in known]
             # An anchor beyond the ranges may be of the log before a reset to them.
@@ -133,10 +133,10 @@ class LogLife:
                 except DataLoss:
                     continue  # retention removed the place since the ends were looked up
                 if anchor is not None:
-                    found[range_.partition.key] = anchor
+                    result[range_.partition.key] = anchor
                     self._answers[(range_.partition.key, anchor)] = True
                     break
-        return found
+        return result
 
     def first_readable(
         self, ranges: Mapping[str, Range], anchors: Anchors, known: Mapping[str, Ends]
@@ -147,7 +147,7 @@ class LogLife:
         Stores whose anchor before the ranges was found are not checked: retention removes data from
         the beginning, so everything after an existing record exists."""
         witness, space = self.witness, self.scope.space
-        found: dict[str, int] = {}
+        begins: dict[str, int] = {}
         if not isinstance(witness, DataWitness):
             return {}
         for keys in self._stores(ranges):
@@ -165,8 +165,8 @@ class LogLife:
                 continue
             readable = witness.readable_from(space.ranges(self.scope.topic, read[0], start, end))
             if readable > start:
-                found |= dict.fromkeys(read, readable)
-        return found
+                begins |= dict.fromkeys(read, readable)
+        return begins
 
     def begin(
         self, ranges: Mapping[str, Range], known: Mapping[str, Ends]
@@ -175,34 +175,34 @@ class LogLife:
         anchors = self.taken(ranges, {}, known)
         return anchors, self.first_readable(ranges, anchors, known)
 
-    def _places(self, ranges: Mapping[str, Range], known: Mapping[str, Ends]) -> Iterator[Any]:
+    def _places(self, ranges: Mapping[str, Range], ends: Mapping[str, Ends]) -> Iterator[Any]:
         """Yield ranges that may have a record to anchor a store's log, the best ones first."""
         space, topic = self.scope.space, self.scope.topic
         latest = sorted(ranges, key=lambda key: -ranges[key][0])
         for entries, keys in zip(_LOOKS_BACK, (latest[:1], latest), strict=True):
             for key in keys:
                 start = ranges[key][0]
-                low = max(known[key].min_offset, start - entries * space.step)
-                if low < start <= reach_of(known[key]):
+                low = max(ends[key].min_offset, start - entries * space.step)
+                if low < start <= reach_of(ends[key]):
                     yield space.ranges(topic, key, low, start)
         for name, (start, end) in ranges.items():
-            low = max(start, known[name].min_offset)
-            if low < end <= known[name].max_offset:
+            low = max(start, ends[name].min_offset)
+            if low < end <= ends[name].max_offset:
                 yield space.ranges(topic, name, low, end)
         # A partition may have no record in its own range, but one in that of another partition.
         first = min((start for start, _ in ranges.values()), default=0)
         last = max((end for _, end in ranges.values()), default=0)
         for name, range_ in ranges.items():
-            low = max(first, known[name].min_offset)
-            if low < last <= known[name].max_offset and range_ != (low, last):
+            low = max(first, ends[name].min_offset)
+            if low < last <= ends[name].max_offset and range_ != (low, last):
                 yield space.ranges(topic, name, low, last)
 
     def _holds(self, key: str, anchor: Anchor, upto: int) -> bool | None:
-        asked = (key, anchor)
-        if asked not in self._answers and self.witness is not None:
+        question = (key, anchor)
+        if question not in self._answers and self.witness is not None:
             partition = self.scope.space.partition(self.scope.topic, key)
-            self._answers[asked] = self.witness.holds(partition, anchor, upto)
-        return self._answers[asked]
+            self._answers[question] = self.witness.holds(partition, anchor, upto)
+        return self._answers[question]
 
     def _stores(self, keys: Mapping[str, object]) -> list[list[str]]:
         return list(self.scope.space.logs(keys).values())

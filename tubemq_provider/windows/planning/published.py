@@ -107,12 +107,14 @@ class PublishedWindows:
     def neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
         """Return the last instant before this one and the first after it at which a window begins
         or ends."""
-        text, known = _text(instant), self._texts
-        low = bisect_left(known, (text, "")) - 1  # begins before
-        high = bisect_right(known, text, key=itemgetter(0))  # begins after
-        before = _instant(known[low][1 if known[low][1] < text else 0]) if low >= 0 else None
-        after = [_instant(known[high][0])] if high < len(known) else []
-        after += [_instant(end) for _, end in known[max(0, high - 1) : high] if end > text]
+        text, intervals = _text(instant), self._texts
+        low = bisect_left(intervals, (text, "")) - 1  # begins before
+        high = bisect_right(intervals, text, key=itemgetter(0))  # begins after
+        before = (
+            _instant(intervals[low][1 if intervals[low][1] < text else 0]) if low >= 0 else None
+        )
+        after = [_instant(intervals[high][0])] if high < len(intervals) else []
+        after += [_instant(end) for _, end in intervals[max(0, high - 1) : high] if end > text]
         return before, min(after, default=None)
 
     def overlaps(self, start: datetime, end: datetime) -> bool:
@@ -155,12 +157,12 @@ class PublishedWindows:
     def _beside(self, instant: datetime) -> tuple[Interval | None, Interval | None]:
         """Return the last window that ends at or before `instant`, and the first that begins at or
         after it."""
-        known, text = self._texts, _text(instant)
-        low = bisect_right(known, text, key=itemgetter(1))
-        high = bisect_left(known, text, key=itemgetter(0))
+        intervals, text = self._texts, _text(instant)
+        low = bisect_right(intervals, text, key=itemgetter(1))
+        high = bisect_left(intervals, text, key=itemgetter(0))
         return (
-            _interval(known[low - 1]) if low else None,
-            _interval(known[high]) if high < len(known) else None,
+            _interval(intervals[low - 1]) if low else None,
+            _interval(intervals[high]) if high < len(intervals) else None,
         )
 
     def _end(self, interval: Interval) -> Edge:
@@ -189,14 +191,14 @@ def edges_of(plan: WindowPlan) -> tuple[Edge, Edge]:
     and its boundaries have no partition.
     """
     starts, ends = (plan.bases, plan.ends) if any(plan.ends.values()) else ({}, {})
-    gone = {
+    open_offsets = {
         key: gaps[0]
         for key, gaps in plan.gaps.items()
         if key in starts and gaps and gaps[0][0] == starts[key]
     }
     joined = {key: plan.ranges[key][0] for key in plan.joined}
     return (
-        Edge(plan.window_id, starts, joined, plan.anchors_at_start, gone),
+        Edge(plan.window_id, starts, joined, plan.anchors_at_start, open_offsets),
         Edge(plan.window_id, ends, {}, plan.anchors, {}),
     )
 

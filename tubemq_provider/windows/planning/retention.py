@@ -45,8 +45,8 @@ def by_key(topic: str, space: OffsetSpace, ends: Mapping[Any, Found]) -> dict[st
 
 def away_of(ends: Mapping[Any, Ends]) -> dict[str, str]:
     """Return keys of partitions whose broker did not answer, in order, each with the reason."""
-    away: Mapping[Any, str] = getattr(ends, "away", {})
-    return {partition.key: reason for partition, reason in sorted(away.items())}
+    unreachable: Mapping[Any, str] = getattr(ends, "away", {})
+    return {partition.key: reason for partition, reason in sorted(unreachable.items())}
 
 
 def lost_starts(

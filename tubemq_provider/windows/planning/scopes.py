@@ -94,30 +94,30 @@ def refuse_stored(
             _refuse_shared(scope, plan, marker.plan)
 
 
-def _refuse_shared(scope: WindowScope, plan: WindowPlan, found: WindowPlan) -> None:
-    if found.kind is WindowKind.CURSOR:
-        begins = found.bases
+def _refuse_shared(scope: WindowScope, plan: WindowPlan, other: WindowPlan) -> None:
+    if other.kind is WindowKind.CURSOR:
+        begins = other.bases
         both = [
             key
             for key, (start, end) in plan.ranges.items()
             if start < end and end > begins.get(key, 0)
         ]
-        text = _beside(scope, plan, found, both)
+        text = _beside(scope, plan, other, both)
     else:
         shared = {
             key: [low, high]
             for key, (start, end) in plan.ranges.items()
-            if (low := max(start, found.ranges.get(key, (0, 0))[0]))
-            < (high := min(end, found.ranges.get(key, (0, 0))[1]))
+            if (low := max(start, other.ranges.get(key, (0, 0))[0]))
+            < (high := min(end, other.ranges.get(key, (0, 0))[1]))
         }
         both = list(shared)
         text = (
-            f"window {plan.window_id} would store records again that window {found.window_id} of "
+            f"window {plan.window_id} would store records again that window {other.window_id} of "
             f"the same group has stored: offsets {shared}. Give offsets that no window has, or "
             f"take another group and another sink; on_other_scope='start_anew' stores them beside"
         )
     if both:
-        raise OtherScopeFound(text, scope, found)
+        raise OtherScopeFound(text, scope, other)
 
 
 def _of(window_id: str, scope: WindowScope) -> bool:
@@ -184,26 +184,26 @@ def _earlier_life(plan: WindowPlan, scope: WindowScope) -> bool:
     return _same_group(plan, scope) and plan.epoch != scope.epoch and plan.filters == scope.filters
 
 
-def _refusal(sink: MarkedWindows, scope: WindowScope, found: WindowPlan) -> str:
+def _refusal(sink: MarkedWindows, scope: WindowScope, other: WindowPlan) -> str:
     differences, hints = [], []
-    if found.cluster != scope.cluster:
-        differences.append(f"cluster {found.cluster!r} (this run: {scope.cluster!r})")
+    if other.cluster != scope.cluster:
+        differences.append(f"cluster {other.cluster!r} (this run: {scope.cluster!r})")
         hints.append(
-            f"if it is the same cluster under a new name, set cluster={found.cluster!r} in the "
+            f"if it is the same cluster under a new name, set cluster={other.cluster!r} in the "
             f"connection and the task to go on there"
         )
-    if found.group != scope.group:
-        differences.append(f"group {found.group!r} (this run: {scope.group!r})")
+    if other.group != scope.group:
+        differences.append(f"group {other.group!r} (this run: {scope.group!r})")
         hints.append(
-            f"if the group was renamed, name it group={found.group!r} as before; another group "
+            f"if the group was renamed, name it group={other.group!r} as before; another group "
             f"takes another sink"
         )
-    if found.epoch != scope.epoch:
-        differences.append(f"epoch {found.epoch!r} (this run: {scope.epoch!r})")
-    if found.filters != scope.filters:
-        differences.append(f"filters {list(found.filters)} (this run: {list(scope.filters)})")
+    if other.epoch != scope.epoch:
+        differences.append(f"epoch {other.epoch!r} (this run: {scope.epoch!r})")
+    if other.filters != scope.filters:
+        differences.append(f"filters {list(other.filters)} (this run: {list(scope.filters)})")
         hints.append("for other filters take another group, or another sink")
-    if found.scope_hash == scope.scope_hash:
+    if other.scope_hash == scope.scope_hash:
         differences.append("not of its cursor")
         hints.append(
             "go on in mode='time', or let the cursor begin where those windows end "
@@ -214,7 +214,7 @@ def _refusal(sink: MarkedWindows, scope: WindowScope, found: WindowPlan) -> str:
         hints.append("name the sink as before (a moved directory by a link at its old path)")
     return (
         f"sink {sink.identity} has windows of topic {scope.topic!r} "
-        f"under another scope: {', '.join(differences)}; {found.window_id} is one of them. This "
+        f"under another scope: {', '.join(differences)}; {other.window_id} is one of them. This "
         f"scope has none, and its first window could store their records again. To choose: "
         f"{'; '.join(hints)}; to begin anew beside them, set on_other_scope='start_anew'"
     )

@@ -276,16 +276,16 @@ class TimePlanner(_Standalone):
         """
         book = self._opened
         before, after = self._boundaries(book)
-        topic, known = self.scope.topic, self._known
-        gone = {key for key in after if key not in known and book and book.is_retired(key)}
-        ranges, joined = self._ranges(before, after, known, gone)
-        here = {key: range_ for key, range_ in ranges.items() if key not in gone}
-        check_reachable(topic, here, known)
-        anchors, data = self._life.begin(here, known)
+        topic, ends = self.scope.topic, self._known
+        retired = {key for key in after if key not in ends and book and book.is_retired(key)}
+        ranges, joined = self._ranges(before, after, ends, retired)
+        here = {key: range_ for key, range_ in ranges.items() if key not in retired}
+        check_reachable(topic, here, ends)
+        anchors, data = self._life.begin(here, ends)
         behind = joined_behind_dead(self.scope.space, here, joined, data)
         here, ranges = here | behind, ranges | behind
-        gaps = lost_starts(topic, here, known, self.policies.gap_policy, data)
-        gaps |= {key: (ranges[key],) for key in gone if ranges[key][0] < ranges[key][1]}
+        gaps = lost_starts(topic, here, ends, self.policies.gap_policy, data)
+        gaps |= {key: (ranges[key],) for key in retired if ranges[key][0] < ranges[key][1]}
         return WindowPlan.for_time(
             self.scope,
             self.start,
@@ -293,7 +293,7 @@ class TimePlanner(_Standalone):
             ranges,
             gaps=gaps,
             joined=joined,
-            absent=tuple(key for key in ranges if key not in known),
+            absent=tuple(key for key in ranges if key not in ends),
             before=anchors,
         )
 
@@ -372,8 +372,8 @@ class TimePlanner(_Standalone):
         if ordered == EARLIEST:
             return {}
         if isinstance(ordered, str):
-            away = away_of(self._looked)
-            waiting = [key for key in away if book is None or not book.is_retired(key)]
+            unreachable = away_of(self._looked)
+            waiting = [key for key in unreachable if book is None or not book.is_retired(key)]
             ordered = dict.fromkeys([*self._known, *waiting], ordered)
         return self._resolved(ordered)
 
@@ -410,21 +410,21 @@ class TimePlanner(_Standalone):
         answer = self._not_before(ask(self.resolver, at))
         if self.witness is None:
             return answer
-        known = by_key(self.scope.topic, self.scope.space, self.ends())
+        ends = by_key(self.scope.topic, self.scope.space, self.ends())
         # If no record lies before the boundary, one after it identifies the log as well.
         here = {
-            key: (offset, max(offset, known[key].max_offset))
+            key: (offset, max(offset, ends[key].max_offset))
             for key, offset in answer.offsets.items()
-            if key in known
+            if key in ends
         }
         log_of = self.scope.space.log_of
-        present = set(map(log_of, known))
+        present = set(map(log_of, ends))
         earlier = {
             key: anchor
             for key, anchor in self._latest_anchors(book).items()
             if log_of(key) not in present
         }
-        anchors = earlier | self._life.taken(here, {}, known)
+        anchors = earlier | self._life.taken(here, {}, ends)
         if not anchors:
             return answer
         return replace(answer, evidence={**answer.evidence, ANCHORS: anchors_document(anchors)})
@@ -439,10 +439,10 @@ class TimePlanner(_Standalone):
         offsets = book.agreed(last)
         anchors = self._latest_anchors(book)
         if anchors:
-            known = by_key(self.scope.topic, self.scope.space, self.ends())
+            ends = by_key(self.scope.topic, self.scope.space, self.ends())
             upto = {key: anchor.offset + self.scope.space.step for key, anchor in anchors.items()}
             wide = {key: max(end, offsets.get(key, 0)) for key, end in upto.items()}
-            self._life.refuse(self._life.replaced(wide, anchors, known, shorter=True), anchors)
+            self._life.refuse(self._life.replaced(wide, anchors, ends, shorter=True), anchors)
 
     def _latest_anchors(self, book: ScopeBook) -> dict[str, Anchor]:
         """Return the anchors in the evidence of the latest boundary."""
@@ -454,8 +454,8 @@ class TimePlanner(_Standalone):
         self,
         before: Mapping[str, int],
         after: Mapping[str, int],
-        known: Mapping[str, Ends],
-        gone: Collection[str],
+        ends: Mapping[str, Ends],
+        retired: Collection[str],
     ) -> tuple[dict[str, Range], tuple[str, ...]]:
         problems = [
             f"partition {key} is known at {rfc3339(self.start)} but not at {rfc3339(self.end)}"
@@ -472,10 +472,10 @@ class TimePlanner(_Standalone):
                 start = before[key]
             elif key in self._begin:
                 start = self._begin[key]
-            elif key in gone:
+            elif key in retired:
                 start = 0  # its first offset cannot be looked up any more
             else:
-                start = joining(key, known.get(key), end)
+                start = joining(key, ends.get(key), end)
             if start < min(end, self._begin.get(key, 0)):
                 problems.append(
                     f"partition {key}: start {start} is before {self._begin[key]}, where epoch "
@@ -487,21 +487,21 @@ class TimePlanner(_Standalone):
         if problems:
             raise ConfigError(problems, subject=f"boundaries of window {self.window_id}")
         # Before any partition has joined, a window has empty ranges of the present partitions.
-        return ranges or dict.fromkeys(known, (0, 0)), joined
+        return ranges or dict.fromkeys(ends, (0, 0)), joined
 
-    def _joining(self, key: str, known: Ends | None, end: int) -> int:
+    def _joining(self, key: str, ends: Ends | None, end: int) -> int:
         """Return the first offset of a partition that no earlier boundary has."""
         if self.policies.new_partition_position is NewPartitionPosition.STABLE:
             return end
-        return self._from_beginning(key, known, end)
+        return self._from_beginning(key, ends, end)
 
-    def _from_beginning(self, key: str, known: Ends | None, end: int) -> int:
-        if known is None:
+    def _from_beginning(self, key: str, ends: Ends | None, end: int) -> int:
+        if ends is None:
             raise WindowNotReady(
                 f"partition {key} joins with window {self.window_id}, and no broker offers it now: "
                 f"where it begins cannot be told"
             )
-        return min(known.min_offset, end)
+        return min(ends.min_offset, end)
 
 
 @dataclass
@@ -565,18 +565,18 @@ class ExplicitPlanner(_Standalone):
 
     def plan(self) -> WindowPlan:
         """Return the plan of the ranges. Raises like `TimePlanner.plan`."""
-        known, away = self._known, away_of(self._looked)
-        if waiting := [key for key in self.starting if key in away]:
-            lines = "".join(f"\n  - partition {key}: {away[key]}" for key in waiting)
+        ends, unreachable = self._known, away_of(self._looked)
+        if waiting := [key for key in self.starting if key in unreachable]:
+            lines = "".join(f"\n  - partition {key}: {unreachable[key]}" for key in waiting)
             raise WindowNotReady(f"the window waits for brokers that do not answer:{lines}")
-        unknown = [key for key in self.starting if key not in known]
+        unknown = [key for key in self.starting if key not in ends]
         if unknown:
             raise ConfigError(
                 [f"topic {self.scope.topic!r} has no partition {key}" for key in unknown],
                 subject="offsets",
             )
         ranges = {
-            key: (_offset(self.starting[key], known[key]), _offset(self.ending[key], known[key]))
+            key: (_offset(self.starting[key], ends[key]), _offset(self.ending[key], ends[key]))
             for key in self.starting
         }
         if beyond := [
@@ -585,15 +585,15 @@ class ExplicitPlanner(_Standalone):
             if start > end
         ]:
             raise ConfigError(beyond, subject="offsets")
-        check_reachable(self.scope.topic, ranges, known)
-        before, data = self._life.begin(ranges, known)
-        gaps = lost_starts(self.scope.topic, ranges, known, self.policies.gap_policy, data)
+        check_reachable(self.scope.topic, ranges, ends)
+        before, data = self._life.begin(ranges, ends)
+        gaps = lost_starts(self.scope.topic, ranges, ends, self.policies.gap_policy, data)
         return WindowPlan.explicit(self.scope, ranges, gaps=gaps, before=before)
 
 
-def _offset(value: int | str, known: Ends) -> int:
+def _offset(value: int | str, ends: Ends) -> int:
     if value == EARLIEST:
-        return known.min_offset
+        return ends.min_offset
     if end_word(value) == STABLE:
-        return known.max_offset
+        return ends.max_offset
     return int(value)

@@ -167,8 +167,8 @@ class RunProgress:
             return False
         if cursor is None:
             return True
-        known = self.proven.get(cursor.seq)
-        return cursor.seq < position.seq and known == cursor.position.next
+        proven = self.proven.get(cursor.seq)
+        return cursor.seq < position.seq and proven == cursor.position.next
 
     def ends(self) -> Mapping[str, int] | None:
         """Return the next offset of each partition after this run; None without a window. A replay
@@ -205,12 +205,12 @@ def same_window(mine: WindowPlan, marker: Marker) -> WindowPlan:
     Raises `MarkerConflict` if it has other ranges and does not begin where `mine` does, unless it
     is the first window of the chain.
     """
-    found = marker.plan
-    if found.hash == mine.hash or _begin_alike(found, mine) or mine.seq == 1:
-        return found
+    published = marker.plan
+    if published.hash == mine.hash or _begin_alike(published, mine) or mine.seq == 1:
+        return published
     raise MarkerConflict(
         f"window {mine.window_id} is in the sink ({marker.ref}) with other ranges: it begins at "
-        f"{found.bases}, this plan begins at {mine.bases}; one of the two was planned from "
+        f"{published.bases}, this plan begins at {mine.bases}; one of the two was planned from "
         f"offsets that were changed since"
     )
 
@@ -266,17 +266,17 @@ def windows_lost(
     `newest` is the marker of the group's newest window in the sink; `begin` the offsets after it,
     if it is later than the lost ones. `empty`: the sink has no window at all, so that an epoch from
     the beginning of the topic repeats none of an earlier epoch."""
-    there = newest.plan.window_id if newest else "none of the group"
+    newest_id = newest.plan.window_id if newest else "none of the group"
     text = (
         f"group {scope.group!r} has its position after window {', '.join(lost)}, which counts as "
-        f"published, but {sink} no longer has it; its newest window is {there}. Nothing was read.\n"
+        f"published, but {sink} no longer has it; its newest window is {newest_id}. Nothing was read.\n"
         f"  - If the sink was restored from an older copy, is not mounted, or another one is at "
         f"its place: bring back the one that has the window, and run the task again.\n"
     )
     if newest is not None and begin is not None:
         return SinkHistoryLost(
             f"{text}  - If progress is older than the sink (a restored metadata database), or "
-            f"older windows were removed on purpose: go on behind {there}: "
+            f"older windows were removed on purpose: go on behind {newest_id}: "
             f"{going_on(newest.plan, begin)}"
         )
     command = f"airflow tubemq offsets set {quote(scope.asset)} --offsets"
@@ -409,9 +409,9 @@ def topic_away(scope: WindowScope) -> WindowNotReady:
 def cursor_numbers(window_ids: Iterable[str], scope_hash: str) -> Iterator[int]:
     """Yield the numbers of those ids that are cursor windows of the scope."""
     for window_id in window_ids:
-        found = cursor_window_of(window_id)
-        if found is not None and found[1] == scope_hash:
-            yield found[0]
+        parsed = cursor_window_of(window_id)
+        if parsed is not None and parsed[1] == scope_hash:
+            yield parsed[0]
 
 
 def epoch_unclear(

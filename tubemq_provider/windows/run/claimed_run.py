@@ -168,8 +168,8 @@ class ClaimedRun(CursorRun):
                 unknown.append(window_id)
         return unknown
 
-    def _has_begun(self, there: Document | None) -> bool:
-        return there is not None and earlier_life(there, self._scope) is None
+    def _has_begun(self, document: Document | None) -> bool:
+        return document is not None and earlier_life(document, self._scope) is None
 
     def _refuse_to_go_back(self, accepted: int) -> None:
         """Raise `SinkHistoryLost` if windows were accepted with another store after the book's
@@ -181,17 +181,17 @@ class ClaimedRun(CursorRun):
                 f"store. {bring_up(self._scope)}"
             )
 
-    def _rebuild(self, accepted: Position | None, found: list[ClaimBook]) -> Iterator[str]:
+    def _rebuild(self, accepted: Position | None, result: list[ClaimBook]) -> Iterator[str]:
         """Build the book from an earlier cursor or the newest event, and the sink's markers."""
-        known: list[Position] = []
+        positions: list[Position] = []
         earlier = self._store.previous_cursor()
         yield "earlier cursor read"
         if accepted is not None:
-            known.append(accepted)
+            positions.append(accepted)
         if earlier is not None and not self._is_earlier(earlier):
-            known.append(Cursor.from_document(earlier, self._scope).position)
+            positions.append(Cursor.from_document(earlier, self._scope).position)
         # The cursor counts if both have the same seq: a user may have set it.
-        position = max(reversed(known), key=lambda place: place.seq, default=None)
+        position = max(reversed(positions), key=lambda place: place.seq, default=None)
         seqs = cursor_numbers(self._sink.window_ids(), self._scope.scope_hash)
         yield "windows listed"
         published: list[WindowPlan] = []
@@ -204,14 +204,14 @@ class ClaimedRun(CursorRun):
                 published.append(marker.plan)
         if position is None and published and published[0].seq != 1:
             # Concurrent runs may have begun the group since, and published out of order.
-            there = self._store.load_cursor()
+            current = self._store.load_cursor()
             yield "claims read again"
-            if self._has_begun(there):
+            if self._has_begun(current):
                 return
         if position is None and not published:
             yield from self._begin_behind()
             position = self._now.position
-        found.append(rebuilt(position or self._beginning(published), published))
+        result.append(rebuilt(position or self._beginning(published), published))
 
     def _beginning(self, published: list[WindowPlan]) -> Position:
         """Return the first position of a group whose only progress is in the sink's markers."""
@@ -471,8 +471,8 @@ class ClaimedRun(CursorRun):
             return
         for key, gaps in self._known().remaining(plan).gaps.items():
             low, high = max(gaps)
-            known = any(a <= low and high <= b for a, b in plan.gaps.get(key, ()))
-            if plan.ranges[key][0] < low and not known:
+            is_planned = any(a <= low and high <= b for a, b in plan.gaps.get(key, ()))
+            if plan.ranges[key][0] < low and not is_planned:
                 raise StoreConflict(
                     f"on_offset_regression let a later window read partition {key} from {low} on, "
                     f"within window {plan.window_id}, while that was written; run the task again, "

@@ -60,10 +60,10 @@ class CursorRun(WindowRun):
         """Plan as `WindowRun.planned`; store the first position of a group that has nothing to read
         yet. A run that only plans emits no event, and ``stable`` would resolve to another end in
         every later run."""
-        found = super().planned()
+        planned = super().planned()
         if self._now.begun and self._now.plan is None and self._read_cursor() is None:
             self._store_cursor(None)
-        return found
+        return planned
 
     # -- 1 load -------------------------------------------------------------------------------
 
@@ -114,20 +114,20 @@ class CursorRun(WindowRun):
         decided = self._planner.decided_after
         if decided is None:
             return
-        seen, scope_hash = decided
+        last_known, scope_hash = decided
         later = {
             number
             for number in cursor_numbers(self._sink.window_ids(), scope_hash)
-            if number > seen
+            if number > last_known
         }
         yield "windows of the epoch before listed"
-        newest = max(later, default=seen)
+        newest = max(later, default=last_known)
         marker = self._sink.marker(cursor_window_id(newest, scope_hash)) if later else None
         yield "marker of the epoch before read"
         if marker is None:
             return
         behind = Position(0, marker.plan.ends, marker.plan.anchors)
-        if missing := set(range(seen + 1, newest)) - later:
+        if missing := set(range(last_known + 1, newest)) - later:
             begin = self._begin_anew(marker.plan)
             newest_id, missing_id = (
                 marker.plan.window_id,
@@ -411,8 +411,8 @@ class CursorRun(WindowRun):
         return self._planner.pace
 
 
-def _better_known(kept: Position, accepted: Position | None) -> Position:
+def _better_known(stored: Position, accepted: Position | None) -> Position:
     """Return the cursor's position, or the equal one of an event if only that has anchors: an empty
     run added them and moved no cursor."""
-    better = accepted if accepted == kept and accepted.last and not kept.last else kept
-    return replace(better, by_hand=kept.by_hand)
+    better = accepted if accepted == stored and accepted.last and not stored.last else stored
+    return replace(better, by_hand=stored.by_hand)

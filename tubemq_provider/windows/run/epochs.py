@@ -46,11 +46,11 @@ def stored_life(
     """
     event: Document | None = None
     standing: list[Document] = []
-    for found in recent_events(store):
-        if found.get("position"):
-            event = found
+    for recent in recent_events(store):
+        if recent.get("position"):
+            event = recent
             break
-        standing.append(found)
+        standing.append(recent)
     if event is None and (chained or not isinstance(store, RecallingStore)):
         event = store.newest_position()
     return present_life(cursor, event, standing)

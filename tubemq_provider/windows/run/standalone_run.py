@@ -69,25 +69,29 @@ class StandaloneRun(WindowRun):
         self._planner.compare(self._published)
         cursor = self._store.load_cursor()
         yield "cursor read"
-        life = stored_life(self._store, cursor, chained=False)
+        latest = stored_life(self._store, cursor, chained=False)
         yield "events read"
-        if life is not None:
-            self._follow(life)
+        if latest is not None:
+            self._follow(latest)
         yield from self._refuse_lost_sink()
         yield from self._look_for_accepted()
 
-    def _follow(self, life: Mapping[str, Any]) -> None:
+    def _follow(self, document: Mapping[str, Any]) -> None:
         """Begin this window's epoch after the one that `life` names. Raises `IdentityMismatch` if
         this window's epoch has ended.
 
         A time window ends the earlier epoch itself if the group has time windows only. It does not
         end that of a cursor, which continues independently; explicit windows end none."""
-        earlier = earlier_life(life, self._scope)
-        self._now.past = past_epochs(life)
+        earlier = earlier_life(document, self._scope)
+        self._now.past = past_epochs(document)
         if earlier is None:
             return
         self._planner.begin_life(earlier)
-        if self._planner.kind is WindowKind.TIME and "next" not in life and "position" not in life:
+        if (
+            self._planner.kind is WindowKind.TIME
+            and "next" not in document
+            and "position" not in document
+        ):
             self._now.past = earlier.past
 
     def _refuse_lost_sink(self) -> Iterator[str]:

@@ -193,14 +193,14 @@ class WindowRun(RunBase, ABC):
         options may then have changed."""
         return True
 
-    def _plan_counted(self, task_plan: WindowPlan | None, wanted: str) -> Iterator[str]:
+    def _plan_counted(self, task_plan: WindowPlan | None, plan_hash: str) -> Iterator[str]:
         """Use the plan of the window that was read before this run began, or raise. Planning
         another window here would fix or claim ranges that no task reads."""
         now = self._now
-        kept = self._kept(wanted)
+        other_plan = self._kept(plan_hash)
         yield "kept plan read"
-        for plan in (task_plan, kept):
-            if now.plan is None and plan and plan.hash == wanted and self._ours(plan):
+        for plan in (task_plan, other_plan):
+            if now.plan is None and plan and plan.hash == plan_hash and self._ours(plan):
                 yield from self._take_counted(plan)
         if now.plan is None:
             raise counts_of_another()
@@ -357,10 +357,10 @@ class WindowRun(RunBase, ABC):
         A replacement is always written from scratch: the sink has recorded its staging place."""
         if not isinstance(self._engine, ResumingEngine) or self._now.replacing:
             return
-        found = self._engine.place(plan, fresh)
-        if found != fresh:
+        place = self._engine.place(plan, fresh)
+        if place != fresh:
             self._sink.discard(fresh)
-            self._now.staging = found
+            self._now.staging = place
             yield "earlier try taken up"
 
     def _drop(self, staging: Staging) -> None:
