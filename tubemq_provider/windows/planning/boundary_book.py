@@ -278,7 +278,7 @@ class ScopeBook:
         refused = StoreConflict(
             f"the boundary at {rfc3339(instant)} is not what window {edge.window_id} was planned "
             f"with: it was taken back, or lost and fixed again, since. Nothing was published; the "
-            f"next try plans the window again"
+            f"next try plans the window anew"
         )
         for _ in range(_TURNS):
             self._look()

@@ -223,7 +223,7 @@ class TimePlanner(_Standalone):
             lines = "".join(f"\n  - {problem}" for problem in problems)
             raise StoreConflict(
                 f"window {plan.window_id} does not meet the adjacent windows, which were published "
-                f"meanwhile:{lines}\nNothing was published; the next try plans the window again"
+                f"meanwhile:{lines}\nNothing was published; the next try plans the window anew"
             )
 
     def begin_life(self, earlier: EarlierLife) -> None:

@@ -269,7 +269,7 @@ def windows_lost(
     newest_id = newest.plan.window_id if newest else "none of the group"
     text = (
         f"group {scope.group!r} has its position after window {', '.join(lost)}, which counts as "
-        f"published, but {sink} no longer has it; its newest window is {newest_id}. Nothing was "
+        f"published, and {sink} has it no more; its newest window is {newest_id}. Nothing was "
         f"read.\n"
         f"  - If the sink was restored from an older copy, is not mounted, or another one is at "
         f"its place: bring back the one that has the window, and run the task again.\n"
