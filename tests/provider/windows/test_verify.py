@@ -1,4 +1,4 @@
-"""What is counted must be what was planned, and what is in the files."""
+"""Counts must agree with the plan and with the files."""
 
 from __future__ import annotations
 
