@@ -1,8 +1,8 @@
-"""Files that carry records: made whole, kept apart per try, counted before they are shown.
+"""Files of records: written whole, staged per try, counted before they are published.
 
-`durable` is the ground (what survives a crash), `locations` a directory or a prefix of an object
-store, `staging` the private place of a try. `writer` (and `partitioned`, where files are apart by
-columns) puts records into files, `data_file` is one of them while it is written, `quarantine` takes
-those that are set aside. `footers` counts what lies there, `columns` says what a record consists
-of. Sinks, engines, offset stores and Spark tasks stand on this room and not on each other.
+`durable` has crash-safe file operations, `locations` a directory or a prefix of an object store,
+`staging` the private place of a try. `writer` (and `partitioned`, with `partition_by`) writes
+records into files, `data_file` is one file being written, `quarantine` a file of corrupt records.
+`footers` reads facts of finished files, `columns` defines the columns of records. Sinks, engines,
+offset stores and Spark tasks use this package and not each other.
 """

@@ -1,9 +1,8 @@
-"""Columns of records: names, types, and what Parquet gains from each.
+"""Columns of records: names, types, and Parquet encodings.
 
-Spark's schema, Arrow's schema and the writer's choices follow from one table that each kind of
-source has, so a column is added in one place and no two readers disagree about it. This module must
-not name a kind or import pyspark, and imports pyarrow only where a schema is made: option checking
-and tasks on a cluster use it too.
+Spark's schema, Arrow's schema and the writer's encodings follow from one table per kind of source,
+so a column is added in one place. This module must not name a kind or import pyspark, and imports
+pyarrow only to build a schema: option checks and tasks on a cluster use it too.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ __all__ = ["Column", "ColumnSet", "columns_of"]
 class Column:
     """One column. All are nullable; times are UTC microseconds.
 
-    `repeating` are the paths of its Parquet leaves that have few values, for which a dictionary
-    pays; other leaves are written as they are. `ranged` says that its least and largest value help
-    readers to skip row groups.
+    `repeating` are paths of its Parquet leaves with few distinct values, which get a dictionary;
+    other leaves are written plain. `ranged`: readers can skip row groups by its minimum and
+    maximum, so it gets statistics.
     """
 
     name: str
@@ -39,9 +38,10 @@ class Column:
 
 
 class ColumnSet:
-    """Columns in the order of the full schema. `place` are those by whose numbers a record is named
-    beside its partition: the offset of its batch, and the broker's number for it. By default a
-    record is a batch of its own, and named by its offset."""
+    """Columns in the order of the full schema.
+
+    `place` are the columns that identify a record within its partition: the offset of its batch,
+    and the broker's number for it. By default both are its offset."""
 
     def __init__(
         self, columns: Iterable[Column], *, place: tuple[str, str] = ("offset", "offset")
@@ -57,23 +57,23 @@ class ColumnSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names, in order."""
+        """Names of all columns, in order."""
         return tuple(self._columns)
 
     def spark_type(self, name: str) -> str | None:
-        """The type as Spark SQL writes it, or None for a name that is not a column."""
+        """Return the Spark SQL type, or None for a name that is not a column."""
         column = self._columns.get(name)
         return None if column is None else column.spark
 
     def ddl(self, names: Iterable[str] | None = None, *, instants: str = "timestamp") -> str:
-        """The schema of `names` (all by default) as Spark SQL writes it; `instants` is the word for
-        those."""
+        """Return the Spark SQL schema of `names` (by default all); `instants` is the type of
+        instants."""
         chosen = [self._columns[name] for name in (self.names if names is None else names)]
         types = [instants if each.spark == "timestamp" else each.spark for each in chosen]
         return ", ".join(f"{each.name} {type_}" for each, type_ in zip(chosen, types, strict=True))
 
     def arrow_schema(self, names: Iterable[str] | None = None) -> pa.Schema:
-        """The Arrow schema of `names` (all by default). Needs the `arrow` extra."""
+        """Return the Arrow schema of `names` (by default all). Needs the `arrow` extra."""
         try:
             import pyarrow as pa
         except ImportError as exc:
@@ -89,11 +89,11 @@ class ColumnSet:
         return pa.schema([(name, types[self._columns[name].spark]) for name in chosen])
 
     def repeating(self, present: Iterable[str]) -> list[str]:
-        """Parquet paths of the columns `present` that a dictionary is written for."""
+        """Return Parquet paths of the columns `present` that get a dictionary."""
         return [path for column in self._of(present) for path in column.repeating]
 
     def ranged(self, present: Iterable[str]) -> list[str]:
-        """The columns `present` that statistics are written for."""
+        """Return the columns `present` that get statistics."""
         return [column.name for column in self._of(present) if column.ranged]
 
     def _of(self, present: Iterable[str]) -> list[Column]:
@@ -103,6 +103,6 @@ class ColumnSet:
 
 @cache
 def columns_of(source: str) -> ColumnSet:
-    """The columns of a kind of source. Raises `ConfigError` for one that is not known here."""
-    found: ColumnSet = import_module(f"{source_package(source)}.columns").COLUMNS
-    return found
+    """Return the columns of a kind of source. Raises `ConfigError` for an unknown kind."""
+    columns: ColumnSet = import_module(f"{source_package(source)}.columns").COLUMNS
+    return columns

@@ -1,7 +1,7 @@
-"""One Parquet file while it is written, and the facts of it when it is whole.
+"""Parquet file being written, and its facts when it is finished.
 
-Row groups in, a fact out; writers above decide what goes into which file. This module must not know
-partitions, ranges or names.
+Takes row groups and returns a `FileFact`; writers above decide which records go into which file.
+This module must not know partitions, ranges or names.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ __all__ = ["DataFile"]
 
 
 class DataFile:
-    """A file called `name` in `location`, which in an object store is there when it is whole.
+    """Parquet file `name` in `location`. In an object store it appears only when it is closed.
 
-    `columns` say what a dictionary and statistics are written for; without them both are written
-    for all.
+    `columns` select the columns with dictionary and statistics; without them all have both.
     """
 
     def __init__(
@@ -58,11 +57,11 @@ class DataFile:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Bytes written so far."""
         return int(self._output.stream.tell())
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """A row group of `batches`."""
+        """Write `batches` as one row group."""
         import pyarrow as pa
 
         table = pa.Table.from_batches(batches, self._schema)
@@ -71,34 +70,33 @@ class DataFile:
             self._nulls[name] += table.column(name).null_count
 
     def close(self) -> FileFact:
-        """The file is whole, and there."""
+        """Finish the file and return its facts."""
         self._writer.close()
         stored = self._output.finish()
         return fact_of(self.name, stored, self._footers[0], nulls=self._nulls)
 
     def abandon(self) -> None:
-        """It will not be whole."""
+        """Give up the file unfinished."""
         give_up(self._writer, self._output)
 
 
-def _flat(schema: pa.Schema, known: ColumnSet) -> list[str]:
-    """Columns that are not a record's own, decoded from bodies: a dictionary and statistics cost
-    little where they do not pay, and readers expect them."""
+def _flat(schema: pa.Schema, columns: ColumnSet) -> list[str]:
+    """Return flat columns that were decoded from bodies. They get dictionary and statistics, which
+    readers expect, and which cost little if they are of no use."""
     import pyarrow.types as pt
 
-    return [f.name for f in schema if f.name not in known.names and not pt.is_nested(f.type)]
+    return [f.name for f in schema if f.name not in columns.names and not pt.is_nested(f.type)]
 
 
-def _ranged(schema: pa.Schema, known: ColumnSet | None) -> list[str] | bool:
-    """Paths that statistics are written for. Not floating-point numbers: bounds say nothing of NaN,
-    and pyarrow takes a column whose least value is its largest for one without any, so that filters
-    find no NaN."""
+def _ranged(schema: pa.Schema, columns: ColumnSet | None) -> list[str] | bool:
+    """Return paths of the leaves with statistics. Floating-point columns have none: bounds ignore
+    NaN, and pyarrow's filters would skip a row group with equal bounds although it has NaN."""
     import pyarrow.types as pt
 
     real = {field.name for field in schema if pt.is_floating(field.type)}
-    if known is not None:
-        flat = [name for name in _flat(schema, known) if name not in real]
-        return known.ranged(schema.names) + flat
+    if columns is not None:
+        flat = [name for name in _flat(schema, columns) if name not in real]
+        return columns.ranged(schema.names) + flat
     if not real:
         return True
     return [path for path in leaf_paths(schema) if path not in real]

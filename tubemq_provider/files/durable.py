@@ -1,8 +1,8 @@
-"""Files that are whole and on disk, or not there: the ground under file stores and file sinks.
+"""Crash-safe file operations: a file is whole and on disk, or absent.
 
-POSIX only gives atomicity to `rename` and `link`, and durability to `fsync` of the file *and* of
-the directory that names it. These few functions are the only place that knows so. This module must
-not know what the files mean.
+POSIX makes only `rename` and `link` atomic, and only `fsync` of the file *and* of its directory
+makes them durable. These functions are the only place that uses them. This module must not know
+what the files mean.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, 
 
 @contextmanager
 def failures_told(path: Path) -> Iterator[None]:
-    """Turn what a file system raises about `path` in the body into `StoreFailed`, with the place.
-    What is missing is left to the caller."""
+    """Convert errors of the file system at `path` into `StoreFailed` that names host and user.
+    `FileNotFoundError` passes."""
     try:
         yield
     except (FileNotFoundError, StoreFailed):
@@ -63,7 +63,7 @@ def fsync_path(path: Path) -> None:
 
 
 def ensure_directory(path: Path) -> None:
-    """Make `path` and its parents; every directory that is new is on disk on return."""
+    """Create `path` and its parents; every new directory is on disk on return."""
     missing = []
     current = path
     while not current.exists():
@@ -75,11 +75,11 @@ def ensure_directory(path: Path) -> None:
 
 
 def ensure_root(root: Path) -> None:
-    """Make the directory of a sink, if the one above it is there.
+    """Create the directory of a sink, if its parent exists.
 
-    A path with a letter wrong, or a file system that is not mounted, must not get a window on the
-    disk below, so parents are never made. Raises `ConfigError` with what to do, also for one that
-    is there and cannot be written to.
+    Parents are never created: with a mistyped path or an unmounted file system, windows would go
+    onto the disk below. Raises `ConfigError` with advice, also for a directory that is not
+    writable.
     """
     if os.path.exists(root):  # noqa: PTH110 (raises nothing, however long the name is)
         as_effective = os.access in os.supports_effective_ids
@@ -110,8 +110,8 @@ def ensure_root(root: Path) -> None:
 
 
 def missing_root(root: Path, *, make: str = "mkdir -p") -> str | None:
-    """What to say of a sink's directory that is not there, though it was written to; None if it is.
-    `make`: the command that makes it anew, and empty."""
+    """Return an error text if a sink's directory is missing that was written to before, or None.
+    `make`: the command that creates it again, empty."""
     if os.path.exists(root):  # noqa: PTH110 (raises nothing, however long the name is)
         return None
     return (
@@ -121,12 +121,12 @@ def missing_root(root: Path, *, make: str = "mkdir -p") -> str | None:
 
 
 def _here() -> str:
-    """Which machine, and as which user: a task runs elsewhere than its author looks."""
+    """Return host and user for an error: a task may run on another machine than expected."""
     return f"on {socket.gethostname()} by user {os.geteuid()}"
 
 
 def read_document(path: Path) -> Document | None:
-    """The JSON object in `path`, or None if there is no such file. Raises `DocumentError`."""
+    """Return the JSON object in `path`, or None if the file is missing. Raises `DocumentError`."""
     try:
         with failures_told(path):
             data = path.read_bytes()
@@ -142,7 +142,7 @@ def read_document(path: Path) -> Document | None:
 
 
 def replace_document(path: Path, document: Document) -> None:
-    """Put `document` in place of what `path` held, in one step."""
+    """Replace the file `path` by `document` atomically."""
     ensure_directory(path.parent)
     temporary = _write_beside(path, _text_of(document))
     with gone_if_failed(temporary):
@@ -151,13 +151,13 @@ def replace_document(path: Path, document: Document) -> None:
 
 
 def create_document(path: Path, document: Document) -> bool:
-    """Put `document` at `path` only if nothing is there; False if something is."""
+    """Create `path` with `document`; return False if it exists."""
     return create_file(path, _text_of(document))
 
 
 def create_file(path: Path, data: bytes) -> bool:
-    """Put `data` at `path`, whole, only if nothing is there; False if something is. Raises
-    `ConfigError` where the file system has no hard links, by which alone that can be done."""
+    """Create `path` with `data` atomically; return False if it exists. Raises `ConfigError` on a
+    file system without hard links, which this needs."""
     with failures_told(path):
         ensure_directory(path.parent)
         temporary = _write_beside(path, data)
@@ -185,8 +185,8 @@ def _text_of(document: Document) -> bytes:
 
 
 def _write_beside(path: Path, data: bytes) -> Path:
-    """A file on disk."""
-    # Without the name of the file, which may be as long as a name can be.
+    """Write a temporary file next to `path`, on disk on return."""
+    # Not derived from the file's name, which may have the maximum length already.
     temporary = path.parent / f".{uuid4().hex}"
     with gone_if_failed(temporary), temporary.open("wb") as file:
         file.write(data)
@@ -197,8 +197,8 @@ def _write_beside(path: Path, data: bytes) -> Path:
 
 @contextmanager
 def gone_if_failed(temporary: Path) -> Iterator[None]:
-    """Nothing of a file at work stays where a disk is full: listings pass over such names, and each
-    retry would leave another."""
+    """Remove a temporary file if the body fails, e.g. on a full disk. Otherwise each retry would
+    leave one, and listings skip their names."""
     try:
         yield
     except BaseException:

@@ -1,6 +1,6 @@
-"""Field ids in the Arrow schemas of Parquet files, as Iceberg wants them.
+"""Field ids in the Arrow schemas of Parquet files, as Iceberg requires them.
 
-pyarrow writes a field's ``PARQUET:field_id`` into the file, also of parts of structs, lists and
+pyarrow writes a field's ``PARQUET:field_id`` into the file, also for parts of structs, lists and
 maps. This module knows schemas and no table.
 """
 
@@ -20,7 +20,7 @@ _KEY: Final = b"PARQUET:field_id"
 
 
 def with_field_ids(schema: pa.Schema, ids: FieldIds | None) -> pa.Schema:
-    """`schema` with the numbers of its columns and their parts; as it is for None."""
+    """Return `schema` with the numbers of its columns and their parts; unchanged for None."""
     import pyarrow as pa
 
     if ids is None:
@@ -30,15 +30,15 @@ def with_field_ids(schema: pa.Schema, ids: FieldIds | None) -> pa.Schema:
 
 
 def ids_in(schema: pa.Schema) -> dict[str, int] | None:
-    """Numbers by path; None where some column has none."""
-    found: dict[str, int] = {}
+    """Return numbers by path; None if a column has none."""
+    numbers: dict[str, int] = {}
     for field in schema:
         for path, each in _paths(field, field.name):
             number = (each.metadata or {}).get(_KEY)
             if number is None:
                 return None
-            found[path] = int(number)
-    return found
+            numbers[path] = int(number)
+    return numbers
 
 
 def _paths(field: pa.Field, path: str) -> Iterator[tuple[str, pa.Field]]:
@@ -48,7 +48,7 @@ def _paths(field: pa.Field, path: str) -> Iterator[tuple[str, pa.Field]]:
 
 
 def _parts(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
-    """Parts of a column by the names that Iceberg gives them."""
+    """Return the parts of a column with Iceberg's names."""
     import pyarrow as pa
 
     if pa.types.is_map(kind):

@@ -1,10 +1,10 @@
-"""What finished Parquet files hold, told by their footers without reading a record.
+"""Facts of finished Parquet files, from their footers.
 
-Row counts come from footers. The partition of the rows comes from the footer's statistics where a
-row group has one partition, else from the `partition` column alone, or from a ``partition=…``
-directory that Spark made. A writer makes the `FileFact` of its file from the footer that it has
-just written, so that not even the footer is read again. This module must not write or remove
-anything: `data_file` writes.
+Row counts come from footers. The partition of rows comes from statistics if a row group has one
+partition, else from the `partition` column alone, or from a ``partition=…`` directory that Spark
+created. A writer builds the `FileFact` of its file from the footer that it has just written, so
+that not even the footer is read again. This module must not write or remove anything: `data_file`
+writes.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _COLUMN = "partition"
 
 
 def data_names(stored: Mapping[str, Stored]) -> list[str]:
-    """Files that readers of a directory see: none whose path has a name with ``_`` or ``.`` in
-    front, as Spark and pyarrow skip those."""
+    """Return the files that readers of a directory see. Spark and pyarrow skip paths with a name
+    that begins with ``_`` or ``.``."""
     return sorted(
         name for name in stored if not any(p.startswith(("_", ".")) for p in name.split("/"))
     )
 
 
 def inspect(location: Location, name: str, stored: Stored) -> FileFact:
-    """What a file's footer says. Raises what pyarrow raises for a file that is no Parquet."""
+    """Read the facts in a file's footer. Raises pyarrow's errors for a file that is no Parquet."""
     try:
         import pyarrow.parquet as pq
     except ImportError as exc:
@@ -71,7 +71,7 @@ def fact_of(
     partitions: Mapping[str, int] | None = None,
     nulls: Mapping[str, int] | None = None,
 ) -> FileFact:
-    """The facts of a file with `footer`; the rest is known from elsewhere."""
+    """Return the facts of a file from its `footer` and the given values."""
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     leaves = [_leaf([group.column(at) for group in groups]) for at in range(footer.num_columns)]
     names = [footer.schema.column(at).path for at in range(footer.num_columns)]
@@ -90,22 +90,23 @@ def fact_of(
 
 
 def arrow_schema_of(fact: FileFact) -> pa.Schema:
-    """The columns of a file."""
+    """Return the Arrow schema of a file."""
     import pyarrow as pa
 
     return pa.ipc.read_schema(pa.py_buffer(fact.schema))
 
 
 def leaves_of(fact: FileFact) -> Iterator[tuple[pa.Field, pa.DataType, str, LeafFact]]:
-    """The leaves of a file with the column that each is in, its own type and its path. Footers have
-    them in the order of the schema, which is what tells a column ``a.b`` from the part ``b`` of a
-    column ``a``. None if the file does not tell all."""
+    """Yield the leaves of a file, each with its column, type and path.
+
+    They are matched by order, since a column ``a.b`` and the part ``b`` of a column ``a`` have the
+    same path. Yields nothing if the facts do not have all leaves."""
     if not fact.schema:
         return
-    found = [(field, kind) for field in arrow_schema_of(fact) for kind in _leaf_types(field.type)]
-    if len(found) != len(fact.leaves):
+    types = [(field, kind) for field in arrow_schema_of(fact) for kind in _leaf_types(field.type)]
+    if len(types) != len(fact.leaves):
         return
-    for (field, kind), (path, leaf) in zip(found, fact.leaves.items(), strict=True):
+    for (field, kind), (path, leaf) in zip(types, fact.leaves.items(), strict=True):
         yield field, kind, path, leaf
 
 
@@ -127,8 +128,8 @@ def _leaf_types(kind: Any) -> Iterator[pa.DataType]:
 
 
 def schema_in_file(schema: pa.Schema) -> pa.Schema | None:
-    """How files of rows with `schema` say their columns: Parquet has no seconds, for one. None for
-    columns that no file can have."""
+    """Return the schema that a Parquet file of `schema` has, which may differ: Parquet has no
+    seconds, for example. None for columns that Parquet cannot store."""
     import pyarrow as pa
 
     try:
@@ -138,7 +139,7 @@ def schema_in_file(schema: pa.Schema) -> pa.Schema | None:
 
 
 def leaf_paths(schema: pa.Schema) -> list[str]:
-    """The Parquet paths of columns and of their parts."""
+    """Return the Parquet paths of columns and of their parts."""
     footer = _empty_footer(schema)
     return [footer.schema.column(at).path for at in range(footer.num_columns)]
 
@@ -153,40 +154,42 @@ def _empty_footer(schema: pa.Schema) -> pq.FileMetaData:
 
 
 def _by_path(names: list[str], leaves: list[LeafFact]) -> dict[str, LeafFact]:
-    """Without those whose path another has too: the part ``b`` of a column ``a`` beside a column
+    """Return leaves by path, without ambiguous paths: the part ``b`` of a column ``a`` and a column
     ``a.b``."""
     times = Counter(names)
     return {name: leaf for name, leaf in zip(names, leaves, strict=True) if times[name] == 1}
 
 
 def _leaf(chunks: list[Any]) -> LeafFact:
-    """One leaf over all row groups; unknown in one is unknown in all."""
+    """Combine a leaf's statistics over all row groups; unknown in one is unknown in all."""
     size = sum(chunk.total_compressed_size for chunk in chunks)
     values = sum(chunk.num_values for chunk in chunks)
     physical = chunks[0].physical_type if chunks else ""
-    known = [chunk.statistics for chunk in chunks if chunk.is_stats_set]
-    if len(known) < len(chunks) or not all(found.has_null_count for found in known):
+    statistics = [chunk.statistics for chunk in chunks if chunk.is_stats_set]
+    if len(statistics) < len(chunks) or not all(each.has_null_count for each in statistics):
         return LeafFact(physical, size, values)
-    nulls = sum(found.null_count for found in known)
+    nulls = sum(each.null_count for each in statistics)
     some = [
-        found
-        for chunk, found in zip(chunks, known, strict=True)
-        if found.null_count < chunk.num_values
+        each
+        for chunk, each in zip(chunks, statistics, strict=True)
+        if each.null_count < chunk.num_values
     ]
-    if not some or not all(found.has_min_max for found in some):
+    if not some or not all(each.has_min_max for each in some):
         return LeafFact(physical, size, values, nulls)
     low, high = _bounds(some)
     return LeafFact(physical, size, values, nulls, low, high)
 
 
-def _bounds(known: list[Any]) -> tuple[Any, Any]:
-    """Least and largest value; None where pyarrow cannot read them, or Python has no such instant.
-    Decimals that are stored as integers are those integers, unscaled, as Iceberg's writer asks."""
-    raw = known[0].logical_type.type == "DECIMAL" and known[0].physical_type.startswith("INT")
+def _bounds(statistics: list[Any]) -> tuple[Any, Any]:
+    """Return minimum and maximum; None if pyarrow cannot read them, or Python has no such instant.
+    Decimals stored as integers are returned as unscaled integers, as Iceberg's writer requires."""
+    raw = statistics[0].logical_type.type == "DECIMAL" and statistics[0].physical_type.startswith(
+        "INT"
+    )
     try:
         if raw:
-            return min(f.min_raw for f in known), max(f.max_raw for f in known)
-        return min(f.min for f in known), max(f.max for f in known)
+            return min(f.min_raw for f in statistics), max(f.max_raw for f in statistics)
+        return min(f.min for f in statistics), max(f.max for f in statistics)
     except (NotImplementedError, OverflowError, ValueError):
         return None, None
 
@@ -201,7 +204,7 @@ def _start_of(chunk: Any) -> int:
 
 
 def fact_to_json(fact: FileFact) -> str:
-    """One line of text; bounds that are neither numbers, texts nor times are left out."""
+    """Serialise to one line of text. Bounds that are not numbers, texts or times are left out."""
     return json.dumps(
         {
             "path": fact.path,
@@ -222,22 +225,22 @@ def fact_to_json(fact: FileFact) -> str:
 
 
 def fact_from_json(text: str) -> FileFact:
-    """What `fact_to_json` wrote."""
-    found = json.loads(text)
+    """Parse the text of `fact_to_json`."""
+    document = json.loads(text)
     leaves = {
         name: LeafFact(physical, size, values, nulls, _restored(low), _restored(high))
-        for name, (physical, size, values, nulls, low, high) in found["leaves"].items()
+        for name, (physical, size, values, nulls, low, high) in document["leaves"].items()
     }
     return FileFact(
-        path=found["path"],
-        rows=found["rows"],
-        size=found["size"],
-        tag=found["tag"],
-        schema=base64.b64decode(found["schema"]),
+        path=document["path"],
+        rows=document["rows"],
+        size=document["size"],
+        tag=document["tag"],
+        schema=base64.b64decode(document["schema"]),
         leaves=leaves,
-        nulls=found["nulls"],
-        splits=tuple(found["splits"]),
-        keys=tuple((name, kind, text) for name, kind, text in found.get("keys", ())),
+        nulls=document["nulls"],
+        splits=tuple(document["splits"]),
+        keys=tuple((name, kind, text) for name, kind, text in document.get("keys", ())),
     )
 
 
@@ -257,15 +260,17 @@ def _restored(bound: Any) -> Any:
 def count_rows(
     location: Location, names: Iterable[str], window: str, said: Mapping[str, int]
 ) -> Mapping[str, int]:
-    """Rows by partition in the files `names` in `location`, from footers, or else the `partition`
-    column. Where a file has neither that column nor a folder for it, the rows of all are compared
-    with those of `said`, which then hold. Raises `SinkDamaged` if they differ, or a file of the
-    window `window` is missing or no Parquet, and `StoreFailed` if nobody can say so now."""
+    """Count rows by partition in the files `names` in `location`, from footers, else from the
+    `partition` column.
+
+    If a file has neither that column nor a folder for it, only the total is compared with that of
+    `said`, which is returned. Raises `SinkDamaged` if totals differ, or if a file of the window is
+    missing or no Parquet, and `StoreFailed` if the storage does not answer."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     counted: Counter[str] = Counter()
-    total, all_say = 0, True
+    total, all_partitioned = 0, True
     for name in names:
         where = f"window {window}: {location.url}/{name}"
         try:
@@ -274,15 +279,15 @@ def count_rows(
             raise SinkDamaged(f"{where} cannot be read: it is missing") from exc
         try:
             with source, pq.ParquetFile(source) as file:
-                found = _partitions(file, PurePosixPath(name))
+                rows = _partitions(file, PurePosixPath(name))
                 total += file.metadata.num_rows
         except StoreFailed:
             raise
         except (OSError, pa.ArrowInvalid) as exc:
             raise SinkDamaged(f"{where} cannot be read: {exc}") from exc
-        counted.update(found or {})
-        all_say = all_say and found is not None
-    if all_say:
+        counted.update(rows or {})
+        all_partitioned = all_partitioned and rows is not None
+    if all_partitioned:
         return counted
     if total != sum(said.values()):
         raise SinkDamaged(
@@ -324,14 +329,14 @@ def _by_column(file: pq.ParquetFile) -> Counter[str]:
 
 
 def _single_value(row_group: Any) -> str | None:
-    """The partition of all rows of a row group, if its statistics prove that there is only one."""
+    """Return the partition of all rows of a row group, if statistics prove that it has only one."""
     for index in range(row_group.num_columns):
         column = row_group.column(index)
         if column.path_in_schema != _COLUMN:
             continue
-        known = column.statistics
-        if known is None or not known.has_min_max or known.min != known.max:
+        bounds = column.statistics
+        if bounds is None or not bounds.has_min_max or bounds.min != bounds.max:
             return None
-        exact = known.has_null_count and known.null_count == 0
-        return str(known.min) if exact else None
+        exact = bounds.has_null_count and bounds.null_count == 0
+        return str(bounds.min) if exact else None
     return None

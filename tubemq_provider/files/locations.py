@@ -1,9 +1,9 @@
-"""Where a try writes its files: a directory, or a prefix in an object store.
+"""Storage locations: a directory, or a prefix in an object store.
 
-A `Location` is what engines, Spark tasks and sinks need of such a place: put a file there that is
-whole or not at all, list names with sizes, open for reading, remove. Records go straight from the
-process that reads them to where they stay. Travels to executors: this module must not know windows,
-sinks or Spark, and repeats no option of a storage.
+A `Location` has the operations that engines, Spark tasks and sinks need: create a file atomically,
+list names with sizes, open for reading, remove. Records go directly from the process that reads
+them to their final place. This module is used on executors: it must not know windows, sinks or
+Spark, and shows no option of a storage.
 """
 
 from __future__ import annotations
@@ -35,76 +35,76 @@ __all__ = [
 
 _PART_BYTES: Final = 8 * 1024 * 1024
 _PARTS_AT_ONCE: Final = 2
-"""Of one upload: what is in memory for it at most."""
+"""Parts of one upload that are in memory at most."""
 
 
 class Stored(NamedTuple):
-    """What a storage says of a file: its size, and its name for just these bytes (empty: none)."""
+    """Size of a stored file, and its tag: the storage's ETag of the content ("" without one)."""
 
     size: int
     tag: str
 
 
 class Output(Protocol):
-    """A file that is being written."""
+    """File that is being written."""
 
     @property
     def stream(self) -> Any:
-        """A pyarrow file to write to."""
+        """Pyarrow file to write to."""
 
     def finish(self) -> Stored:
-        """The file is whole, and there."""
+        """Finish the file, which is whole and visible then."""
 
     def abandon(self) -> None:
-        """It will not be whole; in an object store it never appears."""
+        """Give up the file; in an object store it never appears."""
 
 
 def give_up(writer: Any, output: Output) -> None:
-    """Leave a Parquet file of pyarrow's `writer` unfinished; None: it could not even begin."""
+    """Leave the Parquet file of pyarrow's `writer` unfinished (None: it was not created yet)."""
     output.abandon()
     if writer is not None:
-        # Else pyarrow writes a footer when it is collected.
+        # Otherwise pyarrow writes a footer when the writer is garbage collected.
         writer.is_open = False
 
 
 class Location(Protocol):
-    """A directory or a prefix. Names are relative to it, with ``/``."""
+    """Directory or prefix. Names are relative to it, with ``/``."""
 
     @property
     def url(self) -> str:
-        """An absolute path, or a URL without secrets."""
+        """Absolute path, or URL without secrets."""
 
     def create(self, name: str) -> Output:
-        """Begin a file that nobody else writes. Raises `OSError` if the directory is gone."""
+        """Create a file that no other process writes. Raises `OSError` without the directory."""
 
     def stored(self, prefix: str = "") -> dict[str, Stored]:
-        """All files in the directory `prefix` and below by name, hidden ones among them."""
+        """Return all files in the directory `prefix` and below by name, also hidden ones."""
 
     def open(self, name: str) -> Any:
-        """A pyarrow file to read from. Raises `FileNotFoundError`."""
+        """Open a pyarrow file for reading. Raises `FileNotFoundError`."""
 
     def clear(self) -> None:
-        """Remove all there is, and the directory. Nothing there is no error."""
+        """Remove all files and the directory, if it exists."""
 
 
 def location_of(staging: Staging) -> Location:
-    """The place of a try."""
+    """Return the location of a try's staging place."""
     return location_at(staging.path, staging.options)
 
 
 def location_at(path: str, options: Mapping[str, str]) -> Location:
-    """The directory, or the prefix of an object store that `options` open."""
+    """Return the location of a directory, or of a prefix in an object store opened by `options`."""
     return ObjectLocation(path, options) if is_remote(path) else LocalLocation(Path(path))
 
 
 def document_in(location: Location, name: str) -> Any:
-    """The JSON document `name`. Raises `FileNotFoundError`, and `ValueError` for what is none."""
+    """Read the JSON document `name`. Raises `FileNotFoundError`, or `ValueError` for no JSON."""
     with location.open(name) as source:
         return json.loads(source.read())
 
 
 def keep_document(location: Location, name: str, document: Any) -> None:
-    """Write a JSON document, or none of it."""
+    """Write a JSON document atomically."""
     output = location.create(name)
     try:
         output.stream.write(json.dumps(document).encode())
@@ -115,8 +115,8 @@ def keep_document(location: Location, name: str, document: Any) -> None:
 
 
 class LocalLocation:
-    """A directory of a local or mounted file system, which others may remove at any time: what is
-    gone is not made again. See `Location`."""
+    """Directory of a local or mounted file system, see `Location`. Other processes may remove it at
+    any time; it is not created again."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -126,18 +126,18 @@ class LocalLocation:
 
     @property
     def url(self) -> str:
-        """The path."""
+        """Path of the directory."""
         return str(self.root)
 
     def create(self, name: str) -> Output:
-        """See `Location.create`. Directories below the root are made if they are not there."""
+        """Create a file, and directories below the root; see `Location.create`."""
         path = self.root / name
         for above in reversed(path.relative_to(self.root).parents[:-1]):
             (self.root / above).mkdir(exist_ok=True)
         return _LocalOutput(path)
 
     def stored(self, prefix: str = "") -> dict[str, Stored]:
-        """See `Location.stored`; local files have no tags."""
+        """Return files without tags; see `Location.stored`."""
         return {
             path.relative_to(self.root).as_posix(): Stored(path.stat().st_size, "")
             for path in sorted((self.root / prefix).rglob("*"))
@@ -145,13 +145,13 @@ class LocalLocation:
         }
 
     def open(self, name: str) -> Any:
-        """See `Location.open`."""
+        """Open a file; see `Location.open`."""
         import pyarrow as pa
 
         return pa.OSFile(str(self.root / name), "rb")
 
     def clear(self) -> None:
-        """See `Location.clear`."""
+        """Remove the directory; see `Location.clear`."""
         shutil.rmtree(self.root, ignore_errors=True)
 
 
@@ -171,7 +171,7 @@ class _LocalOutput:
 
 
 class ObjectLocation:
-    """A prefix of a bucket. See `Location`; `options` are obstore's and appear nowhere."""
+    """Prefix of a bucket, see `Location`. `options` are obstore's and shown nowhere."""
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
         self._url = url.rstrip("/")
@@ -182,7 +182,7 @@ class ObjectLocation:
 
     @property
     def url(self) -> str:
-        """The URL without a trailing slash."""
+        """URL without a trailing slash."""
         return self._url
 
     @cached_property
@@ -190,28 +190,28 @@ class ObjectLocation:
         return open_store(self._url, self._options)
 
     def create(self, name: str) -> Output:
-        """An upload in parts, `_PART_BYTES` each; smaller files are one request."""
+        """Begin an upload in parts of `_PART_BYTES`; a smaller file is one request."""
         return _Upload(self._store, name, self._url)
 
     def stored(self, prefix: str = "") -> dict[str, Stored]:
-        """See `Location.stored`: one listing, a request for a thousand names."""
+        """List the prefix, a request per thousand names; see `Location.stored`."""
         import obstore
 
         with refusals_told(self._url):
             return {
-                found["path"]: Stored(found["size"], found["e_tag"] or "")
+                item["path"]: Stored(item["size"], item["e_tag"] or "")
                 for page in obstore.list(self._store, prefix=prefix or None)
-                for found in page
+                for item in page
             }
 
     def open(self, name: str) -> Any:
-        """See `Location.open`; what is read is asked for in ranges."""
+        """Open a file that is read by range requests; see `Location.open`."""
         import pyarrow as pa
 
         return pa.PythonFile(_Download(self._store, name, self._url), mode="r")
 
     def clear(self) -> None:
-        """See `Location.clear`."""
+        """Remove all files; see `Location.clear`."""
         _remove(self._store, self.stored(), self._url)
 
 
@@ -227,7 +227,7 @@ def _remove(store: ObjectStore, names: Iterable[str], url: str) -> None:
 
 
 class _Download:
-    """An object to read in ranges, as pyarrow asks a Python file for them."""
+    """Object read by range requests, with the Python file interface that pyarrow uses."""
 
     def __init__(self, store: ObjectStore, name: str, url: str) -> None:
         import obstore
@@ -261,7 +261,7 @@ class _Download:
 
 
 class _Upload:
-    """An object that appears when it is finished. What pyarrow writes to is a Python file: it has
+    """Object that appears when it is finished, with the Python file interface that pyarrow uses:
     `write`, `tell`, `flush` and `closed`."""
 
     def __init__(self, store: ObjectStore, name: str, url: str) -> None:
@@ -277,7 +277,7 @@ class _Upload:
         self.stream = pa.PythonFile(self, mode="w")
 
     def write(self, data: bytes) -> int:
-        if self._writer is not None:  # pyarrow may still have something after `abandon`
+        if self._writer is not None:  # pyarrow may still flush after `abandon`
             with refusals_told(self._url):
                 self._writer.write(memoryview(data).cast("B"))  # pyarrow's buffers are signed
             self._size += len(data)
@@ -287,7 +287,7 @@ class _Upload:
         return self._size
 
     def flush(self) -> None:
-        """Parts are sent when they are full."""
+        """Do nothing: parts are sent when they are full."""
 
     def close(self) -> None:
         self.closed = True
@@ -297,9 +297,9 @@ class _Upload:
 
         with refusals_told(self._url):
             self._writer.close()
-            found = obstore.head(self._store, self._name)
-        return Stored(found["size"], found["e_tag"] or "")
+            head = obstore.head(self._store, self._name)
+        return Stored(head["size"], head["e_tag"] or "")
 
     def abandon(self) -> None:
-        # Closing would complete it.
+        # Closing the writer would complete the upload.
         self._writer = None

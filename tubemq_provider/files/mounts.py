@@ -1,9 +1,9 @@
-"""Object stores that are mounted as directories, which rename a directory file by file.
+"""Detection of object stores that are mounted as directories, whose renames are not atomic.
 
-s3fs, gcsfuse, goofys, blobfuse, rclone and their like look like paths. What tells them from file
-systems with servers of their own (Ceph, Gluster, JuiceFS, sshfs) is that they have no hard links:
-an object has one name. So a FUSE mount without them is taken for an object store. Judges places and
-changes nothing but files of its own; where the kernel does not list mounts, nothing is judged.
+s3fs, gcsfuse, goofys, blobfuse, rclone and the like rename a directory file by file. Unlike network
+file systems (Ceph, Gluster, JuiceFS, sshfs) they have no hard links, since an object has one name.
+So a FUSE mount without hard links counts as an object store. Creates and removes only its probe
+files; if the kernel does not list mounts, nothing is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
 
 class Mount(NamedTuple):
-    """Where something is mounted, its type (``ext4``, ``fuse.s3fs``) and what it is of."""
+    """Mount point, file system type (``ext4``, ``fuse.s3fs``) and source."""
 
     point: Path
     kind: str
@@ -32,15 +32,15 @@ class Mount(NamedTuple):
 
 
 def refuse_object_mounts(root: Path, *, mounts: Path = MOUNTS) -> None:
-    """Raises `ConfigError` if the existing directory `root` is an object store in disguise."""
+    """Raise `ConfigError` if the existing directory `root` is a mounted object store."""
     try:
-        found = mount_of(Path(os.path.realpath(root)), mounts.read_text(encoding="utf-8"))
+        mount = mount_of(Path(os.path.realpath(root)), mounts.read_text(encoding="utf-8"))
     except OSError:
         return
-    if found is None or not found.kind.startswith("fuse") or _has_hard_links(root):
+    if mount is None or not mount.kind.startswith("fuse") or _has_hard_links(root):
         return
     raise ConfigError(
-        f"{root} is on {found.point}, a {found.kind} mount of {found.source} without hard links, "
+        f"{root} is on {mount.point}, a {mount.kind} mount of {mount.source} without hard links, "
         f"as object stores have none: it renames a directory file by file, so half a window could "
         f"be seen or stay; give the store's own address (s3://…, gs://…, az://…), or a path of "
         f"another file system",
@@ -49,7 +49,7 @@ def refuse_object_mounts(root: Path, *, mounts: Path = MOUNTS) -> None:
 
 
 def mount_of(path: Path, listed: str) -> Mount | None:
-    """The mount that the absolute `path` is on, by the text of ``/proc/self/mountinfo``."""
+    """Return the mount of the absolute `path`, from the text of ``/proc/self/mountinfo``."""
     best: Mount | None = None
     for line in listed.splitlines():
         fields, _, rest = line.partition(" - ")
@@ -57,7 +57,7 @@ def mount_of(path: Path, listed: str) -> Mount | None:
         if len(places) < 5 or len(kinds) < 2:
             continue
         point = Path(_plain(places[4]))
-        # Of two on one point, the later one hides the earlier.
+        # Of two mounts on one point, the later one hides the earlier.
         nearer = best is None or len(point.parts) >= len(best.point.parts)
         if nearer and path.is_relative_to(point):
             best = Mount(point, kinds[0], _plain(kinds[1]))
@@ -65,7 +65,7 @@ def mount_of(path: Path, listed: str) -> Mount | None:
 
 
 def _plain(field: str) -> str:
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 8)), field)
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), field)
 
 
 def _has_hard_links(directory: Path) -> bool:

@@ -1,8 +1,8 @@
-"""Opens object stores: S3 and what speaks like it, Google Cloud Storage, Azure Blob.
+"""Object stores: S3 and compatible ones, Google Cloud Storage, Azure Blob Storage.
 
-Through obstore, on drivers and executors alike, so that options mean the same everywhere. Options
-may hold secrets: nothing here repeats them, and errors of a store, which can quote keys and signed
-requests, are told by their kind and the code of the reply. This module knows neither windows nor
+All access goes through obstore, on drivers and executors, so that options have one meaning. Options
+may have secrets and are never shown. Errors of a store can quote keys and signed requests, so only
+their kind and the status and code of the reply are shown. This module knows neither windows nor
 files.
 """
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 SCHEMES: Final = ("s3", "gs", "az")
-"""Schemes of URLs that are object stores."""
+"""Schemes of object store URLs."""
 
 _CLIENT_OPTIONS: Final = ("allow_http", "allow_invalid_certificates", "connect_timeout", "timeout")
 _PERCENT: Final = re.compile("%[0-9A-Fa-f]{2}")
@@ -41,24 +41,24 @@ _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
 _NO_ANSWER: Final = re.compile(r"HTTP error: ([a-z ]{1,64})")
 _FLAGS: Final = ("allow_http", "allow_invalid_certificates")
 _REQUEST: Final = "Error performing"
-"""What obstore writes before the reply of a store."""
+"""Text of obstore before the reply of a store."""
 
 
 class StoreFailed(TubeMQError, OSError):
-    """A store failed or did not answer, an object store or a file system: what it holds is as it
-    was, and may be asked for again."""
+    """An object store or a file system failed or did not answer. Stored data is unchanged; the
+    operation may be retried."""
 
     retriable = True
 
 
 def is_remote(path: str) -> bool:
-    """Whether a staging path is a URL of an object store, and not a directory."""
+    """Return True if a staging path is the URL of an object store, False for a directory."""
     return path.partition("://")[0] in SCHEMES and "://" in path
 
 
 def prefix_problems(url: str) -> list[str]:
-    """Why an address of an object store would mean another prefix than it says, or one that readers
-    do not find again: libraries resolve, join or decode parts of it, each in its own way."""
+    """Return problems of an object store URL that libraries resolve, join or decode differently, so
+    that readers would use another prefix."""
     scheme, _, rest = url.partition("://")
     bucket, _, prefix = rest.rstrip("/").partition("/")
     if not bucket:
@@ -75,9 +75,9 @@ def prefix_problems(url: str) -> list[str]:
         named = "an empty part" if bad[0] == "" else f"the part {bad[0]!r}"
         meant = "/".join((bucket, *plain))
         problems.append(f"{url!r} has {named}; did you mean {scheme}://{meant}?")
-    if found := _PERCENT.search(prefix):
+    if match := _PERCENT.search(prefix):
         problems.append(
-            f"{url!r} has the escape {found[0]}, which some readers decode and others do not; "
+            f"{url!r} has the escape {match[0]}, which some readers decode and others do not; "
             f"write the character itself, or choose a prefix without it"
         )
     if "\\" in prefix or any(ord(char) < ord(" ") or char == "\x7f" for char in prefix):
@@ -86,13 +86,13 @@ def prefix_problems(url: str) -> list[str]:
 
 
 def open_store(url: str, options: Mapping[str, str]) -> ObjectStore:
-    """The store of a prefix; names are relative to it. Asks nothing yet.
+    """Open the store of a prefix, without a request yet. Names are relative to the prefix.
 
     Options that are not given come from this process's environment. Raises `MissingExtraError`
-    without obstore, and `ConfigError` for a URL that means another prefix than it says.
+    without obstore, and `ConfigError` for a URL with a query or a fragment.
     """
     if set("?#") & set(url):
-        # obstore leaves out what follows: the prefix would be one above, with all that is there.
+        # obstore drops the rest of the URL, and would open a parent prefix with all its files.
         raise ConfigError(
             f"{url.partition('?')[0]!r} has a question mark or a number sign, which ends the path "
             f"of a URL; choose a prefix without",
@@ -107,11 +107,11 @@ def open_store(url: str, options: Mapping[str, str]) -> ObjectStore:
 
 
 def split_options(options: Mapping[str, str]) -> tuple[Any, Any]:
-    """Store options and HTTP options; they share one mapping for the user."""
+    """Split a user's options into store options and HTTP options."""
     config: dict[str, str] = {}
     client: dict[str, Any] = {}
-    for given, value in options.items():
-        key = given.lower()
+    for option, value in options.items():
+        key = option.lower()
         name = key.removeprefix("aws_")
         if name not in _CLIENT_OPTIONS:
             config[key] = value
@@ -122,52 +122,51 @@ def split_options(options: Mapping[str, str]) -> tuple[Any, Any]:
 
 @contextmanager
 def refusals_told(url: str) -> Iterator[None]:
-    """Turns what the store at `url` raises in the body into an error of ours: a refusal into
-    `ConfigError`, which no retry cures, and the rest into `StoreFailed`. `FileNotFoundError`
-    stays."""
+    """Convert errors of the store at `url` in the body: refused credentials into `ConfigError`,
+    which no retry cures, others into `StoreFailed`. `FileNotFoundError` passes."""
     try:
         from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
-    except ImportError:  # A local path, and no store to answer.
+    except ImportError:  # only local paths are possible
         yield
         return
     try:
         yield
     except BaseError as exc:
         kind, answer = type(exc).__name__, answer_in(str(exc))
-        # A listing that is refused raises what all other errors raise.
+        # A refused listing raises a generic error.
         if isinstance(exc, PermissionDeniedError | UnauthenticatedError) or is_refusal(answer):
             raise refusal(url, kind) from None
-        said = f" ({answer})" if answer else ""
-        raise StoreFailed(f"{url}: {kind} of the object store{said}") from None
+        detail = f" ({answer})" if answer else ""
+        raise StoreFailed(f"{url}: {kind} of the object store{detail}") from None
     except OSError as exc:
-        # A file that is being written raises none of obstore's own errors, with the whole reply.
+        # Writers raise plain OSError with the whole reply.
         if _REQUEST not in str(exc):
             raise
         answer = answer_in(str(exc))
         if is_refusal(answer):
             raise refusal(url, answer) from None
         missing = isinstance(exc, FileNotFoundError)
-        told = FileNotFoundError if missing else StoreFailed
-        raise told(f"{url}: error of the object store ({answer or 'no answer'})") from None
+        error = FileNotFoundError if missing else StoreFailed
+        raise error(f"{url}: error of the object store ({answer or 'no answer'})") from None
 
 
 def is_refusal(answer: str) -> bool:
-    """Whether `answer_in` found that the store wants other credentials."""
+    """Return True if an answer of `answer_in` refuses the credentials."""
     return answer.startswith(("401 ", "403 "))
 
 
 def answer_in(text: str) -> str:
-    """What a store's error says that is no secret: status and code of its reply, or that there was
-    none. Empty if it says neither."""
-    found = (_STATUS.search(text), _CODE.search(text), _NO_ANSWER.search(text))
-    return ", ".join(match[1].strip() for match in found if match is not None)
+    """Return the parts of a store's error that are no secret: status and code of the reply, or the
+    reason why there was none. Empty without these."""
+    matches = (_STATUS.search(text), _CODE.search(text), _NO_ANSWER.search(text))
+    return ", ".join(match[1].strip() for match in matches if match is not None)
 
 
 def refusal(url: str, kind: str) -> ConfigError:
-    """What is said of a store at `url` that wants other credentials."""
+    """Return the error for a store at `url` that refuses the credentials."""
     return ConfigError(
         f"{url}: the store refuses this process ({kind}); give storage_options "
         f"(in a Dag, the sink's connection) that may write there, which travel to executors, "
-        f"or give drivers and executors an identity of their own",
+        f"or give drivers and executors their own identity",
         subject="storage",
     )

@@ -1,10 +1,9 @@
-"""Writes staged Parquet files that are apart by the values of columns: `partition_by` of a sink.
+"""Writer of staged Parquet files that are partitioned by columns: `partition_by` of a sink.
 
-The twin of `writer.StagedWriter` for such sinks, used by the same engines. A file has rows of one
-combination of values only, and its fact says which. Memory is bounded, whatever comes: rows wait up
-to a bound for their row group, a bounded number of files is open, and the number of partitions of
-one task has a limit that the user can move. This module must not plan windows, read brokers, or
-import pyspark.
+Counterpart of `writer.StagedWriter` for such sinks, used by the same engines. A file has rows of
+one combination of values only, and its facts have these values. Memory is bounded: pending rows,
+open files and partitions of one task have limits, the last of which a user can set. This module
+must not plan windows, read brokers, or import pyspark.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ if TYPE_CHECKING:
 __all__ = ["NULL_FOLDER", "PartitionedWriter", "folder_of", "staged_writer"]
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
-"""What Hive, Spark, pyarrow and DuckDB call the folder of rows without a value."""
+"""Folder name of null values in Hive, Spark, pyarrow and DuckDB."""
 
 _OPEN_FILES: Final = 48
 _PENDING_GROUPS: Final = 4
-"""Rows of at most this many row groups wait at once, over all partitions."""
+"""Most row groups of pending rows, over all partitions."""
 
 _LONGEST: Final = 240
-"""Bytes of a folder's name; file systems take 255."""
+"""Most bytes of a folder name; file systems allow 255."""
 
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^<>|`~&+,;$!()@") | {chr(n) for n in range(32)}
 
@@ -59,7 +58,7 @@ def staged_writer(
     ids: FieldIds | None = None,
     **options: Any,
 ) -> StagedWriter | PartitionedWriter:
-    """The writer of files for a staging place; `options` are those of `StagedWriter`."""
+    """Create the writer for a staging place; `options` are those of `StagedWriter`."""
     schema = with_field_ids(schema, ids)
     if by is None:
         return StagedWriter(location, stem, schema, **options)
@@ -68,7 +67,7 @@ def staged_writer(
 
 @dataclass(slots=True)
 class _Partition:
-    """Rows of one combination of values: those that wait, and the file that is open for them."""
+    """Partition of one combination of values: its pending rows and its open file."""
 
     keys: tuple[Key, ...]
     folder: str
@@ -80,16 +79,15 @@ class _Partition:
 
 
 class PartitionedWriter:
-    """Files ``[<folders>/]<stem>-<number>.parquet`` in `location`, apart by `by`; see
-    `StagedWriter` for the rest.
+    """Writer of files ``[<folders>/]<stem>-<number>.parquet`` in `location`, partitioned by `by`;
+    otherwise like `StagedWriter`.
 
-    Rows of a range are spread over files, so `pieces` tell of a range that it was read, and then
-    of each file how many rows it has of it, at no offsets of its own. Without `begin_range` rows of
-    any partition key may come, told by their column ``partition``.
+    Rows of a range are in several files, so `pieces` have an entry for the range that was read, and
+    the rows of each file by partition key, without offsets. Without `begin_range`, rows may be of
+    any partition key, by their column ``partition``.
 
-    Raises `ConfigError` where `schema` lacks a column of `by`, or has it in a type that files
-    cannot be apart by; later if there are more partitions than its limit, or values that no folder
-    can be called by.
+    Raises `ConfigError` if `schema` lacks a column of `by`, or has it with an unsupported type;
+    later also for more partitions than the limit, and for values that no folder name can have.
     """
 
     def __init__(
@@ -133,11 +131,11 @@ class PartitionedWriter:
             self._abandon()
 
     def begin_range(self, range_: Any) -> None:
-        """What comes now are records of `range_`."""
+        """Begin a range: the next records are of `range_`."""
         self._range, self._bytes = range_, 0
 
     def end_range(self) -> None:
-        """The range is complete. Calling it again changes nothing."""
+        """End the range, which is complete. Idempotent."""
         range_, self._range = self._range, None
         at = 0 if range_ is None else range_.end
         for (name, key), rows in sorted(self._rows.items()):
@@ -148,7 +146,7 @@ class PartitionedWriter:
             self.pieces.append(FilePiece("", key, range_.start, range_.end, 0, self._bytes))
 
     def add(self, batch: pa.RecordBatch, body_bytes: int, start: int | None = None) -> bool:  # noqa: ARG002
-        """Take records of the range; True if a row group was written."""
+        """Add records of the range; return True if a row group was written."""
         if not batch.num_rows:
             return False
         self._bytes += body_bytes
@@ -157,7 +155,7 @@ class PartitionedWriter:
             partition = self._partitions.get(values) or self._begun(values)
             written = self._take(partition, rows) or written
         while self._waiting >= self._limit * _PENDING_GROUPS:
-            self._flush(max(self._partitions.values(), key=lambda found: found.pending_bytes))
+            self._flush(max(self._partitions.values(), key=lambda each: each.pending_bytes))
             written = True
         return written
 
@@ -165,7 +163,7 @@ class PartitionedWriter:
         if len(self._partitions) >= self._by.limit:
             raise ConfigError(
                 f"{self._by} makes more than {self._by.limit} partitions in one task of the "
-                f"window, each with a file of its own; take coarser columns, as day(…) of an "
+                f"window, each with its own file; take coarser columns, as day(…) of an "
                 f"instant, or raise max_partitions",
                 subject="partition_by",
             )
@@ -174,7 +172,7 @@ class PartitionedWriter:
         folder = ""
         _refuse_unreadable(keys, self._by)
         if self._by.layout != "columns":
-            # In Delta too: the log has the values, but some readers (polars) go by the path.
+            # In Delta too: the log has the values, but some readers (polars) parse the path.
             _refuse_unnameable(keys)
             name_of = folder_of if self._by.layout == "folders" else _delta_folder_of
             folder = "".join(f"{name_of(name, text)}/" for name, _, text in keys)
@@ -182,7 +180,8 @@ class PartitionedWriter:
         return made
 
     def _take(self, partition: _Partition, rows: pa.RecordBatch) -> bool:
-        """Rows wait in the file that they will be in, which may be closed before they come."""
+        """Add rows to a partition; return True if a row group was written. They may begin a new
+        file, after closing a full one."""
         if partition.file is not None and self._is_full(partition):
             self._close(partition)
         if not partition.name:
@@ -190,10 +189,10 @@ class PartitionedWriter:
             self._number += 1
         for key, count in self._counted(rows):
             self._rows[partition.name, key] += count
-        kept = rows.select(self._kept)
-        partition.pending.append(kept)
-        partition.pending_bytes += kept.nbytes
-        self._waiting += kept.nbytes
+        selected = rows.select(self._kept)
+        partition.pending.append(selected)
+        partition.pending_bytes += selected.nbytes
+        self._waiting += selected.nbytes
         if partition.pending_bytes < self._limit:
             return False
         self._flush(partition)
@@ -225,11 +224,11 @@ class PartitionedWriter:
         partition.pending, partition.pending_bytes = [], 0
 
     def _make_room(self) -> None:
-        """The file that nothing was written to for longest is closed; rows of its partition that
-        come later make another one."""
-        opened = [found for found in self._partitions.values() if found.file is not None]
+        """Close the least recently written file if too many are open. Later rows of its partition
+        go into a new file."""
+        opened = [each for each in self._partitions.values() if each.file is not None]
         if len(opened) >= _OPEN_FILES:
-            self._close(min(opened, key=lambda found: found.used))
+            self._close(min(opened, key=lambda each: each.used))
 
     def _close(self, partition: _Partition) -> None:
         self._flush(partition)
@@ -245,15 +244,15 @@ class PartitionedWriter:
 
 
 def folder_of(name: str, text: str | None) -> str:
-    """A folder as Hive and Spark call it: what means something in paths and addresses is escaped,
-    letters of any alphabet are not, since Spark reads escapes as characters and not as bytes."""
+    """Return a folder name in Hive's and Spark's form. Characters with a meaning in paths and URLs
+    are escaped; letters are not, since Spark reads escapes as characters and not as bytes."""
     return f"{_escaped(name)}={NULL_FOLDER if text is None else _escaped(text)}"
 
 
 def _delta_folder_of(name: str, text: str | None) -> str:
-    """A folder of a Delta table. What Spark leaves as it is, spaces and letters beyond ASCII, is
-    escaped too if there is room: deltalake (1.6) names files in object stores by half-escaped
-    addresses, under which polars does not find them. Readers that go by folders decode UTF-8."""
+    """Return a folder name of a Delta table. Spaces and non-ASCII letters are escaped too, if the
+    name is not too long: deltalake (1.6) names files in object stores by half-escaped URLs, under
+    which polars does not find them. Readers that parse folder names decode UTF-8."""
     folder = folder_of(name, text)
     escaped = quote(folder, safe=_ASCII)
     return escaped if len(escaped) <= _LONGEST else folder
@@ -264,8 +263,8 @@ def _escaped(text: str) -> str:
 
 
 def _refuse_unreadable(keys: Sequence[Key], by: PartitionBy) -> None:
-    """Values that readers of a table cannot parse: one in a commit, and nobody can open a Delta
-    table again. Raises `ConfigError`."""
+    """Raise `ConfigError` for values that readers of a table cannot parse. A single one in a commit
+    would make a Delta table unreadable."""
     for item, (name, kind, text) in zip(by.fields, keys, strict=True):
         problem = ""
         if text is None:
@@ -283,13 +282,14 @@ def _refuse_unreadable(keys: Sequence[Key], by: PartitionBy) -> None:
 
 
 def _most(kind: str, by: PartitionBy) -> int:
-    """The largest integer of the table's type: as many bits in Delta, 32 or 64 in Iceberg."""
+    """Return the largest integer of the table's signed type: equal width in Delta, 32 or 64 bits in
+    Iceberg."""
     bits = int(kind.removeprefix("uint"))
     return int(2 ** (max(bits, 32 if by.layout == "columns" else 8) - 1) - 1)
 
 
 def _refuse_unnameable(keys: Sequence[Key]) -> None:
-    """Values that would come back as others. Raises `ConfigError`."""
+    """Raise `ConfigError` for values that a folder name cannot represent."""
     for name, _, text in keys:
         if text is None:
             continue
@@ -310,18 +310,18 @@ def _refuse_unnameable(keys: Sequence[Key]) -> None:
 
 
 def _kinds(by: PartitionBy, schema: pa.Schema) -> tuple[str, ...]:
-    """The Arrow types of the values. Raises `ConfigError` with every problem."""
+    """Return the Arrow types of the values. Raises `ConfigError` with every problem."""
     problems, kinds = [], []
     for item in by.fields:
         if item.column not in schema.names:
-            there = ", ".join(schema.names)
-            problems.append(f"there is no column {item.column!r}, only {there}")
+            names = ", ".join(schema.names)
+            problems.append(f"there is no column {item.column!r}, only {names}")
             continue
         kind = _kind(item, schema.field(item.column).type)
         if kind is None:
-            given = schema.field(item.column).type
+            type_ = schema.field(item.column).type
             problems.append(
-                f"{item}: {item.column} is {given}; "
+                f"{item}: {item.column} is {type_}; "
                 + (
                     "take a column of texts, integers, booleans or days, or day(…) of an instant"
                     if item.transform == "identity"
@@ -352,19 +352,19 @@ def _kind(item: PartitionField, kind: pa.DataType) -> str | None:
 
 
 def _split(batch: pa.RecordBatch, by: PartitionBy) -> Iterator[tuple[Values, pa.RecordBatch]]:
-    """Rows by their values, in the order in which they came."""
+    """Group rows by their values; rows keep their order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     texts = [_texts(batch.column(item.column), item) for item in by.fields]
     codes: Any = None
     for column in texts:
-        found = column.dictionary_encode(null_encoding="encode")
-        each = found.indices.cast(pa.int64())
+        encoded = column.dictionary_encode(null_encoding="encode")
+        each = encoded.indices.cast(pa.int64())
         codes = (
             each
             if codes is None
-            else pc.add(pc.multiply(codes, len(found.dictionary)), each)
+            else pc.add(pc.multiply(codes, len(encoded.dictionary)), each)
             .dictionary_encode()
             .indices.cast(pa.int64())
         )
@@ -375,13 +375,13 @@ def _split(batch: pa.RecordBatch, by: PartitionBy) -> Iterator[tuple[Values, pa.
     at = 0
     for item in codes.take(order).value_counts().to_pylist():
         first, mine = order[at].as_py(), order.slice(at, item["counts"])
-        # A copy: a slice that waits would keep the rows of all others in memory.
+        # A copy: a pending slice would keep all rows of the batch in memory.
         yield tuple(column[first].as_py() for column in texts), batch.take(mine)
         at += item["counts"]
 
 
 def _texts(column: pa.Array, item: PartitionField) -> pa.Array:
-    """Values as text; days as ``2026-11-22``, hours as ``2026-11-22-13``, both in UTC."""
+    """Return values as text; days as ``2026-11-22``, hours as ``2026-11-22-13``, both in UTC."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -395,8 +395,8 @@ def _texts(column: pa.Array, item: PartitionField) -> pa.Array:
 
 
 def _microseconds(column: pa.Array) -> pa.Array:
-    """Instants as integers since 1970, in UTC. Of nanoseconds it is the microsecond that they are
-    in, where a cast would cut towards 1970."""
+    """Return instants as microseconds since 1970 in UTC. Nanoseconds are rounded down; a cast would
+    round towards 1970."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,7 +1,8 @@
-"""Records that fail their checksum or do not decode, set aside in a file of their own.
+"""Quarantine: files of records that fail their checksum or do not decode.
 
-A reader hands each one over and goes on; what is kept lies beside the window and never among its
-records. This module must not decide whether corrupt records are kept, dropped or an error.
+A reader passes each of them to the quarantine and continues. The files are next to the window's
+data and never among its records. This module must not decide whether corrupt records are kept,
+dropped or an error.
 """
 
 from __future__ import annotations
@@ -15,34 +16,34 @@ from tubemq_provider.files.locations import Location, Output, give_up
 __all__ = ["CHECKSUM", "CORRUPT", "CORRUPT_SUFFIX", "Corrupt", "Place", "QuarantineFile"]
 
 CORRUPT: Final = "_corrupt"
-"""Directory of a staging place, and of a window, for records that fail their checksum."""
+"""Directory in a staging place, and in a window, with the quarantine."""
 
 CORRUPT_SUFFIX: Final = ".corrupt"
-"""Parquet all the same; but globs for ``**/*.parquet`` enter every directory, whatever its name."""
+"""Suffix of quarantine files: Parquet that readers' globs for ``**/*.parquet`` must not match."""
 
 CHECKSUM: Final = "checksum"
-"""The reason of what the reader itself sets aside."""
+"""Reason of records that the reader itself quarantines."""
 
 _ASIDE_BYTES: Final = 4 * 1024 * 1024
 _ASIDE_ROWS: Final = 1024
-"""Corrupt records are written once this many bytes, or records, have come together."""
+"""Limits at which pending corrupt records are written."""
 
 
 class Place(Protocol):
-    """Where a record was read."""
+    """Partition of a corrupt record."""
 
     @property
     def key(self) -> str:
-        """The partition's key."""
+        """Key of the partition."""
 
 
 class Corrupt(Protocol):
-    """What is kept of a record that is set aside; the client calls it `CorruptEntry`. One that does
-    not decode has a `reason` besides."""
+    """Quarantined record; the client's `CorruptEntry`. One that does not decode also has a
+    `reason`."""
 
     @property
     def partition(self) -> Place:
-        """Where it was read."""
+        """Partition from which it was read."""
 
     @property
     def batch_offset(self) -> int:
@@ -50,23 +51,22 @@ class Corrupt(Protocol):
 
     @property
     def position(self) -> int:
-        """Its place in the batch."""
+        """Index of the record in the batch."""
 
     @property
     def message_id(self) -> int:
-        """The broker's number for it."""
+        """Number that the broker gave it."""
 
     @property
     def data(self) -> bytes:
-        """What the broker sent, attributes and body together."""
+        """Bytes that the broker sent, attributes and body."""
 
 
 class QuarantineFile:
-    """Records set aside in one file, if there are any: partition, batch_offset, position,
-    message_id, data, reason.
+    """File of quarantined records, created with the first one. Columns: partition, batch_offset,
+    position, message_id, data, reason.
 
-    Written as they come: at most `_ASIDE_BYTES` of them are held, however damaged a log is. Give
-    it `into` what file before a reader is given `add`.
+    At most `_ASIDE_BYTES` of records are in memory. Enter `into` before a reader calls `add`.
     """
 
     def __init__(self) -> None:
@@ -82,10 +82,10 @@ class QuarantineFile:
 
     @contextmanager
     def into(self, location: Location, name: str) -> Iterator[None]:
-        """Keep what comes in the file `name`, which is whole when this ends; after an error,
-        whatever."""
+        """Write the records of the body to the file `name`, which is finished at the end, and
+        abandoned after an error."""
         self._place, self._count = (location, name), 0
-        self._entries, self._bytes = [], 0  # of what was read before, which is not this file's
+        self._entries, self._bytes = [], 0  # drop records of an earlier file
         try:
             yield
             self._flush()
@@ -107,7 +107,7 @@ class QuarantineFile:
             give_up(writer, output)
 
     def add(self, entry: Corrupt) -> None:
-        """Keep one; a reader's `quarantine`."""
+        """Add a record. Readers take it as their `quarantine` callback."""
         self._count += 1
         self._entries.append(entry)
         self._bytes += len(entry.data)
@@ -115,7 +115,7 @@ class QuarantineFile:
             self._flush()
 
     def _flush(self) -> None:
-        """Write what is held as a row group."""
+        """Write the pending records as a row group."""
         if not self._entries:
             return
         import pyarrow as pa

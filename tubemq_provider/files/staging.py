@@ -1,9 +1,8 @@
-"""The private place of each try, and how what is in it is checked before it is published.
+"""Staging places of tries, and the verification of their files before they are published.
 
-Where a sink's own storage takes files under names that will stay (`FinalArea`), engines write right
-there, and publishing is a matter of metadata. Elsewhere it is a local (or mounted) directory, from
-which the sink renames, uploads or inserts. Nothing here makes anything visible, and nothing here
-knows what a sink is made of.
+If the sink's storage can take files under their final names (`FinalArea`), engines write there, and
+publishing changes only metadata. Otherwise the place is a local (or mounted) directory, from which
+the sink renames, uploads or inserts. Nothing here makes files visible, or knows a sink.
 """
 
 from __future__ import annotations
@@ -35,33 +34,33 @@ from tubemq_provider.windows.verify import check_files, check_staged
 __all__ = ["FinalArea", "StagingArea", "Verify", "checked_verify", "verified_files"]
 
 Verify = Literal["facts", "footers"]
-"""How files are checked before they are published: by what the tasks that wrote them say and the
-names and sizes that the storage has, or by their footers besides."""
+"""Verification of files before they are published: by the facts of the tasks that wrote them and by
+names and sizes in the storage (`facts`), or by their footers as well (`footers`)."""
 
 _TWINS = 100
 _TEMPORARY = "tubemq-staging-"
 
 
 class StagingArea:
-    """Directories ``<root>/<window id>.<attempt>/``. `root` is made when first needed."""
+    """Staging directories ``<root>/<window id>.<attempt>/``. `root` is created on first use."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     @classmethod
     def of_machine(cls, identity: str) -> StagingArea:
-        """A place under the temporary directory for a sink that has no local place of its own."""
+        """Return an area in the temporary directory, for a sink without a local directory."""
         return _TemporaryArea(identity)
 
     @classmethod
     def beside(cls, root: Path, chosen: Path | None = None) -> StagingArea:
-        """A place from which a directory can be renamed into `root`, out of sight of its readers
-        wherever that is possible; or the `chosen` one."""
+        """Return an area from which directories can be renamed into `root`: `chosen`, else one that
+        readers of `root` do not see, if possible."""
         return _HiddenArea(root, chosen)
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
-        """A fresh directory named after the window and the try; see `Sink.begin`. Raises
-        `StoreFailed` where it cannot be made."""
+        """Create a directory named after the window and the try; see `Sink.begin`. Raises
+        `StoreFailed` if that fails."""
         with failures_told(self.root):
             ensure_directory(self.root)
         safe = _safe(attempt)
@@ -73,21 +72,21 @@ class StagingArea:
         raise SinkDamaged(f"{self.root} holds {_TWINS} tries named {safe!r} of one window")
 
     def discard(self, staging: Staging) -> None:
-        """Remove a staging directory, if it is still there."""
+        """Remove a staging directory, if it exists."""
         shutil.rmtree(staging.path, ignore_errors=True)
 
     def tidy(self, window_id: str) -> None:
-        """Remove what tries of a published window left here."""
+        """Remove staging directories of a published window."""
         for path in self.root.glob(f"{window_id}.*"):
             shutil.rmtree(path, ignore_errors=True)
 
 
 class _HiddenArea(StagingArea):
-    """``.<name>.tubemq-staging`` beside a directory of windows: globs of readers (DuckDB, polars)
-    enter every directory below that one, however it is called.
+    """Area ``.<name>.tubemq-staging`` next to a directory of windows: globs of readers (DuckDB,
+    polars) would enter any directory inside it.
 
-    Where nothing can be renamed from there, because `sink` is a mount point or others may not write
-    beside it, tries stage in ``<sink>/_staging``, as all did before.
+    If nothing can be renamed from there, because `sink` is a mount point or its parent is not
+    writable, tries stage in ``<sink>/_staging``.
     """
 
     def __init__(self, sink: Path, chosen: Path | None) -> None:
@@ -115,7 +114,8 @@ class _HiddenArea(StagingArea):
         self._inside.tidy(window_id)
 
     def _can_rename(self) -> bool:
-        """Tried, not guessed: the two halves of a bind mount have one device."""
+        """Return True if a rename into the sink works. It is tried, since the device numbers on
+        both sides of a bind mount are equal."""
         try:
             ensure_directory(self.root)
             if not self._is_ours() or not self._gives_what_the_sink_gives():
@@ -129,7 +129,8 @@ class _HiddenArea(StagingArea):
         return True
 
     def _gives_what_the_sink_gives(self) -> bool:
-        """Group and access that directories get from the one they are made in. Raises `OSError`."""
+        """Copy the sink's group and mode to the staging root, which new directories inherit; False
+        if the sink has default ACLs, which are not copied. Raises `OSError`."""
         with suppress(OSError, AttributeError):
             os.getxattr(self._sink, "system.posix_acl_default")
             return False
@@ -140,15 +141,15 @@ class _HiddenArea(StagingArea):
         return True
 
     def _is_ours(self) -> bool:
-        """In a directory that others may write to, they could have made it first and swap files."""
-        found, sink = self.root.lstat(), self._sink.stat()
-        owned = stat.S_ISDIR(found.st_mode) and found.st_uid in (os.geteuid(), sink.st_uid)
-        return owned and not found.st_mode & ~sink.st_mode & 0o022
+        """Return False if another user may have created the staging root, or can swap its files."""
+        root, sink = self.root.lstat(), self._sink.stat()
+        owned = stat.S_ISDIR(root.st_mode) and root.st_uid in (os.geteuid(), sink.st_uid)
+        return owned and not root.st_mode & ~sink.st_mode & 0o022
 
 
 class _TemporaryArea(StagingArea):
-    """A directory of its own for every try, right under the temporary directory that all users of
-    the machine share: mode 0700, and a name that no other user can have taken before."""
+    """Area in the temporary directory that all users of the machine share. Each try has a directory
+    there with mode 0700 and a random name, which no other user can have created before."""
 
     def __init__(self, identity: str) -> None:
         super().__init__(Path(tempfile.gettempdir()))
@@ -168,10 +169,10 @@ class _TemporaryArea(StagingArea):
 
 
 class FinalArea:
-    """Prefixes ``<root>/<directory of a window>/<token>/`` of a sink's own storage: what tries
-    write there stays there. `root` is a path, or the URL of an object store that `options` open.
+    """Staging prefixes ``<root>/<directory of a window>/<token>/`` in a sink's storage, in which
+    files stay. `root` is a path, or the URL of an object store that `options` open.
 
-    What dead and losing tries left is not tidied here: only the sink knows which files count.
+    Files of dead and losing tries are not removed here: only the sink knows which files count.
     """
 
     def __init__(self, root: str, options: Mapping[str, str]) -> None:
@@ -179,7 +180,7 @@ class FinalArea:
         self._options = dict(options)
 
     def begin(self, plan: WindowPlan, attempt: str, directory: str, token: str) -> Staging:
-        """A prefix that only the try with this `token` uses."""
+        """Return a prefix that only the try with this `token` uses."""
         path = f"{self._root}/{directory}/{token}"
         if not is_remote(path):
             ensure_root(Path(self._root))
@@ -188,12 +189,12 @@ class FinalArea:
         return Staging(plan.window_id, attempt, path, self._options, final=True)
 
     def discard(self, staging: Staging) -> None:
-        """Remove all that this try wrote."""
+        """Remove all files of the try."""
         location_of(staging).clear()
 
 
 def checked_verify(verify: str) -> Verify:
-    """`verify` as one of its two words. Raises `ConfigError`."""
+    """Return `verify` as its literal type. Raises `ConfigError` for another text."""
     if verify in get_args(Verify):
         return cast("Verify", verify)
     raise ConfigError(f"verify {verify!r} is none of facts, footers", subject="sink")
@@ -204,15 +205,16 @@ def _safe(attempt: str) -> str:
 
 
 def _refuse_exposed(staging: Path) -> None:
-    """A directory of `_TemporaryArea` must still be the one that was made. Raises `ConfigError`."""
+    """Raise `ConfigError` if other users can enter or have replaced a directory of
+    `_TemporaryArea`."""
     if not staging.name.startswith(_TEMPORARY):
         return
-    found = staging.lstat()
-    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    if not mine or found.st_mode & 0o077:
+    status = staging.lstat()
+    mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    if not mine or status.st_mode & 0o077:
         raise ConfigError(
-            f"{staging} is open to other users of this machine (owner {found.st_uid}, mode "
-            f"{stat.filemode(found.st_mode)}), so its files are not published; name a directory "
+            f"{staging} is open to other users of this machine (owner {status.st_uid}, mode "
+            f"{stat.filemode(status.st_mode)}), so its files are not published; name a directory "
             "that belongs to this user with staging_root",
             subject="staging directory",
         )
@@ -226,17 +228,16 @@ def verified_files(
     keeps_corrupt: bool = False,
     verify: Verify = "facts",
 ) -> tuple[list[FileFact], list[str]]:
-    """The data files of a staging place, once they are known to hold exactly `counts`, and the
-    files of corrupt records that were set aside.
+    """Return the data files of a staging place after verifying that they have exactly `counts`, and
+    its quarantine files.
 
-    Goes by the facts that `counts` has and asks the storage for names and sizes only; without
-    facts, or with ``verify="footers"``, every footer is read. Files that no fact names are left
-    out where files stay, and refused in a directory that is to be published whole.
+    With facts in `counts`, only names and sizes are read from the storage; without facts, or with
+    ``verify="footers"``, every footer. Files without facts are ignored in a final place, and
+    refused in a directory that would be published whole.
 
-    Removes what Spark leaves beside its files. Raises `CountMismatch` if facts, files and counts do
-    not agree, `FileNotFoundError` if a directory is gone, `ConfigError` if corrupt records were set
-    aside for a sink that does not say `keeps_corrupt`, or if other users can write to a directory
-    that was made for this one alone.
+    Removes Spark's auxiliary files. Raises `CountMismatch` if facts, files and counts do not agree,
+    `FileNotFoundError` if a directory is missing, `ConfigError` if records were quarantined and the
+    sink does not set `keeps_corrupt`, or if other users can enter a private directory.
     """
     location = location_of(staging)
     if isinstance(location, LocalLocation):
@@ -244,8 +245,8 @@ def verified_files(
         _refuse_exposed(location.root)
         _sweep(location.root)
     stored = location.stored()
-    aside = _quarantined(stored, counts)
-    if aside and not keeps_corrupt:
+    quarantined = _quarantined(stored, counts)
+    if quarantined and not keeps_corrupt:
         raise ConfigError(
             "this sink has no place for corrupt records; use corrupt_records='drop' or 'fail', or "
             "a sink of files",
@@ -255,22 +256,22 @@ def verified_files(
         files = [inspect(location, name, stored[name]) for name in data_names(stored)]
     else:
         files = sorted(counts.files, key=lambda fact: fact.path)
-        found = {name: (size, tag) for name, (size, tag) in stored.items()}
+        sizes = {name: (size, tag) for name, (size, tag) in stored.items()}
         others = () if staging.final else {*data_names(stored)} - {fact.path for fact in files}
-        check_files(plan, counts, found, sorted(others))
+        check_files(plan, counts, sizes, sorted(others))
         if verify == "footers":
             _check_footers(location, plan, files, stored)
     check_staged(plan, counts, rows_by_partition(files), sum(file.rows for file in files))
     _check_keys(staging, files)
-    return files, aside
+    return files, quarantined
 
 
 def _check_keys(staging: Staging, files: Sequence[FileFact]) -> None:
-    """Files are apart as the sink wants them to be. Raises `ConfigError` for writers that do not
-    know of that."""
-    wanted = () if staging.partition_by is None else staging.partition_by.names
+    """Raise `ConfigError` unless files are partitioned as the sink requires, which some engines do
+    not support."""
+    names = () if staging.partition_by is None else staging.partition_by.names
     for file in files:
-        if tuple(name for name, _, _ in file.keys) != wanted:
+        if tuple(name for name, _, _ in file.keys) != names:
             raise ConfigError(
                 f"{file.path} was not written apart by {staging.partition_by}: the engine does not "
                 f"do that; use the engines inline or session with direct_write='auto'",
@@ -279,7 +280,7 @@ def _check_keys(staging: Staging, files: Sequence[FileFact]) -> None:
 
 
 def _quarantined(stored: Mapping[str, Stored], counts: IngestCounts) -> list[str]:
-    """Names of files of corrupt records: with facts only those that they name count."""
+    """Return names of quarantine files: those in `counts` if it has facts, else those stored."""
     if counts.files is not None:
         return sorted(counts.quarantined)
     return [n for n in stored if n.startswith(f"{CORRUPT}/") and n.endswith(CORRUPT_SUFFIX)]
@@ -288,24 +289,24 @@ def _quarantined(stored: Mapping[str, Stored], counts: IngestCounts) -> list[str
 def _check_footers(
     location: Location, plan: WindowPlan, files: Sequence[FileFact], stored: Mapping[str, Stored]
 ) -> None:
-    """Raises `CountMismatch` where a footer is not what its writer said."""
+    """Raise `CountMismatch` if a footer differs from the facts of its writer."""
     problems = []
     for fact in files:
-        found = inspect(location, fact.path, stored[fact.path])
-        if (found.rows, found.schema) != (fact.rows, fact.schema):
-            problems.append(f"{fact.path}: its footer has {found.rows} rows, {fact.rows} were told")
-        elif None not in (found.partitions, fact.partitions) and found.partitions != {
+        read = inspect(location, fact.path, stored[fact.path])
+        if (read.rows, read.schema) != (fact.rows, fact.schema):
+            problems.append(f"{fact.path}: its footer has {read.rows} rows, {fact.rows} were told")
+        elif None not in (read.partitions, fact.partitions) and read.partitions != {
             key: rows for key, rows in (fact.partitions or {}).items() if rows
         }:
-            problems.append(f"{fact.path}: {found.partitions}, and {fact.partitions} were told")
+            problems.append(f"{fact.path}: {read.partitions}, and {fact.partitions} were told")
     if problems:
         lines = "".join(f"\n  - {problem}" for problem in problems)
         raise CountMismatch(f"window {plan.window_id} of topic {plan.topic!r}:{lines}")
 
 
 def _sweep(staging: Path) -> None:
-    """Remove `_SUCCESS`, `_temporary`, checksums; corrupt records that were set aside stay, and
-    folders of partitions."""
+    """Remove `_SUCCESS`, `_temporary` and checksums, but not the quarantine or folders of
+    partitions."""
     for path in sorted(staging.rglob("[._]*"), reverse=True):
         if path == staging / CORRUPT or "=" in path.name:
             continue

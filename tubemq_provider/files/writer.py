@@ -1,8 +1,8 @@
-"""Writes staged Parquet files of about one size, and says what lies in each.
+"""Writer of staged Parquet files of a target size, with the facts of each.
 
-Used by engines that write with pyarrow, on a driver or an executor, to wherever the files will
-stay. A row group holds records of one partition only, so that its statistics prove where they come
-from. This module must not plan windows, read brokers, or import pyspark.
+Used by engines that write with pyarrow, on a driver or an executor, directly to the staging place.
+A row group has records of one partition only, so that its statistics prove the partition. This
+module must not plan windows, read brokers, or import pyspark.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["ROW_GROUP_BYTES", "FilePiece", "StagedWriter", "rows_by_key", "with_pieces"]
 
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
-"""A row group is written once about this many bytes of Arrow data have come together."""
+"""Size of Arrow data in bytes at which a row group is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePiece:
-    """Part of a file, or a sub-range without records (`path` is then empty): offsets
-    `[start, end)` of one partition. `bytes` counts bodies."""
+    """Sub-range `[start, end)` of one partition in a file; `path` is empty if it has no records.
+    `bytes` is the size of the bodies."""
 
     path: str
     partition: str
@@ -41,13 +41,13 @@ class FilePiece:
 
 
 def rows_by_key(rows: pa.RecordBatch) -> Iterator[tuple[str, int]]:
-    """Partition keys in the column ``partition``, and how many rows have each."""
+    """Yield the partition keys in the column ``partition``, with the number of rows of each."""
     for item in rows.column("partition").value_counts().to_pylist():
         yield str(item["values"]), item["counts"]
 
 
 def with_pieces(facts: Iterable[FileFact], pieces: Iterable[FilePiece]) -> tuple[FileFact, ...]:
-    """`facts`, each with the pieces of its file and so its rows by partition."""
+    """Return `facts`, each with the sub-ranges of its file and its rows by partition."""
     of_file: dict[str, list[FilePiece]] = {}
     for piece in pieces:
         of_file.setdefault(piece.path, []).append(piece)
@@ -57,21 +57,22 @@ def with_pieces(facts: Iterable[FileFact], pieces: Iterable[FilePiece]) -> tuple
         rows: Counter[str] = Counter()
         for piece in mine:
             rows[piece.partition] += piece.rows
-        told = tuple((p.partition, p.start, p.end, p.rows) for p in mine)
-        made.append(replace(fact, partitions=dict(rows), pieces=told))
+        parts = tuple((p.partition, p.start, p.end, p.rows) for p in mine)
+        made.append(replace(fact, partitions=dict(rows), pieces=parts))
     return tuple(made)
 
 
 class StagedWriter:
-    """Files ``<stem>-<number>.parquet`` in `location`; each is begun with its first record, and in
-    an object store is there when it is whole. `files` are the facts of those that are.
+    """Writer of files ``<stem>-<number>.parquet`` in `location`. A file is created with its first
+    record; in an object store it appears when it is closed. `files` are the facts of closed files.
 
-    A file is closed when it has `target_bytes` or more, so it is larger by at most a row group,
-    and only the last one is smaller. Without a target there is a file per range,
-    ``<stem>-<partition key with - for :>-<start>.parquet``. Without `begin_range` rows of any
-    partition key may come, told by their column ``partition``; `pieces` then say of each file how
-    many rows it has of which, at no offsets. `columns` say what a dictionary and
-    statistics are written for; without them both are written for all.
+    A file is closed when it has `target_bytes` or more, so it is larger by at most a row group, and
+    only the last one is smaller. Without a target there is a file per range,
+    ``<stem>-<partition key with - for :>-<start>.parquet``.
+
+    Without `begin_range`, rows may be of any partition, by their column ``partition``; `pieces`
+    then have the rows of each file by partition, without offsets. `columns` select the columns with
+    dictionary and statistics; without them all have both.
     """
 
     def __init__(
@@ -115,14 +116,14 @@ class StagedWriter:
             self._abandon()
 
     def begin_range(self, range_: Any) -> None:
-        """What comes now are records of `range_`, in offset order."""
+        """Begin a range: the next records are of `range_`, in offset order."""
         if self._target is None:
             self._close()
         self._range = range_
         self._start, self._rows, self._bytes = range_.start, 0, 0
 
     def end_range(self) -> None:
-        """The range is complete. Calling it again changes nothing."""
+        """End the range, which is complete. Idempotent."""
         range_ = self._range
         if range_ is None:
             return
@@ -131,8 +132,8 @@ class StagedWriter:
         self._range = None
 
     def add(self, batch: pa.RecordBatch, body_bytes: int, start: int | None = None) -> bool:
-        """Take records of the range; True if a row group was written. `start` is the offset they
-        begin at, where a file may end before them."""
+        """Add records of the range; return True if a row group was written. `start` is their first
+        offset, if a file may end before them."""
         if not batch.num_rows:
             return False
         if self._range is None:
@@ -156,7 +157,8 @@ class StagedWriter:
             self._of_any[key] += count
 
     def _is_full(self) -> bool:
-        """Asked between row groups only: what is pending belongs to the file before."""
+        """Return True if the file has its target size. Only without pending rows, which belong to
+        it."""
         return (
             self._target is not None
             and self._file is not None
@@ -165,7 +167,7 @@ class StagedWriter:
         )
 
     def _note(self, end: int) -> None:
-        """A piece ends at `end`, and the next one begins there."""
+        """Record a sub-range that ends at `end`; the next one begins there."""
         assert self._range is not None
         name = self._name if self._rows else ""
         key = self._range.partition.key

@@ -1,7 +1,7 @@
-"""Stores of progress behind `windows.protocols.OffsetStore`.
+"""Stores of progress: implementations of `windows.protocols.OffsetStore`.
 
-`asset_state`, the default, keeps it in Airflow's metadata, `ledger` in tables of its own beside it,
-`commit_events` in events of assets, `file` in a directory, `memory` in the process; `registry`
-chooses. Stores keep and return documents; they decide nothing. `metadata_db` is none: it looks at
-progress from outside of a task.
+`asset_state`, the default, uses Airflow's asset and task state; `ledger` separate tables in the
+metadata database; `commit_events` asset events alone; `file` a directory; `memory` the process.
+`registry` chooses. Stores keep and return documents and decide nothing. `metadata_db` is no store:
+it reads and changes progress from outside of tasks.
 """

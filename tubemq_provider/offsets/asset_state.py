@@ -1,13 +1,13 @@
-"""Progress in Airflow's own metadata: asset state, task state and asset events.
+"""Offset store `asset_state`: progress in Airflow's asset state, task state and asset events.
 
-The default `OffsetStore`. It maps the four places of the protocol onto what a running task is
-handed: cursor and plans are keys of the offsets asset's state, the task plan is task state, commit
-events are outlet events of the offsets asset. It decides nothing and never combines two writes:
-Airflow's stores are plain upserts without a version, and `WindowRun` is built for that.
+The default `OffsetStore`. It maps the documents of the protocol to the accessors of a running task:
+cursor and plans are keys of the offsets asset's state, the task plan is task state, commit events
+are outlet events of the offsets asset. It decides nothing and never combines two writes: Airflow's
+stores are plain upserts without a version, which `WindowRun` tolerates.
 
 The accessors come from the task's context and are used by shape only, so this module imports
-nothing of Airflow. Every method is one request to the API server, some milliseconds each; a try
-that Airflow has given up on cannot write (its requests answer 404).
+nothing of Airflow. Every method is one request to the API server, some milliseconds each. A try
+that Airflow has given up on cannot write: its requests get a 404.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ __all__ = [
 _CURSOR = "cursor"
 _PLAN = "win/"
 TIMELINE: Final = "watch"
-"""The key of samples of ends."""
+"""Key of the asset state with samples of ends."""
 PROGRESS: Final = "progress"
-"""The key of task state under which a running task tells how far it has come."""
+"""Key of the task state with the progress of a running task."""
 
 
 class InletEvents(Protocol):
@@ -60,7 +60,7 @@ class InletEvents(Protocol):
 
 
 class _NoState:
-    """State of an asset where Airflow keeps none."""
+    """Asset state for an Airflow that keeps none."""
 
     def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002 - as Airflow's
         return default
@@ -69,20 +69,20 @@ class _NoState:
         raise ConfigError(f"this Airflow keeps no state of assets: {key}", subject="asset state")
 
     def delete(self, key: str) -> None:
-        """Nothing is there."""
+        """Do nothing: there is no state."""
 
 
 _NO_STATE: Final = _NoState()
 
 
 class AssetTimeline:
-    """A `TimelineStore`: the samples of ends that are kept beside the progress, key ``watch``."""
+    """`TimelineStore` in the state of the offsets asset, key ``watch``."""
 
     def __init__(self, asset_state: StateAccessor) -> None:
         self._documents = DocumentState(asset_state)
 
     def load_timeline(self) -> Document | None:
-        """The timeline, or None. Raises `DocumentError` if something else is stored."""
+        """Return the timeline, or None. Raises `DocumentError` for another value."""
         return self._documents.load(TIMELINE)
 
     def store_timeline(self, document: Document) -> None:
@@ -91,7 +91,7 @@ class AssetTimeline:
 
 
 class AssetProgress:
-    """What any task may read that has the offsets asset as inlet: cursor and commit events."""
+    """Cursor and commit events, readable by any task that has the offsets asset as inlet."""
 
     def __init__(self, asset_state: StateAccessor, inlet_events: InletEvents) -> None:
         self._asset_state = asset_state
@@ -101,31 +101,31 @@ class AssetProgress:
 
     @classmethod
     def of_inlet(cls, context: Mapping[str, Any], asset: Any) -> AssetProgress:
-        """The progress kept on `asset`, an inlet of the running task. Airflow before 3.3 keeps no
-        state of assets: there it is what commit events say."""
+        """Return the progress on `asset`, an inlet of the running task. Airflow before 3.3 keeps no
+        asset state: then only commit events have it."""
         states = context.get("asset_state_store")
         state = _NO_STATE if states is None else states[asset]
         return AssetProgress(state, context["inlet_events"][asset])
 
     def load_cursor(self) -> Document | None:
-        """The cursor, or None. Raises `DocumentError` if something else is stored."""
+        """Return the cursor, or None. Raises `DocumentError` for another value."""
         return self._documents.load(_CURSOR)
 
     def newest_position(self) -> Document | None:
-        """The newest commit event that has a position, or None if no event has one.
+        """Return the newest commit event with a position, or None.
 
-        Normally one request for a few events; only a long row of events without a position makes
-        it ask for more, ten times as many each time.
+        Normally one request. Only after many events without a position it requests more, in pages
+        of growing size.
         """
         return newest_position(self._inlet_events)
 
     def recent_events(self) -> Iterable[Document]:
-        """The newest commit events, the newest first: some, in up to three requests."""
+        """Return some of the newest commit events, newest first, in up to three requests."""
         return self._recent
 
 
 class AssetStateOffsetStore(AssetProgress):
-    """The store of one try of one task; see `OffsetStore` for what each method promises."""
+    """Offset store of one try of one task; see `OffsetStore` for the guarantees."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class AssetStateOffsetStore(AssetProgress):
 
     @classmethod
     def from_context(cls, context: Mapping[str, Any], asset: Any) -> Self:
-        """The store for the running task, which must have `asset` as inlet and as outlet."""
+        """Create the store of the running task, which must have `asset` as inlet and outlet."""
         return cls(
             asset_state=context["asset_state_store"][asset],
             task_state=context["task_state_store"],
@@ -153,18 +153,19 @@ class AssetStateOffsetStore(AssetProgress):
         )
 
     def load_timeline(self) -> Document | None:
-        """The samples of ends that another task keeps on the same asset, or None."""
+        """Return the samples of ends that another task stores on the same asset, or None."""
         return AssetTimeline(self._asset_state).load_timeline()
 
     @property
     def writer(self) -> str:
-        """`<dag>|<run>|<task>|<map index>`."""
+        """Id of the writer, ``<dag>|<run>|<task>|<map index>``."""
         return self._writer
 
     def load_cursor(self) -> Document | None:
-        """The cursor, or None. Raises `DocumentError` if something else is stored, and
-        `errors.ConfigError` if the group has windows under way in the ledger: also before a run
-        publishes, as the group may have moved there since it began."""
+        """Return the cursor, or None. Raises `DocumentError` for another value.
+
+        Raises `errors.ConfigError` if the group has claimed windows in the ledger. Runs also load
+        the cursor before they publish, as the group may have moved to the ledger since."""
         refuse_claims(self._asset_state)
         return super().load_cursor()
 
@@ -173,9 +174,10 @@ class AssetStateOffsetStore(AssetProgress):
         self._documents.store(_CURSOR, document)
 
     def load_plan(self, window_id: str) -> Document | None:
-        """The plan stored for a window, or None. One without its pieces is none: another run has
-        published the window and forgotten its plan while this one was stored, so that the sink's
-        marker has it; and else nothing was read by it that another plan would repeat."""
+        """Return the plan stored for a window, or None; also None if chunks of it are missing.
+
+        Chunks are missing if another run published the window and forgot its plan during the write:
+        then the marker has the plan. Otherwise nothing was read by this plan yet."""
         try:
             return self._documents.load(_PLAN + window_id)
         except PiecesMissing:
@@ -190,13 +192,13 @@ class AssetStateOffsetStore(AssetProgress):
         self._documents.delete(_PLAN + window_id)
 
     def load_task_plan(self) -> Document | None:
-        """The plan that an earlier try of this task run kept, or None."""
+        """Return the plan that an earlier try of this task run stored, or None."""
         return self._task_plan.load()
 
     def store_task_plan(self, document: Document) -> None:
-        """Keep the plan for later tries of this task run."""
+        """Store the plan for later tries of this task run."""
         self._task_plan.store(document)
 
     def emit(self, document: Document) -> None:
-        """Give the commit event; Airflow records it in the transaction of the task's success."""
+        """Emit the commit event; Airflow stores it in the transaction of the task's success."""
         give_event(self._outlet_event, document)

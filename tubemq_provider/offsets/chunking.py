@@ -1,9 +1,9 @@
-"""Documents too long for one value, cut into pieces behind a short head.
+"""Chunking of documents that are too long for one value: chunks and a short head.
 
 Airflow advises against values above 64 KB, and its REST API refuses them. A plan reaches that with
-somewhat more than 1 000 partitions. The pieces are named after the digest of the whole text and
-written first; the head, written last, is the commit pointer: a reader finds the old document
-or the new one and never a mixture. Pure functions; stores do the reading and writing.
+somewhat more than 1 000 partitions. Chunks are named after the digest of the whole text and written
+first; the head, written last, is the commit pointer: a reader gets the old document or the new one
+and never a mixture. Pure functions; stores do the reading and writing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from tubemq_provider.windows.protocols import Document
 __all__ = ["PIECE_BYTES", "PiecesMissing", "join", "piece_names", "split"]
 
 PIECE_BYTES: Final = 60_000
-"""No value that a store writes is longer than this and a few bytes of wrapping."""
+"""Most bytes of a value that a store writes, apart from a few bytes of wrapping."""
 
 _HEAD = "tubemq_pieces"
 
 
 class PiecesMissing(DocumentError):
-    """The head of a long document is there, as revision `rev` (0: of a store that counts none), and
-    pieces of it are not, however often one looks."""
+    """Chunks of a long document are missing after several reads, although its head exists.
+
+    `rev` is the revision of the head (0 for a store without revisions)."""
 
     def __init__(self, subject: str, rev: int = 0) -> None:
         self.rev = rev
@@ -34,7 +35,7 @@ class PiecesMissing(DocumentError):
 
 
 def split(document: Document) -> tuple[Document, dict[str, Document]]:
-    """What to store under the document's own key, and pieces by name (none if it is short).
+    """Return the value to store under the document's key, and chunks by name (none if short).
 
     Raises `TypeError` for values that some store would alter, such as floats.
     """
@@ -50,8 +51,8 @@ def split(document: Document) -> tuple[Document, dict[str, Document]]:
 
 
 def piece_names(head: object) -> list[str]:
-    """Names of the pieces behind `head`; none for a document that is whole, or for no document. One
-    that was edited so that it names none is as it stands: whoever reads it says what is wrong."""
+    """Return names of the chunks of `head`; none for a document that is whole, or for None. A head
+    that was edited and is invalid has none, so that its reader reports the error."""
     about = head.get(_HEAD) if isinstance(head, dict) else None
     if not isinstance(about, dict):
         return []
@@ -62,7 +63,7 @@ def piece_names(head: object) -> list[str]:
 
 
 def join(head: Document, pieces: Sequence[Any], where: str) -> Document:
-    """The document whose pieces these are. Raises `DocumentError` if they do not fit together."""
+    """Return the document of these chunks. Raises `DocumentError` if they do not fit together."""
     text = "".join(str(piece.get("text")) for piece in pieces if isinstance(piece, dict))
     if sha256_hex(text) != head[_HEAD]["sha256"]:
         raise DocumentError(where, ["its pieces do not make up the document its head names"])
@@ -71,11 +72,11 @@ def join(head: Document, pieces: Sequence[Any], where: str) -> Document:
 
 
 def read_whole(read: Callable[[str], Any], key: str, head: Any) -> Document | None:
-    """The document behind `head`, its pieces read under ``<key>~<name>``; None if one is missing,
-    as happens where the document was replaced between two reads."""
+    """Return the document of `head`, with its chunks read from ``<key>~<name>``. None if one is
+    missing, as happens if the document was replaced between two reads."""
     names = piece_names(head)
     if not names:
         whole: Document = head
         return whole
-    found = [read(f"{key}~{name}") for name in names]
-    return None if None in found else join(head, found, key)
+    chunks = [read(f"{key}~{name}") for name in names]
+    return None if None in chunks else join(head, chunks, key)

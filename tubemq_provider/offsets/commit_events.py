@@ -1,10 +1,10 @@
-"""Progress in commit events alone: for Airflow before asset state, and as a last resort.
+"""Offset store `events`: progress in commit events alone, for Airflow before asset state.
 
-A commit event is recorded in the transaction of the task's success, so what it says is true; but
-nothing of a group can be kept *during* a run, only the plan of a task for its own tries, where
-Airflow keeps state of tasks. Of two plans of one window the sink's marker decides, and both begin
-at the same place; and without a cursor every run looks for holes among the windows of the sink.
-Time windows need a sink that fixes boundaries. Uses Airflow's accessors by shape only.
+A commit event is stored in the transaction of the task's success, so it is reliable. But nothing of
+a group can be stored *during* a run, except the plan of a task for its retries, if Airflow has task
+state. Two runs may plan the same window: both plans begin at the same position, and the sink's
+marker decides. Without a cursor every run checks the sink's windows for holes. Time windows need a
+sink that fixes boundaries. Uses Airflow's accessors by shape only.
 """
 
 from __future__ import annotations
@@ -30,39 +30,40 @@ __all__ = [
 ]
 
 EVENT_KEY = "tubemq"
-"""Commit events nest under this key of an event's extra, so that users' own extras fit beside."""
+"""Key of the commit event in the extra of an asset event, which may have other extras of users."""
 
 _FIRST_PAGE = 1
 _PAGE_GROWTH = 5
-"""An event of ten thousand partitions has about a megabyte, and nearly always the newest one has a
-position: asking for twenty at once would fetch nineteen in vain, on every run."""
+"""Growth of pages of events. The newest event nearly always has a position, and one of ten thousand
+partitions has about a megabyte, so the first page has one event."""
 
 _LOOKED_THROUGH = 2000
 
 RECENT: Final = 25
-"""This many of the newest commit events are read where a position is not sure to be among them."""
+"""Most commit events that are read by callers that need not find a position."""
 
 
 class OutletEvent(Protocol):
-    """Airflow's accessor of the event this task will emit on one outlet."""
+    """Airflow's accessor of the event that this task will emit on one outlet."""
 
     extra: dict[str, Any]
 
 
 class TaskPlan(Protocol):
-    """Where the plan of a task run is kept for its own tries."""
+    """Store of a task run's plan, for its tries."""
 
     def load(self) -> Document | None:
-        """The plan, or None."""
+        """Return the plan, or None."""
 
     def store(self, document: Document) -> None:
         """Replace the plan."""
 
 
 class CommitEventStore:
-    """The store of one try of one task; see `OffsetStore`. What is stored but no event is dropped:
-    cursor and plans read as None, as after a wipe of asset state. `task_plan` keeps the task's own
-    plan for later tries, where there is such a place."""
+    """Offset store of one try of one task; see `OffsetStore`.
+
+    It drops everything but events: cursor and plans read as None, as after a wipe of asset state.
+    `task_plan` stores the task's plan for later tries, if Airflow has task state."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class CommitEventStore:
 
     @classmethod
     def from_context(cls, context: Mapping[str, Any], asset: Any) -> Self:
-        """The store for the running task, which must have `asset` as inlet and as outlet."""
+        """Create the store of the running task, which must have `asset` as inlet and outlet."""
         state = context.get("task_state_store")
         return cls(
             inlet_events=context["inlet_events"][asset],
@@ -91,75 +92,74 @@ class CommitEventStore:
 
     @property
     def writer(self) -> str:
-        """`<dag>|<run>|<task>|<map index>`."""
+        """Id of the writer, ``<dag>|<run>|<task>|<map index>``."""
         return self._writer
 
     def load_cursor(self) -> Document | None:
-        """Nothing: the newest event has the position."""
+        """Return None: the newest event has the position."""
         return None
 
     def store_cursor(self, document: Document) -> None:
-        """Checks the document and keeps nothing; the event of this run will say it."""
+        """Check the document and store nothing; the event of this run will have the position."""
         canonical_json(document)
 
     def load_plan(self, window_id: str) -> Document | None:  # noqa: ARG002 - the protocol's
-        """Nothing; a published window's plan is in its marker."""
+        """Return None; the plan of a published window is in its marker."""
         return None
 
     def store_plan(self, window_id: str, document: Document) -> None:  # noqa: ARG002
-        """Checks the document and keeps nothing."""
+        """Check the document and store nothing."""
         canonical_json(document)
 
     def forget_plan(self, window_id: str) -> None:
-        """Nothing to forget."""
+        """Do nothing: no plan is stored."""
 
     def load_task_plan(self) -> Document | None:
-        """The plan that an earlier try of this task run kept, or None; None before Airflow 3.3."""
+        """Return the plan of an earlier try of this task run, or None; None before Airflow 3.3."""
         return None if self._task_plan is None else self._task_plan.load()
 
     def store_task_plan(self, document: Document) -> None:
-        """Keep the plan for later tries of this task run, where Airflow keeps state of tasks."""
+        """Store the plan for later tries of this task run, if Airflow has task state."""
         canonical_json(document)
         if self._task_plan is not None:
             self._task_plan.store(document)
 
     def load_timeline(self) -> Document | None:
-        """Nothing: samples of ends are kept in asset state."""
+        """Return None: samples of ends are in asset state."""
         return None
 
     def newest_position(self) -> Document | None:
-        """The newest commit event that has a position, or None."""
+        """Return the newest commit event with a position, or None."""
         return newest_position(self._inlet_events)
 
     def recent_events(self) -> Iterable[Document]:
-        """The newest commit events, the newest first; some are enough."""
+        """Return some of the newest commit events, newest first."""
         return self._recent
 
     def emit(self, document: Document) -> None:
-        """Give the commit event; Airflow records it in the transaction of the task's success."""
+        """Emit the commit event; Airflow stores it in the transaction of the task's success."""
         give_event(self._outlet_event, document)
 
 
 def writer_of(ti: Any) -> str:
-    """How a task instance is named in cursors and claims; the same for all its tries."""
+    """Return the id of a task instance in cursors and claims; equal for all its tries."""
     return f"{ti.dag_id}|{ti.run_id}|{ti.task_id}|{ti.map_index}"
 
 
 def give_event(outlet_event: OutletEvent, document: Document) -> None:
-    """Put a commit event into what the task will emit. Raises `TypeError` for floats and such."""
+    """Add a commit event to the outlet event of the task. Raises `TypeError` for floats etc."""
     canonical_json(document)
     outlet_event.extra = {**outlet_event.extra, EVENT_KEY: document}
 
 
 def commit_event(extra: Mapping[str, Any] | None) -> Document | None:
-    """The commit event in an asset event's extra, or None."""
+    """Return the commit event in an asset event's extra, or None."""
     document = (extra or {}).get(EVENT_KEY)
     return document if isinstance(document, dict) else None
 
 
 class RecentEvents:
-    """Some of the newest commit events, the newest first: read as far as somebody asks, and then
-    remembered."""
+    """Some of the newest commit events, newest first, read lazily and cached."""
 
     def __init__(self, inlet_events: Any) -> None:
         self._unread = _recent(inlet_events)
@@ -173,10 +173,10 @@ class RecentEvents:
 
 
 def newest_position(inlet_events: Any) -> Document | None:
-    """The newest commit event that has a position, or None if no event has one.
+    """Return the newest commit event with a position, or None.
 
-    Normally one request for one event; only a row of events without a position makes it ask for
-    more, five times as many each time.
+    Normally one request for one event. After events without a position it requests more, five times
+    as many each time.
     """
     for extra in _newest_first(inlet_events):
         document = commit_event(extra)
@@ -186,8 +186,8 @@ def newest_position(inlet_events: Any) -> Document | None:
 
 
 def is_accepted(inlet_events: Any, window_id: str) -> bool:
-    """Whether a commit event tells of this window. Looks at some thousand of the newest events, so
-    an older one may be overlooked."""
+    """Return True if a commit event is of this window. Only some thousand of the newest events are
+    read, so an older one may be missed."""
     for seen, extra in enumerate(_newest_first(inlet_events)):
         document = commit_event(extra)
         if document is not None and document.get("window_id") == window_id:
@@ -198,24 +198,24 @@ def is_accepted(inlet_events: Any, window_id: str) -> bool:
 
 
 def _recent(inlet_events: Any) -> Iterator[Document]:
-    """The newest commit events, at most `RECENT`.
+    """Yield the newest commit events, at most `RECENT`.
 
-    Successes without one count for nothing, as tasks that only look can have any number of them.
-    The newest commit event is found however many there are; others among some thousand events.
+    Asset events without a commit event do not count: tasks that only observe may emit any number.
+    The newest commit event is always found; others only among some thousand asset events.
     """
-    found = 0
+    count = 0
     for seen, extra in enumerate(_newest_first(inlet_events), start=1):
         document = commit_event(extra)
         if document is not None:
-            found += 1
+            count += 1
             yield document
-        if found >= RECENT or (found and seen >= _LOOKED_THROUGH):
+        if count >= RECENT or (count and seen >= _LOOKED_THROUGH):
             return
 
 
 def _newest_first(inlet_events: Any) -> Iterable[Mapping[str, Any] | None]:
-    """Extras of an inlet's events. Older Airflow gives a plain sequence, oldest first; newer ones
-    can be asked for some of the newest."""
+    """Yield extras of an inlet's events, newest first. Older Airflow has a plain sequence, oldest
+    first; newer ones can return a page of the newest."""
     if not hasattr(inlet_events, "ascending"):
         yield from (event.extra for event in reversed(list(inlet_events)))
         return

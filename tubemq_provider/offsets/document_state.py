@@ -1,7 +1,7 @@
-"""Documents over the get and set of Airflow's asset and task state.
+"""Documents in Airflow's asset and task state, which have only get, set and delete.
 
 The accessors come from the task's context and are used by shape only, so this module imports
-neither Airflow nor a store. A document that is too long for one value is kept in chunks.
+neither Airflow nor a store. A document that is too long for one value is stored in chunks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOOKS = 20
 
 
 class StateAccessor(Protocol):
-    """What Airflow's asset and task state accessors have in common."""
+    """Common interface of Airflow's asset and task state accessors."""
 
     def get(self, key: str, default: Any = None) -> Any: ...
 
@@ -31,15 +31,15 @@ class StateAccessor(Protocol):
 
 
 class DocumentState:
-    """Documents over Airflow's get and set; long ones are kept in pieces (see `pieces`)."""
+    """Documents over Airflow's get and set; long ones are stored in chunks (see `chunking`)."""
 
     def __init__(self, state: StateAccessor) -> None:
         self._state = state
         self._heads: dict[str, Any] = {}
 
     def load(self, key: str) -> Document | None:
-        """The document, or None. Raises `DocumentError` if something else is stored, and
-        `PiecesMissing` if a part of it is not there."""
+        """Return the document, or None. Raises `DocumentError` for another value, and
+        `PiecesMissing` if chunks of it are missing."""
         for _ in range(_LOOKS):
             head = self._heads[key] = _document(self._state.get(key), key)
             whole = head and read_whole(self._state.get, key, head)
@@ -70,13 +70,13 @@ class DocumentState:
 
 
 class TaskStatePlan:
-    """The plan that a task run keeps for its own tries: key ``plan`` of its task state."""
+    """Plan of a task run for its tries: key ``plan`` of its task state."""
 
     def __init__(self, task_state: StateAccessor) -> None:
         self._documents = DocumentState(task_state)
 
     def load(self) -> Document | None:
-        """The plan that an earlier try kept, or None."""
+        """Return the plan that an earlier try stored, or None."""
         return self._documents.load(_TASK_PLAN)
 
     def store(self, document: Document) -> None:

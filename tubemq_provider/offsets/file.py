@@ -1,14 +1,14 @@
-"""Progress kept in a directory: for the command line, Dagster on one host, and drills.
+"""Offset store in a directory: for the command line, Dagster on one host, and drills.
 
 One directory per (cluster, topic, group). Every write is a whole file that is fsynced and renamed
 into place, so a kill at any moment leaves the old document or the new one. Layout::
 
     cursor.json   win/<window id>.json   tasks/<task>.json   events/<number>.json
 
-`claims.json` beside them is written by `file_claims`; here it is only looked at: windows that were
-claimed there, or published behind a claimed one, lie beyond the position that is told of here.
+`claims.json` in the same directory is written by `file_claims` and only read here: windows that
+were claimed there, or published after a claimed one, lie beyond this store's position.
 
-This module must not import airflow, and knows nothing about what documents mean.
+This module must not import airflow, and does not interpret documents otherwise.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ __all__ = ["CLAIMS_FILE", "CURSOR_FILE", "FileOffsetStore"]
 
 CURSOR_FILE: Final = "cursor.json"
 CLAIMS_FILE: Final = "claims.json"
-"""The document of a group whose runs claim windows."""
+"""File with the claim book of a group whose runs claim windows."""
 _EVENT_DIGITS = 12
 _ATTEMPTS = 1000
 _RECENT = 25
 
 
 class FileOffsetStore:
-    """The store of one try of task `task`; see `OffsetStore`.
+    """Offset store of one try of task `task`; see `OffsetStore`.
 
-    Events are stored at once: success and event are no single transaction here, which only means
-    that a run killed right after its event counts as accepted. Runs may overlap; the last writer
-    of cursor or plan wins. Files of old tasks and events stay until a user removes them.
+    Events are stored at once, not in one transaction with the task's success: a run that is killed
+    right after its event counts as accepted. Runs may overlap; the last writer of cursor or plan
+    wins. Files of old tasks and events stay until a user removes them.
     """
 
     def __init__(self, directory: str | PathLike[str], *, task: str) -> None:
@@ -52,8 +52,10 @@ class FileOffsetStore:
         return self._task
 
     def load_cursor(self) -> Document | None:
-        """The cursor, or None. Raises `errors.ConfigError` if the group has claimed windows: a run
-        that knows nothing of them would take their records a second time."""
+        """Return the cursor, or None.
+
+        Raises `errors.ConfigError` if the group has claimed windows: a run that does not use claims
+        would store their records a second time."""
         book = read_document(self._root / CLAIMS_FILE) or {}
         if windows := windows_beyond(book):
             raise ConfigError(
@@ -80,7 +82,7 @@ class FileOffsetStore:
         self._plan(window_id).unlink(missing_ok=True)
 
     def planned(self) -> list[str]:
-        """Ids of windows that a plan is stored of: runs have planned and not yet published them."""
+        """Return ids of windows with a stored plan: planned and not yet published."""
         return sorted(path.stem for path in (self._root / "win").glob("*.json"))
 
     def load_task_plan(self) -> Document | None:
@@ -97,7 +99,7 @@ class FileOffsetStore:
         return None
 
     def recent_events(self) -> Iterable[Document]:
-        """The newest commit events, the newest first; some are enough."""
+        """Return some of the newest commit events, newest first."""
         newest = sorted(self._event_numbers(), reverse=True)[:_RECENT]
         return [event for event in map(read_document, map(self._event, newest)) if event]
 
@@ -126,5 +128,5 @@ class FileOffsetStore:
 
 
 def _replace(path: Path, document: Document) -> None:
-    canonical_json(document)  # refuses what other stores would refuse or change
+    canonical_json(document)  # raises for values that other stores would refuse or alter
     replace_document(path, document)

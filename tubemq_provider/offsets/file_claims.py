@@ -1,11 +1,11 @@
-"""Claims kept in a directory: runs of one cursor group side by side, without a database.
+"""Claim store in a directory: concurrent runs of one cursor group without a database.
 
-The cursor of `FileOffsetStore` becomes a document that changes by compare-and-set: under a lock of
-the file system, which a process that dies gives back. The directory must be on a file system whose
-locks all hosts share (a local one, or NFS version 4). Plans and events lie where they always do, so
-a group may go from one store to the other between runs, once no window is claimed; a book that the
-plain store has left behind counts as none, and the next run makes it anew. This module must not
-import a framework.
+The cursor of `FileOffsetStore` becomes a document that changes by compare-and-set, under a file
+lock that the kernel releases when a process dies. The directory must be on a file system whose
+locks all hosts share (a local one, or NFS version 4). Plans and events are those of the plain
+store, so a group may move between the two stores between runs, once no window is claimed. A claim
+book that is behind the plain store's cursor counts as none, and the next run rebuilds it. This
+module must not import a framework.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _ATTEMPTS = 100
 
 
 class FileClaimStore(FileOffsetStore):
-    """The store of one try of task `task`; see `ClaimStore`. `over` says of a task's name whether
-    it will never write again: what such tasks claimed is taken over."""
+    """Claim store of one try of task `task`; see `ClaimStore`.
+
+    `over` returns True for the name of a task that will never write again: other runs adopt its
+    claims."""
 
     def __init__(
         self, directory: str | PathLike[str], *, task: str, over: Callable[[str], bool]
@@ -46,7 +48,7 @@ class FileClaimStore(FileOffsetStore):
         return self._cursor_seen[0]
 
     def store_cursor(self, document: Document) -> None:
-        """Replace what was loaded last. Raises `StoreConflict` if it is not there any more."""
+        """Replace the cursor loaded last. Raises `StoreConflict` if it was changed since."""
         before = self._cursor_seen[0] if self._cursor_seen else self._read()
         if not self._replace(before, document):
             raise StoreConflict(f"the claims in {self._directory} were changed by another run")
@@ -55,7 +57,7 @@ class FileClaimStore(FileOffsetStore):
     def change_cursor(
         self, change: Callable[[Document | None], Document | None]
     ) -> Document | None:
-        """See `ClaimStore`. Blocks for moments while other processes write."""
+        """Change the cursor as `ClaimStore` says. Blocks shortly while other processes write."""
         for _ in range(_ATTEMPTS):
             before = self.load_cursor()
             after = change(before)
@@ -77,22 +79,22 @@ class FileClaimStore(FileOffsetStore):
         return self._plans_seen[window_id]
 
     def store_plan(self, window_id: str, document: Document) -> None:
-        """Of two plans that were made at once the first stays."""
+        """Store a plan, unless another run has stored one since the last load."""
         with self._locked():
-            there = super().load_plan(window_id)
-            if self._plans_seen.get(window_id, there) == there:
+            current = super().load_plan(window_id)
+            if self._plans_seen.get(window_id, current) == current:
                 super().store_plan(window_id, document)
-                there = document
-        self._plans_seen[window_id] = there
+                current = document
+        self._plans_seen[window_id] = current
 
     def _read(self) -> Document | None:
-        """The claims; None if the plain store has gone on since they were written."""
+        """Return the claim book; None if the plain store's cursor is ahead of it."""
         behind = claims_lead(self._directory) is False
         return None if behind else read_document(self._directory / CLAIMS_FILE)
 
     def _replace(self, before: Document | None, after: Document) -> bool:
-        """Put `after` in the place of `before`; False if something else is there."""
-        canonical_json(after)  # refuses what other stores would refuse or change
+        """Replace `before` by `after`; return False if another document is stored."""
+        canonical_json(after)  # raises for values that other stores would refuse or alter
         with self._locked():
             if self._read() != before:
                 return False
@@ -108,8 +110,8 @@ class FileClaimStore(FileOffsetStore):
 
 
 def claims_lead(directory: str | PathLike[str]) -> bool | None:
-    """Whether the claims kept in `directory` have come further than the plain store's cursor there;
-    None if neither has."""
+    """Return True if the claim book in `directory` is ahead of the plain store's cursor there,
+    False if it is behind, None if neither is ahead."""
     book = read_document(Path(directory) / CLAIMS_FILE)
     plain = read_document(Path(directory) / CURSOR_FILE)
     if book is None or plain is None:

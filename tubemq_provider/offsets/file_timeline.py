@@ -1,6 +1,6 @@
-"""Samples of ends kept in a directory, beside the progress of `FileOffsetStore`.
+"""Timeline store in a directory, next to the progress of `FileOffsetStore`.
 
-This module must not import airflow, and knows nothing about what the document means.
+This module must not import airflow, and does not interpret the document.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ __all__ = ["FileTimeline"]
 
 
 class FileTimeline:
-    """A `TimelineStore`: the file `timeline.json` in `directory`, replaced in one step."""
+    """`TimelineStore` in the file `timeline.json` of `directory`, replaced atomically."""
 
     def __init__(self, directory: str | PathLike[str]) -> None:
         self._path = Path(directory) / "timeline.json"
 
     def load_timeline(self) -> Document | None:
-        """The timeline, or None. Raises `DocumentError` if the file holds something else."""
+        """Return the timeline, or None. Raises `DocumentError` if the file is invalid."""
         return read_document(self._path)
 
     def store_timeline(self, document: Document) -> None:
-        """Replace the timeline; on disk on return."""
+        """Replace the timeline; it is on disk on return."""
         replace_document(self._path, document)

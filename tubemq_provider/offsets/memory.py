@@ -1,7 +1,7 @@
-"""Progress kept in memory: for tests, notebooks and as the plainest reading of the protocol.
+"""Offset store in memory: for tests and notebooks, and as the simplest implementation.
 
-Documents are kept as JSON text, so that what a store with a wire would change or refuse is changed
-or refused here too. Nothing survives the process. This module must not import airflow.
+Documents are stored as JSON text, so that values that a remote store would change or refuse are
+changed or refused here too. Nothing survives the process. This module must not import airflow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RECENT = 25
 
 @dataclass
 class MemoryJournal:
-    """What all runs of one group share, and each task's own plan. JSON texts by name."""
+    """Documents that all runs of one group share, and each task's plan. JSON texts by name."""
 
     cursor: str | None = None
     plans: dict[str, str] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class MemoryJournal:
 
 
 class MemoryOffsetStore:
-    """The store of one try of task `task`; see `OffsetStore`. Events are stored at once."""
+    """Offset store of one try of task `task`; see `OffsetStore`. Events are stored at once."""
 
     def __init__(self, journal: MemoryJournal, *, task: str = "task") -> None:
         self._journal = journal
@@ -65,7 +65,7 @@ class MemoryOffsetStore:
         return next((event for event in events if event and event.get("position")), None)
 
     def recent_events(self) -> Iterable[Document]:
-        """The newest commit events, the newest first; some are enough."""
+        """Return some of the newest commit events, newest first."""
         return list(filter(None, map(_parsed, reversed(self._journal.events[-_RECENT:]))))
 
     def emit(self, document: Document) -> None:

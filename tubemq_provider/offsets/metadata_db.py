@@ -1,8 +1,8 @@
-"""Progress as Airflow's metadata database has it: assets, their state, their events, the ledger.
+"""Progress in Airflow's metadata database: assets, their state, their events, the ledger.
 
-For what runs beside the metadata database and not in a task: the command line, a page. Values are
-written through the state backend that the deployment has, exactly where a task's store looks for
-them. The only module here with a session of its own; it decides nothing.
+For code with access to the metadata database instead of a task: the command line, pages. Values are
+written through the configured state backend, exactly where a task's store reads them. The only
+module here that opens a session; it decides nothing.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ __all__ = [
 _PREFIX = f"{FIRST_SOURCE}:"
 _EVENTS = 1_000
 _LOOKED_THROUGH = 50_000
-"""Events of successes without a commit event are passed over, as tasks that only look can have any
-number of them; they are small."""
+"""Most asset events that are searched for commit events. Tasks that only observe may emit many
+without one; they are small."""
 _TASKS = 50
 _PLAN = "win/"
-"""What is in the keys of stored plans, in asset state and in the ledger's copies there."""
+"""Part of the keys of stored plans, in asset state and in the ledger's copies there."""
 _AT_WORK = ("running", "deferred")
 _EVENTS_AT_ONCE = 5
 
 
 def state_backend() -> str:
-    """Class of the configured state backend."""
+    """Return the class name of the configured state backend."""
     backend = type(get_state_backend())
     return f"{backend.__module__}.{backend.__name__}"
 
 
 class Commit(NamedTuple):
-    """An asset event as Airflow keeps it: its commit event (None if it has none), when it was
-    recorded, and the task that gave it."""
+    """Asset event: its commit event (None without one), the time when it was recorded, and the task
+    that emitted it."""
 
     document: Document | None
     at: datetime
@@ -77,7 +77,7 @@ class Commit(NamedTuple):
 
 
 class RunningTask(NamedTuple):
-    """A task instance that works on a group now, and the progress that it has told."""
+    """Task instance that is active for a group, with its reported progress."""
 
     dag_id: str
     run_id: str
@@ -90,8 +90,8 @@ class RunningTask(NamedTuple):
 
 @dataclass
 class Group:
-    """Progress of one (cluster, topic, group). With `readable`, events of other Dags' tasks are
-    left out, as Airflow itself does for a user who may not read those Dags."""
+    """Progress of one (cluster, topic, group). With `readable`, events of tasks of other Dags are
+    left out, as Airflow does for a user without access to those Dags."""
 
     name: str
     asset_id: int
@@ -102,17 +102,17 @@ class Group:
 
     @property
     def source(self) -> str:
-        """The kind of source."""
+        """Kind of source."""
         return self.name.partition(":")[0]
 
     @property
     def label(self) -> str:
-        """``<cluster>/<topic>/<group>``."""
+        """Label ``<cluster>/<topic>/<group>``."""
         return self.name.partition(":")[2]
 
     @property
     def asset(self) -> str:
-        """The group as commands name it; the first kind of source needs no prefix."""
+        """Name of the group in commands; the first kind of source has no prefix."""
         return self.name.removeprefix(_PREFIX)
 
     @property
@@ -122,56 +122,56 @@ class Group:
         return cluster, topic, group
 
     def events(self, *, most: int | None = None) -> Generator[Document]:
-        """Commit events of successful runs, the newest first; at most a thousand, of which a few
-        are in memory at a time: one of ten thousand partitions has about a megabyte."""
+        """Yield commit events of successful runs, newest first, at most a thousand.
+
+        They are streamed: an event of ten thousand partitions has about a megabyte."""
         streamed = self._newest(AssetEvent.extra).limit(_LOOKED_THROUGH)
         streamed = streamed.execution_options(yield_per=_EVENTS_AT_ONCE)
         with closing(self.session.scalars(streamed)) as extras:
-            told = filter(None, map(commit_event, extras))
-            yield from islice(told, _EVENTS if most is None else most)
+            commits = filter(None, map(commit_event, extras))
+            yield from islice(commits, _EVENTS if most is None else most)
 
     def newest_position(self, *, most: int | None = None) -> Document | None:
-        """The newest commit event that has a position, or None; of the `most` newest ones. Windows
-        of time have none, and a group of many would be looked through to its end."""
+        """Return the newest commit event with a position among the `most` newest, or None. Time
+        windows have no position, so a group of many would be searched to its end."""
         with closing(self.events(most=most)) as events:
             return next((event for event in events if event.get("position")), None)
 
     def commits(self, *, skip: int = 0, most: int = _EVENTS) -> Generator[Commit]:
-        """Events of tasks, the newest first, `most` of them behind the first `skip`; a few are in
-        memory at a time."""
-        told = self._newest(
+        """Yield asset events, newest first, `most` of them after the first `skip`. Streamed."""
+        statement = self._newest(
             AssetEvent.extra,
             AssetEvent.timestamp,
             AssetEvent.source_dag_id,
             AssetEvent.source_run_id,
             AssetEvent.source_task_id,
         )
-        streamed = told.offset(skip).limit(most).execution_options(yield_per=_EVENTS_AT_ONCE)
+        streamed = statement.offset(skip).limit(most).execution_options(yield_per=_EVENTS_AT_ONCE)
         with closing(self.session.execute(streamed)) as rows:
             for extra, *rest in rows:
                 yield Commit(commit_event(extra), *rest)
 
     def tasks(self, *, most: int = _TASKS) -> list[RunningTask]:
-        """Task instances that run, or wait in the triggerer, and have the offsets asset as outlet,
-        with what they told of their progress under the key `PROGRESS` of their state."""
+        """Return running and deferred task instances that have the offsets asset as outlet, with
+        the progress under the key `PROGRESS` of their state."""
         outlet = TaskOutletAssetReference
         ti = TaskInstance
-        told = select(ti.dag_id, ti.run_id, ti.task_id, ti.map_index, ti.state, ti.start_date)
+        columns = select(ti.dag_id, ti.run_id, ti.task_id, ti.map_index, ti.state, ti.start_date)
         same = (outlet.dag_id == ti.dag_id) & (outlet.task_id == ti.task_id)
-        found = told.join(outlet, same).where(outlet.asset_id == self.asset_id)
-        found = found.where(ti.state.in_(_AT_WORK)).order_by(ti.start_date).limit(most)
+        statement = columns.join(outlet, same).where(outlet.asset_id == self.asset_id)
+        statement = statement.where(ti.state.in_(_AT_WORK)).order_by(ti.start_date).limit(most)
         if self.readable is not None:
-            found = found.where(ti.dag_id.in_(self.readable))
-        rows = self.session.execute(found).all()
+            statement = statement.where(ti.dag_id.in_(self.readable))
+        rows = self.session.execute(statement).all()
         return [RunningTask._make([*row, self._progress(*row[:4])]) for row in rows]
 
     def _progress(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> Document | None:
         scope = TaskScope(dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index)
-        found = _SessionState(self.session, scope).get(PROGRESS)
-        return found if isinstance(found, dict) else None
+        progress = _SessionState(self.session, scope).get(PROGRESS)
+        return progress if isinstance(progress, dict) else None
 
     def _newest(self, *columns: Any) -> Any:
-        """Events of the group, the newest first."""
+        """Return a statement for the group's events, newest first."""
         statement = select(*columns).where(AssetEvent.asset_id == self.asset_id)
         if self.readable is not None:
             dag_id = AssetEvent.source_dag_id
@@ -179,23 +179,23 @@ class Group:
         return statement.order_by(AssetEvent.timestamp.desc(), AssetEvent.id.desc())
 
     def cursor(self, *, of_ledger: bool = False) -> tuple[str, Document | None]:
-        """Which store has the cursor (``ledger`` or ``asset_state``), and the cursor.
+        """Return the store that has the cursor (``ledger`` or ``asset_state``), and the cursor.
 
-        Where both have one, the group has moved: the ledger's counts unless it is behind (an epoch
-        that has begun is ahead of those before it), or unless `of_ledger` asks for it all the same.
-        Raises `DocumentError` for one that was edited so that it cannot be read.
+        If both have one, the group has moved between them: the ledger's counts unless it is behind
+        (a later epoch is ahead of earlier ones). With `of_ledger` the ledger's counts always.
+        Raises `DocumentError` for an edited cursor that cannot be read.
         """
         self._seen = DocumentState(self._state()).load("cursor")
-        found = VersionedState(self._state()).load(CURSOR) if self._ledgers() else None
-        self._revision = found.rev if found else 0
-        claimed = found.document if found else None
+        versioned = VersionedState(self._state()).load(CURSOR) if self._ledgers() else None
+        self._revision = versioned.rev if versioned else 0
+        claimed = versioned.document if versioned else None
         if claimed is None or (not of_ledger and cursor_in_use(self._seen, claimed) is self._seen):
             return "asset_state", _legible(self._seen)
         return "ledger", _legible(claimed)
 
     def store_cursor(self, store: str, document: Document) -> None:
-        """Replace what `cursor` gave. Raises `StoreConflict` if a task has written it since; asset
-        state has no compare-and-set, so there it is only looked at once more."""
+        """Replace the cursor that `cursor` returned. Raises `StoreConflict` if a task has written
+        it since. Asset state has no compare-and-set: there it is only read once more before."""
         if store == "ledger":
             VersionedState(self._state()).store(CURSOR, document, self._revision)
             return
@@ -205,22 +205,22 @@ class Group:
         state.store("cursor", document)
 
     def planned(self) -> list[str]:
-        """Ids of windows that a plan is stored of: runs have planned and not yet published them."""
+        """Return ids of windows with a stored plan: planned and not yet published."""
         if not has_asset_state():
             return []
         from airflow.models.asset_state_store import AssetStateStoreModel
 
         key = AssetStateStoreModel.key
-        kept = select(key).where(AssetStateStoreModel.asset_id == self.asset_id)
-        found = self.session.scalars(kept.where(key.contains(_PLAN, autoescape=True)))
-        return sorted(name.partition(_PLAN)[2] for name in found if "~" not in name)
+        keys = select(key).where(AssetStateStoreModel.asset_id == self.asset_id)
+        names = self.session.scalars(keys.where(key.contains(_PLAN, autoescape=True)))
+        return sorted(name.partition(_PLAN)[2] for name in names if "~" not in name)
 
     def forget_timeline(self) -> None:
-        """Drop the samples of ends, if there are any."""
+        """Delete the samples of ends, if any."""
         DocumentState(self._state()).delete(TIMELINE)
 
     def windows(self) -> list[WindowRow]:
-        """The ledger's windows, if there is a ledger."""
+        """Return the ledger's windows; empty without a ledger."""
         return list(ledger_of(self.session).windows(self.name)) if self._ledgers() else []
 
     def _ledgers(self) -> bool:
@@ -231,8 +231,8 @@ class Group:
 
 
 def _legible(cursor: Document | None) -> Document | None:
-    found = cursor or {}
-    seq, following = found.get("seq", None if "next" in found else 0), found.get("next", {})
+    members = cursor or {}
+    seq, following = members.get("seq", None if "next" in members else 0), members.get("next", {})
     problems = [] if isinstance(following, dict) else [f"next {following!r} is not an object"]
     if isinstance(seq, bool) or not isinstance(seq, int):
         problems.append(f"seq {seq!r} is not an integer")
@@ -243,7 +243,7 @@ def _legible(cursor: Document | None) -> Document | None:
 
 
 class _SessionState:
-    """State of an asset, or of a task, over a session, in the shape that a task's accessor has."""
+    """State of an asset or a task over a session, with the interface of a task's accessor."""
 
     def __init__(self, session: Any, scope: AssetScope | TaskScope) -> None:
         self._session = session
@@ -262,20 +262,20 @@ class _SessionState:
 
 
 def has_ledger(session: Any) -> bool:
-    """Whether the ledger's tables are there."""
+    """Return True if the ledger's tables exist."""
     return bool(inspect(session.get_bind()).has_table(CURSORS.name))
 
 
 def is_set_up() -> bool:
-    """Whether the metadata database has its tables: a command may run beside an Airflow that was
-    never used."""
+    """Return True if the metadata database has its tables: a command may run with an Airflow that
+    was never set up."""
     with reading() as session:
         return bool(inspect(session.get_bind()).has_table(AssetModel.__tablename__))
 
 
 @contextmanager
 def reading() -> Iterator[Any]:
-    """A session of its own, for what only reads."""
+    """Open a session for reading."""
     with create_session(scoped=False) as session:
         yield session
 
@@ -289,49 +289,49 @@ def find_groups(
     asset_id: int | None = None,
     readable: frozenset[str] | None = None,
 ) -> Iterator[Group]:
-    """Offsets assets of every kind of source by name, from behind the name `after`: those whose
-    name has `containing` in it; those that a task of `dag_id` has as outlet; that of `asset_id`."""
+    """Yield groups by the names of offsets assets, of every kind of source and after the name
+    `after`. Filters: a part of the name; a Dag that has the asset as outlet; the id."""
     latest = func.max(AssetModel.id)
-    found = select(AssetModel.name, latest).where(_of_a_source()).group_by(AssetModel.name)
+    statement = select(AssetModel.name, latest).where(_of_a_source()).group_by(AssetModel.name)
     if after:
-        found = found.where(AssetModel.name > after)
+        statement = statement.where(AssetModel.name > after)
     if containing:
-        found = found.where(AssetModel.name.icontains(containing, autoescape=True))
+        statement = statement.where(AssetModel.name.icontains(containing, autoescape=True))
     if dag_id is not None:
         outlets = select(TaskOutletAssetReference.asset_id)
         of_dag = outlets.where(TaskOutletAssetReference.dag_id == dag_id)
-        found = found.where(AssetModel.id.in_(of_dag))
+        statement = statement.where(AssetModel.id.in_(of_dag))
     if asset_id is not None:
-        found = found.where(AssetModel.id == asset_id)
-    for name, number in session.execute(found.order_by(AssetModel.name)).all():
+        statement = statement.where(AssetModel.id == asset_id)
+    for name, number in session.execute(statement.order_by(AssetModel.name)).all():
         yield Group(name, number, session, readable)
 
 
 def _of_a_source() -> Any:
-    """Whether an asset is named as offsets assets of any kind of source are."""
+    """Return a condition for names of offsets assets of any kind of source."""
     return or_(*(AssetModel.name.like(f"{source}:%/%/%") for source in SOURCES))
 
 
 @contextmanager
 def groups() -> Iterator[list[Group]]:
-    """Offsets assets of every kind of source; what is written inside is committed at the end."""
+    """Open the groups of all offsets assets; changes in the body are committed at the end."""
     with create_session() as session:
         named = select(AssetModel).where(_of_a_source())
-        found = session.scalars(named.order_by(AssetModel.name, AssetModel.id)).all()
+        models = session.scalars(named.order_by(AssetModel.name, AssetModel.id)).all()
         # A name may have had several ids; the last is the one in use.
-        by_name = {model.name: model.id for model in found}
+        by_name = {model.name: model.id for model in models}
         yield [Group(name, asset_id, session) for name, asset_id in by_name.items()]
 
 
 @contextmanager
 def open_group(asset: str) -> Iterator[Group]:
-    """One group as `Group.asset` names it, or by the name of its asset. Raises `errors.ConfigError`
-    if Airflow has no such asset."""
+    """Open one group, by `Group.asset` or the name of its asset. Raises `errors.ConfigError` if
+    Airflow has no such asset."""
     with groups() as every:
-        found = next((group for group in every if asset in (group.asset, group.name)), None)
-        if found is None:
-            known = ", ".join(group.asset for group in every) or "none"
+        named = next((group for group in every if asset in (group.asset, group.name)), None)
+        if named is None:
+            names = ", ".join(group.asset for group in every) or "none"
             raise errors.ConfigError(
-                f"no offsets asset {asset!r}; there are: {known}", subject="asset"
+                f"no offsets asset {asset!r}; there are: {names}", subject="asset"
             )
-        yield found
+        yield named

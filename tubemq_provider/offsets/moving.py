@@ -1,7 +1,7 @@
-"""What a group's progress looks like after a person has set it: the rules, and no store.
+"""Rules for setting a group's position by hand, as functions of documents without a store.
 
 Used by the command line, which writes through Airflow's database, and by the operator, which writes
-as a task does. Pure functions of documents.
+as a task does. Pure functions.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ __all__ = ["cursor_of_event", "moved", "moved_event", "named_offsets", "stamp", 
 def standing(
     cursor: Document | None, event: Document | None, group: str, space: OffsetSpace
 ) -> Document:
-    """Where a group stands, as a cursor: its own unless the newest event is ahead of it, as it is
-    where runs keep no cursor any more; always its own where windows are claimed. Raises
+    """Return the position of a group as a cursor document.
+
+    It is the stored cursor, unless the newest event is ahead of it, which happens after the group
+    moved to a store without cursors; with claimed windows always the cursor. Raises
     `errors.ConfigError` for a group without progress."""
     claimed = cursor is not None and (cursor.get("pending") or cursor.get("done"))
     if cursor is not None and (claimed or newer_position(cursor, event) is cursor):
@@ -45,11 +47,11 @@ def standing(
 def moved(
     cursor: Document, event: Document | None, offsets: Mapping[str, int], *, by: str, now: datetime
 ) -> Document:
-    """`cursor` with other offsets; the number of the last accepted window stays. By which records
-    the logs were known is forgotten: they may have been set for logs that are others by now. So is
-    which windows the sink has to have: a person may set offsets because it has lost them.
+    """Return `cursor` with other offsets; the number of the last accepted window stays.
 
-    Raises `errors.ConfigError` where windows are claimed, or there is no window to come after.
+    Anchors are removed, since the offsets may be set because the logs were recreated; so is the
+    list of windows that the sink must have, since they may be set because the sink has lost them.
+    Raises `errors.ConfigError` if windows are claimed, or if the epoch has no window yet.
     """
     if cursor.get("pending") or cursor.get("done"):
         raise errors.ConfigError(
@@ -62,12 +64,12 @@ def moved(
             f"epoch' under another name",
             subject="offsets",
         )
-    # A cursor with a lower number would be taken for one that has fallen behind.
+    # A cursor with a lower number would count as behind the newest event.
     accepted = event["position"]["seq"] if event and epoch_of(event) == epoch_of(cursor) else 0
-    kept = {name: value for name, value in cursor.items() if name not in {"last", "newest"}}
+    members = {name: value for name, value in cursor.items() if name not in {"last", "newest"}}
     seq = max(cursor["seq"], accepted)
     return {
-        **kept,
+        **members,
         "seq": seq,
         "next": dict(offsets),
         BY_HAND: 1,
@@ -76,11 +78,11 @@ def moved(
 
 
 def moved_event(cursor: Document, event: Document | None) -> Document | None:
-    """The commit event of a task that has moved a group to `cursor`: that of a run without a
-    window. Runs that keep no cursor go by it, others once their cursor is lost.
+    """Return the commit event of a task that has set a group's position to `cursor`: an event
+    without a window, used by stores without cursors, and by others once their cursor is lost.
 
-    None where `event`, the newest before it, does not tell of the last window: the next run's event
-    has to, and would not behind this one.
+    None if `event`, the newest one, is not of the last window: the next run's event must list that
+    window as recovered, and would not after this event.
     """
     position: Document = (event or {}).get("position") or {}
     if event is None or any(position.get(name) != cursor.get(name) for name in ("h", "seq")):
@@ -100,19 +102,19 @@ def moved_event(cursor: Document, event: Document | None) -> Document | None:
 
 
 def stamp(cursor: Document, *, by: str, now: datetime) -> Document:
-    """The fields of a change: the next revision, its author `by` and the time `now`."""
+    """Return the members of a change: the next revision, its author `by` and the time `now`."""
     return {"rev": int(cursor.get("rev", 0)) + 1, "by": by, "updated": rfc3339(now)}
 
 
 def cursor_of_event(event: Document | None, group: str, space: OffsetSpace) -> Document:
-    """The cursor of a group that has only events. Raises `errors.ConfigError` if it has none."""
+    """Return a cursor from a commit event. Raises `errors.ConfigError` without an event."""
     if event is None:
         raise errors.ConfigError(
             f"{group} has no progress yet; give its first run initial_position instead",
             subject="offsets",
         )
-    told = event["position"]
-    position = Position(told["seq"], told["next"], by_hand=is_by_hand(told))
+    stored = event["position"]
+    position = Position(stored["seq"], stored["next"], by_hand=is_by_hand(stored))
     keys = ("cluster", "topic", "group", "epoch")
     names: Document = {name: str(event.get(name, "")) for name in keys}
     names |= {"past": list(past)} if (past := past_epochs(event)) else {}
@@ -123,7 +125,7 @@ def cursor_of_event(event: Document | None, group: str, space: OffsetSpace) -> D
 def named_offsets(
     given: object, known: Iterable[str], space: OffsetSpace, *, subject: str
 ) -> dict[str, int]:
-    """Offsets of all `known` partitions. Raises `DocumentError` with every problem."""
+    """Return a user's offsets of all `known` partitions. Raises `DocumentError` for problems."""
     if not isinstance(given, Mapping) or not given:
         raise DocumentError(subject, ["it is not an object of offsets by partition"])
     problems = [f"{key!r} is not {space.key_form}" for key in given if not space.is_key(key)]

@@ -1,9 +1,10 @@
-"""Which store a task keeps its progress in: the one place where a name becomes a store.
+"""Registry of offset stores by name.
 
-`asset_state` is the default; `ledger` needs the deployment's help and allows runs of one group side
-by side; `events` needs nothing but asset events. A group may move from one to another: each finds
-its position in the newest commit event, which all of them emit. Claims do not move: a group that
-leaves the ledger finishes them first, and one that comes back to it rebuilds its position.
+`asset_state` is the default; `ledger` must be configured in the deployment and allows concurrent
+runs of one group; `events` needs nothing but asset events. A group may move from one to another:
+each finds the position in the newest commit event, which all of them emit. Claims do not move: a
+group that leaves the ledger must finish them first, and one that returns to it rebuilds its
+position.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ StoreName = Literal["asset_state", "events", "ledger"]
 
 
 class TaskStore(OffsetStore, Protocol):
-    """The store of a task, which can also have samples of ends."""
+    """Offset store of a task that can also read samples of ends."""
 
     def load_timeline(self) -> Document | None:
-        """The samples that another task keeps on the same asset, or None."""
+        """Return the samples that another task stores on the same asset, or None."""
 
 
 STORES: Final[Mapping[str, Callable[[Mapping[str, Any], Any], TaskStore]]] = {
@@ -39,32 +40,32 @@ STORES: Final[Mapping[str, Callable[[Mapping[str, Any], Any], TaskStore]]] = {
 
 
 def store_for(name: str, context: Mapping[str, Any], asset: Any) -> TaskStore:
-    """The store called `name` for the running task, which has `asset` as inlet and outlet.
+    """Create the store `name` for the running task, which has `asset` as inlet and outlet.
 
-    Raises `errors.ConfigError` for an unknown name, and for ``ledger`` where the API server has
-    none: progress must not silently end up elsewhere.
+    Raises `errors.ConfigError` for an unknown name, and for ``ledger`` if the API server has none:
+    progress must not silently go elsewhere.
     """
     if name not in STORES:
-        known = ", ".join(STORES)
-        raise errors.ConfigError(f"{name!r} is none of {known}", subject="offset_store")
+        names = ", ".join(STORES)
+        raise errors.ConfigError(f"{name!r} is none of {names}", subject="offset_store")
     return STORES[name](context, asset)
 
 
 def refuse_other_store(name: str, context: Mapping[str, Any], asset: Any) -> None:
-    """Raise `errors.ConfigError` if runs go by the cursor of another store than `name`: a change of
-    this one would have no effect. The running task has `asset` as inlet."""
+    """Raise `errors.ConfigError` if runs use the cursor of another store than `name`, so that a
+    change in `name` would have no effect. The running task has `asset` as inlet."""
     progress = AssetProgress.of_inlet(context, asset)
-    kept = progress.load_cursor()
+    plain = progress.load_cursor()
     states = context.get("asset_state_store")
     claimed = None if states is None else VersionedState(states[asset]).load(CURSOR)
-    used = cursor_in_use(kept, claimed.document if claimed else None)
-    found = "asset_state" if used is kept else "ledger"
+    used = cursor_in_use(plain, claimed.document if claimed else None)
+    current = "asset_state" if used is plain else "ledger"
     if name == "events" and newer_position(used, progress.newest_position()) is not used:
-        return  # a cursor that was left behind
-    if used is not None and found != name:
+        return  # the cursor is outdated
+    if used is not None and current != name:
         raise errors.ConfigError(
-            f"the progress of {asset.name} is kept in {found}, and a change in {name} would have "
-            f"no effect; say offset_store={found!r}, or, if its runs keep it in {name} by now, let "
-            f"one of them publish a window first",
+            f"the progress of {asset.name} is kept in {current}, and a change in {name} would have "
+            f"no effect; set offset_store={current!r}, or, if its runs use {name} now, let one of "
+            f"them publish a window first",
             subject="offset_store",
         )

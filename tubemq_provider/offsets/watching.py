@@ -1,9 +1,8 @@
-"""Where a group stands for those who wait: a sensor in its task, a watcher outside of any.
+"""Position of a group for sensors, which are tasks, and for watchers, which are triggers.
 
-Both see the cursors of the stores that keep one: asset state, and the ledger, whose cursor also
-says which windows are taken. A sensor sees commit events besides; a trigger, which reads
-asynchronously, does not. What they find is a hint for scheduling and never the beginning of a
-window; runs find that out for themselves.
+Both read the cursors of asset state and of the ledger, whose cursor also has the claimed windows. A
+sensor also reads commit events; a trigger, which reads asynchronously, cannot. The position is only
+a hint for scheduling: runs determine the beginning of a window themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _LOOKS = 5
 
 
 class AsyncState(Protocol):
-    """The asynchronous half of Airflow's asset state accessor."""
+    """Asynchronous part of Airflow's asset state accessor."""
 
     async def aget(self, key: str, default: Any = None) -> Any: ...
 
@@ -36,10 +35,10 @@ class AsyncState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Where a group stands, by partition key; empty where no cursor is kept.
+    """Position of a group by partition key; empty without a cursor.
 
-    `accepted` is behind the windows that are published, `taken` also behind those that runs have
-    claimed (the ledger only; elsewhere they are equal).
+    `accepted` is the end of the published windows, `taken` also of the claimed ones (only in the
+    ledger; in other stores they are equal).
     """
 
     accepted: Mapping[str, int]
@@ -47,10 +46,10 @@ class Kept:
 
 
 async def kept_position(state: AsyncState) -> Kept:
-    """Read where a group stands.
+    """Read the position of a group.
 
-    A document that cannot be read counts as none: the run that it triggers says what is wrong with
-    it. Raises what Airflow's accessor raises when the API server does not answer.
+    An invalid document counts as none: the run that is triggered then reports it. Raises the errors
+    of Airflow's accessor if the API server does not answer.
     """
     document = cursor_in_use(await _cursor(state), await _ledger_cursor(state)) or {}
     accepted = _offsets(document.get("next"))
@@ -61,11 +60,11 @@ async def kept_position(state: AsyncState) -> Kept:
 
 
 def inlet_position(context: Mapping[str, Any], asset: Any) -> dict[str, int]:
-    """Where a group stands by partition key, of which the running task has `asset` as inlet: behind
-    the windows that the newer of cursor and newest commit event knows as published.
+    """Return the position of a group by partition key, from the newer of cursor and newest commit
+    event. The running task has `asset` as inlet.
 
-    Raises `DocumentError` for a cursor that cannot be read. Windows that are published but not yet
-    told of are not known here; only a run, which asks the sink as well, moves past them.
+    Raises `DocumentError` for an invalid cursor. Published windows without a commit event are not
+    included; only a run, which also reads the sink, advances over them.
     """
     progress = AssetProgress.of_inlet(context, asset)
     states = context.get("asset_state_store")
@@ -79,7 +78,7 @@ def inlet_position(context: Mapping[str, Any], asset: Any) -> dict[str, int]:
 
 
 async def load_note(state: AsyncState) -> Document:
-    """What the watcher noted when it rang last; empty if it never did."""
+    """Return the watcher's note of its last event; empty if it never fired."""
     note = await state.aget(_NOTE)
     return note if isinstance(note, dict) else {}
 
@@ -104,15 +103,15 @@ async def _cursor(state: AsyncState) -> Document | None:
 
 async def _ledger_cursor(state: AsyncState) -> Document | None:
     for _ in range(_LOOKS):
-        found = Versioned.from_value(await state.aget(CURSOR))
-        if found is None:
+        head = Versioned.from_value(await state.aget(CURSOR))
+        if head is None:
             return None
-        names = piece_keys(CURSOR, found.document)
+        names = piece_keys(CURSOR, head.document)
         if not names:
-            return found.document
+            return head.document
         pieces = [Versioned.from_value(await state.aget(name)) for name in names]
         if None not in pieces:
-            return join(found.document, [p.document for p in pieces if p], CURSOR)
+            return join(head.document, [p.document for p in pieces if p], CURSOR)
     return None
 
 
@@ -123,7 +122,7 @@ def _offsets(document: object) -> dict[str, int]:
 
 
 def move_behind(position: dict[str, int], claims: object) -> None:
-    """Move `position` behind the windows of `claims`, plans or ``{"plan": …}`` by window id."""
+    """Advance `position` over the windows of `claims`, plans or ``{"plan": …}`` by window id."""
     for claim in claims.values() if isinstance(claims, Mapping) else ():
         plan = claim.get("plan", claim) if isinstance(claim, Mapping) else {}
         ranges = plan.get("ranges") if isinstance(plan, Mapping) else None

@@ -1,7 +1,7 @@
-"""Reading and checking plan documents: every problem is listed, nothing is guessed.
+"""Parser and validation of plan documents: errors list every problem, and nothing is guessed.
 
-Works on plain values so that `plan` can use it without a cycle; holds the kinds of windows because
-what is valid depends on them. This module must not do I/O.
+Works on plain values, so that `plan` can import it without a cycle. The kinds of windows are here
+because validity depends on them. This module must not do I/O.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = [
 ]
 
 PLAN_VERSION: Final = 1
-"""The `v` of plan documents of the first source, which earlier releases read too."""
+"""Value of `v` in plan documents of the first source, which earlier releases can read."""
 
 PLAN_VERSION_WITH_SOURCE: Final = VERSIONS["plan"]
-"""The `v` of those of other sources: an earlier release would take their offsets for its own."""
+"""Value of `v` for other sources, whose offsets an earlier release would misread."""
 
 Range = tuple[int, int]
 
@@ -41,7 +41,7 @@ _H = re.compile(r"[0-9a-f]{10}")
 
 
 class WindowKind(StrEnum):
-    """Where a window's ends come from; its first letter (x for explicit) begins the window id."""
+    """Kind of window, by the origin of its ends. Its first letter (x for explicit) starts ids."""
 
     TIME = "time"
     CURSOR = "cursor"
@@ -54,7 +54,7 @@ _PREFIX = {WindowKind.TIME: "t-", WindowKind.CURSOR: "c-", WindowKind.EXPLICIT: 
 def identity_problems(
     window_id: str, kind: WindowKind, scope_hash: str, seq: int | None, time: tuple[str, str] | None
 ) -> list[str]:
-    """What is wrong with how a plan is named and numbered."""
+    """Return problems of a plan's id, scope hash, number and interval."""
     problems = []
     if not _ID.fullmatch(window_id) or not window_id.startswith(_PREFIX[kind]):
         problems.append(f"id {window_id!r} is not an id of a {kind} window")
@@ -74,7 +74,7 @@ def identity_problems(
 def range_problems(
     space: OffsetSpace, ranges: Mapping[str, Range], gaps: Mapping[str, tuple[Range, ...]]
 ) -> list[str]:
-    """What is wrong with the ranges of a plan, and with the gaps inside them."""
+    """Return problems of a plan's ranges, and of the gaps inside them."""
     problems = [] if ranges else ["ranges: there is no partition"]
     for key, value in ranges.items():
         problems += _range_problems(space, f"range of {key}", key, value)
@@ -100,10 +100,10 @@ def _range_problems(space: OffsetSpace, name: str, key: object, value: Range) ->
 
 
 def read_members(document: object, where: str) -> tuple[dict[str, Any], str]:
-    """Constructor arguments of a plan, and the stored hash, from a document.
+    """Return the constructor arguments of a plan, and the stored hash, from a document.
 
-    Raises `DocumentError` with every missing or ill-typed member, or if the version is unknown
-    (nothing else is looked at then: a newer release may mean something else by it).
+    Raises `DocumentError` with every missing or ill-typed member, or for an unknown version alone:
+    in a newer release members may have another meaning.
     """
     if not isinstance(document, dict):
         raise DocumentError(where, [f"it is {type(document).__name__}, not an object"])
@@ -205,7 +205,7 @@ _MEMBERS: Final[Mapping[str, tuple[str, Any]]] = {
     "upto": ("upto", read_anchors),
     "has_more": ("more", lambda value: _integer(value) != 0),
 }
-"""Constructor argument to document member and its reading."""
+"""Constructor argument to the member of the document and its converter."""
 
 _REQUIRED: Final = (
     *("id", "kind", "cluster", "topic", "group", "h", "filters", "epoch", "ranges"),

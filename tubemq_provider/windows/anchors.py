@@ -1,9 +1,9 @@
-"""Anchors in documents: by which record a log is known again, for each partition of a position.
+"""Anchors in documents: for each partition of a position, the record that identifies its log.
 
-A position alone cannot tell a log from one that took its place: a topic made anew counts its
-offsets from zero again. So documents that carry a position carry the last record before it as
-well. Documents of earlier releases have none; they are read all the same. Ids are kept as text, as
-64 bits do not survive every JSON reader. Pure values; this module must not do I/O.
+Offsets alone cannot tell a log from its replacement: a recreated topic counts from zero again. So a
+document with a position also has the last record before it. Documents of earlier releases have
+none and are still valid. Ids are stored as text, since not every JSON reader keeps 64 bits. Pure
+values; this module must not do I/O.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from tubemq_provider.windows.spaces import OffsetSpace
 __all__ = ["Anchors", "anchors_document", "read_anchors"]
 
 Anchors = Mapping[str, Anchor]
-"""By partition key."""
+"""Anchors by partition key."""
 
 
 def anchors_document(anchors: Anchors) -> dict[str, list[Any]]:
-    """``{"1:0": [2772, "<message id>/<checksum>"]}``: the offset to read from, and the record."""
+    """Return ``{"1:0": [2772, "<message id>/<checksum>"]}``: offset and identity of the record."""
     return {
-        key: [found.offset, f"{found.message_id}/{found.checksum}"]
-        for key, found in anchors.items()
+        key: [anchor.offset, f"{anchor.message_id}/{anchor.checksum}"]
+        for key, anchor in anchors.items()
     }
 
 
 def read_anchors(value: object, space: OffsetSpace) -> dict[str, Anchor]:
-    """The anchors in a document. Raises `ValueError` or `TypeError` for what is none."""
+    """Return the anchors in a document. Raises `ValueError` or `TypeError` if it has others."""
     if not isinstance(value, dict):
         raise TypeError(f"{value!r} is not an object")
-    return {str(key): _anchor(found, space) for key, found in value.items()}
+    return {str(key): _anchor(pair, space) for key, pair in value.items()}
 
 
 def _anchor(value: object, space: OffsetSpace) -> Anchor:

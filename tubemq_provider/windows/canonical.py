@@ -1,8 +1,7 @@
-"""One spelling for everything that is hashed, named or stored: JSON, digests, instants.
+"""Canonical forms of everything that is hashed, named or stored: JSON, digests, instants.
 
-Window ids, plan hashes and boundary names must come out the same in Airflow, Spark, Dagster and the
-command line, today and in a year. This module must not do I/O or read a clock; it knows nothing of
-windows.
+Window ids, plan hashes and boundary names must be equal in Airflow, Spark, Dagster and the command
+line, and in every release. This module must not do I/O or read a clock, and does not know windows.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ __all__ = [
 ]
 
 _EXACT = frozenset({str, int})
-"""Types that need no further look: most members of a document, which may have 30 000 of them."""
+"""Types that need no further check: most members of a document, which may have 30 000."""
 
 
 def canonical_json(value: object) -> str:
-    """One text per value: sorted keys, no spaces, ASCII; only strings, integers, lists, objects.
+    """Return the one JSON text of a value: sorted keys, no spaces, ASCII. Only strings, integers,
+    lists and objects.
 
     Raises `TypeError` for anything else (floats, booleans and nulls have more than one spelling in
     the stores a plan passes through).
@@ -38,7 +38,7 @@ def canonical_json(value: object) -> str:
 
 
 def sha256_hex(value: object) -> str:
-    """Lower-case hex sha256 of the canonical JSON of `value`."""
+    """Return the lower-case hex sha256 of the canonical JSON of `value`."""
     return hashlib.sha256(canonical_json(value).encode("ascii")).hexdigest()
 
 
@@ -58,7 +58,9 @@ def _refuse_inexact(value: object, where: str) -> None:
 
 
 def parse_instant(text: str) -> datetime:
-    """An RFC 3339 instant with an offset, as UTC. Raises `ValueError` with the text in it."""
+    """Parse an RFC 3339 instant with a UTC offset; return it in UTC.
+
+    Raises `ValueError` that names the text."""
     try:
         instant = datetime.fromisoformat(text)
     except (TypeError, ValueError) as exc:
@@ -69,12 +71,11 @@ def parse_instant(text: str) -> datetime:
 
 
 def in_utc(instant: datetime) -> datetime:
-    """The same instant, to the microsecond, in UTC and as the standard library's own type.
+    """Return the same instant, to the microsecond, in UTC and as a plain `datetime`.
 
-    Windows are reckoned with what is left: subclasses (pendulum's, which Airflow gives to tasks)
-    subtract to a length that cannot be divided, and in a zone whose clocks change a length is added
-    to what the clock shows. Raises `ValueError` for an instant without a zone, and for one that is
-    in no year from 1 to 9999 there.
+    Arithmetic needs both: differences of subclasses (pendulum's, which Airflow passes to tasks)
+    cannot be divided, and in a zone with daylight saving a `timedelta` is added to local time.
+    Raises `ValueError` for an instant without a zone, or outside the years 1 to 9999 in UTC.
     """
     _require_aware(instant)
     utc = _utc(instant)
@@ -82,23 +83,23 @@ def in_utc(instant: datetime) -> datetime:
 
 
 def so_much_later(instant: datetime, length: timedelta) -> datetime:
-    """`instant` and a length that is not negative, or the last instant that there is."""
+    """Return `instant` plus a non-negative length, at most the last representable instant."""
     return instant + min(length, datetime.max.replace(tzinfo=UTC) - in_utc(instant))
 
 
 def rfc3339(instant: datetime) -> str:
-    """The one spelling of an instant in documents: UTC, ``Z``, fraction only where there is one."""
+    """Return an instant as documents spell it: UTC with ``Z``, and a fraction only if not zero."""
     return in_utc(instant).isoformat().replace("+00:00", "Z")
 
 
 def basic_instant(instant: datetime) -> str:
-    """An instant for ids and file names: ``20261121T081500Z``, with a fraction only if present."""
+    """Return an instant for ids and file names: ``20261121T081500Z``, fraction only if not zero."""
     text = in_utc(instant).replace(tzinfo=None).isoformat()
     return text.replace("-", "").replace(":", "") + "Z"
 
 
 def parse_basic_instant(text: str) -> datetime:
-    """The instant of a `basic_instant`, in UTC. Raises `ValueError` for other text."""
+    """Parse the text of a `basic_instant`; return UTC. Raises `ValueError` for other text."""
     instant = datetime.fromisoformat(text)
     if basic_instant(instant) != text:
         raise ValueError(f"{text!r} is not spelled as instants in names are")

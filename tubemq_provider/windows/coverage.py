@@ -1,11 +1,11 @@
-"""Coverage: which intervals and which offsets are in a sink, which are missing, which twice.
+"""Coverage of a sink: intervals and offsets that are published, missing, or stored twice.
 
-Judged by published markers alone, since they are what says "written". Intervals are those of time
-windows; offsets are compared over windows of every kind. Windows of different scopes (`h`) are
-never mixed: each epoch of a group is one of its own. Where a reset moved a partition, its log is
-another one from there on, or was left on purpose: offsets before and after are not compared.
-`calendar` and `report` draw it as text. This module must not do I/O: the caller that opens the sink
-passes its markers.
+Computed from published markers alone, since only they prove what is written. Intervals are those of
+time windows; offsets are compared over windows of every kind. Windows of different scopes are never
+mixed, and each epoch of a group is a scope. If a reset moved a partition, its log was recreated or
+its records were skipped on purpose: offsets before and after the reset are not compared. `calendar`
+and `report` format the result. This module must not do I/O: the caller opens the sink and passes
+its markers.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Interval = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True)
 class Pieces(Generic[Point]):
-    """Half-open pieces in order. `done`: joined where they touch. `missing`: between the first and
-    the last, or within the span asked for. `overlapping`: claimed by more than one window."""
+    """Half-open spans in order. `done`: published, merged if adjacent. `missing`: between the first
+    and the last, or within the requested span. `overlapping`: in more than one window."""
 
     done: tuple[tuple[Point, Point], ...] = ()
     missing: tuple[tuple[Point, Point], ...] = ()
@@ -56,9 +56,11 @@ class Pieces(Generic[Point]):
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What the markers of one scope say. `offsets`, `lost` (ranges that retention took before they
-    were read) and `resets` (positions, and where `on_offset_regression` moved them) are by
-    partition key. With resets, `offsets` has the pieces of each life of a log, the first one first.
+    """Coverage of one scope.
+
+    By partition key: `offsets`; `lost`, ranges that retention removed before they were read; and
+    `resets`, pairs of the position and the offset to which `on_offset_regression` moved it. With
+    resets, `offsets` has the spans before the first reset, then those up to the next, and so on.
     """
 
     cluster: str
@@ -74,13 +76,13 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """Nothing is missing, lost or there twice in one life of a log. What a reset left out or
-        brought again is shown, and was asked for."""
-        every: list[Pieces[int] | Pieces[datetime]] = [self.intervals, *self.offsets.values()]
-        return not self.lost and not any(item.missing or item.overlapping for item in every)
+        """True if nothing is missing, lost or stored twice. Records that a reset skipped or
+        repeated do not count: the policy allowed them, and the report shows them."""
+        parts: list[Pieces[int] | Pieces[datetime]] = [self.intervals, *self.offsets.values()]
+        return not self.lost and not any(item.missing or item.overlapping for item in parts)
 
     def to_document(self) -> dict[str, Any]:
-        """Plain JSON values, for commands and tasks."""
+        """Return plain JSON values, for commands and tasks."""
         return {
             "cluster": self.cluster,
             "topic": self.topic,
@@ -105,10 +107,10 @@ class Coverage:
 def coverage(
     markers: Iterable[Marker], *, start: datetime | None = None, end: datetime | None = None
 ) -> list[Coverage]:
-    """The coverage of each scope among `markers`, by `h`.
+    """Return the coverage of each scope among `markers`, in order of scope hash.
 
-    With `start` and `end`, intervals count only as far as they lie between the two, and what is
-    missing up to either is reported; offsets are not cut. Raises `ConfigError` for an empty span.
+    With `start` and `end`, intervals are clipped to that span, and missing time up to either is
+    reported; offsets are not clipped. Raises `ConfigError` for an empty span.
     """
     if start is not None and end is not None and start >= end:
         raise ConfigError(
@@ -116,23 +118,23 @@ def coverage(
         )
     ordered = sorted(markers, key=lambda marker: marker.plan.scope_hash)
     return [
-        _of_scope(list(found), start, end)
-        for _, found in groupby(ordered, key=lambda marker: marker.plan.scope_hash)
+        _of_scope(list(group), start, end)
+        for _, group in groupby(ordered, key=lambda marker: marker.plan.scope_hash)
     ]
 
 
 def _of_scope(markers: list[Marker], start: datetime | None, end: datetime | None) -> Coverage:
     plan = markers[0].plan
-    lives: dict[str, list[list[tuple[int, int]]]] = {}
+    ranges_by_reset: dict[str, list[list[tuple[int, int]]]] = {}
     lost: dict[str, list[list[int]]] = {}
     resets: dict[str, list[list[int]]] = {}
     for marker in sorted(markers, key=lambda marker: marker.plan.seq or 0):
         for key, range_ in marker.plan.ranges.items():
-            known = lives.setdefault(key, [[]])
+            runs = ranges_by_reset.setdefault(key, [[]])
             if key in marker.plan.resets:
-                known.append([])
+                runs.append([])
                 resets.setdefault(key, []).append([marker.plan.resets[key], range_[0]])
-            known[-1].append(range_)
+            runs[-1].append(range_)
         for key, gaps in merged_gaps(marker.plan, marker).items():
             lost.setdefault(key, []).extend(list(gap) for gap in gaps)
     by_key = plan.space.by_key
@@ -143,7 +145,7 @@ def _of_scope(markers: list[Marker], start: datetime | None, end: datetime | Non
         plan.scope_hash,
         len(markers),
         pieces_of(_intervals(markers), start, end),
-        {key: one_after_another(found) for key, found in by_key(lives).items()},
+        {key: one_after_another(runs) for key, runs in by_key(ranges_by_reset).items()},
         {key: sorted(gaps) for key, gaps in by_key(lost).items()},
         by_key(resets),
         plan.epoch,
@@ -151,12 +153,12 @@ def _of_scope(markers: list[Marker], start: datetime | None, end: datetime | Non
 
 
 def one_after_another(lives: Iterable[Iterable[tuple[int, int]]]) -> Pieces[int]:
-    """The pieces of each life of a log, which are not compared with each other."""
-    found = [pieces_of(ranges) for ranges in lives]
+    """Return the spans of the ranges between resets, without comparing these parts."""
+    parts = [pieces_of(ranges) for ranges in lives]
     return Pieces(
-        tuple(piece for pieces in found for piece in pieces.done),
-        tuple(piece for pieces in found for piece in pieces.missing),
-        tuple(piece for pieces in found for piece in pieces.overlapping),
+        tuple(span for part in parts for span in part.done),
+        tuple(span for part in parts for span in part.missing),
+        tuple(span for part in parts for span in part.overlapping),
     )
 
 
@@ -170,7 +172,7 @@ def _intervals(markers: Iterable[Marker]) -> Iterator[Interval]:
 def pieces_of(
     claimed: Iterable[tuple[Point, Point]], start: Point | None = None, end: Point | None = None
 ) -> Pieces[Point]:
-    """What half-open pieces cover, within `[start, end)` where given; empty ones do not count."""
+    """Return what half-open spans cover, clipped to `[start, end)`. Empty spans do not count."""
     done: list[tuple[Point, Point]] = []
     missing: list[tuple[Point, Point]] = []
     overlapping: list[tuple[Point, Point]] = []
@@ -201,7 +203,7 @@ def _cut(
 
 
 def _extend(pieces: list[tuple[Point, Point]], low: Point, high: Point) -> None:
-    """Add a piece behind all others, joined to the last if it touches."""
+    """Append a span, merged with the last one if adjacent."""
     if pieces and low <= pieces[-1][1]:
         pieces[-1] = (pieces[-1][0], max(high, pieces[-1][1]))
     else:
@@ -220,7 +222,7 @@ def _named(pieces: Pieces[Point]) -> list[tuple[str, tuple[tuple[Point, Point], 
 
 
 def report(found: Coverage) -> str:
-    """Some lines for people: what is complete, then every piece that is not, then the calendar."""
+    """Return lines for users: the verdict, every span, lost ranges, resets, and the calendar."""
     verdict = "complete" if found.complete else "NOT complete"
     epoch = f", epoch {found.epoch}" if found.epoch else ""
     whose = f"{found.cluster}/{found.topic}, group {found.group}{epoch} ({found.scope_hash})"
@@ -236,7 +238,7 @@ def report(found: Coverage) -> str:
         for low, high in gaps
     ]
     lines += [
-        f"  {key} reset from {position} to {start}: another log, or left on purpose"
+        f"  {key} reset from {position} to {start}: another log, or skipped on purpose"
         for key, moves in found.resets.items()
         for position, start in moves
     ]
@@ -245,8 +247,8 @@ def report(found: Coverage) -> str:
 
 
 def calendar(pieces: Pieces[datetime]) -> str:
-    """A line per day in UTC, a sign per hour: ``#`` done, ``+`` partly done, ``!`` there twice,
-    ``.`` missing, blank outside; empty if there is no interval at all.
+    """Return a line per day in UTC with a sign per hour: ``#`` done, ``+`` partly done, ``!``
+    stored twice, ``.`` missing, blank outside. Empty if there is no interval at all.
 
     Raises `ConfigError` for more than ten years.
     """
@@ -255,13 +257,13 @@ def calendar(pieces: Pieces[datetime]) -> str:
 
 
 def days_of(pieces: Pieces[datetime], *, most: int | None = None) -> Iterator[tuple[datetime, str]]:
-    """Each day in UTC that the pieces touch, or the last `most` of them, with a sign per hour as
-    `calendar` draws them. Raises `ConfigError` for more than ten years without `most`."""
-    every = [*pieces.done, *pieces.missing]
-    if not every:
+    """Yield each UTC day of the spans, or the last `most` of them, with the hour signs of
+    `calendar`. Raises `ConfigError` for more than ten years without `most`."""
+    spans = [*pieces.done, *pieces.missing]
+    if not spans:
         return
-    first = min(low for low, _ in every).astimezone(UTC)
-    last = max(high for _, high in every)
+    first = min(low for low, _ in spans).astimezone(UTC)
+    last = max(high for _, high in spans)
     day = first.replace(hour=0, minute=0, second=0, microsecond=0)
     if most is not None:
         end = (last - timedelta.resolution).astimezone(UTC)
@@ -269,7 +271,7 @@ def days_of(pieces: Pieces[datetime], *, most: int | None = None) -> Iterator[tu
         day = end - min(end - day, timedelta(days=most - 1))
     elif (last - day).days > MAX_DAYS:
         raise ConfigError(f"{(last - day).days} days are too many to draw", subject="calendar")
-    # Behind the calendar's last day there is none.
+    # `datetime` has no day after 9999-12-31.
     while day < min(last, _LAST_DAY):
         hours = (day + number * _HOUR for number in range(_HOURS))
         yield day, "".join(_sign(pieces, hour) for hour in hours)

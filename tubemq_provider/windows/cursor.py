@@ -1,8 +1,8 @@
-"""The position of a group, and the cursor document that caches it.
+"""Position of a group, and the cursor document that caches it.
 
-A position says: all windows up to `seq` are published, and the next window starts at `next`. It
-travels in the cursor and in every commit event, and can be rebuilt from either or from the sink's
-markers. This module must not do I/O; `run` decides when a cursor is stored.
+A position states that all windows up to `seq` are published and that the next window starts at
+`next`. It is stored in the cursor and in every commit event, and can be rebuilt from either or from
+the sink's markers. This module must not do I/O; `run` decides when a cursor is stored.
 """
 
 from __future__ import annotations
@@ -43,21 +43,22 @@ __all__ = [
 ]
 
 CURSOR_VERSION: Final = VERSIONS["cursor"]
-"""The `v` of cursor documents this code writes."""
+"""Value of `v` in the cursor documents of this release."""
 
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 BY_HAND: Final = "by_hand"
-"""The member of a position that a person has set; see `Position`."""
+"""Member of a position that a user has set; see `Position`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`seq` of the last published cursor window (0: none yet) and where every partition goes on.
+    """Number `seq` of the last published cursor window (0: none yet), and each partition's `next`
+    offset to read.
 
-    `last` are records before `next`, by which the logs are known again; documents of earlier
-    releases have none. They do not make it another position. Nor does `by_hand`: a person has set
-    `next`, so that it need not be where window `seq` ends, nor that window be in the sink.
+    `last` are the anchors: records before `next` that identify the logs; documents of earlier
+    releases have none. `by_hand`: a user has set `next`, so that it may differ from the end of
+    window `seq`, and that window need not be in the sink. Neither takes part in comparisons.
     """
 
     seq: int
@@ -66,7 +67,7 @@ class Position:
     by_hand: bool = field(default=False, compare=False)
 
     def to_document(self, scope_hash: str, space: OffsetSpace) -> dict[str, Any]:
-        """What a commit event carries under ``position``."""
+        """Return the member ``position`` of a commit event."""
         ordered = space.by_key(self.next)
         document: dict[str, Any] = {"h": scope_hash, "seq": self.seq, "next": ordered}
         if self.last:
@@ -78,8 +79,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The stored position, with its last writer, how often it was written (`rev`) and when
-    (`updated`; long ago if it does not say). `past` are the epochs of the group that have ended."""
+    """Stored position with its last writer (`by`), number of writes (`rev`) and time of the last
+    one (`updated`; 1970 if unknown). `past` are the epochs of the group that have ended."""
 
     position: Position
     rev: int = 0
@@ -89,11 +90,11 @@ class Cursor:
 
     @property
     def seq(self) -> int:
-        """How many windows the position has behind it."""
+        """Number of the last published cursor window."""
         return self.position.seq
 
     def to_document(self, scope: WindowScope, now: datetime) -> dict[str, Any]:
-        """The whole cursor: one document, so that one write replaces it."""
+        """Return the whole cursor as one document, so that one write replaces it."""
         document = {
             "v": CURSOR_VERSION,
             "cluster": scope.cluster,
@@ -109,7 +110,7 @@ class Cursor:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], scope: WindowScope) -> Cursor:
-        """The cursor in a stored document.
+        """Parse a stored document.
 
         Raises `DocumentError` with every problem (a user may have edited it), and
         `IdentityMismatch` if it belongs to another scope.
@@ -128,9 +129,11 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class EarlierLife:
-    """What an epoch that begins knows of those before it: their names, where an operator wants it
-    to begin (words or offsets by partition; None: nothing was said), and the id of the last window
-    that was known when its beginning was decided ("": not said)."""
+    """Earlier epochs of a group, as the first run of a new epoch needs them.
+
+    `past` are their names; `begin` the first position that a user has set for the new epoch
+    (a keyword, or offsets by partition; None if unset); `seen` the id of the last window known when
+    the user decided on the epoch ("" if unset)."""
 
     past: tuple[str, ...]
     begin: str | Mapping[str, int] | None = None
@@ -138,8 +141,8 @@ class EarlierLife:
 
 
 def earlier_life(document: Mapping[str, Any], scope: WindowScope) -> EarlierLife | None:
-    """What a cursor or commit event says that was written before the epoch of `scope` had any
-    progress; None if it is of this epoch.
+    """Return the earlier epochs from a cursor or commit event that was written before the epoch of
+    `scope` had any progress; None if the document is of this epoch.
 
     Raises `IdentityMismatch` if the epoch has ended: another one was begun after it.
     """
@@ -148,7 +151,7 @@ def earlier_life(document: Mapping[str, Any], scope: WindowScope) -> EarlierLife
         raise IdentityMismatch(
             f"epoch {scope.epoch!r} of group {scope.group!r} on topic {scope.topic!r} has ended: "
             f"epoch {epoch!r} was begun after it; pass epoch={epoch!r} to the task, or no epoch at "
-            f"all to go on where the group is"
+            f"all to continue where the group is"
         )
     begin = document.get("begin")
     if epoch == scope.epoch:
@@ -159,14 +162,15 @@ def earlier_life(document: Mapping[str, Any], scope: WindowScope) -> EarlierLife
 
 
 def epoch_of(document: Mapping[str, Any] | None) -> str:
-    """The epoch that a cursor or commit event was written in; "" if it says nothing."""
+    """Return the epoch of a cursor or commit event; "" if it names none."""
     return str((document or {}).get("epoch", ""))
 
 
 def is_ahead(cursor: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether `cursor` has come further than `other`, which another store of the group keeps; an
-    epoch that has begun is ahead of those before it, though it counts its windows from one. One
-    that was edited so that it has no number counts as ahead: it is there for somebody to see."""
+    """Return True if `cursor` is ahead of `other`, which another store of the group keeps.
+
+    A later epoch is ahead of earlier ones, although it counts its windows from one. A cursor that
+    was edited and has no number counts as ahead, so that its error is not hidden."""
     if epoch_of(cursor) in past_epochs(other):
         return False
     if epoch_of(other) in past_epochs(cursor):
@@ -180,8 +184,9 @@ def is_ahead(cursor: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def newer_position(
     cursor: Mapping[str, Any] | None, event: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
-    """Which of a cursor and the position of the newest event is ahead; an epoch that was begun is
-    ahead of those before it, though it counts its windows from one."""
+    """Return the one that is ahead: the cursor, or the position of the newest event.
+
+    A later epoch is ahead of earlier ones, although it counts its windows from one."""
     accepted: Mapping[str, Any] | None = event["position"] if event else None
     if cursor is None or accepted is None:
         return cursor or accepted
@@ -195,8 +200,8 @@ def newer_position(
 def cursor_in_use(
     kept: Mapping[str, Any] | None, claimed: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
-    """Which of two cursors a group goes by that has moved from one store to another: `kept` in
-    asset state, or `claimed` in the ledger, which counts unless it is behind."""
+    """Return the cursor in use of a group that has moved between stores: `claimed` in the ledger,
+    unless `kept` in asset state is ahead of it."""
     if not kept or not claimed:
         return kept or claimed
     return kept if is_ahead(kept, claimed) else claimed
@@ -207,30 +212,30 @@ def present_life(
     event: Mapping[str, Any] | None,
     recent: Iterable[Mapping[str, Any]] = (),
 ) -> Mapping[str, Any] | None:
-    """What says which epoch of a group is the present one; None if nothing does.
+    """Return the cursor or event that names the current epoch of a group; None if none does.
 
-    The newer of the cursor and the newest event with a position, or one of the `recent` events
-    behind that, newest first: windows of time have no position, and where a group has no others, or
-    its cursor was wiped, their events are all that tells. One counts if it ends what is known else;
-    windows of explicit offsets tell nothing.
+    It is the newer of the cursor and the newest event with a position, unless one of the `recent`
+    events after that (newest first) is of a later epoch. Time windows have no position: of a group
+    that has no others, or has lost its cursor, only their events name the epoch. Events of explicit
+    windows do not count.
     """
     newest = newer_position(cursor, event)
-    known = cursor if newest is not None and newest is cursor else event
-    for told in takewhile(lambda told: not told.get("position"), recent):
-        ahead = known is None or epoch_of(known) in past_epochs(told)
-        if told.get("kind") == WindowKind.TIME and ahead:
-            known = told
-    return known
+    latest = cursor if newest is not None and newest is cursor else event
+    for document in takewhile(lambda document: not document.get("position"), recent):
+        ahead = latest is None or epoch_of(latest) in past_epochs(document)
+        if document.get("kind") == WindowKind.TIME and ahead:
+            latest = document
+    return latest
 
 
 def past_epochs(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The epochs of a group that have ended, as a cursor or commit event has them."""
+    """Return the epochs of a group that have ended, from a cursor or commit event."""
     past = document.get("past", [])
     return tuple(map(str, past)) if isinstance(past, list) else ()
 
 
 def position_of_event(event: Mapping[str, Any], scope: WindowScope) -> Position:
-    """The position in a commit event. Raises like `Cursor.from_document`."""
+    """Return the position in a commit event. Raises like `Cursor.from_document`."""
     subject = f"position in the newest commit event of group {scope.group!r}"
     event = brought_up("event", event, subject)
     return _position(event["position"], subject, scope, versioned=False)
@@ -248,8 +253,8 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
         raise IdentityMismatch(
             f"{subject} was written for {_what_differs(document, scope)} "
             f"(h {document['h']} instead of {scope.scope_hash}); progress of one group cannot "
-            f"serve two: give this pipeline its own group; or, if the group is to go on as it is "
-            f"now from where it stands, give it a new epoch: {epoch_command(scope)} "
+            f"serve two: give this pipeline its own group; or, to continue this group with its "
+            f"present scope from its position, give it a new epoch: {epoch_command(scope)} "
             f"--begin '{json.dumps(document['next'])}' (without --begin it reads all records again)"
         )
     last = read_anchors(document.get("last", {}), scope.space)
@@ -257,8 +262,9 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
 
 
 def _what_differs(document: Mapping[str, Any], scope: WindowScope) -> str:
-    """What of the scope is not as it was. A digest keeps no words, but some can be tried; progress
-    is kept under the names of cluster, topic and group, so it is those only in edited state."""
+    """Return the part of the scope that has changed, as far as it can be found: only the digest of
+    the old scope is stored, so likely scopes are tried. Cluster, topic and group are in the key of
+    the stored progress, and differ only if it was edited."""
     before = str(document.get("epoch", scope.epoch))
     if before != scope.epoch and replace(scope, epoch=before).scope_hash == document["h"]:
         return f"epoch {before!r}, not {scope.epoch!r}"
@@ -270,19 +276,21 @@ def _what_differs(document: Mapping[str, Any], scope: WindowScope) -> str:
 
 
 def epoch_command(scope: WindowScope, seen: str = "") -> str:
-    """The command that lets a group begin anew; it is refused, or begins behind what was published,
-    if the group has gone on since window `seen`."""
+    """Return the command that begins a new epoch of a group.
+
+    If the group has published windows after `seen`, the command is refused, or the epoch begins
+    after them."""
     command = f"airflow tubemq offsets epoch {quote(scope.asset)} <name>"
     return f"{command} --seen {seen}" if seen else command
 
 
 def is_by_hand(document: Mapping[str, Any]) -> bool:
-    """Whether a person has set the position that a cursor or event has."""
+    """Return True if a user has set the position in a cursor or event."""
     return bool(document.get(BY_HAND))
 
 
 def updated_at(document: Mapping[str, Any]) -> datetime:
-    """When a cursor was written; long ago if it does not say so."""
+    """Return the time when a cursor was written; 1970 if it has none."""
     try:
         return datetime.fromisoformat(str(document.get("updated"))).astimezone(UTC)
     except ValueError:
@@ -290,8 +298,9 @@ def updated_at(document: Mapping[str, Any]) -> datetime:
 
 
 def going_on(plan: WindowPlan, begin: Mapping[str, int] | None = None) -> str:
-    """The command that lets a group of which little is known go on behind a published window;
-    `begin`: where that is, if logs are known to be others by now."""
+    """Return the command by which a group with lost progress continues after a published window.
+
+    `begin` are the first offsets, if logs were recreated since; by default the window's ends."""
     return f"{epoch_command(plan.scope_in(''))} --begin '{json.dumps(dict(begin or plan.ends))}'"
 
 

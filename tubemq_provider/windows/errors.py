@@ -1,8 +1,8 @@
-"""What a window run refuses to do, and why; each message ends with what to change.
+"""Errors of window runs, stores and sinks; each message ends with advice.
 
-Lost data and truncated logs use the client's own `DataLoss` and `LogTruncated`, so that callers
-catch one class whether the loss is seen at planning or while reading. This module must not import
-anything but the client's errors.
+Lost data and truncated logs raise the client's `DataLoss` and `LogTruncated`, so that callers catch
+one class whether planning or reading finds the loss. This module must not import anything but the
+client's errors.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = [
 
 
 class WindowError(TubeMQError):
-    """Base of what `windows`, `offsets` and `sinks` raise on purpose."""
+    """Base class of errors that `windows`, `offsets` and `sinks` raise on purpose."""
 
 
 class DocumentError(WindowError, ValueError):
-    """A stored document (plan, cursor, marker, event) is not valid. `problems` lists everything."""
+    """A stored document (plan, cursor, marker, event) is invalid. `problems` lists everything."""
 
     fatal = True
 
@@ -63,8 +63,9 @@ class IdentityMismatch(WindowError):
 
 
 class OtherScopeFound(WindowError):
-    """A scope has no windows yet, and the sink has some of the same topic and group under another
-    scope. `scope` (a `WindowScope`) is the one that would begin, `found` (a `WindowPlan`) is of a
+    """The sink has windows of the same topic and group under another scope, and none of this one.
+
+    `scope` (a `WindowScope`) is the one that would begin, `found` (a `WindowPlan`) the plan of a
     window of the other."""
 
     fatal = True
@@ -76,9 +77,8 @@ class OtherScopeFound(WindowError):
 
 
 class BoundaryConflict(WindowError):
-    """An instant is given offsets that contradict boundaries which are fixed, at it or beside it,
-    or a window would overlap one that is there. Nothing was fixed, read or written. `problems`
-    lists what contradicts."""
+    """Offsets given for an instant contradict fixed boundaries at or next to it, or a window would
+    overlap a published one. Nothing was fixed, read or written. `problems` lists the conflicts."""
 
     fatal = True
 
@@ -89,62 +89,61 @@ class BoundaryConflict(WindowError):
 
 
 class IntervalMissing(WindowError):
-    """Between the window and its nearest published neighbour lies time that no published window
-    has. Nothing was published. A retry cures it if a run that is under way brings that window."""
+    """An interval between the window and its nearest published neighbour is in no published window.
+    Nothing was published. A retry succeeds once another run has published that interval."""
 
     retriable = True
 
 
 class MarkerConflict(WindowError):
-    """The sink holds this window with other ranges that do not continue the same position."""
+    """The sink has this window with ranges that do not begin at the same position."""
 
     fatal = True
 
 
 class SinkHistoryLost(WindowError):
-    """The window counts as published, but the sink no longer has its marker: writing it again
-    could store records twice."""
+    """The sink has lost the marker of a window that counts as published: writing it again could
+    store records twice."""
 
     fatal = True
 
 
 class SinkDamaged(WindowError):
-    """The sink holds something under a window's name that is not a published window."""
+    """The sink has something under a window's name that is not a published window."""
 
     fatal = True
 
 
 class CountMismatch(WindowError):
-    """Records staged, records counted by the engine and the plan do not agree. Nothing was made
-    visible; a retry ingests again."""
+    """Staged records, the engine's counts and the plan do not agree. Nothing was made visible; a
+    retry ingests again."""
 
     retriable = True
 
 
 class DatabaseError(WindowError):
-    """A database refused, failed or did not answer; a retry looks first whether the window is
-    there. The text has the database's code and names of columns, and neither values of records nor
-    a user's name."""
+    """A database refused, failed or did not answer. A retry first checks whether the window is
+    published. The text has the database's code and column names, but no values and no user name."""
 
     retriable = True
 
 
 class StoreConflict(WindowError):
-    """Another writer has changed this progress since it was read; this write changed nothing. Read
-    it again and decide anew."""
+    """Another writer has changed the progress since it was read; this write changed nothing. A
+    retry reads it again."""
 
     retriable = True
 
 
 class WindowNotReady(WindowError):
-    """The window's end lies beyond what the brokers have on disk; try again later."""
+    """The window ends beyond the stable end of a log; try again later."""
 
     retriable = True
 
 
 def is_final(error: TubeMQError) -> bool:
-    """Whether no other try of a window can succeed unless a person changes something.
+    """Return True if no retry of a window can succeed until a user changes something.
 
-    What speaks another protocol is final here: no retry makes a TubeMQ of it.
+    A `ProtocolViolation` is final here: the server does not speak TubeMQ.
     """
     return error.fatal or isinstance(error, ProtocolViolation)

@@ -1,7 +1,7 @@
-"""What is known of a data file that was written: enough to publish it without reading it again.
+"""Facts of a written data file, sufficient to publish it without reading it again.
 
-The task that wrote a file says it, or its footer does. Facts are a few hundred bytes a file,
-however many records it has, so a driver that collects them moves no records. This module holds
+They come from the task that wrote the file, or from its footer. Facts take a few hundred bytes a
+file, independent of its records, so a driver that collects them moves no records. This module has
 values only: it must not import pyarrow or do I/O.
 """
 
@@ -14,18 +14,18 @@ from typing import Any
 __all__ = ["FileFact", "Key", "LeafFact", "Piece", "rows_by_partition"]
 
 Piece = tuple[str, int, int, int]
-"""Part of a file: partition key, offsets `[start, end)` of the sub-range, rows."""
+"""Part of a file: partition key, offsets `[start, end)` of the sub-range, number of rows."""
 
 Key = tuple[str, str, str | None]
-"""A value that all rows of a file share by `partition_by`: name, Arrow type, and the value as text
-(None: null)."""
+"""Partition value that all rows of a file share: name, Arrow type, and the value as text (None:
+null)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeafFact:
-    """A leaf column of a whole Parquet file: its physical type, compressed bytes, values (nulls
-    among them), and what its row groups tell together. `nulls`, `low`, `high` are None where some
-    row group does not tell, `low` and `high` also where there are nulls alone."""
+    """Statistics of a leaf column over a whole Parquet file: physical type, compressed bytes,
+    number of values (with nulls), nulls, minimum and maximum. `nulls`, `low` and `high` are None if
+    a row group has no statistics, `low` and `high` also if all values are null."""
 
     physical: str
     size: int
@@ -36,19 +36,18 @@ class LeafFact:
 
     @property
     def told(self) -> bool:
-        """Whether every row group has a least and a largest value and no null, or nulls alone."""
+        """True if every row group has minimum, maximum and no null, or nulls alone."""
         return self.nulls == self.values or (self.nulls == 0 and self.low is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class FileFact:
-    """One data file: its path relative to the staging place (or the window), rows, bytes.
+    """One data file: path relative to the staging place (or the window), rows, size in bytes.
 
-    `partitions` are rows by partition key, None if the file does not say. `pieces` are the
-    sub-ranges in it where a task of ours wrote it, `tag` the store's name for just these bytes (an
-    ETag; empty where there is none). `schema` is Arrow's, serialised; `leaves` go by Parquet path,
-    `nulls` by column, as far as they were counted; `splits` are the places of row groups.
-    `keys` are what the rows share, where the sink wants files to be apart by it.
+    `partitions` are rows by partition key, None if unknown. `pieces` are the sub-ranges in it, if a
+    task of this package wrote it. `tag` is the store's ETag ("" without one). `schema` is Arrow's,
+    serialised. `leaves` are by Parquet path, `nulls` by column if counted, `splits` the offsets of
+    row groups. `keys` are the partition values of its rows, if the sink partitions files.
     """
 
     path: str
@@ -64,14 +63,14 @@ class FileFact:
     keys: tuple[Key, ...] = ()
 
     def null_count(self, column: str) -> int | None:
-        """Nulls of a top-level column; None if they were not counted."""
+        """Return the nulls of a top-level column; None if they were not counted."""
         counted = self.nulls.get(column)
         leaf = self.leaves.get(column)
         return leaf.nulls if counted is None and leaf is not None else counted
 
 
 def rows_by_partition(facts: Iterable[FileFact]) -> dict[str, int] | None:
-    """Rows of all files by partition key; None if one of them does not say."""
+    """Return rows of all files by partition key; None if unknown for one of them."""
     counted: dict[str, int] = {}
     for fact in facts:
         if fact.partitions is None:

@@ -1,8 +1,8 @@
 """Column numbers (field ids) that a sink wants in the files of a window.
 
-Iceberg finds columns by number. The sink puts the numbers of its table into the staging place,
-writers of files put them into the files (`files.field_ids`). This module holds values only: it must
-not import pyarrow or do I/O.
+Iceberg finds columns by number. The sink passes the numbers of its table in the staging place, and
+writers put them into the files (`files.field_ids`). This module has values only: it must not import
+pyarrow or do I/O.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ __all__ = ["FieldIds"]
 
 _FIRST: Final = 1_000_000
 _RANGE: Final = 1_000_000_000
-"""Numbers of new columns: far below those that Iceberg reserves (from 2147483447)."""
+"""Size of the number range for new columns: below those that Iceberg reserves (2147483447 on)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldIds:
-    """`known` numbers by path (``a``, ``a.part``, ``list.element``, ``map.key``, ``map.value``).
-    `used` are numbers that no new column may get. `first`: the table has no columns of its own
-    yet, so new ones are counted from the highest known one.
+    """Column numbers `known` by path (``a``, ``a.part``, ``list.element``, ``map.key``,
+    ``map.value``).
 
-    Two windows that add columns at the same time do not see each other, and each has its numbers in
-    its files by then. So the number of a new column follows from its path.
+    `used` are numbers that no new column may get. `first`: the table has no columns yet, so new
+    ones are numbered after the highest known number. Otherwise the number of a new column is a hash
+    of its path: two concurrent windows that add the same column write equal numbers into their
+    files, although neither sees the other.
     """
 
     known: Mapping[str, int]
@@ -35,8 +36,8 @@ class FieldIds:
     first: bool = False
 
     def of(self, paths: Iterable[str]) -> dict[str, int]:
-        """A number for each of `paths`, which are all paths of a file's columns, in order."""
-        found: dict[str, int] = {}
+        """Return a number for each of `paths`: all paths of a file's columns, in order."""
+        numbers: dict[str, int] = {}
         taken = {*self.used, *self.known.values()}
         for path in paths:
             number = self.known.get(path)
@@ -46,16 +47,16 @@ class FieldIds:
                 number = _FIRST + int(sha256(path.encode()).hexdigest()[:12], 16) % _RANGE
                 while number in taken:
                     number += 1
-            found[path] = number
+            numbers[path] = number
             taken.add(number)
-        return found
+        return numbers
 
     def to_json(self) -> str:
-        """For tasks on other machines."""
+        """Serialise for tasks on other machines."""
         return json.dumps({"known": dict(self.known), "used": self.used, "first": self.first})
 
     @classmethod
     def from_json(cls, text: str) -> FieldIds:
-        """Inverse of `to_json`."""
-        found = json.loads(text)
-        return cls(found["known"], tuple(found["used"]), found["first"])
+        """Parse the text of `to_json`."""
+        document = json.loads(text)
+        return cls(document["known"], tuple(document["used"]), document["first"])

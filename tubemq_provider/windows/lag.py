@@ -1,7 +1,7 @@
-"""Lag: how much of a topic lies between a position and its ends.
+"""Lag of a group: index entries between its position and the ends of the topic's logs.
 
-Pure arithmetic over positions and ends; the caller looks them up. All
-partitions of a store share one log, so lag is counted per *store*.
+Pure arithmetic over positions and ends that the caller has looked up. All partitions of a store
+share one log, so lag is counted per *store*.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["Lag", "lag_between", "regressed"]
 
 @dataclass(frozen=True)
 class Lag:
-    """Entries between positions and ends: an upper bound on records.
+    """Index entries between positions and ends: an upper bound on records.
 
-    `total` is the sum over logs; `stores` has it per log (a store, for TubeMQ). An entry may
-    belong to any partition of the log, and filters make the real number smaller still.
+    `total` is the sum over logs; `stores` has the value per log (a store, for TubeMQ). An entry may
+    belong to any partition of the log, and filters make the number of records smaller still.
     """
 
     total: int
@@ -30,17 +30,17 @@ class Lag:
 def lag_between(
     ends: Mapping[Any, Ends], positions: Mapping[Any, int | None], space: OffsetSpace
 ) -> Lag:
-    """Σ over stores of max over the store's partitions of (end - position), in entries.
+    """Return the sum over stores of max(end - position) over the store's partitions, in entries.
 
     A partition without a position (missing or None) counts from the store's minimum offset. A
-    position below the minimum counts what retention removed as well, so that a loss is not taken
-    for silence. A position beyond the end counts as zero: a regression is not a lag.
+    position below the minimum also counts what retention removed, so that lost records show as lag.
+    A position beyond the end counts as zero: a regression is not a lag.
     """
     stores: dict[str, int] = {}
-    for partition, found in ends.items():
+    for partition, log in ends.items():
         position = positions.get(partition)
-        start = found.min_offset if position is None else position
-        entries = space.entries(min(start, found.max_offset), found.max_offset)
+        start = log.min_offset if position is None else position
+        entries = space.entries(min(start, log.max_offset), log.max_offset)
         key = space.log_of(partition.key)
         stores[key] = max(stores.get(key, 0), entries)
     return Lag(sum(stores.values()), dict(sorted(stores.items())))
@@ -49,12 +49,12 @@ def lag_between(
 def regressed(
     ends: Mapping[Any, Ends], positions: Mapping[Any, int | None]
 ) -> dict[str, list[int]]:
-    """``{"1:0": [position, end]}`` of the partitions whose log ends before the position.
+    """Return ``{"1:0": [position, end]}`` for partitions whose log ends before the position.
 
-    No lag, and yet nothing to wait for: the log is not the one in which the position was taken.
+    Their lag is zero, but the group is not up to date: the log was truncated or recreated.
     """
     return {
-        partition.key: [offset, reach_of(found)]
-        for partition, found in sorted(ends.items())
-        if (offset := positions.get(partition)) is not None and reach_of(found) < offset
+        partition.key: [offset, reach_of(log)]
+        for partition, log in sorted(ends.items())
+        if (offset := positions.get(partition)) is not None and reach_of(log) < offset
     }

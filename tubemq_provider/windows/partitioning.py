@@ -1,8 +1,8 @@
-"""What a sink wants files to be apart by: columns, days and hours, as `partition_by` says them.
+"""Partitioning of files by columns, days and hours: the option `partition_by` of sinks.
 
-A sink says it in the staging place, writers of files obey, and each file comes back with the
-values that all of its rows share. This module holds values only: it must not import pyarrow or do
-I/O.
+A sink passes it in the staging place, writers partition their files by it, and the facts of each
+file have the values that all of its rows share. This module has values only: it must not import
+pyarrow or do I/O.
 """
 
 from __future__ import annotations
@@ -18,26 +18,25 @@ from tubemq_client.errors import ConfigError
 __all__ = ["MAX_PARTITIONS", "Layout", "PartitionBy", "PartitionField", "partition_problems"]
 
 MAX_PARTITIONS: Final = 1000
-"""The most partitions one task may write of a window, unless `max_partitions` says otherwise."""
+"""Default of `max_partitions`: most partitions that one task may write of a window."""
 
 Layout = Literal["folders", "values", "columns"]
-"""Where a file's values are: in the names of folders and not in the file, as Hive has it; in the
-commit and in the names of folders, as Delta has it; in the file's columns too, as Iceberg has
-it."""
+"""Place of a file's partition values: folder names instead of columns (Hive), the commit and folder
+names instead of columns (Delta), or columns as well (Iceberg)."""
 
 _FIELD = re.compile(r"(day|hour)\(\s*([^()]+?)\s*\)|([^()]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A column, or the day or hour (UTC) of one that holds instants."""
+    """Partition field: a column, or the day or hour (UTC) of a column of instants."""
 
     column: str
     transform: Literal["identity", "day", "hour"] = "identity"
 
     @property
     def name(self) -> str:
-        """What the partition is called: the column, ``<column>_day`` or ``<column>_hour``."""
+        """Name of the partition: the column, ``<column>_day`` or ``<column>_hour``."""
         return self.column if self.transform == "identity" else f"{self.column}_{self.transform}"
 
     def __str__(self) -> str:
@@ -45,22 +44,23 @@ class PartitionField:
 
     @classmethod
     def parse(cls, text: str) -> PartitionField:
-        """``country``, ``day(msg_time)``, ``hour(msg_time)``. Raises `ConfigError`."""
-        found = _FIELD.fullmatch(text.strip())
-        if found is None:
+        """Parse ``country``, ``day(msg_time)`` or ``hour(msg_time)``. Raises `ConfigError`."""
+        match = _FIELD.fullmatch(text.strip())
+        if match is None:
             raise ConfigError(
                 f"{text!r} is neither a column nor day(<column>) nor hour(<column>)",
                 subject="partition_by",
             )
-        if found[3]:
-            return cls(found[3])
-        return cls(found[2], "day" if found[1] == "day" else "hour")
+        if match[3]:
+            return cls(match[3])
+        return cls(match[2], "day" if match[1] == "day" else "hour")
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionBy:
-    """Rows that differ in `fields` are in different files. `limit` bounds the partitions that one
-    task writes: each costs a file and memory."""
+    """Partitioning of files: rows with different values of `fields` are in different files.
+
+    `limit` bounds the partitions that one task writes, each of which costs a file and memory."""
 
     fields: tuple[PartitionField, ...]
     layout: Layout
@@ -70,7 +70,7 @@ class PartitionBy:
     def of(
         cls, given: Sequence[str] | str, layout: Layout, limit: int | None = None
     ) -> PartitionBy | None:
-        """What a user says; None if it is nothing. Raises `ConfigError` with every problem."""
+        """Parse a user's option; None if it is empty. Raises `ConfigError` with every problem."""
         texts = [given] if isinstance(given, str) else list(given)
         if problems := partition_problems(texts, limit, folders=layout == "folders"):
             raise ConfigError(problems, subject="partition_by")
@@ -80,12 +80,12 @@ class PartitionBy:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the partitions are called, in order."""
+        """Names of the partitions, in order."""
         return tuple(field.name for field in self.fields)
 
     @property
     def moved(self) -> frozenset[str]:
-        """Columns that are not in the files."""
+        """Columns that are left out of the files."""
         if self.layout == "columns":
             return frozenset()
         return frozenset(f.column for f in self.fields if f.transform == "identity")
@@ -94,22 +94,22 @@ class PartitionBy:
         return ", ".join(map(str, self.fields))
 
     def to_json(self) -> str:
-        """For tasks on other machines."""
+        """Serialise for tasks on other machines."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> PartitionBy:
-        """What `to_json` wrote."""
-        found = json.loads(text)
-        fields = tuple(PartitionField(**field) for field in found["fields"])
-        return cls(fields, found["layout"], found["limit"])
+        """Parse the text of `to_json`."""
+        document = json.loads(text)
+        fields = tuple(PartitionField(**field) for field in document["fields"])
+        return cls(fields, document["layout"], document["limit"])
 
 
 def partition_problems(
     given: Iterable[str], limit: int | None = None, *, folders: bool = False
 ) -> list[str]:
-    """What is wrong with `partition_by` and `max_partitions`, as far as words tell. `folders`: they
-    are called by the names of the partitions."""
+    """Return problems of `partition_by` and `max_partitions` that need no schema. `folders`: the
+    partitions name folders."""
     problems, names = [], []
     for text in given:
         try:

@@ -1,8 +1,8 @@
-"""Window plans: the frozen statement of which offsets a window consists of.
+"""Window plans: the frozen offset ranges of a window, with its identity.
 
 A plan is the whole contract between planning, engines and sinks. It is immutable once stored, has
-one canonical JSON form and one hash, and never says which task made it, when, or in which try. This
-module must not do I/O, read a clock, or import airflow, pyspark or pyarrow.
+one canonical JSON form and one hash, and does not contain the task, the time or the try that
+created it. This module must not do I/O, read a clock, or import airflow, pyspark or pyarrow.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ __all__ = [
 ]
 
 CLUSTER_PATTERN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-"""What the alias of a cluster may look like: it stands in ids, assets and directories."""
+"""Pattern of a cluster alias, which is part of ids, asset names and directories."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowScope:
-    """What windows belong to; two scopes never share a window id or a cursor.
+    """Identity that windows share; two scopes never share a window id or a cursor.
 
-    `cluster` is the alias of the connection (changing masters changes nothing), `filters` are
-    stream ids (order and repetition do not matter), `epoch` names the life of the topic that
-    offsets refer to, `sink` is `Sink.identity`. `source` is the kind of source; it is part of the
-    identity unless it is the first one, which had none.
+    `cluster` is the alias of the connection (independent of its masters), `filters` are stream ids
+    (order and repetition do not matter), `epoch` names the incarnation of the topic that offsets
+    refer to, `sink` is `Sink.identity`. `source` is the kind of source; it is not part of the hash
+    for `FIRST_SOURCE`, which documents of the first release do not name.
     """
 
     cluster: str
@@ -74,7 +74,7 @@ class WindowScope:
 
     @property
     def scope_hash(self) -> str:
-        """Ten hex digits that tell this scope from others."""
+        """Ten hex digits that identify the scope."""
         if self._h is None:
             object.__setattr__(self, "_h", self._digits())
         assert self._h is not None
@@ -95,35 +95,35 @@ class WindowScope:
 
     @property
     def asset(self) -> str:
-        """The group as commands name it; the first kind of source needs no prefix."""
+        """Name of the group in commands; the first kind of source has no prefix."""
         kind = "" if self.source == FIRST_SOURCE else f"{self.source}:"
         return f"{kind}{self.cluster}/{self.topic}/{self.group}"
 
     @property
     def space(self) -> OffsetSpace:
-        """What offsets and keys of the source mean."""
+        """Offset space of the source."""
         return space_of(self.source)
 
 
 def cursor_window_id(seq: int, scope_hash: str) -> str:
-    """The id of the `seq`-th cursor window, counted from 1."""
+    """Return the id of the `seq`-th cursor window, counted from 1."""
     return f"c-{seq}-{scope_hash}"
 
 
 def cursor_window_of(window_id: str) -> tuple[int, str] | None:
-    """Number and scope hash in the id of a cursor window; None if it is no such id."""
+    """Return number and scope hash of a cursor window's id; None for another id."""
     kind, _, rest = window_id.partition("-")
     number, _, scope_hash = rest.partition("-")
     return (int(number), scope_hash) if kind == "c" and number.isdecimal() and scope_hash else None
 
 
 def time_window_id(start: datetime, end: datetime, scope_hash: str) -> str:
-    """The id of the window of `[start, end)`."""
+    """Return the id of the time window `[start, end)`."""
     return f"t-{basic_instant(start)}-{basic_instant(end)}-{scope_hash}"
 
 
 def time_window_of(window_id: str) -> tuple[datetime, datetime, str] | None:
-    """Interval and scope hash in the id of a window of time; None if it is no such id."""
+    """Return start, end and scope hash of a time window's id; None for another id."""
     kind, *rest = window_id.split("-")
     if kind != "t" or len(rest) != 3:
         return None
@@ -135,22 +135,23 @@ def time_window_of(window_id: str) -> tuple[datetime, datetime, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """`[start, end)` offsets for every partition of one window. Immutable; never mutate `ranges`.
+    """Offset ranges `[start, end)` for every partition of one window. Immutable.
 
-    - `ranges`: by partition key ``"1:0"``; a range may be empty (the partition is carried along).
+    - `ranges`: by partition key ``"1:0"``; a range may be empty, which keeps the position of its
+      partition. Never mutate the mapping.
     - `gaps`: parts of `ranges` that retention had already removed at planning, skipped on request.
     - `resets`: position a partition had before `on_offset_regression` moved it to its range start.
-    - `joined`: partitions that the position before this window did not know.
+    - `joined`: partitions that the position before this window did not have.
     - `absent`: partitions of the position that no broker offers now; their range is empty.
-    - `has_more`: a cap cut the window short.
-    - `before`: by which records the logs are known that the window was planned for, by partition: a
-      record shortly before its range or the first in it, or in the range of another one that shares
-      the store; at least one a store where there is any.
-    - `upto`: the last records up to the end of the ranges, once they were read.
-    - `time`: the interval, `seq`: the number in the chain; each only for its kind.
+    - `has_more`: a limit cut the window short.
+    - `before`: anchors of the logs for which the window was planned, by partition: a record shortly
+      before its range, or the first in it, or one in the range of another partition of the store.
+      At least one per store that has a record.
+    - `upto`: anchors at the end of the ranges: the last records read.
+    - `time`: the interval of a time window; `seq`: the number of a cursor window in its chain.
 
     `hash` covers id, topic, group, filters, epoch and ranges, nothing else: equal hashes mean the
-    same records. Made with `cursor`, `for_time`, `explicit` or `from_document`, which validate.
+    same records. Created by `cursor`, `for_time`, `explicit` or `from_document`, which validate.
     """
 
     window_id: str
@@ -197,7 +198,7 @@ class WindowPlan:
     def cursor(
         cls, scope: WindowScope, seq: int, ranges: Mapping[str, Range], **notes: Any
     ) -> WindowPlan:
-        """The plan of cursor window `seq`; `notes` are the informative members."""
+        """Return the plan of cursor window `seq`; `notes` are the members outside the hash."""
         window_id = cursor_window_id(seq, scope.scope_hash)
         return cls._of(scope, window_id, WindowKind.CURSOR, ranges, seq=seq, **notes)
 
@@ -210,14 +211,14 @@ class WindowPlan:
         ranges: Mapping[str, Range],
         **notes: Any,
     ) -> WindowPlan:
-        """The plan of the time window `[start, end)`."""
+        """Return the plan of the time window `[start, end)`."""
         window_id = time_window_id(start, end, scope.scope_hash)
         interval = (rfc3339(start), rfc3339(end))
         return cls._of(scope, window_id, WindowKind.TIME, ranges, time=interval, **notes)
 
     @classmethod
     def explicit(cls, scope: WindowScope, ranges: Mapping[str, Range], **notes: Any) -> WindowPlan:
-        """The plan of ranges given by hand; its id is ``x-`` and its hash."""
+        """Return the plan of ranges that a user gave; its id is ``x-`` and its hash."""
         digest = _plan_hash(
             f"x-{scope.scope_hash}", scope.topic, scope.group, scope.filters, scope.epoch, ranges
         )
@@ -250,29 +251,29 @@ class WindowPlan:
 
     @property
     def space(self) -> OffsetSpace:
-        """What offsets and keys of the source mean."""
+        """Offset space of the source."""
         return space_of(self.source)
 
     @property
     def hash(self) -> str:
         """Hex sha256 over id, topic, group, filters, epoch and ranges."""
         if self._hash is None:
-            # An explicit window's id is made from this hash: there the scope stands for the id.
+            # The id of an explicit window contains this hash: hash its scope instead of the id.
             named = f"x-{self.scope_hash}" if self.kind is WindowKind.EXPLICIT else self.window_id
-            known = (self.topic, self.group, self.filters, self.epoch, self.ranges)
-            object.__setattr__(self, "_hash", _plan_hash(named, *known))
+            members = (self.topic, self.group, self.filters, self.epoch, self.ranges)
+            object.__setattr__(self, "_hash", _plan_hash(named, *members))
         assert self._hash is not None
         return self._hash
 
     @property
     def ends(self) -> dict[str, int]:
-        """Where every partition stands after this window."""
+        """Position of every partition after this window."""
         return {key: end for key, (_, end) in self.ranges.items()}
 
     @property
     def bases(self) -> dict[str, int]:
-        """The position that this window continues, by partition it knew. Range starts, except
-        where a reset moved the start; without joined partitions."""
+        """Position that this window continues: the range starts, or for a reset partition the
+        position before the reset; without joined partitions."""
         joined = set(self.joined)
         return {
             key: self.resets.get(key, start)
@@ -282,7 +283,7 @@ class WindowPlan:
 
     @property
     def entries(self) -> int:
-        """Index entries over all ranges (gaps not counted): an upper bound on records."""
+        """Index entries over all ranges without gaps: an upper bound on records."""
         return sum(
             self.space.entries(low, high)
             for key, (start, end) in self.ranges.items()
@@ -291,53 +292,53 @@ class WindowPlan:
 
     @property
     def anchors(self) -> dict[str, Anchor]:
-        """By which records the logs are known where this window ends."""
+        """Anchors of the logs at the end of this window."""
         return {**self.before, **self.upto}
 
     @property
     def known_before(self) -> str:
-        """Id of the cursor window that this one follows; "" if it is none."""
+        """Id of the cursor window before this one; "" for other kinds."""
         return cursor_window_id(self.seq - 1, self.scope_hash) if self.seq else ""
 
     @property
     def anchors_at_start(self) -> dict[str, Anchor]:
-        """Those of `before` that tell of the logs at the position that this window continues; the
-        first record of a range tells of it only together with its plan."""
+        """Anchors of the logs at the position that this window continues: those of `before` that
+        lie below it. The first record of a range identifies the log only for this plan."""
         starts = self.bases
         return {
             key: anchor for key, anchor in self.before.items() if anchor.offset < starts.get(key, 0)
         }
 
     def scope_in(self, sink: str) -> WindowScope:
-        """What this window would belong to in a sink of that identity."""
-        known = (self.filters, self.epoch, self.source)
-        return WindowScope(self.cluster, self.topic, self.group, sink, *known)
+        """Return the scope of this window for a sink of identity `sink`."""
+        members = (self.filters, self.epoch, self.source)
+        return WindowScope(self.cluster, self.topic, self.group, sink, *members)
 
     def reads(self) -> Iterator[Any]:
-        """The ranges an engine has to read, as the source's own values: non-empty, with gaps taken
-        out, in key order."""
+        """Yield the ranges that an engine has to read, as the source's own values: non-empty,
+        without gaps, in key order."""
         for key, (start, end) in self.ranges.items():
             for low, high in _without(start, end, self.gaps.get(key, ())):
                 yield self.space.ranges(self.topic, key, low, high)
 
     @property
     def read_upto(self) -> dict[str, int]:
-        """Where reading ends in each partition of which anything is read: its end, or where a gap
-        before that begins."""
+        """End of the last readable range of each partition that has any: its end, or the start of
+        a gap at its end."""
         parts = {
             key: list(_without(start, end, self.gaps.get(key, ())))
             for key, (start, end) in self.ranges.items()
         }
-        return {key: found[-1][1] for key, found in parts.items() if found}
+        return {key: ranges[-1][1] for key, ranges in parts.items() if ranges}
 
     def continues(self, position: Mapping[str, int]) -> bool:
-        """Whether this window begins exactly where `position` (next start by key) ends."""
+        """Return True if this window begins exactly at `position` (next offset by key)."""
         return self.bases == dict(position)
 
     # -- documents ----------------------------------------------------------------------------
 
     def to_document(self) -> dict[str, Any]:
-        """The JSON object that stores keep; `from_document` gives an equal plan back."""
+        """Return the JSON object to store; `from_document` restores an equal plan."""
         document: dict[str, Any] = {
             "v": PLAN_VERSION if self.source == FIRST_SOURCE else PLAN_VERSION_WITH_SOURCE,
             "id": self.window_id,
@@ -368,8 +369,10 @@ class WindowPlan:
 
     @classmethod
     def from_document(cls, document: object, *, where: str = "window plan") -> WindowPlan:
-        """The plan in a stored document. Raises `DocumentError` listing every problem: unknown
-        version, missing or wrong members, or a hash that does not fit the content."""
+        """Parse a stored document.
+
+        Raises `DocumentError` listing every problem: unknown version, missing or wrong members, or
+        a hash that does not fit the content."""
         arguments, stored_hash = read_members(document, where)
         plan = cls(**arguments)
         if plan.hash != stored_hash:
@@ -377,7 +380,7 @@ class WindowPlan:
         return plan
 
     def canonical(self) -> str:
-        """The canonical JSON of the whole document."""
+        """Return the canonical JSON of the whole document."""
         return canonical_json(self.to_document())
 
 

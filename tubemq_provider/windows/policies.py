@@ -1,7 +1,7 @@
-"""What a window run does when the world is not as planned; every default fails loudly.
+"""Policies for lost, regressed, corrupt or unexpected data; most defaults raise an error.
 
-Values are enums so that a misspelt option is caught before anything is read, together with every
-other misspelt option. This module must not do I/O.
+Values are enums, so that all misspelt options are reported together before anything is read. This
+module must not do I/O.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ __all__ = [
 ]
 
 EARLIEST: Final = "earliest"
-"""The first offset a broker still holds."""
+"""First offset that a broker still holds."""
 
 STABLE: Final = "stable"
-"""The end at planning that a broker crash cannot take back."""
+"""End at planning time that a broker crash cannot take back."""
 
 LATEST: Final = "latest"
-"""The end in memory to sensors, the data source and the command line; windows never end there.
-Where a window begins or ends it is an old word for `STABLE`, still understood.
+"""End in the broker's memory, for sensors, the data source and the command line.
+
+Windows never end there: as the start or end of a window it is read as `STABLE`.
 """
 
 
 class GapPolicy(StrEnum):
-    """Retention removed offsets that the window should contain: raise `DataLoss`, or go on and
+    """Policy for offsets of the window that retention removed: raise `DataLoss`, or skip them and
     record the lost range in plan, result and event."""
 
     FAIL = "fail"
@@ -52,8 +53,8 @@ class GapPolicy(StrEnum):
 
 
 class RegressionPolicy(StrEnum):
-    """A log now ends before the position (truncated, or rebuilt): raise `LogTruncated`, or go on
-    from its end (skips what is there) or its start (may read records twice)."""
+    """Policy for a log that ends before the position (truncated or recreated): raise
+    `LogTruncated`, or continue at its end (skips its records) or its start (may repeat records)."""
 
     FAIL = "fail"
     RESET_TO_END = "reset_to_end"
@@ -61,7 +62,7 @@ class RegressionPolicy(StrEnum):
 
 
 class NewPartitionPosition(StrEnum):
-    """Where a partition begins that appeared after the group's first window."""
+    """First offset of a partition that appears after the group's first window."""
 
     EARLIEST = "earliest"
     STABLE = "stable"
@@ -72,8 +73,8 @@ class NewPartitionPosition(StrEnum):
 
 
 class CorruptRecords(StrEnum):
-    """A record fails its checksum: raise, leave it out and count it, or leave it out, count it and
-    keep what the broker sent in a file beside the window."""
+    """Policy for a record that fails its checksum: raise, drop and count it, or drop and count it
+    and keep its bytes in a quarantine file next to the window."""
 
     FAIL = "fail"
     DROP = "drop"
@@ -81,25 +82,25 @@ class CorruptRecords(StrEnum):
 
 
 class OnClear(StrEnum):
-    """A cleared task finds its window written: leave it (`verify`), or write it again where the
-    sink can replace a window in one step."""
+    """Policy for a cleared task whose window is published: verify it, or rewrite it if the sink can
+    replace a window in one step."""
 
     VERIFY = "verify"
     REWRITE = "rewrite"
 
 
 class OnOtherScope(StrEnum):
-    """A scope without windows (a renamed connection makes one) meets windows of the same topic and
-    group under another scope: raise `OtherScopeFound`, or begin anew beside them, which may store
-    records again."""
+    """Policy for a scope without windows (a renamed connection creates one) in a sink that has
+    windows of the same topic and group under another scope: raise `OtherScopeFound`, or begin
+    independently of them, which may store records twice."""
 
     FAIL = "fail"
     START_ANEW = "start_anew"
 
 
 class OnMissingInterval(StrEnum):
-    """Between a window of time and its nearest published neighbour lies time that no published
-    window has: say it in log, result and event, or raise `IntervalMissing`."""
+    """Policy for an interval between a time window and its nearest published neighbour that no
+    published window covers: warn in log, result and event, or raise `IntervalMissing`."""
 
     WARN = "warn"
     FAIL = "fail"
@@ -107,7 +108,7 @@ class OnMissingInterval(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """One value per policy. `Policies.of` takes the options' texts and lists all problems."""
+    """One value per policy. `Policies.of` parses option texts and reports all problems."""
 
     gap_policy: GapPolicy = GapPolicy.FAIL
     on_offset_regression: RegressionPolicy = RegressionPolicy.FAIL
@@ -119,7 +120,7 @@ class Policies:
 
     @classmethod
     def of(cls, **options: str) -> Policies:
-        """Policies from texts; the rest keep their defaults. Raises `ConfigError`."""
+        """Parse option texts; the other policies keep their defaults. Raises `ConfigError`."""
         kinds: dict[str, type[StrEnum]] = {
             item.name: type(item.default)  # type: ignore[misc]
             for item in fields(cls)
@@ -143,9 +144,10 @@ class Policies:
 def parse_offsets(
     value: object, topic: str, *, subject: str, space: OffsetSpace, allow_keywords: bool = True
 ) -> dict[str, int | str]:
-    """Offsets by partition key from what a user types: ``{"<topic>": {"1:0": 2800, "1:1":
-    "earliest"}}``. Raises `ConfigError` listing every problem; `words` allows earliest and stable
-    (and latest, which becomes stable).
+    """Parse a user's ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` into offsets by partition.
+
+    Raises `ConfigError` listing every problem. `allow_keywords` accepts earliest and stable (and
+    latest, which becomes stable).
     """
     if not isinstance(value, Mapping) or set(value) != {topic}:
         raise ConfigError(
@@ -166,12 +168,12 @@ def parse_offsets(
 
 
 def end_word(word: Any) -> Any:
-    """`STABLE` for its old word `LATEST`; anything else as it is."""
+    """Return `STABLE` for `LATEST`, anything else unchanged."""
     return STABLE if word == LATEST else word
 
 
 def words_in(value: object) -> set[str]:
-    """The words in a position: a word itself, or those among offsets by partition."""
+    """Return the keywords in a position: one keyword, or those among offsets by partition."""
     if isinstance(value, Mapping):
         return set().union(*map(words_in, value.values()))
     return {value} if isinstance(value, str) else set()

@@ -1,10 +1,10 @@
-"""What offsets and partition keys mean in one kind of source: a value that all arithmetic goes by.
+"""Offset space of a kind of source: the meaning of its offsets and partition keys.
 
-Two sources differ in the step between neighbouring offsets, in which partitions share a log, and in
-how keys are written and ordered. Windows, files, sinks and stores ask the space of their scope and
-know no number or spelling themselves. A kind of source is a package, found here by name or by an
-entry point of another distribution, and imported when it is first asked for. This module must not
-know a source; it does no I/O.
+Sources differ in the step between adjacent offsets, in which partitions share a log, and in the
+form and order of keys. Windows, files, sinks and stores use the space of their scope, and contain
+no such number or form themselves. A kind of source is a package, found here by name or by an entry
+point of another distribution, and imported on first use. This module must not depend on a source
+and does no I/O.
 """
 
 from __future__ import annotations
@@ -31,72 +31,71 @@ __all__ = [
 ]
 
 FIRST_SOURCE: Final = "tubemq"
-"""The kind that documents without one mean: there was no other when they were written."""
+"""Kind of source of documents that name none: the only kind in the first release."""
 
 SOURCES: Final = {
     FIRST_SOURCE: "tubemq_provider.sources.tubemq",
     "rocketmq": "tubemq_provider.sources.rocketmq",
 }
-"""Kind to its package; its module `space` has its `SPACE`, `sources.registry` says the rest."""
+"""Package of each kind. Its module `space` has `SPACE`; `sources.registry` loads the rest."""
 
 SOURCE_GROUP: Final = "tubemq_provider.sources"
-"""Entry points by which another distribution brings a kind: its name, and the package."""
+"""Entry point group by which another distribution adds a kind: its name, and the package."""
 
 Value = TypeVar("Value")
 
 
 class Ends(Protocol):
-    """How far the log of one partition reaches; `[min_offset, max_offset)` can be read."""
+    """Ends of one partition's log; `[min_offset, max_offset)` can be read."""
 
     @property
     def partition(self) -> Any:
-        """The source's own value, with `topic` and `key`."""
+        """Partition as the source's own value, with `topic` and `key`."""
 
     @property
     def min_offset(self) -> int:
-        """The first offset that the broker still holds."""
+        """First offset that the broker still holds."""
 
     @property
     def max_offset(self) -> int:
-        """The offset behind the last record."""
+        """Offset after the last record."""
 
     @property
     def stable(self) -> bool:
-        """Whether the end survives a crash of the broker."""
+        """True if the end survives a crash of the broker."""
 
 
 def reach_of(ends: Ends) -> int:
-    """Where the log ends for a caller that asks whether it still has a position. A stable end may
-    be an estimate that falls back between two looks; ends that have a `latest_offset` beside it
-    say."""
-    found: int = getattr(ends, "latest_offset", ends.max_offset)
-    return found
+    """Return the end to compare a position with: `latest_offset` if the ends have one, else
+    `max_offset`. A stable end may be an estimate that decreases between two queries."""
+    end: int = getattr(ends, "latest_offset", ends.max_offset)
+    return end
 
 
 def filters_of(given: str | Iterable[str]) -> tuple[str, ...]:
-    """The filters that somebody named: a text is one filter, not its letters."""
+    """Return a user's filters as a tuple; a text is one filter."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpace:
-    """The offsets and keys of one kind of source.
+    """Offsets and partition keys of one kind of source.
 
-    - `source`: the kind; part of scopes and plans unless it is the first one.
-    - `key_form`: how keys are written, for messages.
-    - `step`: every offset is a multiple of it, and an entry is so long.
-    - `is_key`: whether a value is a partition key.
-    - `order`: what keys are sorted by; anything that is no key comes first.
-    - `log_of`: the name of the log that a key belongs to; keys with equal ones share offsets.
-    - `partition`: the source's value for topic and key; `range` for a partition, start and end.
-      Values of partitions are hashable and in order; `partition` raises `ValueError` for no key.
-    - `peer_of`: the name of the broker that a key, or a log, is on; by default each is its own.
-    - `resolvers`: ways to time that this kind has besides those of every kind; None: it does not
-      say, and a run will tell.
-    - `name_problem`: what is wrong with a name, given ``"topic"``, ``"group"`` or ``"filter"`` and
-      the name; None: any text that is not blank will do.
-    - `forgets_brokers`: whether servers forget a broker that is away, so that a topic nobody knows
-      may only be one whose brokers all restart.
+    - `source`: the kind; part of scopes and plans unless it is `FIRST_SOURCE`.
+    - `key_form`: form of a key, for messages.
+    - `step`: length of an index entry; every offset is a multiple of it.
+    - `is_key`: returns True for a partition key.
+    - `order`: sort key of partition keys; anything that is no key comes first.
+    - `log_of`: returns the name of the log of a key; keys of one log share offsets.
+    - `partition`: returns the source's value for topic and key; `range` for a partition, start and
+      end. Partitions are hashable and ordered; `partition` raises `ValueError` for an invalid key.
+    - `peer_of`: returns the name of the broker of a key or a log; by default the name itself.
+    - `resolvers`: names of resolvers that this kind has besides those of every kind; None if
+      unknown before a run.
+    - `name_problem`: returns the problem of a name, given ``"topic"``, ``"group"`` or ``"filter"``
+      and the name; None: any text that is not blank is valid.
+    - `forgets_brokers`: True if servers forget a broker that is away, so that a topic may be
+      unknown only because all of its brokers are restarting.
     """
 
     source: str
@@ -113,11 +112,11 @@ class OffsetSpace:
     forgets_brokers: bool = False
 
     def entries(self, start: int, end: int) -> int:
-        """Entries of a log between two offsets: an upper bound on records."""
+        """Return the index entries between two offsets: an upper bound on records."""
         return (end - start) // self.step
 
     def offset_problem(self, offset: object) -> str | None:
-        """What is wrong with an offset, or None."""
+        """Return the problem of an offset, or None."""
         if isinstance(offset, bool) or not isinstance(offset, int):
             return f"{offset!r} is not an integer"
         if offset < 0 or offset % self.step:
@@ -125,36 +124,36 @@ class OffsetSpace:
         return None
 
     def ordered(self, keys: Iterable[str]) -> list[str]:
-        """Partition keys in their order."""
+        """Return partition keys in their order."""
         return sorted(keys, key=self.order)
 
     def by_key(self, items: Mapping[str, Value]) -> dict[str, Value]:
-        """A mapping by partition key, in the keys' order."""
+        """Return a mapping by partition key, in the order of the keys."""
         return {key: items[key] for key in self.ordered(items)}
 
     def logs(self, keys: Iterable[str]) -> dict[str, list[str]]:
-        """Keys by the log they belong to."""
-        found: dict[str, list[str]] = {}
+        """Group keys by their log."""
+        groups: dict[str, list[str]] = {}
         for key in keys:
-            found.setdefault(self.log_of(key), []).append(key)
-        return found
+            groups.setdefault(self.log_of(key), []).append(key)
+        return groups
 
     def ranges(self, topic: str, key: str, start: int, end: int) -> Any:
-        """The source's range `[start, end)` of the partition `key` of `topic`."""
+        """Return the source's range `[start, end)` of the partition `key` of `topic`."""
         return self.range(self.partition(topic, key), start, end)
 
 
 @cache
 def space_of(source: str) -> OffsetSpace:
-    """The space of a kind of source. Raises `ConfigError` for one that is not known here."""
-    found: OffsetSpace = import_module(f"{source_package(source)}.space").SPACE
-    return found
+    """Return the space of a kind of source. Raises `ConfigError` for an unknown kind."""
+    space: OffsetSpace = import_module(f"{source_package(source)}.space").SPACE
+    return space
 
 
 def source_package(source: str) -> str:
-    """The import name of a kind's package: of those here, else of what is installed beside.
+    """Return the import name of a kind's package: a built-in one, else that of an entry point.
 
-    Raises `ConfigError` for a kind that is not known here.
+    Raises `ConfigError` for an unknown kind.
     """
     if source in SOURCES:
         return SOURCES[source]

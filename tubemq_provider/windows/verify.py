@@ -1,7 +1,7 @@
-"""Checks between the parts: engine against plan, staged files against engine, window after window.
+"""Verification of counts: engine against plan, files against engine, sink against marker.
 
 Each check raises with every disagreement in the message, before anything becomes visible. This
-module must not do I/O; the caller reads files and documents and passes what they say.
+module must not do I/O; the caller reads files and documents and passes their facts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def counts_of_another() -> MarkerConflict:
-    """The refusal of counts that a task brings of a window that is neither next nor done."""
+    """Return the refusal of reported counts whose window is neither the next nor published."""
     return MarkerConflict(
         "the counts are of another window than the one that comes next now: progress was set, or "
         "the window was planned for other arguments; run the planning task and what is between "
@@ -35,22 +35,22 @@ def counts_of_another() -> MarkerConflict:
 
 
 def check_counts(plan: WindowPlan, counts: IngestCounts, *, replaces: Marker | None = None) -> None:
-    """Whether an engine's counts can be those of `plan`; raises `CountMismatch`.
+    """Raise `CountMismatch` unless an engine's counts are possible for `plan`.
 
     Every partition must be counted, and none may have more records than its ranges have index
     entries (fewer is normal: partitions of a store share the log, and filters leave records out).
-    Where the engine reports the pieces it read, they must tile the plan's ranges. Where the window
-    is in the sink already and is to be replaced, no more may be lost than at the first time.
+    If the engine reports the sub-ranges it read, they must tile the plan's ranges. If the window
+    replaces a published one, no more records may be lost or corrupt than in that one.
     """
     room = dict.fromkeys(plan.ranges, 0)
     for range_ in plan.reads():
         room[range_.partition.key] += range_.entries
     problems = [f"{key} was not counted" for key in plan.ranges if key not in counts.records]
-    for key, found in (counts.records if counts.read is None else counts.read).items():
+    for key, records in (counts.records if counts.read is None else counts.read).items():
         if key not in room:
-            problems.append(f"{key} is not in the plan, but {found} records were counted")
-        elif not 0 <= found <= room[key]:
-            problems.append(f"{key} has {found} records, but at most {room[key]} fit its range")
+            problems.append(f"{key} is not in the plan, but {records} records were counted")
+        elif not 0 <= records <= room[key]:
+            problems.append(f"{key} has {records} records, but at most {room[key]} fit its range")
     if counts.pieces is not None:
         problems += _tiling_problems(plan, counts.pieces)
     if replaces is not None:
@@ -61,10 +61,10 @@ def check_counts(plan: WindowPlan, counts: IngestCounts, *, replaces: Marker | N
 def check_staged(
     plan: WindowPlan, counts: IngestCounts, staged: Mapping[str, int] | None, total: int
 ) -> None:
-    """Whether staged files hold what the engine counted; raises `CountMismatch`.
+    """Raise `CountMismatch` unless staged files have the records that the engine counted.
 
-    `staged` is records by partition key as the files say it, or None where they do not carry the
-    partition: then only `total` can be compared.
+    `staged` are the files' records by partition key, or None if they have no column of partitions:
+    then only `total` is compared.
     """
     problems = []
     if staged is not None:
@@ -83,23 +83,22 @@ def check_files(
     stored: Mapping[str, tuple[int, str]],
     others: Sequence[str] = (),
 ) -> None:
-    """Whether the facts of files are those of `plan` and of what a storage has; raises
-    `CountMismatch`.
+    """Raise `CountMismatch` unless the facts of files fit `plan` and the files in the storage.
 
-    `stored` is size and tag by name. Facts must name each file once, as large as it is there and,
-    where both know a tag, with the same bytes; their pieces must lie in what the engine says it
-    read, and have all rows of the file. `others` are files that no fact names and that would be
-    published too.
+    `stored` are size and tag by file name. Facts must name each file once, with its stored size
+    and, if both have a tag, the same tag. Their sub-ranges must lie within the ranges that the
+    engine reports as read, and account for all rows of the file. `others` are files without facts
+    that would be published too: a problem each.
     """
     facts = counts.files or ()
-    problems = [f"{name}: nobody says what it holds" for name in others]
+    problems = [f"{name}: no fact describes it" for name in others]
     named = Counter(fact.path for fact in facts)
     problems += [f"{name} is named {times} times" for name, times in named.items() if times > 1]
     for fact in facts:
         size, tag = stored.get(fact.path, (None, ""))
         if size != fact.size:
-            there = "is not there" if size is None else f"has {size} bytes"
-            problems.append(f"{fact.path} {there}, {fact.size} were written")
+            problem = "is not there" if size is None else f"has {size} bytes"
+            problems.append(f"{fact.path} {problem}, {fact.size} were written")
         elif tag and fact.tag and tag != fact.tag:
             problems.append(f"{fact.path} has other bytes than were written")
         if fact.pieces and sum(rows for *_, rows in fact.pieces) != fact.rows:
@@ -109,10 +108,11 @@ def check_files(
 
 
 def _piece_problems(counts: IngestCounts) -> list[str]:
-    """Pieces of files overlap none, and lie in the pieces that were read."""
+    """Return problems of the files' sub-ranges, which must neither overlap nor leave the ranges
+    that were read."""
     if counts.pieces is None:
         return []
-    read = {key: _joined((a, b) for a, b in found) for key, found in counts.pieces.items()}
+    read = {key: _joined((a, b) for a, b in parts) for key, parts in counts.pieces.items()}
     written: dict[str, list[tuple[int, int]]] = {}
     for fact in counts.files or ():
         for key, start, end, _ in fact.pieces:
@@ -129,12 +129,12 @@ def _piece_problems(counts: IngestCounts) -> list[str]:
 
 
 def check_marker(marker: Marker, found: Mapping[str, int]) -> None:
-    """Whether a sink still holds what a window's marker says; raises `SinkDamaged`."""
-    said = marker.counts.records
+    """Raise `SinkDamaged` unless the sink's rows by partition key are those of the marker."""
+    published = marker.counts.records
     problems = [
-        f"{key}: {found.get(key, 0)} rows in the sink, {said.get(key, 0)} were published"
-        for key in sorted(said.keys() | found.keys())
-        if found.get(key, 0) != said.get(key, 0)
+        f"{key}: {found.get(key, 0)} rows in the sink, {published.get(key, 0)} were published"
+        for key in sorted(published.keys() | found.keys())
+        if found.get(key, 0) != published.get(key, 0)
     ]
     if problems:
         lines = "".join(f"\n  - {problem}" for problem in problems)
@@ -145,12 +145,13 @@ def check_marker(marker: Marker, found: Mapping[str, int]) -> None:
 
 
 def _lost_since(space: OffsetSpace, before: IngestCounts, now: IngestCounts) -> list[str]:
-    """What a window would lose by being written again: retention goes on, and disks fail."""
+    """Return problems of a replacement with fewer records than the published window, because
+    retention or a disk error has removed some since."""
     problems = [
-        f"{key}: the brokers have lost {lost} offsets, {known} when the window was written; it is "
-        f"left as it is"
+        f"{key}: the brokers have lost {lost} offsets, {earlier} when the window was written; it "
+        f"is left as it is"
         for key, gaps in now.gaps.items()
-        if (lost := _length(space, gaps)) > (known := _length(space, before.gaps.get(key, ())))
+        if (lost := _length(space, gaps)) > (earlier := _length(space, before.gaps.get(key, ())))
     ]
     if now.corrupt > before.corrupt:
         problems.append(
@@ -161,24 +162,24 @@ def _lost_since(space: OffsetSpace, before: IngestCounts, now: IngestCounts) -> 
 
 
 def _length(space: OffsetSpace, gaps: Iterable[Sequence[int]]) -> int:
-    """Entries in gaps."""
+    """Return the number of index entries in gaps."""
     return sum(space.entries(start, end) for start, end in gaps)
 
 
 def _tiling_problems(plan: WindowPlan, pieces: Mapping[str, list[list[int]]]) -> list[str]:
-    wanted: dict[str, list[tuple[int, int]]] = {}
+    planned: dict[str, list[tuple[int, int]]] = {}
     for range_ in plan.reads():
-        wanted.setdefault(range_.partition.key, []).append((range_.start, range_.end))
+        planned.setdefault(range_.partition.key, []).append((range_.start, range_.end))
     problems = []
-    for key in sorted(wanted.keys() | pieces.keys()):
+    for key in sorted(planned.keys() | pieces.keys()):
         read = _joined((start, end) for start, end in pieces.get(key, []))
-        if read != _joined(wanted.get(key, [])):
-            problems.append(f"{key}: read {read}, planned {wanted.get(key, [])}")
+        if read != _joined(planned.get(key, [])):
+            problems.append(f"{key}: read {read}, planned {planned.get(key, [])}")
     return problems
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Adjacent ranges as one; overlapping ones stay apart and so never equal a plan."""
+    """Merge adjacent ranges. Overlapping ones stay separate, and so never equal a plan."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if start == end:
@@ -197,7 +198,7 @@ def _raise(plan: WindowPlan, problems: list[str]) -> None:
 
 
 def chain_problems(plans: Iterable[WindowPlan]) -> list[str]:
-    """Where cursor windows do not follow each other: numbers left out, gaps, overlaps.
+    """Return breaks in a chain of cursor windows: missing numbers, gaps, overlaps.
 
     `plans` may come in any order; an empty list means that every window begins where the one
     before it ended.

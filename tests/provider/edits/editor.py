@@ -93,7 +93,7 @@ CHOICES: Final[dict[str, tuple[Any, ...]]] = {
 
 
 class Killed(BaseException):
-    """What ends a try as SIGKILL does."""
+    """Ends a try as SIGKILL does."""
 
 
 class Wrong(AssertionError):
@@ -197,7 +197,7 @@ class Editor:
         }
 
     def play(self, edits: int) -> None:
-        """So many edits, with runs, tries and clears between; then every run to an end."""
+        """Make a number of edits, with runs, tries and clears between; then finish every run."""
         while self.edits.total() < edits:
             self.random.choices([self._edit, self._new_run, self._again], [3, 3, 4])[0]()
         for _ in range(2):
@@ -218,7 +218,7 @@ class Editor:
             self.moves.append(f"edit {name}: {before[name]!r} -> {self.dag[name]!r}")
 
     def _new_run(self) -> None:
-        """As the scheduler makes it: the next date of the present timetable."""
+        """Return the scheduler's next run: the next date of the present timetable."""
         if len(self.runs) >= 8:
             return
         timetable = TIMETABLES[self.dag["timetable"]]

@@ -1,4 +1,4 @@
-"""What a full disk leaves behind."""
+"""Full disks: no temporary file stays behind."""
 
 from __future__ import annotations
 

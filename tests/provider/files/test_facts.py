@@ -1,4 +1,4 @@
-"""What tasks say of files: it arrives as it was sent, and says what a footer says."""
+"""Facts of files: they survive serialisation, and equal those of the footer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a listing says of directories that come and go."""
+"""Listings of directories that appear and vanish."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Inlet:
 
 
 class RuntimeErrorOfAirflow(Exception):
-    """What the task SDK raises when the API server refuses."""
+    """Error of the task SDK when the API server refuses."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)

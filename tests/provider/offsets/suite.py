@@ -1,4 +1,4 @@
-"""What every `OffsetStore` must do. Subclass it and give `tries`; pytest collects the rest."""
+"""Contract of every `OffsetStore`. Subclass it and give `tries`; pytest collects the rest."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RunWorld(World):
 
 
 class EventSuite:
-    """What stores have in common whose only memory is commit events, and with them all others.
+    """Contract of stores that keep commit events only, and of all others.
 
     `settle` makes emitted events of a finished task visible; `wipe` is Airflow's clean-up of asset
     state, where there is such a thing.
@@ -146,7 +146,7 @@ class EventSuite:
 
 
 class OffsetStoreSuite(EventSuite):
-    """What stores promise beyond that: cursor, plans and task plans are kept."""
+    """Contract of stores that also keep cursor, plans and task plans."""
 
     def test_an_empty_store_knows_nothing(self, open_try: OpenTry) -> None:
         store = open_try("a")
@@ -209,7 +209,7 @@ class OffsetStoreSuite(EventSuite):
 
 
 class ClaimStoreSuite(OffsetStoreSuite):
-    """What a store promises whose cursor changes by compare-and-set."""
+    """Contract of stores whose cursor changes by compare-and-set."""
 
     def test_a_write_that_comes_too_late_changes_nothing(self, open_try: OpenTry) -> None:
         one, two = open_try("a"), open_try("b")

@@ -42,7 +42,7 @@ class Task:
 
 
 class TestAsAnOffsetStore(OffsetStoreSuite):
-    """What every store must do; here each name is a task of its own on one asset."""
+    """Contract of every store; each name is a separate task on one asset."""
 
     @pytest.fixture
     def open_try(self) -> OpenTry:

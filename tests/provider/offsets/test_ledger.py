@@ -44,7 +44,7 @@ def engine(url: str) -> Iterator[sa.Engine]:
 
 
 class TestLedgerStore(ClaimStoreSuite):
-    """Each name is a task of its own on one offsets asset."""
+    """Each name is a separate task on one offsets asset."""
 
     @pytest.fixture
     def open_try(self, engine: sa.Engine) -> OpenTry:

@@ -69,7 +69,7 @@ def test_a_plan_that_another_run_forgets_while_it_is_stored_is_no_plan(side: Sid
 
 
 def test_a_cursor_without_its_pieces_is_still_an_error() -> None:
-    """Nothing else says that it is there: a group would begin anew."""
+    """No other document shows that it exists: a group would begin again."""
     state = State()
     task = Side(AssetStateOffsetStore, state, "").task("a")
     task.store_cursor(plan(28))

@@ -1,4 +1,4 @@
-"""Which store a task gets, and what the choice means for the operator."""
+"""Choice of a task's offset store, and its effect on the operator."""
 
 from __future__ import annotations
 

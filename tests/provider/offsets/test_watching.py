@@ -1,4 +1,4 @@
-"""Where sensors and watchers see a group, whichever stores it has been in."""
+"""Position of a group for sensors and watchers, in whichever stores it has been."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_group_that_has_left_the_ledger_is_seen_where_it_is_now(life: Life) ->
         ({"seq": 4}, {"seq": 3}, "kept"),
         ({"seq": 9}, {"seq": 1, "epoch": "second", "past": [""]}, "claimed"),
         ({"seq": 1, "epoch": "second", "past": [""]}, {"seq": 9}, "kept"),
-        ({"seq": "many"}, {"seq": 1}, "kept"),  # edited: for somebody to see
+        ({"seq": "many"}, {"seq": 1}, "kept"),  # edited: a user has to see it
     ],
 )
 def test_the_ledger_counts_unless_it_is_behind(kept: Any, claimed: Any, counts: str) -> None:

@@ -60,7 +60,7 @@ def broker_of(key: str) -> int:
 
 @dataclass
 class Topic(Log):
-    """A log on brokers that may be away, or gone for good; `hidden` partitions nobody announces."""
+    """A log on brokers that may be away or gone; `hidden` partitions are not announced."""
 
     away: set[int] = field(default_factory=set)
     gone: set[int] = field(default_factory=set)
@@ -288,7 +288,7 @@ class TimeHistory:
         ]
 
     def play(self, moves: int = 70) -> None:
-        """Play so many moves, then see that all of it can be had."""
+        """Make a number of moves, then check that every record can be read."""
         for _ in range(moves):
             self.source.choice(self.moves)()
             self.check()
@@ -441,7 +441,7 @@ class TimeHistory:
         return left
 
     def _given_up(self, key: str, offset: int) -> bool:
-        """Whether a window records a gap there: of a broker that was retired, and came back."""
+        """Return True if a window has a gap there: its broker was retired, and came back."""
         gaps = (gap for plan in self.sink.plans() for gap in plan.gaps.get(key, ()))
         return any(low <= offset < high for low, high in gaps)
 

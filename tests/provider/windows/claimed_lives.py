@@ -1,4 +1,4 @@
-"""Random histories of claims over logs that are made anew, with an operator who follows advice.
+"""Random histories of claims over logs that are recreated, with an operator who follows advice.
 
 All that `Lives` has, with runs side by side whose windows are published in any order. No task runs
 while the metadata database is restored, and a restored ledger is rebuilt, as docs/guarantees.md
@@ -45,7 +45,7 @@ class ClaimedLives(Lives):
         return ClaimTry(self.world.journal, self, task.name)
 
     def is_over(self, claimant: str) -> bool:
-        """Whether Airflow says that a task has ended for good; at the end none is tried again."""
+        """Return True if the task has ended for good; at the end none is tried again."""
         if self.finishing:
             return not any(task.current for task in self.tasks if task.name == claimant)
         return Claimed.is_over(self, claimant)  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ class ClaimedLives(Lives):
         ]
 
     def finish(self) -> None:
-        """As ever; every task of before has ended, and what was told to be left out may miss."""
+        """Finish as the base class; every earlier task has ended, and skipped records may miss."""
         self.finishing = True
         try:
             super().finish()

@@ -32,7 +32,7 @@ def ms(minutes: float) -> int:
 
 @dataclass
 class Shelf:
-    """Where a timeline is kept in these tests."""
+    """Store of a timeline in these tests."""
 
     document: Document | None = None
 

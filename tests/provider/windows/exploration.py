@@ -30,7 +30,7 @@ MAX_TRIES = 3
 MAX_ZOMBIES = 2
 BURSTS = (1, 3, 6, 10, 15, 40)
 WIDTH = MAX_TASKS * len(BURSTS)
-"""How many values of a choice differ in *who* acts and for how long."""
+"""Number of values of a choice that differ in *who* acts and for how long."""
 
 Steps = Generator[StepPoint, None, WindowResult]
 MakeRun = Callable[..., WindowRun]
@@ -147,7 +147,7 @@ class History:
         self.actions[what](which)
 
     def finish(self) -> None:
-        """Nobody else is there: fresh runs must come to an end that holds every record once."""
+        """Run alone: fresh runs must come to an end that holds every record once."""
         self.tasks.clear()
         for _ in range(len(list(self.world.log.all_records())) + 5):
             task = Task("solo-" + str(self.attempts))
@@ -269,7 +269,7 @@ class History:
         task.current = Try(run.steps(), store)
 
     def store_of(self, task: Task) -> TryStore:
-        """What a try of `task` sees."""
+        """Return the store as a try of `task` sees it."""
         return TryStore(self.world.journal, self, task.name)
 
     def _step(self, task: Task, actor: Try) -> None:
@@ -359,7 +359,7 @@ class History:
 
 
 class SetByHand(History):
-    """Histories in which an operator sets the cursor anew while runs are under way.
+    """Histories in which an operator sets the cursor again while runs are under way.
 
     Only `check_advance` is asked then: whether records come twice is the operator's wish.
     """
@@ -421,7 +421,7 @@ class Claimed(History):
         return ClaimTry(self.world.journal, self, task.name)
 
     def is_over(self, claimant: str) -> bool:
-        """Whether Airflow says that a task has ended for good; zombies of it may live."""
+        """Return True if the task has ended for good; zombies of it may live."""
         found = [task for task in self.tasks if task.name == claimant]
         return all(
             task.succeeded or (task.current is None and task.tries >= MAX_TRIES) for task in found

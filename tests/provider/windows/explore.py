@@ -30,7 +30,7 @@ _ACTIONS = 18
 
 
 def choices(seed: int, count: int) -> Iterator[int]:
-    """What happens in the history of a seed."""
+    """Return the events in the history of a seed."""
     source = random.Random(seed)
     return (source.randrange(_ACTIONS * WIDTH) for _ in range(count))
 

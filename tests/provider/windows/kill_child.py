@@ -1,4 +1,4 @@
-"""One cursor run in a process of its own, killed by itself where it is told to.
+"""One cursor run in a separate process, which kills itself at a given point.
 
 File store, Parquet sink and inline engine are the real ones; only the reader is a fake. The kill is
 SIGKILL, so nothing gets the chance to clean up. Imported by a fork server: importing it must start

@@ -1,4 +1,4 @@
-"""Random histories of windows of time over a topic that is deleted and made anew at any moment.
+"""Random histories of windows of time over a topic that is deleted and recreated at any moment.
 
 All that `TimeHistory` has but brokers that come and go: late records, any interval in any order,
 partitions that are added. Besides, the topic begins again, mostly grows past every boundary at
@@ -163,7 +163,7 @@ class TimeLives(TimeHistory):
         self.live.clear()
 
     def finish(self) -> None:
-        """As ever, and where an error says that another life began, once more in its epoch."""
+        """Run as the base class, and once more in a new epoch if an error advises it."""
         for _ in range(5):
             try:
                 super().finish()
@@ -341,7 +341,7 @@ class LostBoundaries(TimeHistory):
         return True
 
     def finish(self) -> None:
-        """As ever, with the commands that errors advise."""
+        """Finish with the commands that errors advise."""
         for _ in range(50):
             try:
                 super().finish()

@@ -62,7 +62,7 @@ class LostLakes(History):
     happened: set[str] = field(default_factory=set)
 
     def _actions(self) -> list[Callable[[int], None]]:
-        """As many as other histories have, in the places of those that happen seldom."""
+        """Lost lakes take the places of rare events, so that numbers stay equal."""
         return [
             *[self.step_one] * 6,
             self.step_zombie,
@@ -110,7 +110,7 @@ class LostLakes(History):
             self.copies = [*self.copies[-2:], self._now()]
 
     def lose_newest(self, which: int) -> None:
-        """Those that were published last."""
+        """Return the windows that were published last."""
         self._lose(self._by_age()[-1 - which % 3 :])
 
     def lose_oldest(self, which: int) -> None:
@@ -201,7 +201,7 @@ class LostLakes(History):
         return self.world.id(seq) if seq else None
 
     def wipe(self, which: int) -> None:
-        """What a person has said is known nowhere else before the next window."""
+        """Forbid the loss of a position set by hand before the next window has it."""
         cursor = json.loads(self.world.journal.cursor or "{}")
         if "begin" not in cursor and not is_by_hand(cursor):
             super().wipe(which)
@@ -334,7 +334,7 @@ class LostLakes(History):
             raise ViolationError(f"records are in no window, and nobody was told: {missing}")
 
     def _begin(self, key: str) -> int:
-        """Where the group began."""
+        """Return the first position of the group."""
         return int(max(position[key] for position in self._firsts()) if self._firsts() else 0)
 
     def _firsts(self) -> list[dict[str, int]]:
@@ -359,7 +359,7 @@ class LostLakesOfClaims(LostLakes, Claimed):
         return max(counted, key=lambda name: self.published[name], default=None)
 
     def rebuild(self) -> None:
-        """What the command does."""
+        """Do what the command does."""
         journal = self.world.journal
         cursor = json.loads(journal.cursor or "{}")
         event = json.loads(journal.events[-1]) if journal.events else None

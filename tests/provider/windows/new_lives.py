@@ -1,4 +1,4 @@
-"""Random histories in which logs are made anew and the metadata database is restored.
+"""Random histories in which logs are recreated and the metadata database is restored.
 
 Every record has a number that never comes again, so a record of any life can be counted. Runs fail
 when they see another life; then an operator does what the error says: begins an epoch if the whole
@@ -190,7 +190,7 @@ class Lives(History):
                 raise  # else its epoch has, and the next try takes the present one
 
     def _follow(self, advice: str) -> None:
-        """What the message says: an epoch if the topic is new, a reset if one disk is."""
+        """Follow the message: an epoch if the topic is new, a reset if one disk is."""
         assert "offsets epoch c1/orders/g1" in advice
         if {key.split(":")[0] for key in ("1:0", "2:0") if f"partition {key}" in advice} == {
             "1",

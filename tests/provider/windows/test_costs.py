@@ -1,4 +1,4 @@
-"""What a window costs besides its records does not grow with them, nor with partitions."""
+"""Fixed costs of a window grow neither with its records nor with partitions."""
 
 from __future__ import annotations
 

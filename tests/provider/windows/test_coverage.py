@@ -1,4 +1,4 @@
-"""Which windows are there: the report an operator reads after a backfill."""
+"""Coverage by published windows: the report an operator reads after a backfill."""
 
 from __future__ import annotations
 

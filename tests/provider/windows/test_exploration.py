@@ -194,7 +194,7 @@ class AdvancesBeforePublishing(CursorRun):
 
 
 class ReleasesClaims(ClaimedRun):
-    """Mistake: the claim of a run that has ended is dropped, and what it had is planned anew."""
+    """Mistake: the claim of a run that has ended is dropped, and what it had is planned again."""
 
     def _take_over(self) -> Iterator[str]:
         for claim in self._known().in_order():

@@ -1,4 +1,4 @@
-"""Claims over logs that are made anew: no record lost or doubled, and no claim that stays for ever.
+"""Claims over logs that are recreated: no record lost or doubled, and no claim that stays for ever.
 
 Where windows were claimed in a ledger that is gone, an error says so and how to go on.
 """

@@ -1,4 +1,4 @@
-"""No record of any life lost or doubled, though topics are made anew and databases restored."""
+"""No record of any life lost or doubled, though topics are recreated and databases restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of time over topics made anew: no record of any life twice, none of the present lost."""
+"""Windows of time over recreated topics: no record of any life twice, none of the present lost."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_window_without_records_names_partitions_that_join_later() -> None:
 
 
 def test_a_window_knows_its_log_by_the_entries_of_partitions_that_share_it() -> None:
-    """Nothing was in its own ranges when it was planned; then the topic was made anew."""
+    """Nothing was in its own ranges when it was planned; then the topic was recreated."""
     explore.KINDS["lives of time"](5004769)
 
 

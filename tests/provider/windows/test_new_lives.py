@@ -1,4 +1,4 @@
-"""Logs that take another's place: topics made anew, disks lost or restored, on an embedded cluster.
+"""Logs that take another's place: recreated topics, disks lost or restored, on an embedded cluster.
 
 Offsets begin again and grow past every position that was taken before, so nothing but the records
 themselves tells one life of a log from another. Real reader, real files; what must be in the sink
@@ -134,7 +134,7 @@ def test_a_log_that_ends_before_the_position_says_what_to_do(cluster: Cluster) -
 
 @pytest.mark.parametrize("seen", [0, 60], ids=["first window", "later window"])
 def test_a_plan_of_another_life_is_not_read(cluster: Cluster, seen: int) -> None:
-    """Killed between plan and read; meanwhile the topic is made anew."""
+    """Killed between plan and read; meanwhile the topic is recreated."""
     if seen:
         cluster.produce(seen)
         cluster.run("first")
@@ -179,7 +179,7 @@ def test_a_topic_made_anew_while_it_is_read_is_noticed_before_anything_is_publis
 def test_documents_without_anchors_are_read_and_the_next_window_adds_them(
     cluster: Cluster,
 ) -> None:
-    """As an earlier release left them: neither cursor, event, plan nor marker has any."""
+    """Documents of an earlier release: neither cursor, event, plan nor marker has any."""
     cluster.produce(60)
     cluster.run()
     documents = [path for path in cluster.root.rglob("*.json") if path.is_file()]

@@ -1,4 +1,4 @@
-"""Windows that are written again because somebody cleared their task and asked for it."""
+"""Windows that are rewritten because a user cleared their task and set `on_clear`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted must be what was planned, and what is in the files."""
+"""Counts must agree with the plan and with the files."""
 
 from __future__ import annotations
 
@@ -96,5 +96,5 @@ def test_facts_that_cannot_be_those_of_the_plan(facts: tuple[FileFact, ...], mes
 
 
 def test_files_that_nobody_told_of_are_refused_where_they_would_be_published() -> None:
-    with pytest.raises(CountMismatch, match="stray: nobody says what it holds"):
+    with pytest.raises(CountMismatch, match="stray: no fact describes it"):
         check_said(FACT, others=("stray",))

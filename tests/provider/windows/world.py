@@ -61,7 +61,7 @@ class Log:
         return found
 
     def records(self, plan: WindowPlan) -> Iterator[Record]:
-        """What a plan must deliver."""
+        """Return the records that a plan must deliver."""
         for range_ in plan.reads():
             key = range_.partition.key
             owners = self.entries.get(_store(key), [])

@@ -1,12 +1,12 @@
 """`TubeMQStateBackend`: Airflow's metastore backend, with compare-and-set for the ledger's keys.
 
-Configured as ``[state_store] backend`` of the API server. Keys of other users, and all task state,
-go through unchanged. A key of the ledger is read from and written to the ledger's tables, and each
-successful write is mirrored into the stock table, so that Airflow's UI and REST API go on showing
-it; what is edited there never reaches the ledger. A write that comes too late answers 409.
+Configured as ``[state_store] backend`` of the API server. Other keys, and all task state, pass
+through unchanged. A key of the ledger is read from and written to the ledger's tables, and each
+successful write is copied into the stock table, so that Airflow's UI and REST API still show it;
+edits there never reach the ledger. A write of an outdated revision is answered with 409.
 
-Airflow's own clean-up of unused assets empties the stock table only. The methods overridden are
-Airflow's private ones: tests run against the very version that is supported.
+Airflow's clean-up of unused assets empties the stock table only. The overridden methods are private
+ones of Airflow: tests run against each supported version.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["TubeMQStateBackend", "ledger_of"]
 
 
 def ledger_of(session: Session) -> LedgerTables:
-    """The ledger's tables over a session of Airflow's metadata database."""
+    """Return the ledger's tables over a session of Airflow's metadata database."""
     return LedgerTables(session, session.get_bind().dialect.name)
 
 
 class TubeMQStateBackend(MetastoreBackend):
-    """Set ``AIRFLOW__STATE_STORE__BACKEND`` to this class, and add its tables with the DB manager
-    `tubemq_provider.offsets.ledger.db_manager.LedgerDBManager`."""
+    """State backend with the ledger. Set ``AIRFLOW__STATE_STORE__BACKEND`` to this class, and add
+    its tables with the DB manager `tubemq_provider.offsets.ledger.db_manager.LedgerDBManager`."""
 
     # Sync, as the API server calls them
 
@@ -47,8 +47,8 @@ class TubeMQStateBackend(MetastoreBackend):
         if not key.startswith(PREFIX):
             return super()._get_asset_state_store(scope, key, session=session)
         asset = "" if key == PROBE else _name(scope, session)
-        found = get_value(ledger_of(session), asset, key)
-        return json.dumps(found) if found else None
+        value = get_value(ledger_of(session), asset, key)
+        return json.dumps(value) if value else None
 
     def _store_asset_state(
         self, scope: AssetScope, key: str, value: str, *, session: Session, **writer: Any
@@ -105,7 +105,7 @@ class TubeMQStateBackend(MetastoreBackend):
 
 
 def _answer(status: int, reason: str, message: str) -> Exception:
-    """What the API server answers. Commands use the backend too, and never need what it is of."""
+    """Return an error answer of the API server. Commands use the backend without FastAPI."""
     from fastapi import HTTPException
 
     return HTTPException(status, {"reason": reason, "message": message})

@@ -1,9 +1,9 @@
-"""What a group has left in the ledger, as a store sees it that does not use the ledger.
+"""Guard of other stores against windows that a group still has claimed in the ledger.
 
-Windows that were claimed there, or published behind a claimed one, lie beyond the position that
-events tell of; a run that knows nothing of them would take their records a second time. The ledger
-is asked through asset state: with its backend it answers itself, and without it the copy does that
-the backend has left in Airflow's own table. This module must not import airflow or sqlalchemy.
+Windows that were claimed there, or published after a claimed one, lie beyond the position in
+commit events. A run that does not use the ledger would store their records a second time. The
+ledger is read through asset state: with its backend the value comes from its tables, without it
+from the copy in Airflow's table. This module must not import airflow or sqlalchemy.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["refuse_claims"]
 
 
 class Readable(Protocol):
-    """Airflow's accessor of asset state, as far as it is needed here."""
+    """Part of Airflow's accessor of asset state that is used here."""
 
     def get(self, key: str) -> Any: ...
 
 
 def refuse_claims(state: Readable) -> None:
     """Raise `ConfigError` if the ledger has windows of this group beyond its position, and
-    `DocumentError` if its copy was edited so that it does not tell."""
-    found = state.get(CURSOR)
-    if not isinstance(found, dict):
+    `DocumentError` if its copy was edited and is invalid."""
+    value = state.get(CURSOR)
+    if not isinstance(value, dict):
         return
-    book = found.get("doc", found)
+    book = value.get("doc", value)
     if not isinstance(book, dict):
         raise DocumentError(f"ledger key {CURSOR!r}", [f"it is {book!r}, not an object"])
     names = [f"{PIECE}{CURSOR.removeprefix(PREFIX)}/{name}" for name in piece_names(book)]
@@ -43,14 +43,14 @@ def refuse_claims(state: Readable) -> None:
         raise ConfigError(
             f"the ledger has windows of this group that are claimed or wait for a claimed one "
             f"({', '.join(windows) or 'too many to be read from here'}): let runs with "
-            f"offset_store='ledger' finish them, {_way_out(found)}",
+            f"offset_store='ledger' finish them, {_way_out(value)}",
             subject="offset_store",
         )
 
 
-def _way_out(found: dict[str, Any]) -> str:
-    """What else there is to do: a ledger that answers keeps its cursor, whoever deletes the key."""
-    if found.get("ledger") == 1:
+def _way_out(value: dict[str, Any]) -> str:
+    """Return other advice. Deleting the key helps only without a ledger, which keeps its cursor."""
+    if value.get("ledger") == 1:
         return (
             "after 'airflow tubemq offsets adopt' if their tasks are gone; or 'airflow tubemq "
             "offsets rebuild' notes those that are in the sink, and with --drop-claims forgets the "

@@ -1,6 +1,6 @@
 """`LedgerDBManager`: creates and migrates the ledger's tables with Airflow's own commands.
 
-Add it to ``[database] external_db_managers``; ``airflow db migrate`` then makes the tables, and
+Add it to ``[database] external_db_managers``; ``airflow db migrate`` then creates the tables, and
 ``airflow db reset`` drops them. It is not in the provider's manifest, which would create tables in
 every deployment that installs the package: the ledger is opt-in.
 """

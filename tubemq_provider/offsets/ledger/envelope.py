@@ -1,9 +1,9 @@
-"""What a task and the state backend say to each other through Airflow's asset state.
+"""Values that a task and the state backend exchange through Airflow's asset state.
 
-Asset state knows only get, set and delete of a JSON value under a key. Keys that begin with
-`PREFIX` belong to the ledger: a value set there is an *envelope* that names the revision it
-replaces, a value read there carries the revision it has. This module must not import airflow or
-sqlalchemy; both sides of the API server use it.
+Asset state has only get, set and delete of a JSON value under a key. Keys that begin with `PREFIX`
+belong to the ledger: a written value is an *envelope* that names the revision it replaces, a read
+value has its revision. This module must not import airflow or sqlalchemy; both sides of the API
+server use it.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ WINDOW: Final = PREFIX + "win/"
 DONE: Final = PREFIX + "done/"
 PIECE: Final = PREFIX + "piece/"
 PROBE: Final = PREFIX + "probe"
-"""Reading it answers whether the API server has the ledger's backend; nothing is stored there."""
+"""Key that only the ledger's backend answers; nothing is stored under it."""
 
 
 def piece_keys(key: str, head: Document) -> list[str]:
-    """Where the pieces of a long document under `key` are; none for one that is whole."""
+    """Return the keys of the chunks of a long document under `key`; none for a whole one."""
     return [f"{PIECE}{key.removeprefix(PREFIX)}/{name}" for name in piece_names(head)]
 
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """A stored document and how often it was written."""
+    """Stored document with its revision, the number of its writes."""
 
     rev: int
     document: Document
 
     def to_value(self) -> dict[str, Any]:
-        """What reading a key of the ledger gives."""
+        """Return the value that a read of a ledger key returns."""
         return {"ledger": 1, "rev": self.rev, "doc": self.document}
 
     @classmethod
     def from_value(cls, value: object) -> Versioned | None:
-        """The document in what was read; None for nothing, or for a value that no ledger gave."""
+        """Parse a read value; None for None, or for a value that no ledger returned."""
         if not isinstance(value, Mapping) or value.get("ledger") != 1 or "doc" not in value:
             return None
         return cls(int(value["rev"]), dict(value["doc"]))
@@ -62,10 +62,10 @@ class Versioned:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A write: `document` replaces revision `expected` (0: nothing is there).
+    """Write request: `document` replaces revision `expected` (0: none is stored).
 
-    `write_id` is unique per write. Airflow's client repeats a request whose answer was lost; the
-    repetition is recognised by it, and not taken for another writer's.
+    `write_id` is unique per write. Airflow's client repeats a request whose answer was lost; the id
+    makes the repetition idempotent.
     """
 
     expected: int
@@ -73,12 +73,12 @@ class Envelope:
     document: Document
 
     def to_value(self) -> dict[str, Any]:
-        """What is set under a key of the ledger."""
+        """Return the value to set under a ledger key."""
         return {"rev": self.expected, "write": self.write_id, "doc": self.document}
 
     @classmethod
     def from_value(cls, value: object) -> Envelope:
-        """The envelope in a value. Raises `ValueError` if it is none."""
+        """Parse a value. Raises `ValueError` if it is no envelope."""
         if (
             not isinstance(value, Mapping)
             or not isinstance(value.get("rev"), int)

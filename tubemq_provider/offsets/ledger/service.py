@@ -1,7 +1,7 @@
-"""What a key of the ledger means on the server: which table, which operation.
+"""Server side of the ledger's keys: maps each key to a table and an operation.
 
-`backend` calls it inside the API server. It only needs the ledger's tables and the name of an
-asset, so a test can call it on a plain connection. This module must not import airflow.
+`backend` calls it inside the API server. It needs only the ledger's tables and the name of an
+asset, so that a test can call it on a plain connection. This module must not import airflow.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ __all__ = ["delete_value", "get_value", "set_value"]
 
 
 def get_value(ledger: LedgerTables, asset: str, key: str) -> dict[str, Any] | None:
-    """What reading `key` gives, or None."""
+    """Return the value of a read of `key`, or None."""
     if key == PROBE:
         return {"ledger": 1}
     if key.startswith(WINDOW):
-        found = ledger.read_plan(asset, key.removeprefix(WINDOW))
+        versioned = ledger.read_plan(asset, key.removeprefix(WINDOW))
     else:
-        found = ledger.read(asset, key.removeprefix(PREFIX))
-    return found.to_value() if found else None
+        versioned = ledger.read(asset, key.removeprefix(PREFIX))
+    return versioned.to_value() if versioned else None
 
 
 def set_value(ledger: LedgerTables, asset: str, key: str, value: object) -> Envelope:
-    """Carry out a write; what was written.
+    """Execute a write and return its envelope.
 
-    Raises `StoreConflict` if it comes too late, `ValueError` if it is none.
+    Raises `StoreConflict` for an outdated revision, `ValueError` for an invalid envelope or key.
     """
     envelope = Envelope.from_value(value)
     if key.startswith(WINDOW):
@@ -51,7 +51,7 @@ def set_value(ledger: LedgerTables, asset: str, key: str, value: object) -> Enve
 
 
 def delete_value(ledger: LedgerTables, asset: str, key: str) -> None:
-    """Forget a plan, or remove a piece. A cursor stays: nobody deletes progress in passing."""
+    """Forget a plan, or remove a chunk. A cursor stays: deleting a key must not lose progress."""
     if key.startswith(WINDOW):
         ledger.forget_plan(asset, key.removeprefix(WINDOW))
     elif key.startswith(PIECE):

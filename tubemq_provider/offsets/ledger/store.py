@@ -1,8 +1,8 @@
-"""`LedgerStore`: progress in the ledger, as a task sees it through the task SDK.
+"""`LedgerStore`: offset store in the ledger, accessed by a task through the task SDK.
 
-Cursor and plans are documents with a revision; a write names the revision it replaces, and one that
-comes too late changes nothing and says so. Task plan and commit events stay where the default store
-has them. The cursor also holds claims, so that cursor windows of one group may run side by side
+Cursor and plans are documents with a revision. A write names the revision that it replaces; for an
+outdated revision it changes nothing and raises. Task plan and commit events are those of the
+default store. The cursor also has claims, so that runs of one group may be concurrent
 (`windows.run.claimed_run`).
 
 A task has no database access: every method is a request to the API server, which must run
@@ -45,7 +45,7 @@ _CONFLICT = 409
 
 
 class VersionedState:
-    """Documents with revisions over Airflow's get and set; long ones are kept in pieces."""
+    """Documents with revisions over Airflow's get and set; long ones are stored in chunks."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -64,35 +64,35 @@ class VersionedState:
             )
 
     def load(self, key: str) -> Versioned | None:
-        """The document under `key`, or None. Raises `PiecesMissing` if a part is not there."""
+        """Return the document under `key`, or None. Raises `PiecesMissing` without its chunks."""
         rev = 0
         for _ in range(_LOOKS):
-            found = Versioned.from_value(self._state.get(key))
-            self._heads[key] = found.document if found else {}
-            if found is None or not piece_names(found.document):
-                return found
-            rev = found.rev
+            head = Versioned.from_value(self._state.get(key))
+            self._heads[key] = head.document if head else {}
+            if head is None or not piece_names(head.document):
+                return head
+            rev = head.rev
             pieces = [
                 Versioned.from_value(self._state.get(name))
-                for name in piece_keys(key, found.document)
+                for name in piece_keys(key, head.document)
             ]
             if None not in pieces:
-                whole = join(found.document, [p.document for p in pieces if p], key)
-                return Versioned(found.rev, whole)
+                whole = join(head.document, [p.document for p in pieces if p], key)
+                return Versioned(head.rev, whole)
         raise PiecesMissing(f"ledger key {key!r}", rev)
 
     def store(self, key: str, document: Document, expected: int) -> None:
-        """Replace revision `expected` of the document, and remove what that was made of. Raises
-        `StoreConflict`. Who dies in the middle leaves pieces behind that nothing reads."""
+        """Replace revision `expected` of the document, and remove its chunks. Raises
+        `StoreConflict`. A process that dies in between leaves chunks that no one reads."""
         before = self._heads.pop(key, None) or (self.head(key) if expected else None) or {}
         head, pieces = split(document)
         for name, piece in zip(piece_keys(key, head), pieces.values(), strict=True):
-            # Named after its content: there already means there already.
+            # A chunk is named after its content: an existing one has the same content.
             self._put(name, Envelope(0, name.removeprefix(PIECE)[-64:], piece))
         try:
             self._put(key, Envelope(expected, uuid4().hex, head))
         except StoreConflict:
-            # Another run may have stored the same document, of the same pieces.
+            # Another run may have stored the same document, with the same chunks.
             if pieces and self.head(key) != head:
                 self.drop_pieces(key, head)
             raise
@@ -100,17 +100,17 @@ class VersionedState:
             self.drop_pieces(key, before)
 
     def drop_pieces(self, key: str, head: Document) -> None:
-        """Remove what a document is made of that is there no more."""
+        """Remove the chunks of a document that was replaced."""
         for name in piece_keys(key, head):
             self._state.delete(name)
 
     def head(self, key: str) -> Document | None:
-        """What is under `key` itself: the document, or what stands for a long one."""
-        found = Versioned.from_value(self._state.get(key))
-        return found.document if found else None
+        """Return the value under `key`: the document, or the head of a long one."""
+        stored = Versioned.from_value(self._state.get(key))
+        return stored.document if stored else None
 
     def delete(self, key: str) -> None:
-        """Remove what is under `key`."""
+        """Remove the document under `key`."""
         head = self.head(key)
         self._heads.pop(key, None)
         self._state.delete(key)
@@ -122,15 +122,15 @@ class VersionedState:
             self._state.set(key, envelope.to_value())
         except Exception as exc:
             if _status(exc) == _CONFLICT:
-                raise StoreConflict(f"{key}: somebody else has written it since") from exc
+                raise StoreConflict(f"{key}: another writer has changed it since") from exc
             raise
 
 
 class LedgerStore(AssetStateOffsetStore):
-    """The store of one try of one task; see `OffsetStore` and `ClaimStore` for the promises.
+    """Claim store of one try of one task; see `OffsetStore` and `ClaimStore` for the guarantees.
 
-    `store_cursor` and `store_plan` replace what this store has read last (what it has not read, it
-    reads first). Of two planners of one window the first one's plan stays.
+    `store_cursor` and `store_plan` replace the revision that this store has read last (it reads one
+    first if it has not yet). Of two plans of one window the first stays.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class LedgerStore(AssetStateOffsetStore):
 
     @classmethod
     def from_context(cls, context: Mapping[str, Any], asset: Any) -> Self:
-        """The store for the running task. Raises `errors.ConfigError` if there is no ledger."""
+        """Create the store of the running task. Raises `errors.ConfigError` without a ledger."""
         from tubemq_provider.offsets.ledger.task_liveness import task_is_over
 
         asset_state, ti = context["asset_state_store"][asset], context["ti"]
@@ -171,16 +171,16 @@ class LedgerStore(AssetStateOffsetStore):
         )
 
     def load_cursor(self) -> Document | None:
-        """The cursor with its claims, or None."""
+        """Return the cursor with its claims, or None."""
         return self._load(CURSOR)
 
     def store_cursor(self, document: Document) -> None:
-        """Replace the cursor read last. Raises `StoreConflict` if it is not there any more."""
+        """Replace the cursor read last. Raises `StoreConflict` if it was changed since."""
         self._store(CURSOR, document)
 
     def load_plan(self, window_id: str) -> Document | None:
-        """The plan stored for a window, or None; see `AssetStateOffsetStore` for one without its
-        pieces, which the next plan of the window replaces."""
+        """Return the plan stored for a window, or None; also None if chunks of it are missing (see
+        `AssetStateOffsetStore`): the next plan of the window replaces it."""
         key = WINDOW + window_id
         try:
             return self._load(key)
@@ -189,20 +189,20 @@ class LedgerStore(AssetStateOffsetStore):
             return None
 
     def store_plan(self, window_id: str, document: Document) -> None:
-        """Store a plan in place of the one read last; if another planner was first, its plan stays
-        and nothing is raised: a caller that stores a plan reads it back."""
+        """Replace the plan read last. If another run has stored one since, that plan stays and
+        nothing is raised: callers read the plan back."""
         try:
             self._store(WINDOW + window_id, document)
         except StoreConflict:
             pass
 
     def forget_plan(self, window_id: str) -> None:
-        """Remove the plan of a published window; the ledger keeps that there was one."""
+        """Remove the plan of a published window; its row stays."""
         self._ledger.delete(WINDOW + window_id)
         self._seen.pop(WINDOW + window_id, None)
 
     def emit(self, document: Document) -> None:
-        """Give the commit event, and keep it in the ledger's row of the window, if there is one."""
+        """Emit the commit event, and store it in the ledger's row of its window, if it has one."""
         super().emit(document)
         if "window_id" in document:
             envelope = Envelope(0, uuid4().hex, _shown(document))
@@ -213,52 +213,52 @@ class LedgerStore(AssetStateOffsetStore):
     def change_cursor(
         self, change: Callable[[Document | None], Document | None]
     ) -> Document | None:
-        """Apply `change` to the cursor in one compare-and-set, as often as it takes.
+        """Apply `change` to the cursor by compare-and-set, with retries.
 
-        `change` gets the cursor and returns the new one, or None to leave it. Returns what is there
-        afterwards. Raises `StoreConflict` after 200 attempts that others overtook.
+        `change` receives the cursor and returns the new one, or None to leave it. Returns the
+        cursor afterwards. Raises `StoreConflict` after 200 lost attempts.
         """
         for _ in range(_CHANGES):
             current = self.load_cursor()
-            wanted = change(current)
-            if wanted is None:
+            changed = change(current)
+            if changed is None:
                 return current
             try:
-                self.store_cursor(wanted)
+                self.store_cursor(changed)
             except StoreConflict:
                 continue
-            return wanted
+            return changed
         raise StoreConflict(f"the cursor was changed by others {_CHANGES} times in a row")
 
     def is_over(self, claimant: str) -> bool:
-        """Whether `claimant` (a `writer`) will never write again: its task has ended for good."""
+        """Return True if the task of `claimant` (a `writer`) has ended and will not be retried."""
         return claimant != self.writer and (not claimant or self._is_over(claimant))
 
     def previous_cursor(self) -> Document | None:
-        """The cursor that the default store kept for this group before the ledger was used."""
+        """Return the cursor that the default store kept before the ledger was used, or None."""
         return AssetProgress.load_cursor(self)
 
     def _load(self, key: str) -> Document | None:
-        found = self._ledger.load(key)
-        self._seen[key] = found.rev if found else 0
-        return found.document if found else None
+        versioned = self._ledger.load(key)
+        self._seen[key] = versioned.rev if versioned else 0
+        return versioned.document if versioned else None
 
     def _store(self, key: str, document: Document) -> None:
         if key not in self._seen:
             self._load(key)
-        # Whatever comes of it, what was read is no longer what is there.
+        # Whether or not the write succeeds, the cached revision is outdated now.
         self._ledger.store(key, document, self._seen.pop(key))
 
 
 def _status(exc: Exception) -> int | None:
-    """The HTTP status in an error of the task SDK."""
+    """Return the HTTP status in an error of the task SDK, or None."""
     detail = getattr(getattr(exc, "error", None), "detail", None)
     status = detail.get("status_code") if isinstance(detail, Mapping) else None
     return status if isinstance(status, int) else None
 
 
 def _shown(event: Document) -> Document:
-    """The event as far as it fits into one row: ranges of thousands of partitions are in the
+    """Return the event as far as it fits into one row: ranges of thousands of partitions are in the
     marker."""
     if not split(event)[1]:
         return event

@@ -1,9 +1,9 @@
-"""The two tables of the ledger, and every statement that touches them.
+"""The two tables of the ledger, and every statement on them.
 
-`tubemq_offset_cursor` has one row per group (and pieces of documents too long for one row),
+`tubemq_offset_cursor` has one row per group (and chunks of documents too long for one row),
 `tubemq_window_ledger` one per window. A write names the revision it replaces and takes effect only
-if that is still there: one UPDATE … WHERE rev = …, decided by the database. Works on a session or
-connection of the caller's and never commits. Rows are found by the *name* of the offsets asset, as
+if that is the current one: one UPDATE … WHERE rev = …, decided by the database. Uses a session or
+connection of the caller and never commits. Rows are keyed by the *name* of the offsets asset, as
 Airflow gives assets new ids. This module must not import airflow.
 """
 
@@ -68,15 +68,15 @@ _WRITES = 64
 
 
 class Executor(Protocol):
-    """What a SQLAlchemy session and connection have in common."""
+    """Common interface of a SQLAlchemy session and connection."""
 
     def execute(self, statement: Any, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRow:
-    """What the ledger knows of a window. `plan` is None once it was forgotten; `outcome` is the
-    commit event that the run gave (it may still have failed afterwards)."""
+    """Row of a window. `plan` is None after it was forgotten; `outcome` is the commit event of the
+    run (whose task may still have failed afterwards)."""
 
     window_id: str
     state: str
@@ -87,7 +87,7 @@ class WindowRow:
 
 
 class LedgerTables:
-    """The ledger on one session or connection; the caller begins and commits."""
+    """Ledger on one session or connection; the caller begins and commits."""
 
     def __init__(self, connection: Executor, dialect: str) -> None:
         if dialect not in ("postgresql", "sqlite"):
@@ -100,12 +100,12 @@ class LedgerTables:
     # -- cursors ------------------------------------------------------------------------------
 
     def assets(self) -> list[str]:
-        """Names of all offsets assets that have a cursor here."""
-        found = self._connection.execute(select(CURSORS.c.asset).distinct())
-        return sorted(row.asset for row in found)
+        """Return names of all offsets assets that have a cursor here."""
+        rows = self._connection.execute(select(CURSORS.c.asset).distinct())
+        return sorted(row.asset for row in rows)
 
     def read(self, asset: str, key: str) -> Versioned | None:
-        """The document under `key`, or None."""
+        """Return the document under `key`, or None."""
         row = self._one(CURSORS, _cursor_key(asset, key))
         return Versioned(row.rev, json.loads(row.document)) if row else None
 
@@ -126,13 +126,13 @@ class LedgerTables:
         self._judge(done, CURSORS, where, envelope)
 
     def remove(self, asset: str, key: str) -> None:
-        """Remove what is under `key`, if anything is."""
+        """Remove the document under `key`, if any."""
         self._connection.execute(delete(CURSORS).where(*_same(CURSORS, _cursor_key(asset, key))))
 
     # -- windows ------------------------------------------------------------------------------
 
     def windows(self, asset: str) -> Iterator[WindowRow]:
-        """All windows of a group, the one written last at the end."""
+        """Yield all windows of a group, in the order of their last write."""
         statement = select(WINDOWS).where(WINDOWS.c.asset == asset)
         for row in self._connection.execute(statement.order_by(WINDOWS.c.updated_at)):
             yield WindowRow(
@@ -145,7 +145,7 @@ class LedgerTables:
             )
 
     def read_plan(self, asset: str, window_id: str) -> Versioned | None:
-        """The plan of a window, or None if there is none or it was forgotten."""
+        """Return the plan of a window, or None if there is none or it was forgotten."""
         row = self._one(WINDOWS, _window_key(asset, window_id))
         return Versioned(row.rev, json.loads(row.plan)) if row and row.plan else None
 
@@ -162,7 +162,7 @@ class LedgerTables:
         }
         replace = update(WINDOWS).where(*_same(WINDOWS, where))
         if envelope.expected == 0:
-            # A row whose plan was forgotten stays as history, and counts as nothing.
+            # A row whose plan was forgotten stays as history, and counts as no plan.
             forgotten = replace.where(WINDOWS.c.plan.is_(None))
             done = self._connection.execute(
                 forgotten.values(**{**values, "rev": WINDOWS.c.rev + 1})
@@ -176,12 +176,12 @@ class LedgerTables:
         self._judge(done, WINDOWS, where, envelope)
 
     def forget_plan(self, asset: str, window_id: str) -> None:
-        """The window is written and its plan needed no more; the row stays."""
+        """Remove the plan of a published window; the row stays."""
         statement = update(WINDOWS).where(*_same(WINDOWS, _window_key(asset, window_id)))
         self._connection.execute(statement.values(plan=None, state=_WRITTEN))
 
     def finish(self, asset: str, window_id: str, envelope: Envelope) -> None:
-        """Keep what a run says of the window it wrote, or found written."""
+        """Store the commit event of a run that published the window, or found it published."""
         values = {
             "state": _WRITTEN,
             "outcome": json.dumps(envelope.document),
@@ -201,14 +201,14 @@ class LedgerTables:
         return self._connection.execute(select(table).where(*_same(table, where))).one_or_none()
 
     def _judge(self, done: Any, table: Table, where: Mapping[str, str], envelope: Envelope) -> None:
-        """Raise if nothing changed, unless this very write is there: then its answer was lost, and
-        it was sent again."""
+        """Raise `StoreConflict` if no row changed, unless the row has this write already: it was
+        repeated after a lost answer."""
         if done.rowcount == 0:
             row = self._one(table, where)
             if envelope.write_id not in _writes(row):
-                found = row.rev if row else 0
+                current = row.rev if row else 0
                 raise StoreConflict(
-                    f"{table.name}: expected revision {envelope.expected}, found {found}"
+                    f"{table.name}: expected revision {envelope.expected}, found {current}"
                 )
 
 
@@ -225,8 +225,8 @@ def _same(table: Table, where: Mapping[str, str]) -> list[Any]:
 
 
 def _writes(row: Any) -> list[str]:
-    """Ids of the last writes of a row. Others may have written between a write whose answer was
-    lost and its repetition, which must be recognised all the same."""
+    """Return ids of the last writes of a row. A repeated write must be recognised even if other
+    writes came between."""
     return str(row.writes).split() if row else []
 
 

@@ -1,10 +1,9 @@
-"""Whether the task that holds a claim can still come back, asked of Airflow.
+"""Liveness of the tasks that hold claims, by their state in Airflow.
 
-A claim names its task as ``<dag>|<run>|<task>|<map index>``. Taking over a claim whose task lives
-is safe, since the sink's marker decides, but it is work done twice; never taking one over would
-stop a group. So: only states that are final count, and anything unknown counts as alive. A task
-that succeeded and left its claim has planned for other tasks of its run: these may still read, and
-commit, until the run has ended.
+A claim names its task as ``<dag>|<run>|<task>|<map index>``. Adopting a claim of a live task is
+safe, since the sink's marker decides, but repeats work; never adopting one would block the group.
+So only final states count as ended, and unknown ones as alive. A task that succeeded and left its
+claim has planned for other tasks of its run: these may still read and commit until the run ends.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ _NOT_FOUND = 404
 
 
 def task_is_over(ti: Any) -> Callable[[str], bool]:
-    """Answers for claimants, through the running task instance `ti`; each is asked once."""
-    known: dict[str, bool] = {}
+    """Return a function that is True for claimants whose task has ended, asked through the running
+    task instance `ti` and cached."""
+    answers: dict[str, bool] = {}
 
     def is_over(claimant: str) -> bool:
-        if claimant not in known:
-            known[claimant] = _ask(ti, claimant)
-        return known[claimant]
+        if claimant not in answers:
+            answers[claimant] = _ask(ti, claimant)
+        return answers[claimant]
 
     return is_over
 

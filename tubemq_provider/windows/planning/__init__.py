@@ -1,6 +1,7 @@
-"""What a window will consist of: from a position, an interval or explicit ranges to a plan.
+"""Planning of windows: from a position, an interval or explicit ranges to a plan.
 
-`cursor_planner` plans the next window of a cursor, `standalone_planner` one that stands alone,
-`boundary_book` fixes where instants lie; `read_limits`, `retention`, `claims` and `scopes` are what
-they weigh. Decisions only: nothing here does I/O.
+`cursor_planner` plans the next window after a cursor, `standalone_planner` time and explicit
+windows, and `boundary_book` fixes the offsets of instants. `read_limits`, `retention`, `claims`,
+`lives`, `scopes` and `overlaps` are the rules that they apply. Decisions only: I/O goes through
+objects that callers pass.
 """

@@ -1,23 +1,24 @@
-"""The boundaries of one scope as one monotone sequence, fixed by many runs at once.
+"""Boundaries of one scope as a monotone sequence, fixed by concurrent runs.
 
-A boundary is never looked at alone. It lies between the nearest fixed ones on both sides, whatever
-a resolver says and in whatever order windows are planned; it names every partition that an earlier
-boundary names, and none that a later one has left out. So windows tile each partition's log:
+A boundary has one offset per partition. It lies between the nearest fixed boundaries on both sides,
+whatever a resolver answers and in whatever order windows are planned. It has every partition of
+earlier boundaries, and none that is missing in a later one. So time windows tile each partition's
+log:
 
-- A partition that joins does so at one boundary, and the window that ends there takes it from its
-  beginning. Older windows that are planned afterwards leave it out.
-- Where retention has removed what would tell a boundary, a window may not begin there unless its
-  gap policy is to skip: then it begins at the least offset that the boundary can have, and what is
-  gone is its gap.
-- A partition that nothing can tell of now keeps its place only if its broker is *retired*; else the
-  boundary waits.
+- A partition joins at one boundary, and the window that ends there reads it from its beginning.
+  Earlier windows that are planned afterwards leave it out.
+- If retention has removed the records that would determine a boundary, a window may begin there
+  only with the gap policy to skip: it begins at the lowest offset that the boundary can have, and
+  the lost range is its gap.
+- A partition that cannot be resolved now keeps its offset only if its broker is *retired*;
+  otherwise the boundary waits.
 
-Two runs that fix different instants could contradict each other without seeing it. So boundaries
-are fixed in turns: ``turn-<n>-<h>`` can be written once, by a run that has seen all turns before,
-and holds the whole boundary; the document under the instant is its copy, which the next run makes
-if the first one died in between.
+Two runs that fix different instants concurrently could contradict each other. So boundaries are
+fixed in turns: ``turn-<n>-<h>`` can be written once, by a run that has read all earlier turns, and
+has the whole boundary. The document under the instant is a copy of it, which the next run writes if
+the first one died in between.
 
-Goes through a `BoundaryBook` and does nothing else: no clock, no look-up of ends.
+All I/O goes through a `BoundaryBook`: no clock, no look-up of ends.
 """
 
 from __future__ import annotations
@@ -65,62 +66,62 @@ __all__ = [
 ]
 
 _TURNS: Final = 200
-"""How often a run tries to get a turn before it lets the scheduler try again."""
+"""Attempts of a run to get a turn before it leaves the retry to the scheduler."""
 
 _OLD_LOOKS: Final = 200
-"""Boundaries of releases that compared a boundary with two others only: at most this many before
-one of them are read, to find the partitions and offsets that it should have known."""
+"""Most earlier boundaries that are read to complete one that is not *whole*. Such boundaries are of
+releases that compared a boundary with two others only."""
 
 ANCHORS: Final = "anchors"
-"""Where the evidence of a boundary names the records by which its logs were known."""
+"""Member of a boundary's evidence: the anchors of its logs."""
 
 BEGIN: Final = "begin"
-"""Where it has the offsets with which its epoch begins."""
+"""Member of a boundary's evidence: the first offsets of its epoch."""
 
 _ERODED: Final = "eroded"
-"""Where the evidence of a boundary names the partitions in which retention left it open, each with
-the least and the highest offset that it could be."""
+"""Member of a boundary's evidence: the partitions whose offset was lost to retention, each with the
+lowest and the highest offset that it can have."""
 
 RESTORED: Final = "published windows"
-"""The resolver of a boundary that was lost, and that windows have told again."""
+"""Resolver name of a boundary that was lost and restored from the plans of published windows."""
 
 RESTORED_FROM: Final = "windows"
-"""Where the evidence of such a boundary names these windows."""
+"""Member of such a boundary's evidence: the ids of these windows."""
 
 _TURNS_KEPT: Final = 100
-"""Turns behind the last one that stay, for a look at what happened."""
+"""Turns before the last one that are kept, for diagnosis."""
 
 _PRUNED: Final = 10
-"""How many old turns a run removes at most: one is enough, unless an earlier release left many."""
+"""Most old turns that a run removes: one is enough, unless an earlier release left many."""
 
 _KEY = re.compile(r"(turn|retired)-(.+)")
 
 
 def retired_key(broker: int | str, scope: WindowScope) -> str:
-    """Under which a book says that a broker will not come back."""
+    """Return the key of a book that marks a broker as retired: it will not come back."""
     return f"retired-{broker}-{scope.scope_hash}"
 
 
 def retired_brokers(book: BoundaryBook | None, scope: WindowScope) -> frozenset[str]:
-    """Names of brokers that an operator has retired for `scope`; none where there is no book."""
+    """Return names of brokers that a user has retired for `scope`; none without a book."""
     return frozenset() if book is None else ScopeBook(book, scope).retired
 
 
 class _Sides(NamedTuple):
-    """What is fixed around an instant; None where nothing is. `open` has the partitions that
-    retention had left open when `above` was fixed."""
+    """Fixed boundaries before and after an instant; None if there is none. `open` has the
+    partitions whose offset in `above` was lost to retention."""
 
     below: Mapping[str, int] | None
     above: Mapping[str, int] | None
     open: Collection[str] = ()
 
     def start(self, key: str) -> int:
-        """The offset fixed before, 0 without one."""
+        """Return the offset in the boundary before, 0 without one."""
         return (self.below or {}).get(key, 0)
 
 
 class ScopeBook:
-    """The boundaries of `scope` in `book`. Make one per plan: it keeps what it has read, and lists
+    """Boundaries of `scope` in `book`. Create one per plan: it caches what it has read, and lists
     the book once unless it fixes something."""
 
     def __init__(self, book: BoundaryBook, scope: WindowScope) -> None:
@@ -137,64 +138,67 @@ class ScopeBook:
         self._stale = True
 
     def compare(self, published: PublishedWindows, since: datetime | None = None) -> None:
-        """Know boundaries that only `published` windows have, and refuse those that contradict
-        them. If the instant `since` is fixed, what was fixed before it is not asked for: it need
-        not be listed, where a book can leave it out."""
+        """Use `published` windows too: they restore lost boundaries, and boundaries that contradict
+        them are refused.
+
+        If the instant `since` is fixed, earlier boundaries will not be requested, and are not
+        listed if the book is an `OrderedBook`."""
         self._published, self._since = published, since
         self._forget_listing()
 
     def has(self, instant: datetime) -> bool:
-        """Whether the boundary at `instant` is fixed, or a published window knows it."""
+        """Return True if the boundary at `instant` is fixed, or a published window has it."""
         return self._document(instant) is not None
 
     def instants(self) -> list[datetime]:
-        """All instants that are fixed, the earliest first."""
+        """Return all fixed instants, the earliest first."""
         self._look()
         return list(self._instants)
 
     def first(self) -> datetime | None:
-        """The earliest instant that matters and is fixed, or that a published window knows."""
+        """Return the earliest listed instant that is fixed or in a published window."""
         self._look()
-        known = None if self._published is None else self._published.first()
-        return min([*self._instants[:1], *([known] if known else [])], default=None)
+        published = None if self._published is None else self._published.first()
+        return min([*self._instants[:1], *([published] if published else [])], default=None)
 
     def last(self) -> datetime | None:
-        """The latest instant that is fixed, or that a published window knows."""
+        """Return the latest instant that is fixed or in a published window."""
         self._look()
-        known = None if self._published is None else self._published.last()
-        return max([*self._instants[-1:], *([known] if known else [])], default=None)
+        published = None if self._published is None else self._published.last()
+        return max([*self._instants[-1:], *([published] if published else [])], default=None)
 
     def at(self, instant: datetime) -> dict[str, int]:
-        """The boundary fixed at `instant`, with what earlier ones say of partitions that it does
-        not name. Raises `KeyError` if none is fixed."""
+        """Return the boundary fixed at `instant`, completed from earlier ones if it is not *whole*.
+        Raises `KeyError` if none is fixed."""
         self._look()
         return self._effective(instant)
 
     def agreed(self, instant: datetime) -> dict[str, int]:
-        """What `at` gives. Raises `BoundaryConflict` if published windows say otherwise."""
+        """Return the boundary like `at`. Raises `BoundaryConflict` if published windows contradict
+        it."""
         self._look()
         self._refuse_other_offsets(instant)
         return self._effective(instant)
 
     def agrees(self, instant: datetime, edge: Edge) -> bool:
-        """Whether a window may begin or end where the boundary at `instant` is fixed. What a
-        release fixed that looked at two others only is not compared: those before complete it."""
+        """Return True if a window with this edge fits the boundary at `instant`. A boundary that is
+        not *whole* fits always: earlier ones complete it."""
         document = self._document(instant) or {}
         return not document.get("whole") or not edge.contradicts(self.at(instant))
 
     def evidence(self, instant: datetime) -> Document:
-        """What the boundary fixed at `instant` rests on; empty if it says nothing, or is none."""
-        found = (self._document(instant) or {}).get("evidence", {})
-        return dict(found) if isinstance(found, dict) else {}
+        """Return the evidence of the boundary fixed at `instant`; empty without any."""
+        evidence = (self._document(instant) or {}).get("evidence", {})
+        return dict(evidence) if isinstance(evidence, dict) else {}
 
     @cached_property
     def retired(self) -> frozenset[str]:
-        """Names of brokers that an operator has retired, as keys of partitions have them."""
-        found = (self._parsed(key) for key in self._listing())
-        return frozenset(name for kind, name in filter(None, found) if kind == "retired")
+        """Names of retired brokers, as in partition keys."""
+        keys = (self._parsed(key) for key in self._listing())
+        return frozenset(name for kind, name in filter(None, keys) if kind == "retired")
 
     def is_retired(self, name: str) -> bool:
-        """Whether the broker of a partition, or of a log, is retired."""
+        """Return True if the broker of a partition or log is retired."""
         return self._scope.space.peer_of(name) in self.retired
 
     def fix(
@@ -207,15 +211,16 @@ class ScopeBook:
         gap_policy: GapPolicy = GapPolicy.FAIL,
         begins: bool = False,
     ) -> dict[str, int]:
-        """The one boundary at `instant`: what is fixed, or what the published windows that touch it
-        say, else the answer of the resolver called `name`, fitted between its neighbours and fixed
-        now.
+        """Return the one boundary at `instant`, and fix it if it is not.
 
-        An `exact` answer means what it says: one that contradicts what is fixed, here or beside it,
-        raises `BoundaryConflict` instead of being fitted. Raises `WindowNotReady` while a partition
-        cannot be told, and `DataLoss` for one that retention has left open, if `gap_policy` says
-        so. Else a window that `begins` here does so at the least offset of these, so that its gap
-        has all that may be lost; one that ends here has the gap before the highest.
+        It is the fixed boundary, else that of published windows which begin or end there, else the
+        answer of the resolver `name`, fitted between the neighbouring boundaries.
+
+        An `exact` answer is not fitted: if it contradicts a fixed boundary, at the instant or next
+        to it, `BoundaryConflict` is raised. Raises `WindowNotReady` while a partition cannot be
+        resolved, and `DataLoss` for one that was lost to retention, if `gap_policy` is to fail.
+        Otherwise a window that `begins` here starts at the lowest possible offset, so that its gap
+        covers everything that may be lost; a window that ends here ends at the highest.
         """
         answer: Resolved | None = None
         for _ in range(_TURNS):
@@ -230,23 +235,23 @@ class ScopeBook:
                 document = self._restored(instant, document)
             else:
                 if answer is None:
-                    # Takes its time: others may fix boundaries meanwhile, and take this turn.
+                    # Slow: other runs may fix boundaries meanwhile, and take this turn.
                     answer = resolve()
                     self._look()
                 sides = self._sides(instant)
-                told = _told(answer, sides)
-                worn = self._worn(told, sides)
-                if worn and gap_policy is GapPolicy.FAIL:
-                    raise _too_late(instant, worn, self._scope)
-                settled = _settled(told, worn, begins=begins)
-                document = self._fitted(instant, name, settled, sides, exact=exact)
+                complete = _told(answer, sides)
+                open_offsets = self._worn(complete, sides)
+                if open_offsets and gap_policy is GapPolicy.FAIL:
+                    raise _too_late(instant, open_offsets, self._scope)
+                chosen = _settled(complete, open_offsets, begins=begins)
+                document = self._fitted(instant, name, chosen, sides, exact=exact)
             if self._take_turn(instant, document):
                 return self._effective(instant)
         raise WindowNotReady(f"others fix boundaries of group {self._scope.group!r} all the time")
 
     def refuse_disorder(self, start: datetime, end: datetime) -> None:
-        """Raise `BoundaryConflict` if what is fixed at `end` lies before what is fixed at `start`,
-        or leaves a partition of it out: some were lost, and others came back."""
+        """Raise `BoundaryConflict` if the boundary at `end` is below that at `start`, or lacks one
+        of its partitions: some boundaries were lost, and others were restored."""
         before, after = self._effective(start), self._effective(end)
         wrong = {key: at for key, at in before.items() if after.get(key, 0) < at}
         if not wrong:
@@ -259,19 +264,20 @@ class ScopeBook:
             for key, at in wrong.items()
         ]
         hint = (
-            f"forget the one that no published window has, and the next window asks for it anew: "
+            f"forget the one that no published window has, and the next window resolves it again: "
             f"{boundary_command('unfix', self._scope, '--instant ' + text)}"
         )
         raise BoundaryConflict("boundaries that are fixed contradict each other", problems, [hint])
 
     def keep(self, instant: datetime, edge: Edge) -> None:
-        """See that the boundary at `instant` is what a window that is about to be published was
-        planned with, `edge`. One that was lost since is fixed again as the window has it. Raises
-        `StoreConflict` if the boundary was taken back, or is fixed at other offsets: another try
-        plans the window anew."""
+        """Check, right before a window is published, that the boundary at `instant` is the `edge`
+        with which the window was planned.
+
+        A boundary that was lost since is fixed again from the edge. Raises `StoreConflict` if it
+        was taken back, or is fixed at other offsets: a retry plans the window again."""
         refused = StoreConflict(
             f"the boundary at {rfc3339(instant)} is not what window {edge.window_id} was planned "
-            f"with: it was taken back, or lost and fixed anew, since. Nothing was published; the "
+            f"with: it was taken back, or lost and fixed again, since. Nothing was published; the "
             f"next try plans the window anew"
         )
         for _ in range(_TURNS):
@@ -283,7 +289,7 @@ class ScopeBook:
             if document is None:
                 try:
                     document = self._restored(instant, self._of_window(instant, [edge]))
-                except BoundaryConflict as exc:  # with what was fixed beside it since
+                except BoundaryConflict as exc:  # with neighbours that were fixed since
                     raise refused from exc
             elif not self.agrees(instant, edge):
                 raise refused
@@ -296,8 +302,8 @@ class ScopeBook:
         raise WindowNotReady(f"others fix boundaries of group {self._scope.group!r} all the time")
 
     def _was_taken_back(self, instant: datetime) -> bool:
-        """Whether the boundary at `instant`, which is not there, was taken back and not lost. The
-        turns tell: the last one that is about it counts."""
+        """Return True if the missing boundary at `instant` was taken back, and not lost: the last
+        turn of that instant decides."""
         text = rfc3339(instant)
         for number in sorted(self._turn_numbers(_listed(self._book, "turn-")), reverse=True):
             turn = self._book.read(self._turn_key(number)) or {}
@@ -308,13 +314,13 @@ class ScopeBook:
         return False
 
     def _take_turn(self, instant: datetime, document: Document) -> bool:
-        """Fix `document` in the turn after those that were seen; False if others were faster."""
+        """Fix `document` in the turn after the known ones; False if another run was faster."""
         self._forget_listing()
         number = self._turn + 1
         turn = {"v": 1, "turn": number, "boundary": document}
         if self._book.fix(self._turn_key(number), turn) != turn:
             return False
-        # Old turns are removed, so that one that was free may have been taken long ago.
+        # Old turns are removed, so a number without a turn may have been used long ago.
         numbers = self._turn_numbers(_listed(self._book, "turn-"))
         if any(other > number for other in numbers):
             return False
@@ -325,8 +331,8 @@ class ScopeBook:
 
     def confirm(self, instant: datetime, resolve: Callable[[], Resolved]) -> None:
         """Raise `BoundaryConflict` if `instant` is fixed at other offsets than an exact resolver
-        gives for it: they have been corrected since, and what lies between may be in a window. What
-        is not given any more stays as it is."""
+        gives: the user has corrected them since, and records between may be in a window. Partitions
+        that are not given any more keep their offset."""
         self._look()
         if not self.has(instant):
             return
@@ -335,18 +341,18 @@ class ScopeBook:
         except ConfigError:
             return
         fixed, by = self._effective(instant), self._read[instant].get("resolver")
-        given = {
+        conflicts = {
             key: offset
             for key, offset in answer.offsets.items()
             if fixed.get(key, offset) != offset
         }
-        if given:
-            fits = {key: fixed[key] for key in given}
-            raise _contradiction(self._scope, instant, _Clash(fits, given, {}), f"by {by!r}")
+        if conflicts:
+            fits = {key: fixed[key] for key in conflicts}
+            raise _contradiction(self._scope, instant, _Clash(fits, conflicts, {}), f"by {by!r}")
 
     def retire(self, broker: int | str) -> None:
-        """Give up what the broker has and never delivered: boundaries no longer wait for it. If it
-        comes back, its partitions go on where they were. Safe beside runs."""
+        """Retire a broker: boundaries no longer wait for its undelivered records. If it comes back,
+        its partitions resume at their offsets. Safe while runs are active."""
         name = str(broker)
         document = {
             "v": 1,
@@ -356,8 +362,10 @@ class ScopeBook:
         self._book.fix(retired_key(name, self._scope), document)
 
     def take_back(self, instant: datetime) -> None:
-        """Forget the boundary at `instant`, as if it had never been fixed. Only while no run plans,
-        and only if no published window begins, ends or lies there: callers see to both."""
+        """Forget the boundary at `instant`, as if it had never been fixed.
+
+        The caller makes sure that no run is planning and that no published window begins at, ends
+        at or contains the instant."""
         self._look()
         self._book.fix(
             self._turn_key(self._turn + 1),
@@ -370,8 +378,8 @@ class ScopeBook:
     # -- reading ------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """List the book unless nothing happened since, and finish the last turn for a run that died
-        in it."""
+        """List the book if the listing is stale, and complete the last turn for a run that died in
+        it."""
         if not self._stale:
             return
         own = f"-{self._scope.scope_hash}"
@@ -397,7 +405,7 @@ class ScopeBook:
         self._keys, self._stale = None, True
 
     def _listing(self) -> list[str]:
-        """The keys of the book: all, or those that matter."""
+        """Return the keys of the book: all, or those from the window's start on."""
         if self._keys is None:
             since, low = self._since, ""
             self._bounded = None
@@ -409,7 +417,7 @@ class ScopeBook:
         return self._keys
 
     def _before_all(self, instant: datetime) -> bool:
-        """Whether `instant` is before all that was listed, so that it may well be fixed."""
+        """Return True if `instant` is fixed but before the listed range."""
         return (
             self._bounded is not None
             and instant < self._bounded
@@ -417,14 +425,14 @@ class ScopeBook:
         )
 
     def _turn_numbers(self, keys: Iterable[str]) -> list[int]:
-        found = (self._parsed(key) for key in keys)
-        return [int(name) for kind, name in filter(None, found) if kind == "turn"]
+        parsed = (self._parsed(key) for key in keys)
+        return [int(name) for kind, name in filter(None, parsed) if kind == "turn"]
 
     def _parsed(self, key: str) -> tuple[str, str] | None:
-        """Kind and name of a key that is no boundary's; None for a boundary's."""
+        """Return kind and name of a turn's or a retired broker's key; None for a boundary's."""
         own = f"-{self._scope.scope_hash}"
-        found = _KEY.match(key.removesuffix(own)) if key.endswith(own) else None
-        return (found[1], found[2]) if found else None
+        match = _KEY.match(key.removesuffix(own)) if key.endswith(own) else None
+        return (match[1], match[2]) if match else None
 
     def _key(self, instant: datetime) -> str:
         return f"{basic_instant(instant)}-{self._scope.scope_hash}"
@@ -433,35 +441,35 @@ class ScopeBook:
         return f"turn-{number}-{self._scope.scope_hash}"
 
     def _document(self, instant: datetime) -> Document | None:
-        """The boundary as it is fixed, else as published windows have it."""
-        found = self._from_book(instant)
-        if found is not None or self._published is None:
-            return found
+        """Return the fixed boundary, else the one of published windows, else None."""
+        document = self._from_book(instant)
+        if document is not None or self._published is None:
+            return document
         edges = self._published.at(instant)
         if not edges:
             return None
-        if len(edges) > 1 and (given := edges[0].contradicts(edges[1].offsets)):
-            raise _windows_apart(instant, edges, given)
+        if len(edges) > 1 and (conflicts := edges[0].contradicts(edges[1].offsets)):
+            raise _windows_apart(instant, edges, conflicts)
         return self._of_window(instant, edges)
 
     def _from_book(self, instant: datetime) -> Document | None:
         if instant not in self._read:
-            found = self._book.read(self._key(instant))
-            if found is None:
+            document = self._book.read(self._key(instant))
+            if document is None:
                 return None
-            _check(found, self._key(instant), self._scope)
-            self._read[instant] = found
+            _check(document, self._key(instant), self._scope)
+            self._read[instant] = document
         return self._read[instant]
 
     def _is_fixed(self, instant: datetime) -> bool:
         return self._from_book(instant) is not None
 
     def _of_window(self, instant: datetime, edges: Sequence[Edge]) -> Document:
-        """The boundary that windows were planned with. One that begins there says best which
-        partitions it had: a window of a topic without records names them all."""
+        """Return the boundary with which windows were planned. The window that begins there has its
+        partitions; one that ends there and has no records may name others."""
         edge = edges[-1]
         anchors = {**edges[0].anchors, **edge.anchors}
-        notes: Document = {RESTORED_FROM: [found.window_id for found in edges]}
+        notes: Document = {RESTORED_FROM: [edge.window_id for edge in edges]}
         if anchors:
             notes[ANCHORS] = anchors_document(anchors)
         if edge.open:
@@ -478,12 +486,12 @@ class ScopeBook:
         }
 
     def _restored(self, instant: datetime, document: Document) -> Document:
-        """`document`, made of windows, if it lies between its neighbours. Raises `BoundaryConflict`
-        for one that is fixed elsewhere, as it contradicts what is stored."""
+        """Return `document`, built from windows, without partitions that join later. Raises
+        `BoundaryConflict` if a neighbouring boundary contradicts it."""
         sides, offsets = self._sides(instant), document["offsets"]
         above = sides.above
-        # A partition at 0 that joins later has no place here yet.
-        kept = {
+        # A partition at 0 that is not in the next boundary joins later.
+        own = {
             key: offset
             for key, offset in offsets.items()
             if offset or above is None or key in above
@@ -491,49 +499,49 @@ class ScopeBook:
         below, after = self._neighbours(instant)
         wrong: dict[datetime, dict[str, int]] = {}
         for key, offset in (sides.below or {}).items():
-            if below is not None and offset > kept.get(key, 0):
-                wrong.setdefault(below, {})[key] = kept.get(key, 0)
-        for key, offset in kept.items():
+            if below is not None and offset > own.get(key, 0):
+                wrong.setdefault(below, {})[key] = own.get(key, 0)
+        for key, offset in own.items():
             if above is not None and after is not None and above.get(key, 0) < offset:
                 wrong.setdefault(after, {})[key] = offset
-        for neighbour, given in wrong.items():
+        for neighbour, conflicts in wrong.items():
             fixed = self._effective(neighbour)
             windows = " and ".join(document["evidence"][RESTORED_FROM])
-            raise _contradicted(self._scope, neighbour, fixed, windows, given)
-        return document | {"offsets": kept}
+            raise _contradicted(self._scope, neighbour, fixed, windows, conflicts)
+        return document | {"offsets": own}
 
     def _refuse_other_offsets(self, instant: datetime) -> None:
-        """Raise `BoundaryConflict` if published windows begin or end at other offsets than those
-        that are fixed for the instant, or have offsets on the other side of it."""
+        """Raise `BoundaryConflict` if published windows begin or end at the instant with other
+        offsets than the fixed ones, or have offsets on the wrong side of them."""
         if self._published is None or not self._is_fixed(instant):
             return
         if not (self._document(instant) or {}).get("whole"):
             return
         fixed = self._effective(instant)
         for edge in self._published.at(instant):
-            if given := edge.contradicts(fixed):
-                raise _contradicted(self._scope, instant, fixed, edge.window_id, given)
+            if conflicts := edge.contradicts(fixed):
+                raise _contradicted(self._scope, instant, fixed, edge.window_id, conflicts)
         before, after = self._published.around(instant, instant)
         if before is not None:
-            given = {key: end for key, end in before.offsets.items() if fixed.get(key, 0) < end}
-            if given:
-                raise _contradicted(self._scope, instant, fixed, before.window_id, given)
+            conflicts = {key: end for key, end in before.offsets.items() if fixed.get(key, 0) < end}
+            if conflicts:
+                raise _contradicted(self._scope, instant, fixed, before.window_id, conflicts)
         if after is not None:
             starts = {**after.offsets, **after.joined}
-            given = {key: at for key, at in starts.items() if at < fixed.get(key, 0)}
-            if given:
-                raise _contradicted(self._scope, instant, fixed, after.window_id, given)
+            conflicts = {key: at for key, at in starts.items() if at < fixed.get(key, 0)}
+            if conflicts:
+                raise _contradicted(self._scope, instant, fixed, after.window_id, conflicts)
 
     def _effective(self, instant: datetime) -> dict[str, int]:
-        """The offsets at a fixed instant. A document that is not *whole* was made by a release that
-        did not compare it with all others: earlier ones complete and raise it."""
+        """Return the offsets at a fixed instant. A document that is not *whole* is of a release
+        that did not compare it with all others: earlier boundaries complete and raise it."""
         offsets: dict[str, int] = {}
         place = bisect_left(self._instants, instant)
         earlier = reversed(self._instants[max(0, place - _OLD_LOOKS) : place])
-        for known in [instant, *earlier]:
-            document = self._document(known)
+        for fixed in [instant, *earlier]:
+            document = self._document(fixed)
             if document is None:
-                raise KeyError(known)
+                raise KeyError(fixed)
             for key, offset in document["offsets"].items():
                 offsets[key] = max(offset, offsets.get(key, 0))
             if document.get("whole"):
@@ -548,8 +556,8 @@ class ScopeBook:
         return _Sides(below, self.agreed(after), self.evidence(after).get(_ERODED, {}))
 
     def _neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
-        """The instants before and after that have a boundary, fixed or known to a window. One that
-        lies inside a published window bounds nothing any more: its ends do."""
+        """Return the nearest instants before and after with a boundary, fixed or of a published
+        window. Boundaries inside a published window do not count: its edges do."""
         low, high = bisect_left(self._instants, instant), bisect_right(self._instants, instant)
         while low and self._is_inside(self._instants[low - 1]):
             low -= 1
@@ -568,9 +576,10 @@ class ScopeBook:
     # -- fitting ------------------------------------------------------------------------------
 
     def _worn(self, answer: Resolved, sides: _Sides) -> dict[str, tuple[int, int]]:
-        """Partitions that retention has left open at an instant, and between which offsets it lies.
-        What is fixed beside it may still tell; one that joins is read from its beginning anyway."""
-        worn = {}
+        """Return partitions whose offset was lost to retention, each with the lowest and highest
+        possible offset. Neighbouring boundaries may still determine it, and a partition that joins
+        is read from its beginning anyway."""
+        open_offsets = {}
         for key, least in answer.eroded.items():
             if sides.below is not None and key not in sides.below:
                 continue
@@ -578,13 +587,14 @@ class ScopeBook:
             if sides.above is not None and key not in sides.open:
                 high = min(high, sides.above.get(key, 0))
             if low < min(high, answer.held.get(key, high)):
-                worn[key] = (low, high)
-        return self._scope.space.by_key(worn)
+                open_offsets[key] = (low, high)
+        return self._scope.space.by_key(open_offsets)
 
     def _fitted(
         self, instant: datetime, name: str, answer: Resolved, sides: _Sides, *, exact: bool
     ) -> Document:
-        """The document that fixes `answer`: between its sides, and with all that is below it."""
+        """Return the document that fixes `answer`: clamped between its sides, and with all
+        partitions of the boundary before."""
         missing = self._missing(answer, sides)
         if missing and not exact:
             raise WindowNotReady(_not_told(instant, missing, self._scope))
@@ -592,7 +602,7 @@ class ScopeBook:
         moved: dict[str, int] = {}
         for key, offset in answer.offsets.items():
             if sides.above is not None and key not in sides.above:
-                # It joins later, and is read from its beginning there.
+                # The partition joins at a later boundary, from its beginning.
                 continue
             offsets[key] = max(offset, sides.start(key))
             if sides.above is not None:
@@ -615,15 +625,16 @@ class ScopeBook:
         return document | {key: note for key, note in notes.items() if note}
 
     def _missing(self, answer: Resolved, sides: _Sides) -> dict[str, str]:
-        """What an answer leaves out though it has to be told, each with the reason: it would join
-        again later and be read twice. What is retired keeps its place instead."""
+        """Return partitions and logs that an answer must have and has not, each with the reason: a
+        partition left out would join again later and be read twice. Those of retired brokers keep
+        their offset instead."""
         missing, log_of = dict(answer.unknown), self._scope.space.log_of
         for key in (sides.below or {}).keys() - answer.offsets:
             if key not in missing and log_of(key) not in missing:
                 missing[key] = "an earlier boundary has it, and nothing tells where it was"
         if sides.above is not None:
-            known = {*sides.above, *(log_of(key) for key in sides.above)}
-            missing = {key: reason for key, reason in missing.items() if key in known}
+            present = {*sides.above, *(log_of(key) for key in sides.above)}
+            missing = {key: reason for key, reason in missing.items() if key in present}
         return {key: reason for key, reason in missing.items() if not self.is_retired(key)}
 
 
@@ -637,29 +648,32 @@ def _not_told(instant: datetime, missing: Mapping[str, str], scope: WindowScope)
 
 
 def _told(answer: Resolved, sides: _Sides) -> Resolved:
-    """The answer with what it tells late of partitions that an earlier boundary has."""
+    """Return the answer with its `later` offsets of partitions that an earlier boundary has."""
     late = {key: end for key, end in answer.later.items() if key in (sides.below or {})}
     return replace(answer, offsets={**late, **answer.offsets}) if late else answer
 
 
-def _settled(answer: Resolved, worn: Mapping[str, tuple[int, int]], *, begins: bool) -> Resolved:
-    """The answer that is taken where retention left it open, with the note that it did."""
-    if not worn:
+def _settled(
+    answer: Resolved, open_offsets: Mapping[str, tuple[int, int]], *, begins: bool
+) -> Resolved:
+    """Return the answer with the chosen offsets of partitions that were lost to retention, and the
+    evidence of that."""
+    if not open_offsets:
         return answer
-    least = {key: low for key, (low, _) in worn.items()} if begins else {}
-    evidence = {**answer.evidence, _ERODED: {key: list(pair) for key, pair in worn.items()}}
+    least = {key: low for key, (low, _) in open_offsets.items()} if begins else {}
+    evidence = {**answer.evidence, _ERODED: {key: list(pair) for key, pair in open_offsets.items()}}
     return replace(answer, offsets={**answer.offsets, **least}, evidence=evidence)
 
 
 def _too_late(
-    instant: datetime, worn: Mapping[str, tuple[int, int]], scope: WindowScope
+    instant: datetime, open_offsets: Mapping[str, tuple[int, int]], scope: WindowScope
 ) -> DataLoss:
     lines = "".join(
         f"\n  - partition {key}: what is left begins at {high}, and none of it is earlier; the "
         f"boundary was somewhere in [{low}, {high}]"
-        for key, (low, high) in worn.items()
+        for key, (low, high) in open_offsets.items()
     )
-    low, high = next(iter(worn.values()))
+    low, high = next(iter(open_offsets.values()))
     return DataLoss(
         f"the boundary at {rfc3339(instant)} of topic {scope.topic!r} cannot be told any more, as "
         f"retention has removed what was before it:{lines}\nbegin at a later instant, or set "
@@ -670,7 +684,7 @@ def _too_late(
 
 
 class _Clash(NamedTuple):
-    """Offsets that would fit, those that were given instead, and partitions that are missing."""
+    """Conflict of an exact answer: offsets that would fit, those given, and missing partitions."""
 
     fits: Mapping[str, int]
     given: Mapping[str, int]
@@ -708,12 +722,12 @@ def _contradicted(
     instant: datetime,
     fixed: Mapping[str, int],
     window: str,
-    given: Mapping[str, int],
+    conflicts: Mapping[str, int],
 ) -> BoundaryConflict:
     text = rfc3339(instant)
     problems = [
         f"partition {key}: fixed at {fixed.get(key, 0)}, window {window} has {offset}"
-        for key, offset in scope.space.by_key(given).items()
+        for key, offset in scope.space.by_key(conflicts).items()
     ]
     hint = (
         f"what is published counts: forget the boundary, and the next window takes the window's "
@@ -727,13 +741,13 @@ def _contradicted(
 
 
 def _windows_apart(
-    instant: datetime, edges: Sequence[Edge], given: Mapping[str, int]
+    instant: datetime, edges: Sequence[Edge], conflicts: Mapping[str, int]
 ) -> BoundaryConflict:
     first, second = edges
     problems = [
         f"partition {key}: window {first.window_id} has {first.offsets.get(key, 0)}, window "
         f"{second.window_id} has {second.offsets.get(key, 0)}"
-        for key in given
+        for key in conflicts
     ]
     hint = (
         "both are published: what lies between is in both, or in none; if it is in none, read it "
@@ -745,27 +759,27 @@ def _windows_apart(
 
 
 def _listed(book: BoundaryBook, low: str) -> Iterable[str]:
-    """The keys from `low` on, in no particular order."""
+    """Yield the keys from `low` on, in no particular order."""
     if low and isinstance(book, OrderedBook):
         return book.listing_from(low)
     return (key for key in book.listing() if key >= low)
 
 
 def boundary_command(name: str, scope: WindowScope, options: str) -> str:
-    """A command as an operator types it, but for the sink, which has many spellings."""
+    """Return a command for a user to run; the sink stays a placeholder, as it has many forms."""
     more = "".join(f" --filter {quote(item)}" for item in scope.filters)
     more += f" --epoch {scope.epoch}" if scope.epoch else ""
     return f"'airflow tubemq offsets {name} {quote(scope.asset)} --sink SINK{more} {options}'"
 
 
 def brokers_of(names: Iterable[str], space: OffsetSpace) -> str:
-    """Options of a command that name the brokers of partitions or logs."""
+    """Return command options that name the brokers of partitions or logs."""
     peers = dict.fromkeys(space.peer_of(name) for name in space.ordered(names))
     return " ".join(f"--broker {peer}" for peer in peers)
 
 
 def _instant(parse: Callable[[str], datetime], text: object, key: str) -> datetime:
-    """The instant of a boundary, as a name or a document has it. Raises `DocumentError`."""
+    """Parse the instant of a boundary, from its key or document. Raises `DocumentError`."""
     try:
         return parse(str(text))
     except ValueError as exc:
@@ -801,7 +815,7 @@ def _offset_problems(offsets: Mapping[str, object], space: OffsetSpace) -> list[
 
 
 def _evidence_problems(evidence: object, space: OffsetSpace) -> list[str]:
-    """What is wrong with the members of evidence that later boundaries and windows go by."""
+    """Return problems of the evidence members that later boundaries and windows use."""
     if not isinstance(evidence, dict):
         return [f"evidence is {type(evidence).__name__}, not an object"]
     problems = [

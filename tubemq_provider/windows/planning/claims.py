@@ -1,9 +1,9 @@
-"""Claims: cursor windows of one group that several runs have taken for themselves, side by side.
+"""Claims: cursor windows of one group that concurrent runs have reserved for themselves.
 
-A `ClaimBook` is the cursor together with the windows beyond it: *pending* ones, planned by a run
-and not yet known to be published, and *done* ones, published behind a pending one. A claim is the
-plan itself; it is adopted with its exact ranges and never released, shortened or planned anew. Pure
-functions of documents: this module must not do I/O, and a caller stores a book by
+A `ClaimBook` is the cursor with the windows beyond it: *pending* ones, planned by a run and not yet
+known to be published, and *done* ones, published after a pending one. A claim is the plan itself;
+another run may adopt it with its exact ranges, but it is never released, shortened or planned
+again. Pure functions of documents: this module must not do I/O, and the caller stores a book by
 compare-and-set.
 """
 
@@ -35,7 +35,7 @@ _NO_NOTES: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A plan, and the `writer` that is to publish it ("" is none: the next run takes it)."""
+    """Claimed plan, and the `writer` that will publish it ("": none, the next run adopts it)."""
 
     plan: WindowPlan
     by: str
@@ -44,11 +44,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimBook:
-    """The position of a group, and its windows beyond it by id. Immutable.
+    """Position of a group, with the windows beyond it by id. Immutable.
 
-    `newest` are ids of the windows that may have been published last: a copy of the sink that lacks
-    any window of the book lacks one of these. Numbers do not tell, as a window may be published
-    long after later ones.
+    `newest` are ids of the windows that may have been published last: an older copy of the sink
+    that lacks any window of the book lacks one of these. Numbers do not give that order, since a
+    window may be published long after later ones.
     """
 
     position: Position
@@ -59,29 +59,29 @@ class ClaimBook:
 
     @property
     def frontier(self) -> Position:
-        """Where the next window begins: behind all windows, published or claimed."""
+        """End of all windows, published or claimed: the next window begins there."""
         plans = [*(claim.plan for claim in self.pending.values()), *self.done.values()]
         last = max(plans, key=lambda plan: plan.seq or 0, default=None)
         return Position(last.seq or 0, last.ends, last.anchors) if last else self.position
 
     def knows(self, window_id: str) -> bool:
-        """Whether a window beyond the position is claimed or published."""
+        """Return True if a window beyond the position is claimed or published."""
         return window_id in self.pending or window_id in self.done
 
     def published(self, plan: WindowPlan) -> bool:
-        """Whether a window counts as published."""
+        """Return True if a window counts as published."""
         return (plan.seq or 0) <= self.position.seq or plan.window_id in self.done
 
     def own(self, by: str) -> WindowPlan | None:
-        """The first window that `by` has claimed and not finished."""
+        """Return the first pending window that `by` has claimed, or None."""
         return next((claim.plan for claim in self.in_order() if claim.by == by), None)
 
     def in_order(self) -> list[Claim]:
-        """Pending claims, the one next to the position first."""
+        """Return pending claims in order of their numbers."""
         return sorted(self.pending.values(), key=lambda claim: claim.plan.seq or 0)
 
     def claim(self, plan: WindowPlan, by: str, now: datetime) -> ClaimBook | None:
-        """The book with a claim on `plan`; None if it does not begin at the frontier (any more)."""
+        """Return the book with a claim on `plan`; None if it does not begin at the frontier."""
         frontier = self.frontier
         if plan.seq != frontier.seq + 1 or not plan.continues(frontier.next):
             return None
@@ -90,7 +90,7 @@ class ClaimBook:
         )
 
     def adopt(self, window_id: str, holder: str, by: str, now: datetime) -> ClaimBook | None:
-        """The book with the claim of `holder` handed to `by`; None if it is not `holder`'s."""
+        """Return the book with the claim of `holder` moved to `by`; None if not `holder`'s."""
         claim = self.pending.get(window_id)
         if claim is None or claim.by != holder:
             return None
@@ -99,19 +99,21 @@ class ClaimBook:
         )
 
     def keeping(self, claims: Iterable[Claim]) -> ClaimBook:
-        """The book with those of `claims` that still fit: on the same window, or behind all."""
+        """Return the book with those `claims` that still fit: on the same plan, or after all."""
         book = self
         for claim in sorted(claims, key=lambda claim: claim.plan.seq or 0):
-            there = book.pending.get(claim.plan.window_id)
+            pending = book.pending.get(claim.plan.window_id)
             behind = book.frontier
             follows = claim.plan.seq == behind.seq + 1 and claim.plan.continues(behind.next)
-            if follows or (there is not None and there.plan.hash == claim.plan.hash):
+            if follows or (pending is not None and pending.plan.hash == claim.plan.hash):
                 book = replace(book, pending={**book.pending, claim.plan.window_id: claim})
         return book
 
     def complete(self, plan: WindowPlan, before: Collection[str] = ()) -> ClaimBook | None:
-        """The book with `plan` published and the position moved over all that follow on; None if
-        that was known. `before` are those of `newest` that are known to be published before it.
+        """Return the book with `plan` published and the position moved over all adjacent published
+        windows; None if it was published already.
+
+        `before` are those of `newest` that are known to be published before it.
 
         Raises `MarkerConflict` if the window was published with another end than the one claimed,
         and a later window begins at the claimed one.
@@ -132,41 +134,41 @@ class ClaimBook:
         return replace(self, pending=pending, done=done, newest=newest).folded()
 
     def anchored(self, position: Position) -> ClaimBook | None:
-        """The book with the records by which `position` knows its logs; None if it has moved."""
+        """Return the book with the anchors of `position`; None if its position has moved."""
         return replace(self, position=position) if self.position == position else None
 
     def remaining(self, plan: WindowPlan) -> WindowPlan:
-        """A claim without what later windows read again, as a reset let them; that is a gap of it.
-        Its ends stay, so what follows still fits."""
+        """Return a claim with the ranges that later windows read again after a reset as gaps. Its
+        ends stay, so that the next window still continues it."""
         gaps = dict(plan.gaps)
         for key, low in self._read_again(plan).items():
             start, end = plan.ranges.get(key, (0, 0))
             cut = max(start, low)
             if cut < end:
-                kept = tuple((a, min(b, cut)) for a, b in gaps.get(key, ()) if a < cut)
-                gaps[key] = (*kept, (cut, end))
+                earlier = tuple((a, min(b, cut)) for a, b in gaps.get(key, ()) if a < cut)
+                gaps[key] = (*earlier, (cut, end))
         return replace(plan, gaps=gaps)
 
     def begun_anew_behind(self, plan: WindowPlan) -> set[str]:
-        """The partitions in which windows behind `plan` begin anew."""
+        """Return the partitions that windows after `plan` have reset."""
         return set(self._read_again(plan))
 
     def _read_again(self, plan: WindowPlan) -> dict[str, int]:
-        """From where windows behind `plan` read partitions once more."""
-        found: dict[str, int] = {}
+        """Return the lowest start of partitions that windows after `plan` have reset."""
+        lowest: dict[str, int] = {}
         for other in (*(claim.plan for claim in self.pending.values()), *self.done.values()):
             if (other.seq or 0) > (plan.seq or 0):
                 for key in other.resets:
                     start = other.ranges[key][0]
-                    found[key] = min(start, found.get(key, start))
-        return found
+                    lowest[key] = min(start, lowest.get(key, start))
+        return lowest
 
     def folded(self) -> ClaimBook:
-        """The book with the position moved over all published windows that follow on from it."""
+        """Return the book with the position moved over all adjacent published windows."""
         position, done = self.position, dict(self.done)
         while True:
-            # A window that a reset let begin anew may end where it took over: ends alone do not
-            # tell that a claim before is done.
+            # A window with a reset may end where the one before it ended: equal offsets do not
+            # prove that an earlier claim is done.
             first = min((claim.plan.seq or 0 for claim in self.pending.values()), default=None)
             following = [
                 plan
@@ -182,12 +184,12 @@ class ClaimBook:
     # -- documents ----------------------------------------------------------------------------
 
     def to_document(self, scope: WindowScope, now: datetime, by: str) -> dict[str, Any]:
-        """A cursor document (readers of plain cursors read it too) with the claims in it."""
+        """Return a cursor document, valid for readers of plain cursors, with the claims in it."""
         document = Cursor(self.position, self.rev + 1, by).to_document(scope, now)
         return document | self.claims_document()
 
     def claims_document(self) -> dict[str, Any]:
-        """The members of a cursor document that hold claims."""
+        """Return the members of a cursor document that have the claims."""
         pending = {
             key: {"plan": claim.plan.to_document(), "by": claim.by, "at": claim.at}
             for key, claim in self.pending.items()
@@ -198,7 +200,7 @@ class ClaimBook:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], scope: WindowScope) -> ClaimBook:
-        """The book in a stored document. Raises like `Cursor.from_document`."""
+        """Parse a stored document. Raises like `Cursor.from_document`."""
         cursor = Cursor.from_document(document, scope)
         windows_beyond(document)
         pending, done = document.get("pending", {}), document.get("done", {})
@@ -212,19 +214,19 @@ class ClaimBook:
             key: WindowPlan.from_document(value, where=f"done window {key}")
             for key, value in done.items()
         }
-        newest = document.get("newest", [])
-        told = tuple(map(str, newest)) if isinstance(newest, list) else ()
-        return cls(cursor.position, claims, published, cursor.rev, told)
+        listed = document.get("newest", [])
+        newest = tuple(map(str, listed)) if isinstance(listed, list) else ()
+        return cls(cursor.position, claims, published, cursor.rev, newest)
 
 
 def without(claim: WindowPlan, given_up: Iterable[str]) -> WindowPlan:
-    """A claim of which some partitions are not read at all: gaps of it. Its ends stay."""
+    """Return a claim with the whole ranges of some partitions as gaps. Its ends stay."""
     return replace(claim, gaps={**claim.gaps, **{key: (claim.ranges[key],) for key in given_up}})
 
 
 def windows_beyond(document: Mapping[str, Any]) -> list[str]:
-    """Ids of the windows that a document with claims has beyond its position. Raises
-    `DocumentError` where it was edited so that it does not tell."""
+    """Return ids of the windows that a document with claims has beyond its position. Raises
+    `DocumentError` if the document was edited and is invalid."""
     parts = [document.get(name, {}) for name in ("pending", "done")]
     if not all(isinstance(part, dict) for part in parts):
         raise DocumentError("claims", ["pending and done must be objects"])
@@ -232,22 +234,22 @@ def windows_beyond(document: Mapping[str, Any]) -> list[str]:
 
 
 def _anchors(position: Position, plan: WindowPlan) -> dict[str, Anchor]:
-    """By which records the logs are known after `plan`. It may have been planned long before the
-    windows up to `position` were written, and so know less of the logs, but for those it reset."""
-    kept = {key: anchor for key, anchor in position.last.items() if key not in plan.resets}
-    return {**plan.before, **kept, **plan.upto}
+    """Return the anchors after `plan`. Except after a reset, those of `position` override the
+    plan's: it may have been planned long before the windows up to `position` were written."""
+    newer = {key: anchor for key, anchor in position.last.items() if key not in plan.resets}
+    return {**plan.before, **newer, **plan.upto}
 
 
 def rebuilt(
     position: Position, published: Iterable[WindowPlan], claims: Iterable[Claim] = ()
 ) -> ClaimBook:
-    """A lost book, from a position that is known and the windows that the sink has beyond it.
+    """Return a lost book, rebuilt from a known position and the sink's windows beyond it.
 
-    Where a window is missing before one that is there, one of `claims` stands for it, if it is
-    known; else exactly the hole becomes a claim of nobody. Raises `SinkHistoryLost` where a hole
-    has no known beginning, `MarkerConflict` where windows overlap.
+    If a window is missing before one in the sink, its claim is taken from `claims`; without one,
+    exactly the hole becomes a claim without a writer. Raises `SinkHistoryLost` if a hole has no
+    known beginning, `MarkerConflict` if windows overlap.
     """
-    known = {claim.plan.seq: claim for claim in claims}
+    claims_by_seq = {claim.plan.seq: claim for claim in claims}
     beyond = sorted(
         (plan for plan in published if (plan.seq or 0) > position.seq),
         key=lambda plan: plan.seq or 0,
@@ -256,7 +258,7 @@ def rebuilt(
     reached = position
     done: dict[str, WindowPlan] = {}
     for plan in beyond:
-        while (claim := known.get(reached.seq + 1)) is not None:
+        while (claim := claims_by_seq.get(reached.seq + 1)) is not None:
             if claim.plan.seq == plan.seq or not claim.plan.continues(reached.next):
                 break
             if claim.plan.seq == (plan.seq or 0) - 1 and not plan.continues(claim.plan.ends):
@@ -272,7 +274,7 @@ def rebuilt(
 
 
 def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
-    """The window that must lie between `reached` and the beginning of `following`."""
+    """Return the plan of the window between `reached` and the beginning of `following`."""
     ends = following.bases
     if set(ends) != set(reached.next) or reached.seq + 1 >= (following.seq or 0):
         raise SinkHistoryLost(
@@ -281,21 +283,21 @@ def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
             f"the sink; set the position by hand"
         )
     scope = following.scope_in("")
-    known = _same_life(following)
-    # A record of another log where one was known: a lost window between began anew in it, and may
-    # have ended where the one before it did.
+    anchors = _same_life(following)
+    # An anchor of another log: a lost window between had a reset, and may have ended at the same
+    # offsets as the window before it.
     overlapping = [
         key
         for key, end in ends.items()
-        if end < reached.next[key] or _other_record(reached.last.get(key), known.get(key))
+        if end < reached.next[key] or _other_record(reached.last.get(key), anchors.get(key))
     ]
     if overlapping:
         command = epoch_command(scope, cursor_window_id(reached.seq, following.scope_hash))
         raise MarkerConflict(
             f"window {following.window_id} begins before window {reached.seq} ends, or in another "
             f"log, in partitions {', '.join(overlapping)}: the sink holds records twice, or a "
-            f"window between them, with which a log began anew, was never written. Go on "
-            f"behind the sink's newest window: {command}"
+            f"window between them, which restarted a recreated log, was never written. Continue "
+            f"after the sink's newest window: {command}"
         )
     ranges = {key: (start, ends[key]) for key, start in reached.next.items()}
     return replace(
@@ -303,7 +305,7 @@ def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
         window_id=cursor_window_id(reached.seq + 1, following.scope_hash),
         seq=reached.seq + 1,
         ranges=ranges,
-        **{**_NO_NOTES, "before": {**known, **reached.last}},
+        **{**_NO_NOTES, "before": {**anchors, **reached.last}},
     )
 
 
@@ -312,7 +314,7 @@ def _other_record(one: Anchor | None, other: Anchor | None) -> bool:
 
 
 def _same_life(following: WindowPlan) -> dict[str, Anchor]:
-    """Records by which the logs are known that `following` goes on in; the first one of its own
-    range is no such record of a window before it."""
+    """Return anchors of the logs that `following` continues. The first record of its range is not
+    one of them: it does not identify the log for the window before."""
     anchors = following.anchors_at_start
     return {key: anchor for key, anchor in anchors.items() if key not in following.resets}

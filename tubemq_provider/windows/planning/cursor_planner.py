@@ -1,8 +1,8 @@
-"""Planning the next cursor window: from the position to the stable end, capped.
+"""Planner of the next cursor window: from the position to the stable ends, within limits.
 
-Pure decisions over one look-up of ends. What happens when partitions appear, vanish, lose data to
-retention or regress is said by `Policies`; every such decision is recorded in the plan. This module
-must not do I/O of its own and never touches stores or sinks.
+Decides over one look-up of ends. `Policies` determine what happens when partitions appear, vanish,
+lose records to retention or regress, and the plan records every such decision. This module must
+not do I/O itself and never accesses stores or sinks.
 """
 
 from __future__ import annotations
@@ -58,20 +58,21 @@ Range = tuple[int, int]
 
 @dataclass
 class CursorPlanner:
-    """Plans cursor windows of one scope. Make one per run: it looks ends up once, unless
-    told to forget them.
+    """Planner of cursor windows of one scope. Create one per run: it looks ends up once, until
+    `forget_ends`.
 
-    - `ends` gives *stable* ends (the end in memory can be taken back by a broker crash).
-    - `initial_position`: where a group without any progress begins: ``"earliest"``, ``"stable"``,
-      or ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` for all partitions. There is no default.
-    - `max_records` caps a window, in index entries over all stores: an upper bound on records.
-    - `byte_budget` and `max_duration` cap it by estimates, see `budgets`; the least cap counts.
-    - `witness` tells whether the logs are still those in which the position was taken; without one
-      only logs that are shorter than the position are noticed.
-    - `retired` gives names of brokers that will not come back; asked only where one is away.
-    - `epoch_seen`: id of the last window that was known when this epoch's beginning was decided.
-    - `serialised` says that runs of this group never overlap; ``stable`` needs that, as two
-      first runs would resolve it differently and lose what lies between.
+    - `ends` returns *stable* ends (a broker crash can take back the end in memory).
+    - `initial_position`: first position of a group without any progress: ``"earliest"``,
+      ``"stable"``, or ``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` for all partitions. There
+      is no default.
+    - `max_records` limits a window, in index entries over all stores: an upper bound on records.
+    - `byte_budget` and `max_duration` limit it by estimates, see `read_limits`; the lowest counts.
+    - `witness` checks that the logs are those of the position; without one only logs that end
+      before the position are detected.
+    - `retired` returns names of brokers that will not come back; called only if one is away.
+    - `epoch_seen`: id of the last window that was known when the user decided on this epoch.
+    - `serialised`: runs of this group never overlap. ``stable`` requires it: two concurrent first
+      runs would resolve it differently and lose the records between.
     """
 
     scope: WindowScope
@@ -116,34 +117,36 @@ class CursorPlanner:
 
     @property
     def kind(self) -> WindowKind:
-        """Windows of a cursor."""
+        """Kind of the planned windows."""
         return WindowKind.CURSOR
 
     def initial(self) -> Position:
-        """Position 0 of a group that has no progress anywhere. Raises `NoInitialPosition`."""
-        wanted = self.initial_position if self._begin is None else self._begin
-        if wanted is None:
+        """Return the first position, with seq 0, of a group without progress.
+
+        Raises `NoInitialPosition` if none was given."""
+        requested = self.initial_position if self._begin is None else self._begin
+        if requested is None:
             raise NoInitialPosition(
                 f"group {self.scope.group!r} has no progress on topic {self.scope.topic!r}; set "
                 f"initial_position to 'earliest', 'stable' or offsets for its first window"
             )
         self._refuse_away()
-        if isinstance(wanted, str):
-            offsets: dict[str, int | str] = dict.fromkeys(self._known, wanted)
+        if isinstance(requested, str):
+            offsets: dict[str, int | str] = dict.fromkeys(self._known, requested)
         else:
             offsets = parse_offsets(
-                wanted, self.scope.topic, subject="initial_position", space=self.scope.space
+                requested, self.scope.topic, subject="initial_position", space=self.scope.space
             )
         self._check_initial(offsets)
         return Position(0, {key: self._resolve(key, offset) for key, offset in offsets.items()})
 
     def plan(self, position: Position) -> WindowPlan | None:
-        """The window after `position`, or None if there is nothing to read and nothing to fix.
+        """Return the plan after `position`, or None if there is nothing to read and nothing to fix.
 
-        Raises `DataLoss` or `LogTruncated` where the policies say so.
+        Raises `DataLoss` or `LogTruncated` if the policies are to fail.
         """
         if position.seq == 0:
-            # Looked up for where the group begins, some time ago: ends and anchors belong together.
+            # The ends may be those of the first position, some time ago: anchors need new ones.
             self.forget_ends()
         starts, resets, joined = self._starts(position)
         absent = tuple(key for key in starts if key not in self._known)
@@ -151,12 +154,12 @@ class CursorPlanner:
             key: (start, max(start, self._known[key].max_offset) if key in self._known else start)
             for key, start in starts.items()
         }
-        kept = {key: anchor for key, anchor in position.last.items() if key not in resets}
-        data = self._life.first_readable(full, kept, self._known)
+        anchors = {key: anchor for key, anchor in position.last.items() if key not in resets}
+        data = self._life.first_readable(full, anchors, self._known)
         full |= joined_behind_dead(self.scope.space, full, joined, data, unknown=resets)
         gaps = lost_starts(self.scope.topic, full, self._known, self.policies.gap_policy, data)
         ranges = _capped(self.scope.space, full, gaps, self._cap(full, gaps), turn=position.seq)
-        # A reset, or where a partition joins at its end, is lost again unless a window says so.
+        # Only a window records a reset, or the end at which a partition joined.
         fixes = bool(resets) or (
             bool(joined) and self.policies.new_partition_position is NewPartitionPosition.STABLE
         )
@@ -166,7 +169,7 @@ class CursorPlanner:
             self.scope,
             position.seq + 1,
             ranges,
-            before=self._life.taken(ranges, kept, self._known),
+            before=self._life.taken(ranges, anchors, self._known),
             gaps={key: lost for key, lost in _clipped(gaps, ranges).items() if lost},
             resets=resets,
             joined=joined,
@@ -175,61 +178,62 @@ class CursorPlanner:
         )
 
     def anchored(self, position: Position) -> Position:
-        """`position` with records by which those logs are known that it knew by none: a topic that
-        is made anew before the next window would else pass for the same one."""
+        """Return `position` with anchors for logs that had none: otherwise a topic recreated before
+        the next window would not be detected."""
         here = {
             key: (offset, offset) for key, offset in position.next.items() if key in self._known
         }
         return replace(position, last=self._life.taken(here, position.last, self._known))
 
     def compare(self, position: Position) -> None:
-        """Raise `LogRegression` unless the logs are those of `position`, or a policy does not
-        mind."""
+        """Raise `LogRegression` unless the logs are those of `position`, or a policy resets it."""
         self._regressed(position)
 
     def begin_behind(self, position: Position) -> dict[str, int]:
-        """Where an epoch begins behind `position`: at its log's beginning, or end, where that is
-        another one, or a shorter one, by now."""
+        """Return the first offsets of an epoch after `position`: the beginning of a log that was
+        recreated, else the position, but not beyond the log's end."""
         replaced = self._life.replaced(position.next, position.last, self._known, shorter=True)
         begin = dict(position.next)
         for key in begin.keys() & self._known.keys():
-            known = self._known[key]
-            begin[key] = known.min_offset if key in replaced else min(begin[key], reach_of(known))
+            ends = self._known[key]
+            begin[key] = ends.min_offset if key in replaced else min(begin[key], reach_of(ends))
         return begin
 
     def readable(self, plan: WindowPlan) -> bool:
-        """Whether a plan made earlier may still be read whole.
+        """Return True if an earlier plan may still be read whole, False if it must be replaced.
 
-        What it was made for may be gone: where a policy asks for more than an error, it is then
-        made anew instead of failing for ever. Raises `LogRegression` where none does. It is also
-        made anew without partitions whose broker is away now: they wait, and the others do not.
+        If its logs were truncated or recreated and `on_offset_regression` is a reset, it is
+        replaced; otherwise `LogRegression` is raised. It is also replaced if a broker is away: its
+        partitions wait, and the others are read.
         """
         if any(start < end and key not in self._known for key, (start, end) in plan.ranges.items()):
             return False
         if self.policies.on_offset_regression is RegressionPolicy.FAIL:
             if truncated(self.scope, plan.ends, self._known):
-                self.forget_ends()  # another run may have planned with later ones
+                self.forget_ends()  # another run may have planned with later ends
             if error := truncated(self.scope, plan.ends, self._known, seen=plan.known_before):
                 raise error
             self.recognise(plan)
             return True
         if self._life.replaced(plan.ends, plan.before, self._known):
             return False
-        known = self._known
+        ends = self._known
         return all(
-            end <= reach_of(known[key]) for key, (_, end) in plan.ranges.items() if key in known
+            end <= reach_of(ends[key]) for key, (_, end) in plan.ranges.items() if key in ends
         )
 
     def claimable(self, claim: WindowPlan) -> bool:
-        """Whether a claim may be read now; False where a broker that it needs is away, and where
-        its log has regressed and a policy lets the next window begin anew there: that one comes
-        first, and says what the claim has to leave. Raises `LogRegression` where no policy does.
+        """Return True if a claim may be read now.
+
+        False if a broker that it needs is away, or if its log has regressed and the policy is a
+        reset: the next window, which records the reset, must be planned first. Raises
+        `LogRegression` if the policy is to fail.
         """
         ends = claim.read_upto
         if self.waits_for(claim):
             return False
         if truncated(self.scope, ends, self._known):
-            self.forget_ends()  # another run may have planned with later ones
+            self.forget_ends()  # another run may have planned with later ends
         error = truncated(self.scope, ends, self._known, seen=claim.known_before)
         if self.policies.on_offset_regression is not RegressionPolicy.FAIL:
             return error is None and not self._life.foreign(claim, self._known)
@@ -239,20 +243,19 @@ class CursorPlanner:
         return True
 
     def waits_for(self, claim: WindowPlan) -> list[str]:
-        """The partitions of a claim that no broker offers now, and that have to be read."""
+        """Return the partitions that a claim has to read and no broker offers now."""
         return self.scope.space.ordered(claim.read_upto.keys() - self._known.keys())
 
     def given_up(self, claim: WindowPlan, begun_anew: Collection[str]) -> set[str]:
-        """The partitions of a claim that nobody will read: their broker is retired, or their log is
-        another one by now and `begun_anew` has them, as windows behind it took that from where it
-        began or ended."""
+        """Return the partitions of a claim that can never be read: their broker is retired, or
+        their log was recreated and a later window restarted it with a reset (`begun_anew`)."""
         foreign = self._life.foreign(claim, self._known) if begun_anew else ()
         gone = {key for key in foreign if key in begun_anew and key in claim.read_upto}
         return gone | self._retired(self.waits_for(claim))
 
     def stranded(self, claim: WindowPlan, behind: Position) -> list[str]:
-        """The partitions of a claim that is not `claimable` where no window would begin anew: its
-        log is gone, and the one there is that of the position `behind` all windows."""
+        """Return the partitions of a claim that is not `claimable` whose log is gone, and which the
+        next window would not reset: the present log is that of the position `behind`."""
         if self.policies.on_offset_regression is RegressionPolicy.FAIL:
             return []
         shorter = {
@@ -264,47 +267,50 @@ class CursorPlanner:
         return self.scope.space.ordered(lost - self._regressed(behind)) if lost else []
 
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
-        """Raise `LogReplaced` unless the logs are still those that the plan was made for; `again`
-        asks the brokers anew. What was read before such a look is of the right log."""
+        """Raise `LogReplaced` unless the logs are still those that the plan was made for.
+
+        `again`: ask the brokers, use no cached answer. Records that were read before a successful
+        check come from the right log."""
         if again:
             self._life.forget()
         if self.witness is not None:
             self._life.recognise(plan, self._known)
 
     def begin_life(self, earlier: EarlierLife) -> None:
-        """The scope is an epoch that begins: at its logs' beginning, or where an operator said.
-        `initial_position` was for the group's first one."""
+        """Begin the scope's epoch at the beginning of its logs, or where a user has set it.
+
+        `initial_position` applies only to the first epoch of a group."""
         begin = end_word(earlier.begin) if earlier.begin is not None else EARLIEST
         self._begin = begin if isinstance(begin, str) else {self.scope.topic: dict(begin)}
         self.epoch_seen = earlier.seen or self.epoch_seen
 
     @property
     def decided_after(self) -> tuple[int, str] | None:
-        """Number and scope hash of the window that was the last one known when it was decided that
-        an epoch begins at its logs' beginning; None where none begins, or at another place."""
+        """Number and scope hash of the last window known when the user decided on this epoch. None
+        if no epoch begins, or not at the beginning of its logs."""
         return cursor_window_of(self.epoch_seen) if self._begin == EARLIEST else None
 
     def absent(self, position: Position) -> dict[str, str]:
-        """Partitions that this run leaves to later windows, as no broker offers them now, each with
-        the reason; none if it looked no ends up. What is retired is not missed."""
+        """Return partitions that are left to later windows because no broker offers them now, with
+        the reasons. Empty if no ends were looked up; without partitions of retired brokers."""
         if "_looked" not in self.__dict__:
             return {}
-        away = away_of(self._looked)
-        keys = self.scope.space.ordered({*position.next, *away} - self._known.keys())
-        gone = self._retired(keys)
-        return {key: away.get(key, "no broker has it") for key in keys if key not in gone}
+        unreachable = away_of(self._looked)
+        keys = self.scope.space.ordered({*position.next, *unreachable} - self._known.keys())
+        retired = self._retired(keys)
+        return {key: unreachable.get(key, "no broker has it") for key in keys if key not in retired}
 
     def forget_ends(self) -> None:
-        """Look ends up again when they are needed next."""
+        """Forget the looked-up ends; the next use looks them up again."""
         for name in ("_looked", "_known"):
             self.__dict__.pop(name, None)
 
     def observe(self, event: Mapping[str, Any] | None) -> None:
-        """Learn from the newest commit event how fast windows go."""
+        """Take the throughput of windows from the newest commit event."""
         self.pace = Throughput.of_event(event)
 
     def _cap(self, full: Mapping[str, Range], gaps: Mapping[str, tuple[Range, ...]]) -> int | None:
-        """The least of all caps, in index entries."""
+        """Return the lowest of all limits, in index entries."""
         caps = [self.max_records]
         ranges = _readable(full, gaps)
         if self.max_duration is not None:
@@ -319,9 +325,11 @@ class CursorPlanner:
         return by_key(self.scope.topic, self.scope.space, self._looked)
 
     def _logs_of(self, keys: Collection[str]) -> dict[str, Ends]:
-        """The ends of their logs, by key in key order; without those that nothing tells of now."""
+        """Return the ends of the keys' logs, by key in key order, as far as a broker offers them.
+
+        The ends of any partition of a log will do."""
         log_of = self.scope.space.log_of
-        logs = {log_of(key): known for key, known in self._known.items()}
+        logs = {log_of(key): ends for key, ends in self._known.items()}
         ordered = self.scope.space.ordered(keys)
         return {key: logs[log_of(key)] for key in ordered if log_of(key) in logs}
 
@@ -334,13 +342,13 @@ class CursorPlanner:
         return {key for key in keys if self.scope.space.peer_of(key) in brokers}
 
     def _refuse_away(self) -> None:
-        """A first window needs every broker: what it does not name joins later, at its beginning,
-        wherever the group was to begin."""
-        away = away_of(self._looked)
-        missing = [key for key in away if key not in self._retired(away)]
+        """Raise `WindowNotReady` for a first window while a broker is away: its partitions would
+        join later at their beginning, regardless of `initial_position`."""
+        unreachable = away_of(self._looked)
+        missing = [key for key in unreachable if key not in self._retired(unreachable)]
         if not missing:
             return
-        lines = "".join(f"\n  - partition {key}: {away[key]}" for key in missing)
+        lines = "".join(f"\n  - partition {key}: {unreachable[key]}" for key in missing)
         brokers = brokers_of(missing, self.scope.space)
         raise WindowNotReady(
             f"the first window of group {self.scope.group!r} needs every broker of topic "
@@ -353,10 +361,10 @@ class CursorPlanner:
         return LogLife(self.scope, self.witness)
 
     def _initial_words(self) -> set[object]:
-        wanted = self.initial_position
-        if isinstance(wanted, Mapping):
-            return {end_word(offset) for offset in wanted[self.scope.topic].values()}
-        return {wanted}
+        position = self.initial_position
+        if isinstance(position, Mapping):
+            return {end_word(offset) for offset in position[self.scope.topic].values()}
+        return {position}
 
     def _check_initial(self, offsets: Mapping[str, int | str]) -> None:
         problems = [f"partition {key} is not named" for key in self._known if key not in offsets]
@@ -386,7 +394,7 @@ class CursorPlanner:
         return int(offset)
 
     def _starts(self, position: Position) -> tuple[dict[str, int], dict[str, int], tuple[str, ...]]:
-        """Range starts, positions that a reset replaced, and partitions that join."""
+        """Return range starts, positions that a reset replaced, and partitions that join."""
         starts = dict(position.next)
         resets: dict[str, int] = {}
         regressed = self._regressed(position)
@@ -400,18 +408,19 @@ class CursorPlanner:
         return starts, resets, joined
 
     def _regressed(self, position: Position) -> set[str]:
-        """Partitions whose log is not the one of the position; also those that nobody offers now,
-        where others tell of their log: its offsets mean nothing to them when they are back. Raises
-        `LogRegression` if that is an error."""
+        """Return partitions whose log was truncated or recreated since the position.
+
+        Includes partitions that no broker offers now, if other partitions show that their log was
+        recreated. Raises `LogRegression` if the policy is to fail."""
         fails = self.policies.on_offset_regression is RegressionPolicy.FAIL
-        seen = cursor_window_id(position.seq, self.scope.scope_hash)
-        error = truncated(self.scope, position.next, self._known, seen=seen)
+        last_window = cursor_window_id(position.seq, self.scope.scope_hash)
+        error = truncated(self.scope, position.next, self._known, seen=last_window)
         if error and fails:
             raise error
-        # Asked though nothing be new: another life may be exactly as long.
+        # Even if the ends have not moved: a recreated log may be exactly as long.
         replaced = self._life.replaced(position.next, position.last, self._known)
         if fails:
-            self._life.refuse(replaced, position.last, seen=seen)
+            self._life.refuse(replaced, position.last, seen=last_window)
         logs = self._logs_of(position.next)
         return {key for key in logs if reach_of(logs[key]) < position.next[key]} | set(replaced)
 
@@ -424,10 +433,10 @@ def _capped(
     *,
     turn: int,
 ) -> dict[str, Range]:
-    """`full` with ends moved down so that at most `max_records` index entries are read.
+    """Return `full` with ends moved down so that at most `max_records` index entries are read.
 
     Partitions of a store share its log, so entries are counted per store: each store gets a share
-    of the cap in proportion to what it has, and all its partitions end at the same offset.
+    of the limit in proportion to its entries, and all its partitions end at the same offset.
     """
     readable = _readable(full, gaps)
     available = entries_by_log(space, readable)
@@ -450,16 +459,16 @@ def _capped(
 
 
 def _readable(full: Mapping[str, Range], gaps: Mapping[str, tuple[Range, ...]]) -> dict[str, Range]:
-    """`full` without what retention has removed at the start of each range."""
+    """Return `full` without the offsets that retention has removed at the start of each range."""
     return {
         key: (gaps[key][0][1] if key in gaps else start, end) for key, (start, end) in full.items()
     }
 
 
 def _shares(available: Mapping[str, int], cap: int, turn: int) -> dict[str, int]:
-    """`cap` split in proportion to `available`, at least one each while the cap lasts.
+    """Split `cap` in proportion to `available`, with at least one entry each while it lasts.
 
-    A cap smaller than the number of stores goes round with `turn`, so that none starves.
+    A cap below the number of stores rotates over them with `turn`, so that none starves.
     """
     names = sorted(available)
     first = turn % len(names)
@@ -481,7 +490,7 @@ def _shares(available: Mapping[str, int], cap: int, turn: int) -> dict[str, int]
 def _clipped(
     gaps: Mapping[str, tuple[Range, ...]], ranges: Mapping[str, Range]
 ) -> dict[str, tuple[Range, ...]]:
-    """The gaps as far as they lie in `ranges`."""
+    """Clip the gaps to `ranges`."""
     return {
         key: tuple((low, min(high, ranges[key][1])) for low, high in lost if low < ranges[key][1])
         for key, lost in gaps.items()

@@ -1,8 +1,8 @@
-"""What turns an instant into offsets, and what it says: the seam between windows and clocks.
+"""Protocol of time resolvers, which turn an instant into offsets, and their answer.
 
-A `TimeResolver` answers for one instant at a time; `planning.boundary_book` decides what becomes
-of the answer beside boundaries that are fixed. Resolvers live in `windows.time_resolvers`. Values
-and protocols only: this module must not do I/O.
+A `TimeResolver` answers for one instant at a time; `planning.boundary_book` fits the answer between
+the fixed boundaries. Resolvers are in `windows.time_resolvers` and in sources. Values and protocols
+only: this module must not do I/O.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ __all__ = ["EvidentResolver", "Resolved", "TimeResolver", "ask"]
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Offsets by partition key, and what they rest on: strings, integers, lists and objects.
+    """Offsets of one instant by partition key, with the evidence for them.
 
-    `unknown` names partitions (``"1:0"``) or whole stores (``"1/0"``) that are known to be there
-    and cannot be told, each with the reason. Leaving one out without a word is right only for what
-    had no record yet.
-
-    `later` has what is told of others for the first time after the instant: right where an earlier
-    boundary has the partition. Else it joins with a later one.
-
-    `eroded` names partitions of which retention has removed all that lay before the offset, with
-    the least offset that the boundary can have: it was somewhere from there to the offset. `held`
-    says from where on their logs are whole, if that is not the offset but less: records of others
-    that share the log may lie between.
+    - `evidence`: strings, integers, lists and objects; stored in the boundary's document.
+    - `unknown`: partitions (``"1:0"``) or whole stores (``"1/0"``) that exist but cannot be
+      resolved, each with the reason. A partition may be left out of the answer without being listed
+      here only if it had no record yet.
+    - `later`: offsets of partitions that were first observed after the instant. They are used if an
+      earlier boundary has the partition; otherwise it joins at a later boundary.
+    - `eroded`: partitions of which retention has removed everything before the offset, with the
+      lowest possible offset: the boundary lies between that and the offset.
+    - `held`: for such partitions, the offset from which their log is complete, if it is below the
+      resolved one because records of other partitions of the log lie between.
     """
 
     offsets: Mapping[str, int]
@@ -44,8 +43,8 @@ class Resolved:
     later: Mapping[str, int] = field(default_factory=dict)
 
     def certain(self) -> Mapping[str, int]:
-        """The offsets, if they are all there is to tell. Raises `WindowNotReady`, and `ConfigError`
-        for what retention has left open."""
+        """Return the offsets if all are resolved. Raises `WindowNotReady` for unknown partitions,
+        and `ConfigError` for offsets that were lost to retention."""
         if self.unknown:
             lines = "".join(f"\n  - {name}: {why}" for name, why in sorted(self.unknown.items()))
             raise WindowNotReady(f"the boundary cannot be told yet:{lines}")
@@ -59,31 +58,32 @@ class Resolved:
 
 @runtime_checkable
 class TimeResolver(Protocol):
-    """Turns an instant into one offset per partition."""
+    """Resolver of an instant to one offset per partition."""
 
     @property
     def name(self) -> str:
-        """The word users choose it by: ``boundaries``."""
+        """Name by which users select it, such as ``boundaries``."""
 
     @property
     def exact(self) -> bool:
-        """Whether it gives the same answer for ever. Others need a place to fix their answer."""
+        """True if the answer never changes. Answers of other resolvers must be fixed in a book."""
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
-        """Offset by partition key; records before it belong to earlier windows. Raises
-        `ConfigError` if the instant cannot be resolved, `WindowNotReady` if it cannot yet."""
+        """Return offsets by partition key; records before them belong to earlier windows.
+
+        Raises `ConfigError` if the instant cannot be resolved, `WindowNotReady` if not yet."""
 
 
 @runtime_checkable
 class EvidentResolver(TimeResolver, Protocol):
-    """A resolver that says how good its answer is; the boundary's document keeps it."""
+    """Resolver whose answer has evidence, which is stored in the boundary's document."""
 
     def resolve(self, instant: datetime) -> Resolved:
-        """What `offsets_at` gives, with the evidence. Raises the same."""
+        """Resolve like `offsets_at`, and return the evidence too. Raises the same."""
 
 
 def ask(resolver: TimeResolver, instant: datetime) -> Resolved:
-    """The answer of any resolver."""
+    """Return the answer of any resolver, without evidence if it has none."""
     if isinstance(resolver, EvidentResolver):
         return resolver.resolve(instant)
     return Resolved(resolver.offsets_at(instant))

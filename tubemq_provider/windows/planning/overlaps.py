@@ -1,10 +1,10 @@
-"""Time windows of one scope that reach into each other, or leave time between them.
+"""Overlaps and gaps between the time windows of one scope.
 
-A window's id names its interval, so one listing of the sink tells what is published. A schedule
-that was changed from hours to two hours, or a backfill by days over hours, may ask for windows that
-reach into others: they would store those records again, and are refused. Or its first window may
-begin behind the end of the last one: what lies between is in no window, which is told. Pure
-functions of ids.
+A window's id names its interval, so one listing of the sink shows the published intervals. After a
+schedule was changed from one hour to two, or in a backfill by days over hours, windows may overlap
+published ones: they would store those records again, and are refused. Or the first window of a new
+schedule begins after the end of the last one: the time between is in no window, which is reported.
+Pure functions of ids.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHOWN = 3
 
 
 def interval_of(window_id: str, scope_hash: str) -> Interval | None:
-    """The interval that the id of a time window of scope `h` names; None for any other id."""
+    """Return the interval in the id of a time window of the scope; None for any other id."""
     kind, *rest = window_id.split("-")
     if kind != "t" or len(rest) != 3 or rest[2] != scope_hash:
         return None
@@ -35,8 +35,8 @@ def interval_of(window_id: str, scope_hash: str) -> Interval | None:
 
 
 def refuse_overlaps(window_ids: Iterable[str], interval: Interval, scope_hash: str) -> None:
-    """Raise `BoundaryConflict` if a published window of scope `h` lies partly or wholly in
-    `interval`, or around it. The very window of `interval` is no trouble."""
+    """Raise `BoundaryConflict` if a published time window of the scope overlaps `interval`. The
+    window of exactly `interval` does not count."""
     start, end = interval
     low, high = map(_text, interval)
     ids = (
@@ -44,17 +44,19 @@ def refuse_overlaps(window_ids: Iterable[str], interval: Interval, scope_hash: s
         for first, last in _texts(window_ids, scope_hash)
         if first < high and low < last
     )
-    found = sorted(
-        known
-        for known in (interval_of(window_id, scope_hash) for window_id in ids)
-        if known is not None and known != interval and known[0] < end and start < known[1]
+    overlapping = sorted(
+        other
+        for other in (interval_of(window_id, scope_hash) for window_id in ids)
+        if other is not None and other != interval and other[0] < end and start < other[1]
     )
-    if not found:
+    if not overlapping:
         return
-    problems = [f"{time_window_id(*known, scope_hash)} is published" for known in found[:_SHOWN]]
-    if len(found) > _SHOWN:
-        problems.append(f"and {len(found) - _SHOWN} more")
-    free = " and ".join(f"{rfc3339(a)} to {rfc3339(b)}" for a, b in _free(interval, found))
+    problems = [
+        f"{time_window_id(*other, scope_hash)} is published" for other in overlapping[:_SHOWN]
+    ]
+    if len(overlapping) > _SHOWN:
+        problems.append(f"and {len(overlapping) - _SHOWN} more")
+    free = " and ".join(f"{rfc3339(a)} to {rfc3339(b)}" for a, b in _free(interval, overlapping))
     rest = (
         f"run {free} instead, with start and end of a task of the same group and sink"
         if free
@@ -70,8 +72,8 @@ def refuse_overlaps(window_ids: Iterable[str], interval: Interval, scope_hash: s
 def missing_beside(
     window_ids: Iterable[str], interval: Interval, scope_hash: str
 ) -> list[Interval]:
-    """The time between `interval` and its nearest published neighbours in scope `h`, on both sides,
-    that no published window has. Empty where there is no neighbour on a side, or it touches."""
+    """Return the intervals between `interval` and its nearest published neighbours on both sides.
+    There is none on a side without a neighbour, or with an adjacent one."""
     start, end = interval
     low, high = map(_text, interval)
     texts = _texts(window_ids, scope_hash)
@@ -83,29 +85,29 @@ def missing_beside(
 
 
 def missing_text(missing: Iterable[Interval], interval: Interval) -> str:
-    """What to say of time that is in no window beside `interval`."""
+    """Return the warning about intervals next to `interval` that are in no window."""
     spans = " and ".join(f"{rfc3339(low)} to {rfc3339(high)}" for low, high in missing)
     return (
         f"no published window has {spans}, beside the window from {rfc3339(interval[0])} to "
         f"{rfc3339(interval[1])}: a run that is under way may bring it; if none is (the schedule "
-        f"was changed, or a run was passed over), run a task of the same group and sink once with "
+        f"was changed, or a run was skipped), run a task of the same group and sink once with "
         f"exactly that start and end"
     )
 
 
 def _text(instant: datetime) -> str:
-    """Spell an instant as ids do, without the ``Z``: such texts sort like the instants."""
+    """Format an instant as in ids, without the ``Z``: such texts sort like the instants."""
     return basic_instant(instant).removesuffix("Z")
 
 
 def _texts(window_ids: Iterable[str], scope_hash: str) -> list[tuple[str, str]]:
-    """Return the intervals of a scope as their ids spell them: few are needed as instants."""
+    """Return the intervals of a scope as texts of their ids: few are needed as instants."""
     id_ = re.compile(f"t-([0-9T.]+)Z-([0-9T.]+)Z-{scope_hash}")
-    return [(found[1], found[2]) for found in map(id_.fullmatch, window_ids) if found]
+    return [(match[1], match[2]) for match in map(id_.fullmatch, window_ids) if match]
 
 
 def _free(interval: Interval, taken: Iterable[Interval]) -> Iterable[Interval]:
-    """What `taken`, in order, leaves of `interval`."""
+    """Yield the parts of `interval` that are not in the ordered intervals `taken`."""
     at, end = interval
     for low, high in taken:
         if at < low:

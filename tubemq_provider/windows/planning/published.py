@@ -1,9 +1,9 @@
-"""What the published windows of a scope say of its boundaries.
+"""Boundaries of a scope as its published windows have them.
 
-A boundary is kept once, beside the data; the plans of windows that begin or end at its instant keep
-the same offsets in their markers. So a boundary that was lost (a lake that was copied without its
-folder of boundaries, a table that was truncated) is restored from them, and one that contradicts
-them is found. Takes one listing of the sink, and the markers of the windows next to an instant.
+A boundary is stored once, with the data; the plans of windows that begin or end at its instant have
+the same offsets, in their markers. So a boundary that was lost (a lake copied without its folder of
+boundaries, a truncated table) is restored from markers, and one that contradicts them is detected.
+Costs one listing of the sink, and the markers of the windows next to an instant.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ Interval = tuple[datetime, datetime]
 
 
 class MarkedWindows(Protocol):
-    """Windows by id, as a `Sink` has them."""
+    """Part of a `Sink` that lists windows and reads markers."""
 
     @property
     def identity(self) -> str:
-        """What makes the sink this sink."""
+        """Identity of the sink."""
 
     def marker(self, window_id: str) -> Marker | None:
-        """The marker published under this id, or None."""
+        """Return the marker published under this id, or None."""
 
     def window_ids(self) -> Iterable[str]:
-        """Ids of all published windows, in no particular order."""
+        """Return ids of all published windows, in no particular order."""
 
 
 class Edge(NamedTuple):
-    """What one window says of the boundary at which it begins or ends.
+    """Boundary at which a window begins or ends, according to its plan.
 
-    `offsets` names the partitions of the boundary; `joined` those that begin with the window, each
-    with its start. `open` are partitions in which retention had left the boundary open, with the
-    least and the highest offset that it could be.
+    `offsets` are those of the boundary's partitions; `joined` the starts of partitions that join
+    with the window. `open` are partitions whose offset was lost to retention, with the lowest and
+    the highest offset that it can have.
     """
 
     window_id: str
@@ -56,15 +56,15 @@ class Edge(NamedTuple):
     open: Mapping[str, tuple[int, int]]
 
     def contradicts(self, boundary: Mapping[str, int]) -> dict[str, int]:
-        """Partitions that `boundary` has at another offset, each with the window's. One that either
-        leaves out counts as at 0: its records come with a later window, from the first on."""
+        """Return partitions that `boundary` has at another offset, each with the window's offset. A
+        missing partition counts as 0: a later window reads it from its beginning."""
         mine = {**dict.fromkeys(boundary, 0), **self.offsets}
         mine |= {key: start for key, start in self.joined.items() if key in boundary}
         return {key: offset for key, offset in mine.items() if boundary.get(key, 0) != offset}
 
 
 class PublishedWindows:
-    """The windows of time of `scope` in a sink."""
+    """Time windows of `scope` in a sink."""
 
     def __init__(self, windows: MarkedWindows, scope: WindowScope) -> None:
         self._windows = windows
@@ -73,78 +73,80 @@ class PublishedWindows:
 
     @property
     def identity(self) -> str:
-        """The sink's."""
+        """Identity of the sink."""
         return self._windows.identity
 
     def window_ids(self) -> list[str]:
-        """The ids of one listing, whoever asks."""
+        """Return the ids of the one listing."""
         return self.ids
 
     def marker(self, window_id: str) -> Marker | None:
-        """The marker as it is now."""
+        """Return the marker as it is now, or None."""
         return self._windows.marker(window_id)
 
     @cached_property
     def ids(self) -> list[str]:
-        """Ids of all windows of the sink, of any scope."""
+        """Ids of all windows of the sink, of any scope, listed once."""
         return list(self._windows.window_ids())
 
     @cached_property
     def _texts(self) -> list[tuple[str, str]]:
-        """The intervals of the scope's windows, in order, as their ids spell them, but for the
-        ``Z``: such texts sort like the instants, and most are never needed as those."""
+        """Intervals of the scope's windows, in order, as texts of their ids without the ``Z``: such
+        texts sort like the instants, and few are needed as instants."""
         id_ = re.compile(f"t-([0-9T.]+)Z-([0-9T.]+)Z-{self._scope.scope_hash}")
-        return sorted([(found[1], found[2]) for found in map(id_.fullmatch, self.ids) if found])
+        return sorted([(match[1], match[2]) for match in map(id_.fullmatch, self.ids) if match])
 
     def first(self) -> datetime | None:
-        """The earliest instant at which a window begins."""
+        """Return the earliest instant at which a window begins, or None."""
         return _instant(self._texts[0][0]) if self._texts else None
 
     def last(self) -> datetime | None:
-        """The latest instant at which a window ends."""
+        """Return the latest instant at which a window ends, or None."""
         return _instant(self._texts[-1][1]) if self._texts else None
 
     def neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
-        """The last instant before this one and the first after it at which a window begins or
-        ends."""
-        text, known = _text(instant), self._texts
-        low = bisect_left(known, (text, "")) - 1  # begins before
-        high = bisect_right(known, text, key=itemgetter(0))  # begins after
-        before = _instant(known[low][1 if known[low][1] < text else 0]) if low >= 0 else None
-        after = [_instant(known[high][0])] if high < len(known) else []
-        after += [_instant(end) for _, end in known[max(0, high - 1) : high] if end > text]
+        """Return the last instant before this one and the first after it at which a window begins
+        or ends."""
+        text, intervals = _text(instant), self._texts
+        low = bisect_left(intervals, (text, "")) - 1  # begins before
+        high = bisect_right(intervals, text, key=itemgetter(0))  # begins after
+        before = (
+            _instant(intervals[low][1 if intervals[low][1] < text else 0]) if low >= 0 else None
+        )
+        after = [_instant(intervals[high][0])] if high < len(intervals) else []
+        after += [_instant(end) for _, end in intervals[max(0, high - 1) : high] if end > text]
         return before, min(after, default=None)
 
     def overlaps(self, start: datetime, end: datetime) -> bool:
-        """Whether a window has any of the time from `start` to `end`."""
+        """Return True if a window overlaps `[start, end)`."""
         place = bisect_right(self._texts, _text(start), key=itemgetter(1))
         return place < len(self._texts) and self._texts[place][0] < _text(end)
 
     def again(self) -> PublishedWindows:
-        """The same with a new listing. Plans that were read stay: a window keeps its offsets."""
-        found = PublishedWindows(self._windows, self._scope)
-        found._plans.update(self._plans)
-        return found
+        """Return the windows of a new listing. Cached plans stay valid: offsets never change."""
+        fresh = PublishedWindows(self._windows, self._scope)
+        fresh._plans.update(self._plans)
+        return fresh
 
     def across(self, instant: datetime) -> str | None:
-        """The id of the window that has `instant` between its ends, if there is one."""
+        """Return the id of the window that contains `instant` strictly inside, or None."""
         place = bisect_right(self._texts, _text(instant), key=itemgetter(1))
         if place < len(self._texts) and self._texts[place][0] < _text(instant):
             return time_window_id(*_interval(self._texts[place]), self._scope.scope_hash)
         return None
 
     def at(self, instant: datetime) -> list[Edge]:
-        """What the windows say that begin or end at `instant`."""
-        found = []
+        """Return the edges of the windows that end or begin at `instant`."""
+        edges = []
         before, after = self._beside(instant)
         if before is not None and before[1] == instant:
-            found.append(self._end(before))
+            edges.append(self._end(before))
         if after is not None and after[0] == instant:
-            found.append(self._start(after))
-        return found
+            edges.append(self._start(after))
+        return edges
 
     def around(self, start: datetime, end: datetime) -> tuple[Edge | None, Edge | None]:
-        """The last end at or before `start`, and the first start at or after `end`."""
+        """Return the last end at or before `start`, and the first start at or after `end`."""
         before, _ = self._beside(start)
         _, after = self._beside(end)
         return (
@@ -153,13 +155,14 @@ class PublishedWindows:
         )
 
     def _beside(self, instant: datetime) -> tuple[Interval | None, Interval | None]:
-        """The last window that ends at or before `instant`, the first that begins at or after."""
-        known, text = self._texts, _text(instant)
-        low = bisect_right(known, text, key=itemgetter(1))
-        high = bisect_left(known, text, key=itemgetter(0))
+        """Return the last window that ends at or before `instant`, and the first that begins at or
+        after it."""
+        intervals, text = self._texts, _text(instant)
+        low = bisect_right(intervals, text, key=itemgetter(1))
+        high = bisect_left(intervals, text, key=itemgetter(0))
         return (
-            _interval(known[low - 1]) if low else None,
-            _interval(known[high]) if high < len(known) else None,
+            _interval(intervals[low - 1]) if low else None,
+            _interval(intervals[high]) if high < len(intervals) else None,
         )
 
     def _end(self, interval: Interval) -> Edge:
@@ -182,20 +185,20 @@ class PublishedWindows:
 
 
 def edges_of(plan: WindowPlan) -> tuple[Edge, Edge]:
-    """What a window of time says of the boundaries at which it begins and ends.
+    """Return the boundaries at which a time window begins and ends.
 
-    One without any offset was planned before any partition had joined: it names partitions only to
-    say that it has nothing of them, and its boundaries name none.
+    A window whose ends are all 0 was planned before any partition had joined: its ranges are empty,
+    and its boundaries have no partition.
     """
     starts, ends = (plan.bases, plan.ends) if any(plan.ends.values()) else ({}, {})
-    gone = {
+    open_offsets = {
         key: gaps[0]
         for key, gaps in plan.gaps.items()
         if key in starts and gaps and gaps[0][0] == starts[key]
     }
     joined = {key: plan.ranges[key][0] for key in plan.joined}
     return (
-        Edge(plan.window_id, starts, joined, plan.anchors_at_start, gone),
+        Edge(plan.window_id, starts, joined, plan.anchors_at_start, open_offsets),
         Edge(plan.window_id, ends, {}, plan.anchors, {}),
     )
 

@@ -1,9 +1,9 @@
-"""Caps of a cursor window that are no number of offsets: bytes, and time.
+"""Limits of a cursor window in bytes and time, converted to index entries.
 
-Neither can be known before reading, so both are estimates turned into index entries: bytes from a
-sample of records at the window's start, time from how fast the last window went. The cap on
-entries itself is exact, and so is the result's `has_more`. This module must not open connections
-or read a clock; records come through a callable.
+Both are estimates, since neither is known before reading: bytes from a sample of records at the
+window's start, time from the throughput of the last window. The resulting limit on entries is
+exact, and so is the result's `has_more`. This module must not open connections or read a clock;
+records come through a callable.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ __all__ = ["ASSUMED_PER_S", "Budget", "ByteBudget", "Throughput", "entries_by_lo
 Range = tuple[int, int]
 
 Budget = Callable[[Mapping[str, Range]], int | None]
-"""How many index entries of the readable ranges (by partition key) a window may have; None if
-nothing limits them."""
+"""Returns the most index entries that a window may have of the readable ranges (by partition key);
+None without a limit."""
 
 ASSUMED_PER_S: Final = 10_000
-"""Index entries per second until a window has been observed: a modest rate of one reader."""
+"""Index entries per second before a window was measured: a modest rate of one reader."""
 
 _LEAST: Final = 1_000
-"""A window is never cut below this many entries for lack of time: what every run costs before its
-first record would otherwise shrink windows to nothing."""
+"""Fewest entries to which a time limit reduces a window. Otherwise the fixed cost of a run would
+shrink windows to nothing."""
 
 _SAMPLED_ENTRIES: Final = 64
 _SAMPLED_STORES: Final = 16
 
 
 def entries_by_log(space: OffsetSpace, ranges: Mapping[str, Range]) -> dict[str, int]:
-    """Index entries between the least start and the highest end of each log; empty ranges, and
-    logs with nothing else, are left out."""
+    """Return the index entries between the lowest start and the highest end of each log. Empty
+    ranges do not count, nor do logs without others."""
     bounds: dict[str, Range] = {}
     for key, (start, end) in ranges.items():
         if start < end:
@@ -49,10 +49,10 @@ def entries_by_log(space: OffsetSpace, ranges: Mapping[str, Range]) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class ByteBudget:
-    """At most about `max_bytes` of record bodies, after filters.
+    """Limit of about `max_bytes` of record bodies, after filters.
 
-    Reads the records of the first 64 entries of up to 16 stores, those with the most to read. An
-    estimate: if later records are larger than the first, the window is larger too.
+    Reads the records of the first 64 entries of up to 16 stores, those with the most entries. An
+    estimate: if later records are larger than the first ones, so is the window.
     """
 
     topic: str
@@ -61,7 +61,7 @@ class ByteBudget:
     space: OffsetSpace
 
     def __call__(self, ranges: Mapping[str, Range]) -> int | None:
-        """Entries for `max_bytes`, at least one; None if the samples have no record."""
+        """Return the entries for `max_bytes`, at least one; None if the samples have no record."""
         available = entries_by_log(self.space, ranges)
         largest = sorted(available, key=lambda name: (-available[name], name))[:_SAMPLED_STORES]
         entries = size = 0
@@ -79,32 +79,33 @@ class ByteBudget:
         size = 0
         for key, (start, end) in mine.items():
             if start < min(end, high):
-                wanted = self.space.ranges(self.topic, key, start, min(end, high))
-                size += sum(len(record.body) for record in self.read(wanted))
+                sample = self.space.ranges(self.topic, key, start, min(end, high))
+                size += sum(len(record.body) for record in self.read(sample))
         return size
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What an earlier window took: index entries, and milliseconds from its first to its last
-    action on records. Commit events carry it on, so that an empty run forgets nothing."""
+    """Throughput of an earlier window: index entries, and milliseconds from its first to its last
+    action on records. Commit events of empty runs repeat it."""
 
     entries: int
     took_ms: int
 
     @classmethod
     def of_event(cls, event: Mapping[str, Any] | None) -> Throughput | None:
-        """The pace in a commit event; None if it has none, or a damaged one: a pace is advice."""
-        found = (event or {}).get("pace")
+        """Return the throughput in a commit event; None if it has none or an invalid one, since it
+        is only a hint."""
+        pair = (event or {}).get("pace")
         if (
-            isinstance(found, list)
-            and len(found) == 2
-            and all(type(n) is int and n > 0 for n in found)
+            isinstance(pair, list)
+            and len(pair) == 2
+            and all(type(n) is int and n > 0 for n in pair)
         ):
-            return cls(*found)
+            return cls(*pair)
         return None
 
     def entries_in(self, duration: timedelta) -> int:
-        """What fits `duration` at this pace, at least a thousand."""
+        """Return the entries for `duration` at this throughput, at least a thousand."""
         ms = int(duration.total_seconds() * 1000)
         return max(_LEAST, ms * self.entries // self.took_ms)

@@ -1,4 +1,4 @@
-"""Ranges against what brokers still hold: lost starts, ends that are not there yet, truncated logs.
+"""Checks of ranges against the logs' ends: lost starts, ends not reached yet, truncated logs.
 
 Pure functions over ends that a caller looked up. Errors name topic, partition, the range in
 question and the option that decides. This module must not do I/O.
@@ -27,26 +27,26 @@ __all__ = [
 ]
 
 EndsLookup = Callable[[], Mapping[Any, Ends]]
-"""Asks the brokers for the ends of every partition of the topic, stable ends for cursor windows.
-A mapping with an attribute `away` also says which partitions are there and have a broker that does
-not answer: partition to reason."""
+"""Looks up the ends of every partition of the topic at the brokers, stable ends for cursor windows.
+If the mapping has an attribute `away`, it has the partitions whose broker does not answer, with the
+reasons."""
 
 Range = tuple[int, int]
 Found = TypeVar("Found", bound=Ends)
 
 
 def by_key(topic: str, space: OffsetSpace, ends: Mapping[Any, Found]) -> dict[str, Found]:
-    """Ends by partition key, in key order. Raises `ConfigError` if the topic has no partition."""
-    found = {partition.key: end for partition, end in ends.items() if partition.topic == topic}
-    if not found:
+    """Return ends by partition key, in key order. Raises `ConfigError` for a topic without any."""
+    keyed = {partition.key: end for partition, end in ends.items() if partition.topic == topic}
+    if not keyed:
         raise ConfigError(f"topic {topic!r} has no partition on any broker", subject="topic")
-    return space.by_key(found)
+    return space.by_key(keyed)
 
 
 def away_of(ends: Mapping[Any, Ends]) -> dict[str, str]:
-    """Partitions whose broker did not answer, by key in key order, each with the reason."""
-    away: Mapping[Any, str] = getattr(ends, "away", {})
-    return {partition.key: reason for partition, reason in sorted(away.items())}
+    """Return keys of partitions whose broker did not answer, in order, each with the reason."""
+    unreachable: Mapping[Any, str] = getattr(ends, "away", {})
+    return {partition.key: reason for partition, reason in sorted(unreachable.items())}
 
 
 def lost_starts(
@@ -56,10 +56,10 @@ def lost_starts(
     policy: GapPolicy,
     readable: Mapping[str, int] | None = None,
 ) -> dict[str, tuple[Range, ...]]:
-    """The part of each range below the broker's minimum offset, or below the offset in `readable`
-    where its data begins.
+    """Return the part of each range below the broker's minimum offset, or below the offset in
+    `readable` at which its data begins.
 
-    Under `GapPolicy.FAIL` any such part raises `DataLoss` naming all of them.
+    Raises `DataLoss` with all such parts under `GapPolicy.FAIL`.
     """
     data = readable or {}
     begin = {key: max(ends[key].min_offset, data.get(key, 0)) for key in ranges if key in ends}
@@ -92,24 +92,26 @@ def joined_behind_dead(
     *,
     unknown: Collection[str] = (),
 ) -> dict[str, Range]:
-    """The ranges of partitions that join a log of known ones, moved behind entries whose data is
-    gone. Those lie before where the known ones begin, so they are older than the partition. Logs of
-    `unknown` partitions may be others by now."""
-    known: dict[str, int] = {}
+    """Return the ranges of partitions that join a log of known ones, moved after index entries
+    without data.
+
+    Such entries lie before the starts of the known partitions, so they are older than the joining
+    one. Logs of `unknown` partitions may have been recreated."""
+    first: dict[str, int] = {}
     for key, (start, _) in ranges.items():
         if key not in joined:
             begin, log = 0 if key in unknown else start, space.log_of(key)
-            known[log] = min(known.get(log, begin), begin)
+            first[log] = min(first.get(log, begin), begin)
     return {
         key: (min(readable[key], ranges[key][1]), ranges[key][1])
         for key in joined
-        if key in readable and ranges[key][0] < readable[key] <= known.get(space.log_of(key), 0)
+        if key in readable and ranges[key][0] < readable[key] <= first.get(space.log_of(key), 0)
     }
 
 
 def check_reachable(topic: str, ranges: Mapping[str, Range], ends: Mapping[str, Ends]) -> None:
-    """Whether every range ends within what brokers have on disk; raises `WindowNotReady`. An empty
-    range needs no broker."""
+    """Raise `WindowNotReady` unless every range ends within its log. An empty range needs no
+    broker."""
     problems = []
     for key, (start, end) in ranges.items():
         if start == end:
@@ -132,8 +134,8 @@ def check_reachable(topic: str, ranges: Mapping[str, Range], ends: Mapping[str, 
 def truncated(
     scope: WindowScope, position: Mapping[str, int], ends: Mapping[str, Ends], *, seen: str = ""
 ) -> LogTruncated | None:
-    """The error for partitions whose log ends before the position, or None if there are none.
-    `seen`: the last window that is known."""
+    """Return the error for partitions whose log ends before the position, or None without any.
+    `seen`: id of the last known window."""
     lines = "".join(
         f"\n  - partition {key}: the position is {offset}, the log ends at {reach_of(ends[key])}"
         for key, offset in position.items()
@@ -143,7 +145,7 @@ def truncated(
         return None
     return LogTruncated(
         f"topic {scope.topic!r} has less data than was read already; a broker lost records or the "
-        f"topic was made anew:{lines}\n"
+        f"topic was recreated:{lines}\n"
         f"set on_offset_regression='reset_to_end' (skip what is there) or 'reset_to_start' (read "
         f"all of it, records may come twice) to go on; {new_life_advice(scope, seen)}"
     )

@@ -1,12 +1,12 @@
-"""Whether a scope that begins would store again what another scope has stored.
+"""Protection against a new scope that would store records which another scope has stored.
 
-Windows of two scopes never share an id, so the marker of one says nothing to the other. A renamed
-connection, another alias of the cluster or other filters make a new scope: its first window would
-begin anew, into a sink that has the records already. So before a scope's first window the sink is
-asked what else it holds: one listing, and a marker per scope found. Later windows cost nothing.
+Windows of two scopes never share an id, so the markers of one do not protect the other. A renamed
+connection, another alias of the cluster or other filters create a new scope: its first window would
+begin again, in a sink that has the records already. So before a scope's first window the sink is
+searched for others: one listing, and a marker per scope found. Later windows cost nothing.
 
-Decides from ids and markers alone and must not import airflow, pyspark or pyarrow. What a sink
-cannot list is not found: see docs/sinks.md.
+Decides by ids and markers alone and must not import airflow, pyspark or pyarrow. Windows that a
+sink cannot list are not found: see docs/sinks.md.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ __all__ = [
 ]
 
 EXPLICIT_LOOKS: Final = 8
-"""Ids of explicit windows do not tell their scope: the markers of at most this many are read."""
+"""Most markers of explicit windows that are read, since their ids do not name the scope."""
 
 
 def refuse_other_scopes(sink: MarkedWindows, scope: WindowScope, *, cursor: bool) -> Iterator[str]:
     """Raise `OtherScopeFound` if `sink` has windows of the same topic that may hold the same
-    records, and none of `scope` itself. For a `cursor` that begins, windows of time and of explicit
-    offsets are others too, though the scope be its own. Yields after every action, for a window
-    run."""
+    records, and none of `scope` itself.
+
+    For the first window of a `cursor`, time and explicit windows of the same scope count as others
+    too. Yields after every action, for a window run."""
     ids = list(sink.window_ids())
     yield "scopes listed"
     own = (
@@ -45,8 +46,8 @@ def refuse_other_scopes(sink: MarkedWindows, scope: WindowScope, *, cursor: bool
     if own:
         return
     looks = one_of_each_scope(ids)
-    found: list[WindowPlan] = []
-    settled = False
+    others: list[WindowPlan] = []
+    accepted_before = False
     for window_id in looks:
         marker = sink.marker(window_id)
         yield "marker of other scope read"
@@ -54,24 +55,26 @@ def refuse_other_scopes(sink: MarkedWindows, scope: WindowScope, *, cursor: bool
             continue
         if marker.plan.scope_hash == scope.scope_hash and not cursor:
             return
-        settled = settled or _earlier_life(marker.plan, scope)
+        accepted_before = accepted_before or _earlier_life(marker.plan, scope)
         if _may_share_records(marker.plan, scope):
-            found.append(marker.plan)
-    if settled:
-        # The group has lived beside the others before: the question was answered then.
-        found = [plan for plan in found if plan.scope_hash == scope.scope_hash]
-    if found:
-        raise OtherScopeFound(_refusal(sink, scope, found[0]), scope, found[0])
+            others.append(marker.plan)
+    if accepted_before:
+        # An earlier epoch of the group has windows here: the user accepted the others then.
+        others = [plan for plan in others if plan.scope_hash == scope.scope_hash]
+    if others:
+        raise OtherScopeFound(_refusal(sink, scope, others[0]), scope, others[0])
 
 
 def refuse_stored(
     sink: MarkedWindows, scope: WindowScope, plan: WindowPlan, compared: set[str]
 ) -> Iterator[str]:
-    """Raise `OtherScopeFound` if `plan` stands alone and would store what another window of the
-    same scope has stored, or will: its cursor all from where its first window begins, windows of
-    explicit offsets theirs, and those of time theirs, for a plan of explicit offsets (boundaries
-    keep windows of time apart). Windows in `compared` are passed over, and those that were looked
-    at added to it. Yields like the other."""
+    """Raise `OtherScopeFound` if the standalone `plan` would store records that another window of
+    the same scope stores.
+
+    A cursor stores, or will store, everything from the start of its first window. Explicit windows
+    are compared by their ranges, and so are time windows if `plan` is explicit (boundaries keep
+    time windows disjoint). Windows in `compared` are skipped, and compared ones added to it. Yields
+    like `refuse_other_scopes`."""
     if not plan.entries:
         return
     ids = list(sink.window_ids())
@@ -91,30 +94,30 @@ def refuse_stored(
             _refuse_shared(scope, plan, marker.plan)
 
 
-def _refuse_shared(scope: WindowScope, plan: WindowPlan, found: WindowPlan) -> None:
-    if found.kind is WindowKind.CURSOR:
-        begins = found.bases
+def _refuse_shared(scope: WindowScope, plan: WindowPlan, other: WindowPlan) -> None:
+    if other.kind is WindowKind.CURSOR:
+        begins = other.bases
         both = [
             key
             for key, (start, end) in plan.ranges.items()
             if start < end and end > begins.get(key, 0)
         ]
-        text = _beside(scope, plan, found, both)
+        text = _beside(scope, plan, other, both)
     else:
         shared = {
             key: [low, high]
             for key, (start, end) in plan.ranges.items()
-            if (low := max(start, found.ranges.get(key, (0, 0))[0]))
-            < (high := min(end, found.ranges.get(key, (0, 0))[1]))
+            if (low := max(start, other.ranges.get(key, (0, 0))[0]))
+            < (high := min(end, other.ranges.get(key, (0, 0))[1]))
         }
         both = list(shared)
         text = (
-            f"window {plan.window_id} would store records again that window {found.window_id} of "
+            f"window {plan.window_id} would store records again that window {other.window_id} of "
             f"the same group has stored: offsets {shared}. Give offsets that no window has, or "
             f"take another group and another sink; on_other_scope='start_anew' stores them beside"
         )
     if both:
-        raise OtherScopeFound(text, scope, found)
+        raise OtherScopeFound(text, scope, other)
 
 
 def _of(window_id: str, scope: WindowScope) -> bool:
@@ -122,13 +125,13 @@ def _of(window_id: str, scope: WindowScope) -> bool:
 
 
 def _cursor_windows(window_ids: Iterable[str], scope_hash: str) -> dict[int, str]:
-    found = {}
+    by_number = {}
     for window_id in window_ids:
         kind, _, rest = window_id.partition("-")
         number, _, own = rest.partition("-")
         if kind == "c" and own == scope_hash and number.isdecimal():
-            found[int(number)] = window_id
-    return found
+            by_number[int(number)] = window_id
+    return by_number
 
 
 def _beside(scope: WindowScope, plan: WindowPlan, first: WindowPlan, keys: list[str]) -> str:
@@ -143,7 +146,7 @@ def _beside(scope: WindowScope, plan: WindowPlan, first: WindowPlan, keys: list[
 
 
 def one_of_each_scope(window_ids: Iterable[str]) -> list[str]:
-    """A window of every scope there is, as far as ids tell, after some explicit ones."""
+    """Return some explicit windows, then one window of every scope that ids name."""
     by_scope: dict[str, str] = {}
     explicit: list[str] = []
     for window_id in window_ids:
@@ -156,14 +159,16 @@ def one_of_each_scope(window_ids: Iterable[str]) -> list[str]:
 
 
 def scope_in(window_id: str) -> str | None:
-    """The scope that the id of a cursor or time window ends with."""
+    """Return the scope hash in the id of a cursor or time window; None for another id."""
     kind, _, rest = window_id.partition("-")
     return rest.rpartition("-")[2] if kind in {"c", "t"} and "-" in rest else None
 
 
 def _may_share_records(plan: WindowPlan, scope: WindowScope) -> bool:
-    """Another life of the topic has other records, and so have filters with nothing in common.
-    Epochs are names that one group gives: those of two groups tell nothing of each other."""
+    """Return True if the windows of a plan and of a scope may have records in common.
+
+    They have none if the filters are disjoint, or if they are of different epochs of one group.
+    Epochs of different groups are not comparable."""
     if plan.topic != scope.topic or (_same_group(plan, scope) and plan.epoch != scope.epoch):
         return False
     apart = plan.filters and scope.filters and not set(plan.filters) & set(scope.filters)
@@ -175,30 +180,30 @@ def _same_group(plan: WindowPlan, scope: WindowScope) -> bool:
 
 
 def _earlier_life(plan: WindowPlan, scope: WindowScope) -> bool:
-    """Whether a window is of `scope` but for the epoch."""
+    """Return True if a window is of another epoch of `scope`."""
     return _same_group(plan, scope) and plan.epoch != scope.epoch and plan.filters == scope.filters
 
 
-def _refusal(sink: MarkedWindows, scope: WindowScope, found: WindowPlan) -> str:
+def _refusal(sink: MarkedWindows, scope: WindowScope, other: WindowPlan) -> str:
     differences, hints = [], []
-    if found.cluster != scope.cluster:
-        differences.append(f"cluster {found.cluster!r} (this run: {scope.cluster!r})")
+    if other.cluster != scope.cluster:
+        differences.append(f"cluster {other.cluster!r} (this run: {scope.cluster!r})")
         hints.append(
-            f"if it is the same cluster under a new name, set cluster={found.cluster!r} in the "
+            f"if it is the same cluster under a new name, set cluster={other.cluster!r} in the "
             f"connection and the task to go on there"
         )
-    if found.group != scope.group:
-        differences.append(f"group {found.group!r} (this run: {scope.group!r})")
+    if other.group != scope.group:
+        differences.append(f"group {other.group!r} (this run: {scope.group!r})")
         hints.append(
-            f"if the group was renamed, name it group={found.group!r} as before; another group "
+            f"if the group was renamed, name it group={other.group!r} as before; another group "
             f"takes another sink"
         )
-    if found.epoch != scope.epoch:
-        differences.append(f"epoch {found.epoch!r} (this run: {scope.epoch!r})")
-    if found.filters != scope.filters:
-        differences.append(f"filters {list(found.filters)} (this run: {list(scope.filters)})")
+    if other.epoch != scope.epoch:
+        differences.append(f"epoch {other.epoch!r} (this run: {scope.epoch!r})")
+    if other.filters != scope.filters:
+        differences.append(f"filters {list(other.filters)} (this run: {list(scope.filters)})")
         hints.append("for other filters take another group, or another sink")
-    if found.scope_hash == scope.scope_hash:
+    if other.scope_hash == scope.scope_hash:
         differences.append("not of its cursor")
         hints.append(
             "go on in mode='time', or let the cursor begin where those windows end "
@@ -209,7 +214,7 @@ def _refusal(sink: MarkedWindows, scope: WindowScope, found: WindowPlan) -> str:
         hints.append("name the sink as before (a moved directory by a link at its old path)")
     return (
         f"sink {sink.identity} has windows of topic {scope.topic!r} "
-        f"under another scope: {', '.join(differences)}; {found.window_id} is one of them. This "
+        f"under another scope: {', '.join(differences)}; {other.window_id} is one of them. This "
         f"scope has none, and its first window could store their records again. To choose: "
         f"{'; '.join(hints)}; to begin anew beside them, set on_other_scope='start_anew'"
     )

@@ -1,8 +1,9 @@
-"""From what a user means to the plan of a window that stands alone: time windows, explicit ranges.
+"""Planners of standalone windows: time windows and explicit ranges.
 
-A `TimeResolver` turns an instant into offsets. What it says is fixed once per instant, beside the
-data, so that neighbouring windows share the boundary: no gap and no overlap, whatever is asked
-later. Neither kind of window touches the cursor. This module must not import airflow or pyspark.
+A `TimeResolver` turns an instant into offsets. Its answer is fixed once per instant, with the data,
+so that neighbouring windows share the boundary: without gap and overlap, even if the resolver would
+answer differently later. Neither kind of window touches the cursor. This module must not import
+airflow or pyspark.
 """
 
 from __future__ import annotations
@@ -51,72 +52,74 @@ Words = Mapping[str, int | str]
 
 
 class StandalonePlanner(Protocol):
-    """Plans a window that depends on no other: `TimePlanner`, `ExplicitPlanner`."""
+    """Planner of a window that depends on no other: `TimePlanner` or `ExplicitPlanner`."""
 
     scope: WindowScope
     policies: Policies
 
     @property
     def kind(self) -> WindowKind:
-        """Windows of time, or explicit ones."""
+        """Kind of the planned window: time or explicit."""
 
     @property
     def window_id(self) -> str | None:
-        """The id, if it is known before planning."""
+        """Id of the window, if it is known before planning."""
 
     @property
     def interval(self) -> Interval | None:
-        """The instants that the window lies between, if it is one of time."""
+        """Start and end of a time window; None for an explicit one."""
 
     def compare(self, published: PublishedWindows) -> None:
-        """Know the windows that are published by now, which say what their boundaries are."""
+        """Use the published windows, whose plans have the offsets of their boundaries."""
 
     def keep_boundaries(self, plan: WindowPlan) -> None:
-        """Raise `StoreConflict` unless `plan`, which is about to be published, still lies between
-        its boundaries as they are fixed; fix again those that were lost."""
+        """Raise `StoreConflict` unless `plan`, right before it is published, still has the offsets
+        of its fixed boundaries. Boundaries that were lost are fixed again."""
 
     def refuse_overtaken(self, plan: WindowPlan) -> None:
-        """Raise `StoreConflict` if windows that are published by now meet `plan` at other offsets
-        than its own."""
+        """Raise `StoreConflict` if windows that were published meanwhile meet `plan` at other
+        offsets."""
 
     def begin_life(self, earlier: EarlierLife) -> None:
-        """The scope is an epoch, and this is what was said of it before it had any position."""
+        """Begin the scope's epoch after the earlier ones, where a user has set it."""
 
     def has_neighbour(self) -> bool:
-        """Whether a window beside this one is known to have been planned in the same scope."""
+        """Return True if an adjacent window of the same scope is known to have been planned."""
 
     def confirm(self) -> None:
-        """Raise `WindowError` if what is asked for contradicts what is fixed."""
+        """Raise `WindowError` if the request contradicts fixed boundaries."""
 
     def stands(self, plan: WindowPlan) -> bool:
-        """Whether a plan that was stored, and never published, may still be used."""
+        """Return True if a stored plan that was never published may still be used."""
 
     def plan(self) -> WindowPlan:
-        """The plan; the same question may be answered differently later."""
+        """Return the plan. A later call may return another one."""
 
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
-        """Raise `LogReplaced` unless the logs are the plan's; `again` asks the brokers anew."""
+        """Raise `LogReplaced` unless the logs are the plan's. `again`: use no cached answer."""
 
 
 class _Standalone:
-    """What planners of such windows share: they compare a plan with the logs as they are now."""
+    """Base of both planners: compares a plan with the present logs."""
 
     scope: WindowScope
     ends: EndsLookup
     witness: LogWitness | None
 
     def compare(self, published: PublishedWindows) -> None:
-        """Nothing that is published tells such windows more."""
+        """Do nothing: published windows do not matter here."""
 
     def keep_boundaries(self, plan: WindowPlan) -> None:
-        """Such windows have none."""
+        """Do nothing: there are no boundaries."""
 
     def refuse_overtaken(self, plan: WindowPlan) -> None:
-        """Such windows meet no others."""
+        """Do nothing: there are no adjacent windows."""
 
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
-        """Raise `LogReplaced` unless the logs are those that the plan was made for; `again` asks
-        the brokers anew. What was read before such a look is of the right log."""
+        """Raise `LogReplaced` unless the logs are those that the plan was made for.
+
+        `again`: ask the brokers, use no cached answer. Records that were read before a successful
+        check come from the right log."""
         if again:
             self._life.forget()
         if self.witness is not None:
@@ -137,7 +140,7 @@ class _Standalone:
 
 @dataclass
 class TimePlanner(_Standalone):
-    """Plans the window `[start, end)` of time. Independent of other windows and of the cursor."""
+    """Planner of the time window `[start, end)`, independent of the cursor."""
 
     scope: WindowScope
     start: datetime
@@ -160,36 +163,36 @@ class TimePlanner(_Standalone):
 
     @property
     def kind(self) -> WindowKind:
-        """Windows of time."""
+        """Kind of the planned window."""
         return WindowKind.TIME
 
     @property
     def window_id(self) -> str:
-        """Known before planning: it names the interval."""
+        """Id of the window, which names the interval."""
         return time_window_id(self.start, self.end, self.scope.scope_hash)
 
     @property
     def interval(self) -> Interval:
-        """The instants that the window lies between."""
+        """Start and end of the window."""
         return self.start, self.end
 
     def compare(self, published: PublishedWindows) -> None:
-        """Know the windows that are published by now; what was read of boundaries is read anew."""
+        """Use the published windows, and read boundaries again."""
         self._published = published
         self.__dict__.pop("_opened", None)
 
     def keep_boundaries(self, plan: WindowPlan) -> None:
-        """Raise `StoreConflict` unless `plan`, which is about to be published, begins and ends
-        where its boundaries are fixed, or were before they were lost."""
-        self.__dict__.pop("_opened", None)  # what was read of boundaries is read anew
+        """Raise `StoreConflict` unless `plan`, right before it is published, begins and ends at its
+        fixed boundaries. Boundaries that were lost are fixed again."""
+        self.__dict__.pop("_opened", None)  # read boundaries again
         book = self._opened
         for instant, edge in zip((self.start, self.end), edges_of(plan), strict=True):
             if book is not None:
                 book.keep(instant, edge)
 
     def refuse_overtaken(self, plan: WindowPlan) -> None:
-        """Raise `StoreConflict` if published windows begin or end at other offsets where `plan`
-        meets them, or share offsets with it. If it is published itself, its marker is asked."""
+        """Raise `StoreConflict` if published windows meet `plan` at other offsets, or overlap it.
+        Do nothing if the window itself is published: then its marker decides."""
         published = self._published
         if published is None or published.overlaps(self.start, self.end):
             return
@@ -219,13 +222,13 @@ class TimePlanner(_Standalone):
         if problems:
             lines = "".join(f"\n  - {problem}" for problem in problems)
             raise StoreConflict(
-                f"window {plan.window_id} does not meet the windows that are published beside it "
-                f"by now:{lines}\nNothing was published; the next try plans the window anew"
+                f"window {plan.window_id} does not meet the adjacent windows, which were published "
+                f"meanwhile:{lines}\nNothing was published; the next try plans the window anew"
             )
 
     def begin_life(self, earlier: EarlierLife) -> None:
-        """Where the epoch begins, if an operator said so: no window of it reads what lies before,
-        unless windows of it began elsewhere already."""
+        """Begin the scope's epoch at the offsets that a user has set, if any: its windows read
+        nothing before them, unless its first boundary was fixed elsewhere already."""
         topic, begin = self.scope.topic, end_word(earlier.begin)
         if isinstance(begin, Mapping):
             begin = parse_offsets(
@@ -234,15 +237,16 @@ class TimePlanner(_Standalone):
         self._ordered = begin or EARLIEST
 
     def has_neighbour(self) -> bool:
-        """Whether one of the boundaries is fixed already."""
+        """Return True if one of the boundaries is fixed already."""
         book = self._opened
         return book is not None and (book.has(self.start) or book.has(self.end))
 
     def stands(self, plan: WindowPlan) -> bool:
-        """Whether `plan`, stored by an earlier try and never published, lies between the boundaries
-        as they are fixed now: they may have been taken back since. One with records of a broker
-        that was retired since, and is away, is made anew without them. The marker of a window that
-        is published says more."""
+        """Return True if the stored plan of an earlier try has the offsets of the boundaries as
+        they are fixed now: they may have been taken back since.
+
+        False if it reads partitions of a broker that was retired since and is away: they are left
+        out of a new plan. False also if the interval is published: then a marker decides."""
         if self._published is not None and self._published.overlaps(self.start, self.end):
             return False
         book = self._opened
@@ -253,35 +257,35 @@ class TimePlanner(_Standalone):
             before, after = self._boundaries(book)
         except ConfigError:
             if self.book is None:
-                return True  # nothing but the plan remembers them
+                return True  # no other document has the boundaries
             raise
-        # Windows of time have no resets: their bases are where they start.
+        # Time windows have no resets: their bases are their starts.
         return plan.ends == after and plan.bases == before
 
     def confirm(self) -> None:
-        """Raise `BoundaryConflict` if what the user gives for an instant is not what is fixed."""
+        """Raise `BoundaryConflict` if a user's offsets of an instant differ from the fixed ones."""
         if self._opened is not None and self.resolver.exact:
             for at in (self.start, self.end):
                 self._opened.confirm(at, partial(ask, self.resolver, at))
 
     def plan(self) -> WindowPlan:
-        """Fix both boundaries and plan what lies between, even if that is nothing.
+        """Fix both boundaries and plan the ranges between them, even if all are empty.
 
-        Raises `WindowNotReady` while a boundary lies beyond what brokers have on disk, and
-        `DataLoss` as `gap_policy` says. What a retired broker has taken with it is a gap.
+        Raises `WindowNotReady` while a boundary lies beyond the stable end of a log, and `DataLoss`
+        if `gap_policy` is to fail. Undelivered records of a retired broker are a gap.
         """
         book = self._opened
         before, after = self._boundaries(book)
-        topic, known = self.scope.topic, self._known
-        gone = {key for key in after if key not in known and book and book.is_retired(key)}
-        ranges, joined = self._ranges(before, after, known, gone)
-        here = {key: range_ for key, range_ in ranges.items() if key not in gone}
-        check_reachable(topic, here, known)
-        anchors, data = self._life.begin(here, known)
+        topic, ends = self.scope.topic, self._known
+        retired = {key for key in after if key not in ends and book and book.is_retired(key)}
+        ranges, joined = self._ranges(before, after, ends, retired)
+        here = {key: range_ for key, range_ in ranges.items() if key not in retired}
+        check_reachable(topic, here, ends)
+        anchors, data = self._life.begin(here, ends)
         behind = joined_behind_dead(self.scope.space, here, joined, data)
         here, ranges = here | behind, ranges | behind
-        gaps = lost_starts(topic, here, known, self.policies.gap_policy, data)
-        gaps |= {key: (ranges[key],) for key in gone if ranges[key][0] < ranges[key][1]}
+        gaps = lost_starts(topic, here, ends, self.policies.gap_policy, data)
+        gaps |= {key: (ranges[key],) for key in retired if ranges[key][0] < ranges[key][1]}
         return WindowPlan.for_time(
             self.scope,
             self.start,
@@ -289,13 +293,13 @@ class TimePlanner(_Standalone):
             ranges,
             gaps=gaps,
             joined=joined,
-            absent=tuple(key for key in ranges if key not in known),
+            absent=tuple(key for key in ranges if key not in ends),
             before=anchors,
         )
 
     @cached_property
     def _opened(self) -> ScopeBook | None:
-        """The boundaries as this run has read them, beside what is published."""
+        """Book of the scope's boundaries, with its published windows; None without a book."""
         book = self._scope_book()
         if book is not None and self._published is not None:
             book.compare(self._published, self.start)
@@ -305,7 +309,7 @@ class TimePlanner(_Standalone):
         return None if self.book is None else ScopeBook(self.book, self.scope)
 
     def _boundaries(self, book: ScopeBook | None) -> tuple[dict[str, int], dict[str, int]]:
-        """Both boundaries, fixed where the sink has a place to fix them."""
+        """Return both boundaries, after fixing them if the sink has a book."""
         resolver, instants = self.resolver, (self.start, self.end)
         if book is None and not resolver.exact:
             raise ConfigError(
@@ -334,22 +338,25 @@ class TimePlanner(_Standalone):
                 for at, answer in zip(instants, answers, strict=True)
             )
             book.refuse_disorder(self.start, self.end)
-            # What a window without records had at 0 may join only later.
+            # A partition at 0 in a window without records may join only later.
             before = {key: at for key, at in before.items() if at or key in after}
         return before, after
 
     def _begins_epoch(self, book: ScopeBook) -> bool:
-        """Whether this is the first window of an epoch, which begins where its logs do: what tells
-        of time remembers the topic's earlier lives, too, whose offsets mean nothing here."""
+        """Return True for the first window of an epoch. It begins at the beginning of its logs, and
+        not where the resolver says: samples may be of the topic before it was recreated."""
         return bool(self.scope.epoch) and not self.resolver.exact and book.last() is None
 
     def _nothing(self) -> Resolved:
-        """Before a life began: all partitions join with the first window, from their beginning."""
+        """Return the boundary before an epoch: all partitions join at the next one."""
         return self._not_before(Resolved({}))
 
     def _beginning(self, book: ScopeBook | None) -> Mapping[str, int]:
-        """By partition, where the epoch begins if not with its log. What the first boundary says
-        counts: the order may be lost by now, and its words mean other offsets than they did."""
+        """Return the first offsets of the epoch, by partition, if it does not begin at the
+        beginning of its logs.
+
+        The evidence of the first boundary has them: the user's setting may be lost by now, and its
+        keywords would resolve to other offsets."""
         if not self.scope.epoch:
             return {}
         first = None if book is None else book.first()
@@ -359,14 +366,14 @@ class TimePlanner(_Standalone):
                 return {key: value for key, value in ordered.items() if isinstance(value, int)}
             return dict(evidence.get(BEGIN, {}))
         ordered = self._ordered
-        if self.resolver.exact:  # which says where windows begin, and words would say it again
+        if self.resolver.exact:  # its boundaries have the first offsets; ignore keywords
             ordered = {} if isinstance(ordered, str) else ordered
             return {key: value for key, value in ordered.items() if isinstance(value, int)}
         if ordered == EARLIEST:
             return {}
         if isinstance(ordered, str):
-            away = away_of(self._looked)
-            waiting = [key for key in away if book is None or not book.is_retired(key)]
+            unreachable = away_of(self._looked)
+            waiting = [key for key in unreachable if book is None or not book.is_retired(key)]
             ordered = dict.fromkeys([*self._known, *waiting], ordered)
         return self._resolved(ordered)
 
@@ -387,7 +394,7 @@ class TimePlanner(_Standalone):
         }
 
     def _not_before(self, answer: Resolved) -> Resolved:
-        """No boundary lies before the epoch's beginning, whose offsets each one remembers."""
+        """Clamp an answer to the epoch's first offsets, and add them to its evidence."""
         if not self._begin:
             return answer
         offsets = answer.offsets
@@ -398,57 +405,57 @@ class TimePlanner(_Standalone):
         return replace(answer, offsets=offsets, evidence=evidence, eroded=eroded)
 
     def _ask(self, book: ScopeBook, at: datetime) -> Resolved:
-        """The resolver's answer, with records by which the logs are known it was given for. Logs
-        that nobody offers now are known as before: they may come back as others."""
+        """Return the resolver's answer, with anchors of its logs in the evidence. Logs that no
+        broker offers now keep their earlier anchors: they may be recreated before they return."""
         answer = self._not_before(ask(self.resolver, at))
         if self.witness is None:
             return answer
-        known = by_key(self.scope.topic, self.scope.space, self.ends())
-        # Where nothing lies before the boundary, what lies behind it tells the log as well.
+        ends = by_key(self.scope.topic, self.scope.space, self.ends())
+        # If no record lies before the boundary, one after it identifies the log as well.
         here = {
-            key: (offset, max(offset, known[key].max_offset))
+            key: (offset, max(offset, ends[key].max_offset))
             for key, offset in answer.offsets.items()
-            if key in known
+            if key in ends
         }
         log_of = self.scope.space.log_of
-        present = set(map(log_of, known))
+        present = set(map(log_of, ends))
         earlier = {
             key: anchor
             for key, anchor in self._latest_anchors(book).items()
             if log_of(key) not in present
         }
-        anchors = earlier | self._life.taken(here, {}, known)
+        anchors = earlier | self._life.taken(here, {}, ends)
         if not anchors:
             return answer
         return replace(answer, evidence={**answer.evidence, ANCHORS: anchors_document(anchors)})
 
     def _refuse_other_logs(self, book: ScopeBook) -> None:
-        """Raise `LogReplaced` if the logs are not those of the latest boundary: offsets of another
-        life would be fitted behind it, and what lies between passed for empty."""
+        """Raise `LogReplaced` if the logs are not those of the latest boundary: offsets of a
+        recreated log would be clamped to it, and its first records would be in no window."""
         last = book.last()
         if self.witness is None or last is None:
             return
-        # One that contradicts what is published may be of another life itself.
+        # A boundary that contradicts published windows may be of another log itself.
         offsets = book.agreed(last)
         anchors = self._latest_anchors(book)
         if anchors:
-            known = by_key(self.scope.topic, self.scope.space, self.ends())
+            ends = by_key(self.scope.topic, self.scope.space, self.ends())
             upto = {key: anchor.offset + self.scope.space.step for key, anchor in anchors.items()}
             wide = {key: max(end, offsets.get(key, 0)) for key, end in upto.items()}
-            self._life.refuse(self._life.replaced(wide, anchors, known, shorter=True), anchors)
+            self._life.refuse(self._life.replaced(wide, anchors, ends, shorter=True), anchors)
 
     def _latest_anchors(self, book: ScopeBook) -> dict[str, Anchor]:
-        """By which records the logs were known when the latest boundary was fixed."""
+        """Return the anchors in the evidence of the latest boundary."""
         last = book.last()
-        found = book.evidence(last).get(ANCHORS, {}) if last else {}
-        return read_anchors(found, self.scope.space)
+        anchors = book.evidence(last).get(ANCHORS, {}) if last else {}
+        return read_anchors(anchors, self.scope.space)
 
     def _ranges(
         self,
         before: Mapping[str, int],
         after: Mapping[str, int],
-        known: Mapping[str, Ends],
-        gone: Collection[str],
+        ends: Mapping[str, Ends],
+        retired: Collection[str],
     ) -> tuple[dict[str, Range], tuple[str, ...]]:
         problems = [
             f"partition {key} is known at {rfc3339(self.start)} but not at {rfc3339(self.end)}"
@@ -456,7 +463,7 @@ class TimePlanner(_Standalone):
             if key not in after
         ]
         joined = tuple(key for key in after if key not in before)
-        # Those with which an epoch begins are not new to the topic.
+        # The first partitions of an epoch are not new to the topic.
         begins = bool(self.scope.epoch) and not before
         joining = self._from_beginning if begins else self._joining
         ranges = {}
@@ -465,10 +472,10 @@ class TimePlanner(_Standalone):
                 start = before[key]
             elif key in self._begin:
                 start = self._begin[key]
-            elif key in gone:
-                start = 0  # where it began nothing tells any more
+            elif key in retired:
+                start = 0  # its first offset cannot be looked up any more
             else:
-                start = joining(key, known.get(key), end)
+                start = joining(key, ends.get(key), end)
             if start < min(end, self._begin.get(key, 0)):
                 problems.append(
                     f"partition {key}: start {start} is before {self._begin[key]}, where epoch "
@@ -479,29 +486,29 @@ class TimePlanner(_Standalone):
             ranges[key] = (start, end)
         if problems:
             raise ConfigError(problems, subject=f"boundaries of window {self.window_id}")
-        # Before any partition joined there is nothing to read, and a window says so of some.
-        return ranges or dict.fromkeys(known, (0, 0)), joined
+        # Before any partition has joined, a window has empty ranges of the present partitions.
+        return ranges or dict.fromkeys(ends, (0, 0)), joined
 
-    def _joining(self, key: str, known: Ends | None, end: int) -> int:
-        """Where a partition begins that no earlier boundary knows."""
+    def _joining(self, key: str, ends: Ends | None, end: int) -> int:
+        """Return the first offset of a partition that no earlier boundary has."""
         if self.policies.new_partition_position is NewPartitionPosition.STABLE:
             return end
-        return self._from_beginning(key, known, end)
+        return self._from_beginning(key, ends, end)
 
-    def _from_beginning(self, key: str, known: Ends | None, end: int) -> int:
-        if known is None:
+    def _from_beginning(self, key: str, ends: Ends | None, end: int) -> int:
+        if ends is None:
             raise WindowNotReady(
                 f"partition {key} joins with window {self.window_id}, and no broker offers it now: "
                 f"where it begins cannot be told"
             )
-        return min(known.min_offset, end)
+        return min(ends.min_offset, end)
 
 
 @dataclass
 class ExplicitPlanner(_Standalone):
-    """Plans ranges given by hand: `starting` and `ending` by partition key, offsets or words.
+    """Planner of a user's ranges: `starting` and `ending` by partition key, offsets or keywords.
 
-    Offsets are taken as they are; ``"earliest"`` and ``"stable"`` are resolved when planned.
+    Offsets are used unchanged; ``"earliest"`` and ``"stable"`` are resolved when planned.
     """
 
     scope: WindowScope
@@ -523,53 +530,53 @@ class ExplicitPlanner(_Standalone):
 
     @property
     def kind(self) -> WindowKind:
-        """Windows of explicit offsets."""
+        """Kind of the planned window."""
         return WindowKind.EXPLICIT
 
     @property
     def window_id(self) -> None:
-        """Only known once planned: the id is the hash of the ranges."""
+        """Always None: the id is the hash of the ranges, known only after planning."""
         return
 
     @property
     def interval(self) -> None:
-        """None: such windows have no time."""
+        """Always None: an explicit window has no interval."""
         return
 
     def begin_life(self, earlier: EarlierLife) -> None:
-        """Such windows begin where they are told to, whatever was said of the epoch."""
+        """Do nothing: the user's ranges apply to every epoch."""
 
     def has_neighbour(self) -> bool:
-        """Never known: such windows have no order."""
+        """Return False: explicit windows have no order."""
         return False
 
     def confirm(self) -> None:
-        """Nothing is fixed for such windows."""
+        """Do nothing: there are no boundaries."""
 
     def stands(self, plan: WindowPlan) -> bool:
-        """Whether `plan`, made by an earlier try, has the offsets that are asked for now: they may
-        have been corrected. Words mean what they meant when it was planned."""
-        asked = {key: (self.starting[key], self.ending[key]) for key in self.starting}
-        return asked.keys() == plan.ranges.keys() and all(
+        """Return True if the plan of an earlier try has the requested offsets, which the user may
+        have corrected since. Keywords keep the offsets to which they were resolved."""
+        requested = {key: (self.starting[key], self.ending[key]) for key in self.starting}
+        return requested.keys() == plan.ranges.keys() and all(
             isinstance(word, str) or word == number
-            for key, pair in asked.items()
+            for key, pair in requested.items()
             for word, number in zip(pair, plan.ranges[key], strict=True)
         )
 
     def plan(self) -> WindowPlan:
-        """The plan of these ranges. Raises `WindowNotReady` and `DataLoss` like a time window."""
-        known, away = self._known, away_of(self._looked)
-        if waiting := [key for key in self.starting if key in away]:
-            lines = "".join(f"\n  - partition {key}: {away[key]}" for key in waiting)
+        """Return the plan of the ranges. Raises like `TimePlanner.plan`."""
+        ends, unreachable = self._known, away_of(self._looked)
+        if waiting := [key for key in self.starting if key in unreachable]:
+            lines = "".join(f"\n  - partition {key}: {unreachable[key]}" for key in waiting)
             raise WindowNotReady(f"the window waits for brokers that do not answer:{lines}")
-        unknown = [key for key in self.starting if key not in known]
+        unknown = [key for key in self.starting if key not in ends]
         if unknown:
             raise ConfigError(
                 [f"topic {self.scope.topic!r} has no partition {key}" for key in unknown],
                 subject="offsets",
             )
         ranges = {
-            key: (_offset(self.starting[key], known[key]), _offset(self.ending[key], known[key]))
+            key: (_offset(self.starting[key], ends[key]), _offset(self.ending[key], ends[key]))
             for key in self.starting
         }
         if beyond := [
@@ -578,15 +585,15 @@ class ExplicitPlanner(_Standalone):
             if start > end
         ]:
             raise ConfigError(beyond, subject="offsets")
-        check_reachable(self.scope.topic, ranges, known)
-        before, data = self._life.begin(ranges, known)
-        gaps = lost_starts(self.scope.topic, ranges, known, self.policies.gap_policy, data)
+        check_reachable(self.scope.topic, ranges, ends)
+        before, data = self._life.begin(ranges, ends)
+        gaps = lost_starts(self.scope.topic, ranges, ends, self.policies.gap_policy, data)
         return WindowPlan.explicit(self.scope, ranges, gaps=gaps, before=before)
 
 
-def _offset(value: int | str, known: Ends) -> int:
+def _offset(value: int | str, ends: Ends) -> int:
     if value == EARLIEST:
-        return known.min_offset
+        return ends.min_offset
     if end_word(value) == STABLE:
-        return known.max_offset
+        return ends.max_offset
     return int(value)

@@ -1,7 +1,7 @@
-"""What a run is made of, and how it reads what others have stored: the base of `WindowRun`.
+"""Base of `WindowRun`: its collaborators, and reading of stored plans.
 
-Apart from the steps, so that those stay a list of actions. Each method is at most one action on
-the store; none writes. This module must not decide which window is taken.
+Separate from the steps, so that those stay a list of actions. Each method is at most one action on
+the store, and none writes. This module must not decide which window is taken.
 """
 
 from __future__ import annotations
@@ -29,26 +29,28 @@ from tubemq_provider.windows.run.result import WindowResult
 __all__ = ["Mirror", "Planner", "RunBase"]
 
 Mirror = Callable[[Mapping[str, int]], Mapping[str, str] | None]
-"""Told by partition key where the group goes on, to show it as its offsets at the brokers."""
+"""Receives next offsets by partition key, to show them as the group's offsets at the brokers.
+
+Returns keys that it left out, each with the reason."""
 
 
 class Planner(Protocol):
-    """What every planner has, and shared steps ask of it."""
+    """Part of every planner that the shared steps use."""
 
     scope: WindowScope
     policies: Policies
 
     @property
     def kind(self) -> WindowKind:
-        """Which windows it plans, and so which run takes them."""
+        """Kind of windows it plans; selects the class of the run."""
 
     def recognise(self, plan: WindowPlan, *, again: bool = False) -> None:
-        """Raise `LogReplaced` unless the logs are those that the plan was made for; `again` asks
-        the brokers anew."""
+        """Raise `LogReplaced` unless the logs are those that the plan was made for. `again`: ask
+        the brokers, use no cached answer."""
 
 
 class RunBase:
-    """Planner, store, sink and engine of one run, and what it knows so far."""
+    """Planner, store, sink and engine of one run, and its progress."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""What a run says when it is done: its result, made from the facts its steps have gathered.
+"""Result of a run, built from the facts that its steps have gathered.
 
-Apart from `steps`, so that the steps stay a list of actions. A pure function of what was read and
-done; this module must not do I/O or decide anything.
+Separate from `steps`, so that the steps stay a list of actions. A pure function; this module must
+not do I/O or decide anything.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ __all__ = ["outcome"]
 def outcome(
     planner: Planner, sink: Sink, engine: Engine, now: RunProgress, pace: Throughput | None
 ) -> WindowResult:
-    """The result of a run into `sink`; empty if there is neither plan nor marker. `pace` is what
-    is known of earlier windows."""
+    """Return the result of a run; `empty` if it has neither plan nor marker.
+
+    `pace` is the throughput of earlier windows, used if this window has measured none."""
     scope = planner.scope
     common = WindowResult(
         kind=planner.kind,

@@ -1,8 +1,7 @@
-"""What one run knows while it takes its steps: the position it proved, its plan, its marker.
+"""State of one run between its steps: the position it has proven, its plan, its marker.
 
-Only this room uses it. The questions that need several of these facts at once are answered here, as
-pure functions of what was read, so that the steps themselves stay a list of actions. This module
-must not do I/O.
+Private to this package. Decisions that need several of these facts are pure functions here, as are
+the texts of refusals, so that the steps stay a list of actions. This module must not do I/O.
 """
 
 from __future__ import annotations
@@ -52,30 +51,30 @@ __all__ = [
 ]
 
 RECOVERED_LIMIT = 256
-"""At most so many window ids are listed under `recovered`: a group whose events were all purged
-must not write a document of any size."""
+"""Most window ids listed under `recovered`. It bounds the document of a group whose events were
+all purged."""
 
 
 @dataclass
 class RunProgress:
     """Facts of one run, in the order in which its steps learn them.
 
-    - `position`: up to where cursor windows are published, as far as this run can prove.
+    - `position`: end of the published cursor windows, as far as this run has proven it.
     - `announced`: seq of the newest commit event with a position; 0 if there is none.
-    - `proven`: next starts by seq, at every point of the chain this run has seen.
-    - `replacing`: what the sink has of the window that this run was asked to write again.
-    - `began`, `ended`: when this try began to read, and when it had published.
+    - `proven`: next starts by seq, for every point of the chain that this run has read.
+    - `replacing`: marker of the window that this run rewrites.
+    - `began`, `ended`: times when this try began to read and had published.
     - `past`: epochs of the group that have ended.
     - `absent`: partitions that no broker offers now, with the reason.
-    - `unannounced`: neither cursor nor event says that the group has begun.
-    - `begun`: this run resolved where the group begins, or by which records its logs are known;
-      nothing but its event says it so far.
-    - `marker`: what the sink has for `plan`; set once the window is known to be written.
-    - `missing`: time beside a window of time that no published window has.
-    - `noted`: claimed windows of runs that have ended, found published by this one.
-    - `seen`: markers that this run has read of published windows, by id.
-    - `listed`: numbers of the windows that the sink has, if it was asked for all of them.
-    - `unwritten`: the window behind the position, if the sink was seen not to have it.
+    - `unannounced`: neither a cursor nor an event of the group exists.
+    - `begun`: this run resolved the group's first position, or the anchors of its logs, and only
+      its commit event stores them.
+    - `marker`: the sink's marker of `plan`; set once the window is known to be published.
+    - `missing`: intervals next to a time window that no published window covers.
+    - `noted`: claimed windows of ended runs that this run found published.
+    - `seen`: markers of published windows that this run has read, by id.
+    - `listed`: numbers of all cursor windows in the sink, if the run has listed them.
+    - `unwritten`: id of the window after the position, if the sink had no marker of it.
     """
 
     position: Position | None = None
@@ -102,7 +101,7 @@ class RunProgress:
     warnings: list[str] = field(default_factory=list)
 
     def miss(self, absent: Mapping[str, str]) -> None:
-        """Partitions that this run has to leave to later ones, each with the reason."""
+        """Record partitions that are left to later runs, each with the reason, and warn."""
         self.absent = absent
         if absent:
             lines = "".join(f"\n  - partition {key}: {reason}" for key, reason in absent.items())
@@ -112,15 +111,15 @@ class RunProgress:
             )
 
     def reach(self, position: Position) -> None:
-        """All windows up to `position` are published."""
+        """Set the position: all windows up to it are published."""
         self.position = position
         self.proven[position.seq] = position.next
 
     def recognise(self, cursor: Cursor, marker: Marker | None) -> None:
-        """A cursor behind the newest event: it may catch up if it is an earlier end of the chain.
+        """Accept a cursor that is behind the newest event, if it is an earlier end of the chain.
 
-        Raises `MarkerConflict` if it is not: somebody set it, and meanwhile a later window was
-        accepted; going on from there would drop what that person asked for.
+        Raises `MarkerConflict` if it is not: a user set the cursor, and a later window was accepted
+        since. Continuing after that window would discard what the user asked for.
         """
         if marker is not None and marker.plan.ends != cursor.position.next:
             raise MarkerConflict(
@@ -143,54 +142,54 @@ class RunProgress:
         self.reach(Position(seq, plan.ends, plan.anchors))
 
     def usable(self, plan: WindowPlan) -> bool:
-        """Whether a stored cursor plan may be used without asking the sink: it begins at the
-        position, or counts as published already (the marker check decides then)."""
+        """Return True if a stored cursor plan may be used without a query to the sink: it begins at
+        the position, or counts as published already (then the marker check decides)."""
         position, seq = self.position, plan.seq
         if position is None or seq is None:
             return True
         return seq <= position.seq or (seq == position.seq + 1 and plan.continues(position.next))
 
     def arrive(self) -> None:
-        """The plan's window is in the sink: the position moves on if it is the next one."""
+        """Advance the position over the plan's published window, if that is the next one."""
         plan, position = self.plan, self.position
         if plan is None or position is None or plan.seq != position.seq + 1:
             return
         self.follow(plan, plan.seq)
 
     def may_advance(self, cursor: Cursor | None) -> bool:
-        """Whether the cursor may move to the position.
+        """Return True if the cursor may move to the position.
 
-        Only forward, and only from a point that this run has proven to lie on the same chain: the
-        plan's start (the usual case), or an earlier end if the cursor had fallen behind.
+        It moves only forward, and only from a point that this run has proven to be on the same
+        chain: the plan's start (the usual case), or the end of an earlier window.
         """
         plan, position = self.plan, self.position
         if position is None or plan is None or position.seq < (plan.seq or 0):
             return False
         if cursor is None:
             return True
-        known = self.proven.get(cursor.seq)
-        return cursor.seq < position.seq and known == cursor.position.next
+        proven = self.proven.get(cursor.seq)
+        return cursor.seq < position.seq and proven == cursor.position.next
 
     def ends(self) -> Mapping[str, int] | None:
-        """Where every partition goes on after this run's window; None if there was none. A replay
-        of an earlier window is no step back."""
+        """Return the next offset of each partition after this run; None without a window. A replay
+        of an earlier window does not move it back."""
         if self.plan is None:
             return None
         return self.plan.ends if self.position is None else self.position.next
 
     def pace(self) -> Throughput | None:
-        """How fast this run brought the window in; None if it did not, or there was nothing."""
+        """Return the throughput of this run; None if it published nothing or read nothing."""
         if self.plan is None or self.began is None or self.ended is None or not self.plan.entries:
             return None
         took_ms = int((self.ended - self.began).total_seconds() * 1000)
-        # An earlier run may have begun, and waited for, most of it.
+        # Most of the read may have happened before this run.
         elsewhere = 0 if self.counts is None else self.counts.took_ms or 0
         entries = entries_by_log(self.plan.space, self.plan.ranges)
         return Throughput(sum(entries.values()), max(1, took_ms, elsewhere))
 
     def recovered(self, scope_hash: str) -> tuple[str, ...]:
-        """Published windows that no event has announced and this run does not announce as its own:
-        the newest ones, at most `RECOVERED_LIMIT`."""
+        """Return ids of published windows without a commit event, without this run's own: the
+        newest ones, at most `RECOVERED_LIMIT`."""
         position = self.position
         if position is None:
             return ()
@@ -201,24 +200,24 @@ class RunProgress:
 
 
 def same_window(mine: WindowPlan, marker: Marker) -> WindowPlan:
-    """The plan to use for a window that is written: the marker's.
+    """Return the marker's plan, which replaces `mine` because its window is published.
 
     Raises `MarkerConflict` if it has other ranges and does not begin where `mine` does, unless it
     is the first window of the chain.
     """
-    found = marker.plan
-    if found.hash == mine.hash or _begin_alike(found, mine) or mine.seq == 1:
-        return found
+    published = marker.plan
+    if published.hash == mine.hash or _begin_alike(published, mine) or mine.seq == 1:
+        return published
     raise MarkerConflict(
         f"window {mine.window_id} is in the sink ({marker.ref}) with other ranges: it begins at "
-        f"{found.bases}, this plan begins at {mine.bases}; one of the two was planned from "
+        f"{published.bases}, this plan begins at {mine.bases}; one of the two was planned from "
         f"offsets that were changed since"
     )
 
 
 def _begin_alike(one: WindowPlan, other: WindowPlan) -> bool:
-    """Whether two plans begin at the same place. Where windows stand alone, a partition that was
-    announced between them makes no difference if the one that knows it reads nothing of it."""
+    """Return True if two plans begin at the same offsets. For standalone windows, a partition that
+    only one of them has makes no difference if its range there is empty."""
     mine, yours = one.bases, other.bases
     if mine == yours or one.seq is not None:
         return mine == yours
@@ -231,7 +230,9 @@ def _begin_alike(one: WindowPlan, other: WindowPlan) -> bool:
 
 
 def history_lost(plan: WindowPlan, seq: int, sink: str) -> SinkHistoryLost:
-    """The refusal to write a window that counts as published; `sink` is the sink's identity."""
+    """Return the refusal to write a window again that counts as published.
+
+    `sink` is the identity of the sink, which has no marker of it."""
     start, end = (
         json.dumps({plan.topic: {key: pair[side] for key, pair in plan.ranges.items()}})
         for side in (0, 1)
@@ -239,11 +240,11 @@ def history_lost(plan: WindowPlan, seq: int, sink: str) -> SinkHistoryLost:
     return SinkHistoryLost(
         f"window {plan.window_id} counts as published (all windows up to {seq} are), but {sink} "
         f"has no marker of it, and writing it again could store its records twice.\n"
-        f"  - If the table or directory was moved, renamed, made anew or restored from an older "
+        f"  - If the table or directory was moved, renamed, recreated or restored from an older "
         f"copy: bring back the one that has the window, and clear this task again.\n"
-        f"  - If the window was removed on purpose (retention, a table made anew): leave this "
-        f"task as it is. New runs go on behind window {seq}.\n"
-        f"  - If its records are missing and are to be there (look for them first): write these "
+        f"  - If the window was removed on purpose (retention, a recreated table): leave this "
+        f"task as it is. New runs continue after window {seq}.\n"
+        f"  - If its records are missing and needed (look for them first): write these "
         f"offsets again as an explicit window, with the same connection, group and sink: "
         f"TubeMQWindowIngestOperator(starting_offsets={start}, ending_offsets={end}, "
         f"policies=IngestPolicies(on_other_scope='start_anew'))"
@@ -260,22 +261,23 @@ def windows_lost(
     *,
     empty: bool,
 ) -> SinkHistoryLost:
-    """The refusal to go on behind windows that count as published and are not in the sink.
+    """Return the refusal to continue after windows that count as published but are not in the sink.
 
-    `newest` is the sink's newest window of the group; `begin` says where a group goes on behind
-    that one, if it is a later one than those that are lost. `empty`: the sink has no window at all,
-    so that none of an earlier epoch would be read a second time."""
-    there = newest.plan.window_id if newest else "none of the group"
+    `newest` is the marker of the group's newest window in the sink; `begin` the offsets after it,
+    if it is later than the lost ones. `empty`: the sink has no window at all, so that an epoch from
+    the beginning of the topic repeats none of an earlier epoch."""
+    newest_id = newest.plan.window_id if newest else "none of the group"
     text = (
-        f"group {scope.group!r} stands behind window {', '.join(lost)}, which counts as published, "
-        f"and {sink} has it no more; its newest window is {there}. Nothing was read.\n"
+        f"group {scope.group!r} has its position after window {', '.join(lost)}, which counts as "
+        f"published, and {sink} has it no more; its newest window is {newest_id}. Nothing was "
+        f"read.\n"
         f"  - If the sink was restored from an older copy, is not mounted, or another one is at "
         f"its place: bring back the one that has the window, and run the task again.\n"
     )
     if newest is not None and begin is not None:
         return SinkHistoryLost(
             f"{text}  - If progress is older than the sink (a restored metadata database), or "
-            f"older windows were removed on purpose: go on behind {there}: "
+            f"older windows were removed on purpose: go on behind {newest_id}: "
             f"{going_on(newest.plan, begin)}"
         )
     command = f"airflow tubemq offsets set {quote(scope.asset)} --offsets"
@@ -295,8 +297,10 @@ def windows_lost(
 def claimed_windows_lost(
     scope: WindowScope, book: ClaimBook, lost: Sequence[str], begin: Mapping[str, int], sink: str
 ) -> SinkHistoryLost:
-    """The refusal to go on with claims while published windows are not in the sink. Offsets are not
-    set where windows are claimed, so an epoch goes on, and says what it leaves behind."""
+    """Return the refusal to continue with claims while published windows are not in the sink.
+
+    The position cannot be set where windows are claimed, so the text advises an epoch and names the
+    ranges that it leaves out."""
     plans = [*book.done.values(), *(claim.plan for claim in book.pending.values())]
     ranges = {
         plan.window_id: {key: list(pair) for key, pair in plan.ranges.items()}
@@ -305,8 +309,8 @@ def claimed_windows_lost(
     }
     rest = f" ({json.dumps(ranges)} are known)" if ranges else ""
     return SinkHistoryLost(
-        f"windows {', '.join(lost)} of group {scope.group!r} count as published, and {sink} has "
-        f"them no more. Nothing was read.\n"
+        f"windows {', '.join(lost)} of group {scope.group!r} count as published, but {sink} no "
+        f"longer has them. Nothing was read.\n"
         f"  - If the sink was restored from an older copy, is not mounted, or another one is at "
         f"its place: bring back the one that has the windows, and run the task again.\n"
         f"  - If they were removed on purpose, go on behind all windows that are published or "
@@ -319,28 +323,28 @@ def claimed_windows_lost(
 def claims_outdated(
     scope: WindowScope, book: ClaimBook, unknown: Sequence[str], sink: str
 ) -> SinkHistoryLost:
-    """The refusal to go on with claims that do not lead to windows which the sink has."""
+    """Return the refusal to continue with claims that are older than windows in the sink."""
     others = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
     return SinkHistoryLost(
-        f"the claims of group {scope.group!r} know windows up to {book.frontier.seq}, and {sink} "
-        f"has {unknown[-1]}{others}, to which none of them leads: the claims are older than the "
-        f"sink (a restored database), or were planned while it was away. Nothing was read. "
+        f"the claims of group {scope.group!r} know windows up to {book.frontier.seq}, but {sink} "
+        f"has {unknown[-1]}{others}, which does not follow from them: the claims are older than "
+        f"the sink (a restored database), or were planned while it was missing. Nothing was read. "
         f"{bring_up(scope)}"
     )
 
 
 def bring_up(scope: WindowScope) -> str:
-    """How claims that are older than what was published are brought up to it."""
+    """Return advice for claims that are older than the published windows."""
     return (
-        f"Bring a ledger up with: airflow tubemq offsets rebuild {quote(scope.asset)} --sink "
+        f"Rebuild a ledger with: airflow tubemq offsets rebuild {quote(scope.asset)} --sink "
         f"<the task's sink>. Of claims in a directory, remove claims.json while no run of the "
-        f"group is under way: the next run goes by the sink's windows, and plans anew what was "
+        f"group is active: the next run follows the sink's windows, and plans again what was "
         f"claimed and never written"
     )
 
 
 def time_windows_lost(scope: WindowScope, accepted: str, sink: str) -> SinkHistoryLost:
-    """The refusal to write a window of time into a sink that has lost all of its group's."""
+    """Return the refusal to write a time window into a sink that has lost its group's windows."""
     return SinkHistoryLost(
         f"window {accepted} of group {scope.group!r} was accepted, and {sink} has neither it nor "
         f"another window of the group. Nothing was read.\n"
@@ -354,15 +358,16 @@ def time_windows_lost(scope: WindowScope, accepted: str, sink: str) -> SinkHisto
 def other_ranges(
     plan: WindowPlan, accepted: Mapping[str, tuple[int, ...]], sink: str
 ) -> SinkHistoryLost:
-    """The refusal to write other offsets as an accepted window that the sink has lost."""
+    """Return the refusal to write other offsets under the id of an accepted window that the sink
+    has lost."""
     start, end = (
         json.dumps({plan.topic: {key: pair[side] for key, pair in accepted.items()}})
         for side in (0, 1)
     )
     return SinkHistoryLost(
-        f"window {plan.window_id} was accepted with offsets {dict(accepted)}, {sink} has it no "
-        f"more, and its boundaries mean {dict(plan.ranges)} by now: windows beside it would share "
-        f"records with it, or leave some out.\n"
+        f"window {plan.window_id} was accepted with offsets {dict(accepted)}, {sink} no longer has "
+        f"it, and its boundaries now resolve to {dict(plan.ranges)}: the windows next to it would "
+        f"share records with it, or leave some out.\n"
         f"  - Bring back the copy of the sink that has the window, and run the task again.\n"
         f"  - Or write its offsets as an explicit window, with the same connection, group and "
         f"sink: TubeMQWindowIngestOperator(starting_offsets={start}, ending_offsets={end}, "
@@ -371,20 +376,21 @@ def other_ranges(
 
 
 def set_unsaid(scope: WindowScope, position: Position, marker: Marker) -> MarkerConflict:
-    """A position whose own window ends elsewhere, and no command has set it."""
+    """Return the refusal of a position that no command has set, and that is not the end of its
+    window."""
     asset = quote(scope.asset)
     command = f"airflow tubemq offsets set {asset} --offsets"
     return MarkerConflict(
-        f"group {scope.group!r} stands at {dict(position.next)} behind window "
+        f"group {scope.group!r} is at {dict(position.next)} after window "
         f"{marker.plan.window_id}, which ends at {marker.plan.ends} in the sink ({marker.ref}): "
-        f"the cursor was edited, or sink and progress are copies of different times. To go on "
-        f"where that window ends: {command} '{json.dumps(dict(marker.plan.ends))}'. To go on where "
-        f"the cursor is: {command} '{json.dumps(dict(position.next))}'"
+        f"the cursor was edited, or sink and progress are copies of different times. To continue "
+        f"at the end of that window: {command} '{json.dumps(dict(marker.plan.ends))}'. To continue "
+        f"at the cursor: {command} '{json.dumps(dict(position.next))}'"
     )
 
 
 def appended_before(plan: WindowPlan, kind: str) -> SinkHistoryLost:
-    """The refusal to append a window again that was asked for a second time."""
+    """Return the refusal to append a window again for a cleared task."""
     return SinkHistoryLost(
         f"the task was cleared, and the {kind} sink cannot tell whether window {plan.window_id} "
         f"was appended before; its records could be there twice. If they are not there, or are to "
@@ -393,7 +399,7 @@ def appended_before(plan: WindowPlan, kind: str) -> SinkHistoryLost:
 
 
 def topic_away(scope: WindowScope) -> WindowNotReady:
-    """What a topic is that servers do not know, for a group that has read it."""
+    """Return the error for a topic that the servers do not know but the group has read."""
     return WindowNotReady(
         f"no broker of topic {scope.topic!r} is registered now (or none that lets it be read), and "
         f"group {scope.group!r} has read it before: the window waits for them. Servers forget a "
@@ -402,17 +408,18 @@ def topic_away(scope: WindowScope) -> WindowNotReady:
 
 
 def cursor_numbers(window_ids: Iterable[str], scope_hash: str) -> Iterator[int]:
-    """The numbers of those ids that are cursor windows of scope `h`."""
+    """Yield the numbers of those ids that are cursor windows of the scope."""
     for window_id in window_ids:
-        found = cursor_window_of(window_id)
-        if found is not None and found[1] == scope_hash:
-            yield found[0]
+        parsed = cursor_window_of(window_id)
+        if parsed is not None and parsed[1] == scope_hash:
+            yield parsed[0]
 
 
 def epoch_unclear(
     scope: WindowScope, newest: str, missing: str, begin: Mapping[str, int]
 ) -> SinkHistoryLost:
-    """An epoch was decided before windows of the epoch before were published, one of them not."""
+    """Return the refusal of an epoch that was decided before the latest windows of the previous
+    epoch were published, of which one is missing."""
     return SinkHistoryLost(
         f"epoch {scope.epoch!r} of group {scope.group!r} was begun on an error that is out of "
         f"date: {newest} was published since, and {missing} before it was not, so that neither the "
@@ -426,27 +433,28 @@ def epoch_unclear(
 def claim_stranded(
     scope: WindowScope, claim: WindowPlan, lost: Sequence[str], begin: Mapping[str, int]
 ) -> SinkHistoryLost:
-    """A claim can never be written, and what its logs have now may never be read."""
+    """Return the refusal to leave behind a claim that can never be written while records of the
+    recreated logs may be in no window."""
     ranges = {key: list(claim.ranges[key]) for key in lost}
     return SinkHistoryLost(
-        f"window {claim.window_id} was claimed and never written, and its logs are others by now "
-        f"(partitions {', '.join(lost)}). No window behind it began anew there: the ledger that "
-        f"told of one is lost. What the logs of today have at its offsets, {ranges}, and before, "
+        f"window {claim.window_id} was claimed and never written, and its logs were recreated "
+        f"since (partitions {', '.join(lost)}). No later window restarted there: the ledger that "
+        f"had one is lost. Records of the present logs at its offsets, {ranges}, and before, "
         f"may be in no window: look, and write what is missing as an explicit window with "
-        f"on_other_scope='start_anew'. Then go on behind the newest one: {epoch_command(scope)} "
+        f"on_other_scope='start_anew'. Then continue after the newest one: {epoch_command(scope)} "
         f"--begin '{json.dumps(dict(begin))}'"
     )
 
 
 def _way_on(plan: WindowPlan, position: Position) -> str:
-    """How a group goes on whose position does not lead to its next published window."""
+    """Return advice for a position that is not the beginning of the next published window."""
     if position.next.keys() <= plan.bases.keys():
         asset = quote(plan.scope_in("").asset)
         return (
             f"set the position to the beginning of that window, from where it is followed: airflow "
             f"tubemq offsets set {asset} --offsets '{json.dumps(dict(plan.bases))}'"
         )
-    # A position is never set without a partition that it has.
+    # A set position has to name all partitions of the position before it.
     return (
         f"that window is from before the position had all of its partitions, so none can be set "
         f"that leads to it; go on where the position is, and read again what that window has from "
@@ -456,8 +464,8 @@ def _way_on(plan: WindowPlan, position: Position) -> str:
 
 def refuse_edited(plan: WindowPlan, scope: WindowScope) -> None:
     """Raise `IdentityMismatch` if an earlier try of the task has planned `plan` for another sink,
-    group or filter set than `scope` has: it may have published it there. An epoch that was begun
-    since is no such edit, but what errors advise."""
+    group or filter set than `scope` has: it may have published it there. A new epoch is no such
+    edit: error texts advise it."""
     if replace(scope, epoch=plan.epoch).scope_hash == plan.scope_hash:
         return
     now = {
@@ -478,5 +486,5 @@ def refuse_edited(plan: WindowPlan, scope: WindowScope) -> None:
 
 
 def is_cursor(plan: WindowPlan) -> bool:
-    """Whether the plan belongs to the chain of cursor windows."""
+    """Return True if the plan belongs to the chain of cursor windows."""
     return plan.kind is WindowKind.CURSOR

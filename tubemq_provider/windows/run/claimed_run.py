@@ -1,10 +1,11 @@
-"""Cursor windows of one group by several runs at once: `CursorRun` over a store with claims.
+"""Run of a group's cursor windows by several runs concurrently: `CursorRun` over claims.
 
-The same eight steps and the same truths, except where the position and the plan come from. The
-claim book is the position; events move nothing. A run takes, in this order: what it was at, its own
-claim, the claim of a run that has ended, a new window behind all others. The sink's marker still
-decides whether a window is written, so a claim taken over too early costs work and nothing else.
-This module must not import airflow, pyspark or pyarrow.
+The eight steps and the facts that decide are those of `WindowRun`; only the sources of position and
+plan differ. The position is in the claim book, and commit events do not move it. A run takes, in
+this order: the window of its task plan, its own claim, the claim of a run that has ended, a new
+window after all others. The sink's marker still decides whether a window is published, so a claim
+that is adopted too early costs work and nothing else. This module must not import airflow, pyspark
+or pyarrow.
 """
 
 from __future__ import annotations
@@ -44,25 +45,26 @@ Change = Callable[[ClaimBook], ClaimBook | None]
 
 
 class ClaimedRun(CursorRun):
-    """One try to bring one claimed cursor window into a sink. Use it once."""
+    """One try to publish one claimed cursor window. Single use."""
 
     _store: ClaimStore
     _book: ClaimBook | None = None
     _updated: datetime
     _published_before: tuple[str, ...] = ()
-    """Windows of the book's newest that were published before this run's was."""
+    """Newest windows of the book that were published before this run's window."""
 
     @cached_property
     def _passed(self) -> list[WindowPlan]:
-        """Claims of runs that have ended which this one cannot take: their logs are others now."""
+        """Claims that this run leaves to later ones, because their brokers are away or their logs
+        were recreated."""
         return []
 
     # -- 1 load -------------------------------------------------------------------------------
 
     def _load(self) -> Iterator[str]:
-        """The position is the book's. A group without one gets it here, before anything is planned:
-        two first runs must not resolve ``stable`` twice."""
-        # Read before the book, which is never behind an event of its own.
+        """Load the claim book, which has the position. It is created here, before planning, for a
+        group that has none: two first runs must not resolve ``stable`` twice."""
+        # Read the event before the book: a book is never behind the events of its runs.
         event = self._store.newest_position()
         yield "event read"
         document = self._store.load_cursor()
@@ -81,7 +83,7 @@ class ClaimedRun(CursorRun):
             yield "claims created"
         self._keep(document)
         self._reach()
-        # The book is there before the group's first window is.
+        # The book is created before the group's first window.
         self._now.unannounced = accepted is None and self._position().seq == 0
         self._refuse_to_go_back(accepted.seq if accepted else 0)
         yield from self._refuse_lost_windows()
@@ -89,8 +91,8 @@ class ClaimedRun(CursorRun):
         self._planner.observe(event)
 
     def _refuse_lost_windows(self) -> Iterator[str]:
-        """As for one cursor. The sink has to have the windows that were published last as well: the
-        one on which the position stands may have been published long before."""
+        """Check as `CursorRun`, and that the sink has the windows that were published last as well:
+        the one at the position may have been published long before them."""
         if not self._sink.exactly_once:
             return
         lost = []
@@ -105,7 +107,8 @@ class ClaimedRun(CursorRun):
         yield from super()._refuse_lost_windows()
 
     def _refuse_lost(self, position: Position, lost: Sequence[str]) -> Iterator[str]:
-        """Offsets are never set where windows are claimed, nor behind windows that are there."""
+        """Advise an epoch instead of a new position if windows are claimed, or if the lost windows
+        are not those at the position."""
         self._refuse_absent_place(position.seq)
         book = self._known()
         own = cursor_window_id(position.seq, self._scope.scope_hash)
@@ -117,8 +120,8 @@ class ClaimedRun(CursorRun):
         yield from super()._refuse_lost(position, lost)
 
     def _behind_all(self, frontier: Position) -> Generator[str, None, Position]:
-        """The end of all windows that are claimed or in the sink; what the sink has of a claim
-        counts, as claims of an older backup may be shorter."""
+        """Return the end of all windows that are claimed or in the sink. Of a window that is both,
+        the marker counts: claims of an older backup may be shorter."""
         numbers = set(cursor_numbers(self._sink.window_ids(), self._scope.scope_hash))
         yield "windows listed"
         highest = max(numbers, default=0)
@@ -131,8 +134,9 @@ class ClaimedRun(CursorRun):
         return Position(highest, marker.plan.ends, marker.plan.anchors)
 
     def _refuse_older_claims(self) -> Iterator[str]:
-        """Raise `SinkHistoryLost` if the sink has windows that no claim leads to: the claims are
-        those of an older backup, and what the next window reads, or a claim, may be there."""
+        """Raise `SinkHistoryLost` if the sink has windows that do not follow from the claims: the
+        claims come from an older backup, and the sink may have the records of a claim or of the
+        next window already."""
         if not self._may_be_behind(self._known().frontier, self._updated):
             return
         listed = set(cursor_numbers(self._sink.window_ids(), self._scope.scope_hash))
@@ -148,8 +152,8 @@ class ClaimedRun(CursorRun):
             raise claims_outdated(self._scope, self._known(), unknown, self._sink.identity)
 
     def _unknown(self, listed: Collection[int]) -> Generator[str, None, list[str]]:
-        """Windows of the sink that the claims do not lead to. One that begins where they end is the
-        next window, published by a run whose claim is lost."""
+        """Return ids of the sink's windows that do not follow from the claims. A window that begins
+        where the claims end does follow: it was published by a run whose claim is lost."""
         book = self._known()
         behind = book.frontier
         unknown = []
@@ -164,11 +168,12 @@ class ClaimedRun(CursorRun):
                 unknown.append(window_id)
         return unknown
 
-    def _has_begun(self, there: Document | None) -> bool:
-        return there is not None and earlier_life(there, self._scope) is None
+    def _has_begun(self, document: Document | None) -> bool:
+        return document is not None and earlier_life(document, self._scope) is None
 
     def _refuse_to_go_back(self, accepted: int) -> None:
-        """A group that used another store for a while is ahead of its book."""
+        """Raise `SinkHistoryLost` if windows were accepted with another store after the book's
+        position."""
         if accepted > self._position().seq:
             raise SinkHistoryLost(
                 f"the claims of group {self._scope.group!r} know windows up to "
@@ -176,17 +181,17 @@ class ClaimedRun(CursorRun):
                 f"store. {bring_up(self._scope)}"
             )
 
-    def _rebuild(self, accepted: Position | None, found: list[ClaimBook]) -> Iterator[str]:
-        """The book from an earlier cursor or the newest event, and the sink's markers."""
-        known: list[Position] = []
+    def _rebuild(self, accepted: Position | None, result: list[ClaimBook]) -> Iterator[str]:
+        """Build the book from an earlier cursor or the newest event, and the sink's markers."""
+        positions: list[Position] = []
         earlier = self._store.previous_cursor()
         yield "earlier cursor read"
         if accepted is not None:
-            known.append(accepted)
+            positions.append(accepted)
         if earlier is not None and not self._is_earlier(earlier):
-            known.append(Cursor.from_document(earlier, self._scope).position)
-        # Of equals the cursor counts: a user may have set it.
-        position = max(reversed(known), key=lambda place: place.seq, default=None)
+            positions.append(Cursor.from_document(earlier, self._scope).position)
+        # The cursor counts if both have the same seq: a user may have set it.
+        position = max(reversed(positions), key=lambda place: place.seq, default=None)
         seqs = cursor_numbers(self._sink.window_ids(), self._scope.scope_hash)
         yield "windows listed"
         published: list[WindowPlan] = []
@@ -198,18 +203,18 @@ class ClaimedRun(CursorRun):
             if marker is not None:
                 published.append(marker.plan)
         if position is None and published and published[0].seq != 1:
-            # Runs beside this one may have begun the group since, and published out of order.
-            there = self._store.load_cursor()
+            # Concurrent runs may have begun the group since, and published out of order.
+            current = self._store.load_cursor()
             yield "claims read again"
-            if self._has_begun(there):
+            if self._has_begun(current):
                 return
         if position is None and not published:
             yield from self._begin_behind()
             position = self._now.position
-        found.append(rebuilt(position or self._beginning(published), published))
+        result.append(rebuilt(position or self._beginning(published), published))
 
     def _beginning(self, published: list[WindowPlan]) -> Position:
-        """Where a group begins of which nothing is known but what the sink has."""
+        """Return the first position of a group whose only progress is in the sink's markers."""
         if not published:
             return self._planner.initial()
         first = published[0]
@@ -226,13 +231,15 @@ class ClaimedRun(CursorRun):
         return Position(0, first.bases, first.anchors_at_start)
 
     def _follow_markers(self) -> Iterator[str]:
-        """The book says what is published, not the row of markers."""
+        """Do nothing: the book has the position, and markers may be out of order."""
         yield from ()
 
     # -- 2 plan -------------------------------------------------------------------------------
 
     def _plan(self) -> Iterator[str]:
-        """Task plan, own claim, claim of the dead, new claim; copied into the task plan."""
+        """Use the task plan, else this run's claim, else that of an ended run, else a new claim.
+
+        The result becomes the task plan."""
         now = self._now
         task_plan = self._task_plan()
         yield "task plan read"
@@ -254,13 +261,13 @@ class ClaimedRun(CursorRun):
             self._store.store_task_plan(now.plan.to_document())
             yield "task plan stored"
 
-    def _kept(self, wanted: str) -> WindowPlan | None:
-        """The claim of the task that has planned the window."""
+    def _kept(self, plan_hash: str) -> WindowPlan | None:
+        """Return the claimed plan of that hash, whichever task has claimed it."""
         plans = (claim.plan for claim in self._known().pending.values())
-        return next((plan for plan in plans if plan.hash == wanted), None)
+        return next((plan for plan in plans if plan.hash == plan_hash), None)
 
     def _take_counted(self, plan: WindowPlan) -> Iterator[str]:
-        """Use it if it is claimed, by whom ever, or done."""
+        """Use the plan if any task has claimed it, or if it is published."""
         claim = self._known().pending.get(plan.window_id)
         if claim is None:
             yield from self._resume(plan)
@@ -268,11 +275,11 @@ class ClaimedRun(CursorRun):
             self._now.plan = self._known().remaining(claim.plan)
 
     def _resume(self, plan: WindowPlan) -> Iterator[str]:
-        """Go on with the window of an earlier try if the book or the sink has it.
+        """Resume the window of an earlier try if the book or the sink has it.
 
-        Where the sink has another window under its number, or one before it that holds all of it,
-        the ledger was lost before this one was written, and others have planned over it: then the
-        task takes what comes next.
+        If the sink has another window under its number, or an earlier one that covers its ranges,
+        the ledger was lost before this window was written, and another run has planned the same
+        ranges: then the task takes the next window.
         """
         claim = self._known().pending.get(plan.window_id)
         if claim is not None:
@@ -287,8 +294,8 @@ class ClaimedRun(CursorRun):
             self._now.plan = None if covered else plan
 
     def _covered(self, plan: WindowPlan) -> Generator[str, None, bool]:
-        """Whether the window before this one in the sink has all of it: a ledger that was lost
-        leaves one hole where several windows were claimed, and the first of them fills it."""
+        """Return True if the window before this one in the sink covers its ranges. A lost ledger
+        leaves one hole where several windows were claimed, and one window fills it."""
         before = [
             seq
             for seq in cursor_numbers(self._sink.window_ids(), self._scope.scope_hash)
@@ -312,7 +319,7 @@ class ClaimedRun(CursorRun):
         )
 
     def _go_on(self, claim: WindowPlan) -> Iterator[str]:
-        """Take a claim of this task, unless a reset has to be planned before it."""
+        """Resume a claim of this task, unless a reset has to be planned before it."""
         plan = self._left_of(claim)
         try:
             if self._planner.claimable(plan):
@@ -324,13 +331,13 @@ class ClaimedRun(CursorRun):
             yield "marker of own claim read"
             if marker is None:
                 raise
-            # The log is another one by now; others have brought the window in before.
+            # The log was truncated or recreated, after another run published the window.
             self._now.plan = marker.plan
         yield "claim compared with its logs"
 
     def _take_over(self) -> Iterator[str]:
-        """Adopt the first claim of a run that has ended, with its exact ranges; those that are
-        published already are only noted."""
+        """Adopt the first claim of a run that has ended, with its exact ranges. Claims that are
+        published already are only completed in the book."""
         for claim in self._known().in_order():
             over = self._store.is_over(claim.by)
             yield "claimant asked for"
@@ -354,13 +361,13 @@ class ClaimedRun(CursorRun):
         self._reach()
 
     def _left_of(self, claim: WindowPlan) -> WindowPlan:
-        """A claim without what is lost for good, which is a gap of it."""
+        """Return the plan of a claim, with offsets that are lost for good as gaps."""
         book = self._known()
         plan = book.remaining(claim)
         return without(plan, self._planner.given_up(plan, book.begun_anew_behind(claim)))
 
     def _pass(self, plan: WindowPlan) -> None:
-        """Leave a claim to a later run; this one goes on behind it."""
+        """Leave a claim to a later run; this run continues after it."""
         self._passed.append(plan)
         if waiting := self._planner.waits_for(plan):
             self._now.warnings.append(
@@ -369,7 +376,8 @@ class ClaimedRun(CursorRun):
             )
 
     def _reach(self) -> None:
-        """The position is the book's. Who has written a window tells of it, or who notes it."""
+        """Take the position from the book. The run that published a window announces it, or the one
+        that completes its claim."""
         self._now.reach(self._known().position)
         self._now.announced = self._position().seq
 
@@ -381,10 +389,11 @@ class ClaimedRun(CursorRun):
         return mine is not None and mine.by == self._store.writer
 
     def _claim_next(self) -> Iterator[str]:
-        """Plan behind all windows and claim it in one step; plan again if a run was faster."""
+        """Plan a window after all others and claim it by compare-and-set; repeat if another run was
+        faster."""
         for _ in range(_ATTEMPTS):
-            # Ends are looked up after the frontier is known: others may have claimed more than
-            # there was at an earlier look, and that must not be taken for a truncated log.
+            # Look up ends after reading the frontier: other runs may have claimed beyond ends that
+            # were looked up earlier, which would look like a truncated log.
             self._planner.forget_ends()
             plan = self._planner.plan(self._known().frontier)
             yield "plan created"
@@ -403,8 +412,10 @@ class ClaimedRun(CursorRun):
         raise StoreConflict(f"{_ATTEMPTS} windows in a row were claimed by others first")
 
     def _refuse_stranded(self) -> None:
-        """A claim over a log that is gone is left behind only where the next window, or one that is
-        known, begins anew in the log of today; else nothing would read what that has there."""
+        """Raise unless a claim of a recreated log may be left behind.
+
+        It may if the next window, or a known one, restarts at the beginning of the present log;
+        otherwise no window would read that log's first records."""
         book = self._known()
         behind = book.frontier
         for plan in self._passed:
@@ -416,7 +427,7 @@ class ClaimedRun(CursorRun):
                 raise claim_stranded(self._scope, plan, self._scope.space.ordered(lost), begin)
 
     def _anchor(self) -> Iterator[str]:
-        """Nothing is new: a position that knows its logs by no record gets some."""
+        """Add anchors to the book's position if it has none, when there is nothing to read."""
         position = self._known().position
         anchored = self._planner.anchored(position)
         if anchored.last != position.last:
@@ -426,7 +437,7 @@ class ClaimedRun(CursorRun):
     # -- 3 check marker, 5 publish ------------------------------------------------------------
 
     def _check(self) -> Iterator[str]:
-        """As ever; a window that is published behind a pending one counts as published too."""
+        """Check as `WindowRun`; a window published after a pending one counts as published too."""
         yield from super()._check()
         now = self._now
         written = now.marker or now.replacing
@@ -434,7 +445,8 @@ class ClaimedRun(CursorRun):
             raise history_lost(now.plan, now.plan.seq or 0, self._sink.identity)
 
     def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
-        """A try that slept for long may find its window published and its marker gone again."""
+        """Raise `SinkHistoryLost` if the window was published and its marker removed while this try
+        was suspended."""
         if self._now.unannounced:
             yield from self._refuse_other_scopes()
         self._keep(self._store.load_cursor())
@@ -453,13 +465,14 @@ class ClaimedRun(CursorRun):
             raise history_lost(plan, plan.seq or 0, self._sink.identity)
 
     def _refuse_reset_within(self, plan: WindowPlan) -> None:
-        """A log that was cut and grew again has records that a reset gave to a later window."""
+        """Raise `StoreConflict` if a reset assigned part of these ranges to a later window, as
+        happens if a log was truncated and has grown again."""
         if plan.window_id not in self._known().pending:
             return
         for key, gaps in self._known().remaining(plan).gaps.items():
             low, high = max(gaps)
-            known = any(a <= low and high <= b for a, b in plan.gaps.get(key, ()))
-            if plan.ranges[key][0] < low and not known:
+            is_planned = any(a <= low and high <= b for a, b in plan.gaps.get(key, ()))
+            if plan.ranges[key][0] < low and not is_planned:
                 raise StoreConflict(
                     f"on_offset_regression let a later window read partition {key} from {low} on, "
                     f"within window {plan.window_id}, while that was written; run the task again, "
@@ -469,11 +482,12 @@ class ClaimedRun(CursorRun):
     # -- 6 advance ----------------------------------------------------------------------------
 
     def _written_before(self, plan: WindowPlan) -> int:
-        """Windows between the position and the plan are claimed, and perhaps not written yet."""
+        """Return the number of windows up to the position; those between it and the plan are
+        claimed, and may not be written yet."""
         return min(super()._written_before(plan), self._position().seq)
 
     def _advance(self) -> Iterator[str]:
-        """The window is done, and the position moves over all that follow on."""
+        """Complete the claim, which moves the position over all adjacent published windows."""
         plan = self._now.plan
         if plan is None:
             return
@@ -485,7 +499,7 @@ class ClaimedRun(CursorRun):
     # -- small helpers ------------------------------------------------------------------------
 
     def _change(self, change: Change) -> ClaimBook:
-        """Change the book by compare-and-set; what it is then."""
+        """Change the book by compare-and-set and return its new state."""
 
         def changed(document: Document | None) -> Document | None:
             if document is None:
@@ -508,7 +522,7 @@ class ClaimedRun(CursorRun):
         if earlier_life(document, self._scope) is not None:
             raise SinkHistoryLost(
                 f"the claims of group {self._scope.group!r} were begun anew during a run, by an "
-                f"epoch or a restored database; a new run goes on from what it says"
+                f"epoch or a restored database; a new run continues from their present state"
             )
         self._book = ClaimBook.from_document(document, self._scope)
         self._updated = updated_at(document)

@@ -1,8 +1,8 @@
-"""The next window of a group, by one run at a time: `WindowRun` from the cursor on.
+"""Run of a group's next window, for one run at a time: `WindowRun` after a cursor.
 
-The position is the higher of cursor and newest commit event, and goes on along the sink's markers.
-Runs that overlap by mistake cost work and no records; `claimed_run` is for those that overlap by
-intention. This module must not import airflow, pyspark or pyarrow.
+The position is the higher of cursor and newest commit event, advanced over the markers that the
+sink has behind it. Runs that overlap by mistake waste work and lose or repeat no records; runs that
+overlap on purpose are in `claimed_run`. This module must not import airflow, pyspark or pyarrow.
 """
 
 from __future__ import annotations
@@ -40,29 +40,30 @@ from tubemq_provider.windows.run.steps import WindowRun
 __all__ = ["PLANS_KEPT", "CursorRun"]
 
 PLANS_KEPT: Final = 16
-"""Stored plans of this many published cursor windows stay; older ones are removed. The sink's
+"""Number of published cursor windows whose stored plans stay; older ones are removed. The sink's
 markers keep every plan."""
 
 _FEW: Final = 100
-"""A listing of this many windows costs no more than a look at one of them."""
+"""Windows in a sink up to which a listing costs no more than one marker query."""
 
 _RECENTLY: Final = timedelta(minutes=10)
-"""A cursor that was written since then is not one of a backup that was restored."""
+"""Age below which a cursor cannot come from a restored backup."""
 
 
 class CursorRun(WindowRun):
-    """One try to bring the window after the cursor into a sink. Use it once."""
+    """One try to publish the window after the cursor. Single use."""
 
     _planner: CursorPlanner
     _chained: ClassVar[bool] = True
 
     def planned(self) -> tuple[WindowPlan | None, Marker | None]:
-        """As ever; where the group begins is remembered if that is all that was found: what only
-        plans emits no event, and ``stable`` would mean another end to every later run."""
-        found = super().planned()
+        """Plan as `WindowRun.planned`; store the first position of a group that has nothing to read
+        yet. A run that only plans emits no event, and ``stable`` would resolve to another end in
+        every later run."""
+        planned = super().planned()
         if self._now.begun and self._now.plan is None and self._read_cursor() is None:
             self._store_cursor(None)
-        return found
+        return planned
 
     # -- 1 load -------------------------------------------------------------------------------
 
@@ -107,26 +108,26 @@ class CursorRun(WindowRun):
             yield "initial position resolved"
 
     def _begin_behind(self) -> Iterator[str]:
-        """An epoch was begun because a run saw another log; windows that others published after
-        that are not read again. By their records the planner sees whether it is the log of today.
-        """
+        """Begin a new epoch after windows of the previous one that were published since the error
+        on which the user began it, so that they are not read again. By their anchors the planner
+        checks that they are of the present log."""
         decided = self._planner.decided_after
         if decided is None:
             return
-        seen, scope_hash = decided
+        last_known, scope_hash = decided
         later = {
             number
             for number in cursor_numbers(self._sink.window_ids(), scope_hash)
-            if number > seen
+            if number > last_known
         }
         yield "windows of the epoch before listed"
-        newest = max(later, default=seen)
+        newest = max(later, default=last_known)
         marker = self._sink.marker(cursor_window_id(newest, scope_hash)) if later else None
         yield "marker of the epoch before read"
         if marker is None:
             return
         behind = Position(0, marker.plan.ends, marker.plan.anchors)
-        if missing := set(range(seen + 1, newest)) - later:
+        if missing := set(range(last_known + 1, newest)) - later:
             begin = self._begin_anew(marker.plan)
             newest_id, missing_id = (
                 marker.plan.window_id,
@@ -136,8 +137,8 @@ class CursorRun(WindowRun):
         self._now.reach(behind)
 
     def _look_for_first_plan(self) -> Iterator[str]:
-        """A group whose first window was planned and not published begins where that plan says:
-        words such as ``earliest`` mean something else by now."""
+        """Begin a group where the plan of its unpublished first window begins: words such as
+        ``earliest`` may resolve to other offsets by now."""
         own = self._read_plan(self._store.load_task_plan(), "task plan")
         yield "task plan read"
         self._refuse_edited(own)
@@ -149,7 +150,7 @@ class CursorRun(WindowRun):
                 return
 
     def _follow_markers(self) -> Iterator[str]:
-        """Windows that were published by runs that never came to say so."""
+        """Advance over windows that were published by runs that died before their commit event."""
         now = self._now
         while True:
             seq = now.position.seq + 1 if now.position else 1
@@ -166,16 +167,18 @@ class CursorRun(WindowRun):
             now.seen[window_id] = marker
 
     def _may_be_behind(self, position: Position, updated: datetime) -> bool:
-        """Whether to list the sink's windows for some far beyond the position, as there are where
-        progress was restored from an older backup. It costs nothing while there are few windows,
-        and little if it is done seldom."""
+        """Return True if the sink's windows should be listed to find some far beyond the position,
+        which exist if progress was restored from an older backup. A listing is cheap while there
+        are few windows, and rare otherwise."""
         return position.seq <= _FEW or self._clock() - updated > _RECENTLY
 
     def _refuse_lost_windows(self) -> Iterator[str]:
-        """Raise `SinkHistoryLost` unless the sink has the window on which the position stands, and
-        `MarkerConflict` if that ends elsewhere. A sink that was emptied, restored from an older
-        copy or is not mounted has lost it, and progress of an older backup may have a window that
-        was removed since. Older windows may be removed at any time."""
+        """Raise `SinkHistoryLost` if the sink has lost the window at the position, and
+        `MarkerConflict` if that window ends elsewhere.
+
+        A sink loses it when it is emptied, restored from an older copy or not mounted; restored
+        progress may also name a window that was removed since. Windows before it may be removed at
+        any time."""
         position = self._now.position
         if position is None or position.seq == 0 or not self._sink.exactly_once:
             return
@@ -189,7 +192,8 @@ class CursorRun(WindowRun):
             raise set_unsaid(self._scope, position, marker)
 
     def _present(self, window_id: str, point: str) -> Generator[str, None, Marker | None]:
-        """The marker of a window that the sink has, and has not gone back behind."""
+        """Return the marker of a window in the sink's present state; None also if the sink was
+        restored to a state before it."""
         marker = self._now.seen.get(window_id)
         if marker is None:
             marker = self._sink.marker(window_id)
@@ -202,7 +206,7 @@ class CursorRun(WindowRun):
         return marker
 
     def _refuse_lost(self, position: Position, lost: Sequence[str]) -> Iterator[str]:
-        """Raise the error for windows `lost`, with what goes on from what the sink has."""
+        """Raise the error for windows `lost`, with advice by the windows that the sink has."""
         self._refuse_absent_place(position.seq)
         self._now.seen.clear()
         ids = list(self._sink.window_ids())
@@ -222,7 +226,7 @@ class CursorRun(WindowRun):
         )
 
     def _look_for_holes(self) -> Iterator[str]:
-        """Without a cursor the markers may be all that is left: none may be missing between."""
+        """Refuse missing windows between markers, which may be all that is left of progress."""
         highest = max(cursor_numbers(self._sink.window_ids(), self._scope.scope_hash), default=0)
         yield "windows listed"
         yield from self._refuse_hole(highest)
@@ -244,7 +248,7 @@ class CursorRun(WindowRun):
         raise SinkHistoryLost(
             f"group {self._scope.group!r} has lost its cursor, or has an older one, and the sink "
             f"has window {cursor_window_id(highest, self._scope.scope_hash)} but not "
-            f"{cursor_window_id(reached + 1, self._scope.scope_hash)}; starting anew could store "
+            f"{cursor_window_id(reached + 1, self._scope.scope_hash)}; beginning again could store "
             f"records twice. If a window between was claimed in a ledger and never written, only "
             f"runs with offset_store='ledger' can finish it. If all of them were there and were "
             f"removed, go on behind the last one: "
@@ -252,9 +256,9 @@ class CursorRun(WindowRun):
         )
 
     def _begin_anew(self, last: WindowPlan) -> dict[str, int]:
-        """Where a group whose windows are partly lost goes on behind the sink's newest one. Raises
-        `LogRegression` where its logs are others by now: then what was lost of them is of no
-        matter."""
+        """Return the offsets after the sink's newest window, for a group whose windows are partly
+        lost. Raises `LogRegression` if its logs were recreated: lost offsets of the old logs cannot
+        be read any more."""
         seq = (last.seq or 0) if last.scope_hash == self._scope.scope_hash else 0
         behind = Position(seq, last.ends, last.anchors)
         self._planner.compare(behind)
@@ -274,18 +278,18 @@ class CursorRun(WindowRun):
         return cursor
 
     def _accepted(self, event: Document | None) -> Position | None:
-        """The position of the newest event, if it is of this epoch."""
+        """Return the position of the newest event, if it is of this epoch."""
         if event is None or epoch_of(event) in self._now.past or self._is_earlier(event):
             return None
         self._now.past = self._now.past or past_epochs(event)
         return position_of_event(event, self._scope)
 
     def _is_earlier(self, document: Document) -> bool:
-        """Whether a cursor or event is of an epoch before this one, which then begins."""
+        """Return True if a cursor or event is of an earlier epoch; this one then begins."""
         earlier = earlier_life(document, self._scope)
         if earlier is None:
             return False
-        if not self._now.past:  # what was read first is what counts
+        if not self._now.past:  # the first document read decides
             self._now.past = earlier.past
             self._planner.begin_life(earlier)
         return True
@@ -296,16 +300,16 @@ class CursorRun(WindowRun):
         return cursor_window_id(self._position().seq + 1, self._scope.scope_hash)
 
     def _accepted_before(self) -> bool:
-        """A group without progress has no window that was accepted."""
+        """Return False for a group without progress: it has no accepted window."""
         return not self._now.unannounced
 
     def _ours(self, plan: WindowPlan) -> bool:
-        """Whether a task plan is for what is asked now (a cleared task may have new options)."""
+        """Return True if a task plan matches the present arguments (clearing may change them)."""
         return plan.scope_hash == self._scope.scope_hash and is_cursor(plan)
 
     def _still_there(self, plan: WindowPlan) -> bool:
         if isinstance(self._engine, CountedEngine):
-            return True  # it was read, whatever can be read now
+            return True  # its records were read already
         return (plan.seq or 0) <= self._position().seq or self._planner.readable(plan)
 
     def _created(self) -> Generator[str, None, WindowPlan | None]:
@@ -320,8 +324,8 @@ class CursorRun(WindowRun):
         return created
 
     def _anchor(self) -> Iterator[str]:
-        """Nothing is new: a position that knows its logs by no record gets some. The cursor keeps
-        them, since the event of a run that is skipped is lost; else the event has to."""
+        """Add anchors to a position that has none, when there is nothing to read. They are stored
+        in the cursor, since the event of a skipped run is lost; without a cursor, in the event."""
         now, before = self._now, self._position()
         anchored = self._planner.anchored(before)
         if anchored.last == before.last:
@@ -336,8 +340,8 @@ class CursorRun(WindowRun):
             now.begun = True
 
     def _find_reset(self, error: LogRegression) -> Iterator[str]:
-        """The log is another one by now; it is no error if another run has brought the window in,
-        by a reset that it was allowed."""
+        """Use the next window if another run has published it after a permitted reset; otherwise
+        raise `error`: the log was truncated or recreated."""
         yield "another log seen"
         marker = self._sink.marker(
             cursor_window_id(self._position().seq + 1, self._scope.scope_hash)
@@ -354,7 +358,8 @@ class CursorRun(WindowRun):
             raise history_lost(plan, self._position().seq, self._sink.identity)
 
     def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
-        """A try that slept for long may find its window published and its marker gone again."""
+        """Raise `SinkHistoryLost` if the window was published and its marker removed while this try
+        was suspended."""
         if self._now.unannounced:
             # Others may have begun since this group's first window was planned.
             yield from self._refuse_other_scopes()
@@ -371,7 +376,7 @@ class CursorRun(WindowRun):
             raise history_lost(plan, cursor.seq, self._sink.identity)
 
     def _arrive(self, plan: WindowPlan) -> Iterator[str]:
-        """The position moves on if the window is the next one."""
+        """Advance the position if the window is the next one."""
         if (plan.seq or 0) > self._position().seq + 1:
             # Others have published this task's window, and those before it, since step 1.
             yield from self._follow_markers()
@@ -380,7 +385,7 @@ class CursorRun(WindowRun):
     # -- 6 advance, 7 commit event ------------------------------------------------------------
 
     def _advance(self) -> Iterator[str]:
-        """Move the cursor forward, never back, and never over a point it does not know."""
+        """Move the cursor forward, never back, and only along the proven chain."""
         now = self._now
         if now.plan is None:
             return
@@ -396,7 +401,7 @@ class CursorRun(WindowRun):
             yield "old plan forgotten"
 
     def _store_cursor(self, before: Cursor | None) -> None:
-        """Make the position the cursor, in the place of `before`."""
+        """Store the position as the cursor, replacing `before`."""
         rev = (before.rev if before else 0) + 1
         cursor = Cursor(self._position(), rev, self._store.writer, self._now.past)
         self._store.store_cursor(cursor.to_document(self._scope, self._clock()))
@@ -406,8 +411,8 @@ class CursorRun(WindowRun):
         return self._planner.pace
 
 
-def _better_known(kept: Position, accepted: Position | None) -> Position:
-    """`kept`, or the same position as an event has it, if only that says by which records the logs
-    are known: an empty run took them, and moved no cursor."""
-    better = accepted if accepted == kept and accepted.last and not kept.last else kept
-    return replace(better, by_hand=kept.by_hand)
+def _better_known(stored: Position, accepted: Position | None) -> Position:
+    """Return the cursor's position, or the equal one of an event if only that has anchors: an empty
+    run added them and moved no cursor."""
+    better = accepted if accepted == stored and accepted.last and not stored.last else stored
+    return replace(better, by_hand=stored.by_hand)

@@ -1,8 +1,9 @@
-"""Which epoch of a group is the present one: what stores know, for tasks that name none.
+"""Lookup of a group's current epoch in its stores, for tasks that name none.
 
-An epoch is a life of a topic that a group follows. It is part of every window's id, so windows of
-two lives never meet. An operator begins one, by command or with a task's argument, when a topic was
-made anew; from then on cursor and events say which it is, and which have ended. Reads only.
+A topic that was recreated counts its offsets from 0 again. An epoch is one such incarnation of a
+topic as a group follows it, and part of every window id, so windows of two incarnations never
+collide. A user begins an epoch by command or with a task's argument; from then on the cursor and
+commit events name it, and the epochs that have ended. Read-only.
 """
 
 from __future__ import annotations
@@ -18,38 +19,38 @@ __all__ = ["RecallingStore", "recent_events", "stored_epoch", "stored_life"]
 
 @runtime_checkable
 class RecallingStore(Protocol):
-    """An `OffsetStore` that can look at its newest commit events only."""
+    """An `OffsetStore` that can read its newest commit events without the older ones."""
 
     def recent_events(self) -> Iterable[Document]:
-        """The newest commit events, with a position or without, the newest first; some are
-        enough."""
+        """Return newest commit events, with a position or without, newest first. It need not
+        return all."""
 
 
 def recent_events(store: OffsetStore) -> Iterable[Document]:
-    """The newest commit events, if `store` can look at them only."""
+    """Return the newest commit events of a `RecallingStore`; empty for other stores."""
     return store.recent_events() if isinstance(store, RecallingStore) else ()
 
 
 def stored_epoch(store: OffsetStore, *, chained: bool = True) -> str:
-    """The present epoch; "" where nothing is stored of any. See `stored_life`."""
+    """Return the current epoch; "" if none is stored. See `stored_life`."""
     return epoch_of(stored_life(store, store.load_cursor(), chained=chained))
 
 
 def stored_life(
     store: OffsetStore, cursor: Document | None, *, chained: bool = True
 ) -> Mapping[str, Any] | None:
-    """The `cursor` or commit event that says which epoch is the present one; see `present_life`.
+    """Return the `cursor` or commit event that names the current epoch; see `present_life`.
 
-    Events of windows that stand alone have no position, and a group may have years of them: unless
-    the window asked for is `chained`, only the newest events are looked at.
+    Events of standalone windows have no position, and a group may have years of them: unless the
+    requested window is `chained`, only the newest events are read.
     """
     event: Document | None = None
     standing: list[Document] = []
-    for found in recent_events(store):
-        if found.get("position"):
-            event = found
+    for recent in recent_events(store):
+        if recent.get("position"):
+            event = recent
             break
-        standing.append(found)
+        standing.append(recent)
     if event is None and (chained or not isinstance(store, RecallingStore)):
         event = store.newest_position()
     return present_life(cursor, event, standing)

@@ -1,6 +1,6 @@
-"""Which of the three kinds of run takes a window: it follows from the planner and the store.
+"""Factory of window runs: the class follows from the planner's kind and the store's abilities.
 
-Callers make runs here and need no class of them. This module must not decide anything else.
+Callers create runs here and import none of the classes. This module must not decide anything else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RUNS: Final[dict[WindowKind, type[WindowRun]]] = {
 
 
 def window_run(planner: Planner, store: OffsetStore, *others: Any, **options: Any) -> WindowRun:
-    """The run of the kind that planner and store allow; takes what `WindowRun` takes."""
+    """Return a run of the kind that planner and store allow. Arguments as for `WindowRun`."""
     if planner.kind is WindowKind.CURSOR and isinstance(store, ClaimStore):
         return ClaimedRun(planner, store, *others, **options)
     return _RUNS[planner.kind](planner, store, *others, **options)

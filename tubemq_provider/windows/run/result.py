@@ -1,7 +1,8 @@
-"""What a run says about its window: to the caller, and to everybody else in the commit event.
+"""Result of a run for its caller, and the commit event for later runs and other tasks.
 
-Both are JSON. The result goes to XCom or a terminal; the event is progress, and the only record of
-"accepted" (it becomes visible with the task's success). This module must not do I/O.
+Both are JSON. The result goes to XCom or a terminal. The event stores progress and is the only
+record that a window was accepted: it becomes visible with the task's success. This module must not
+do I/O.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ Gaps = Mapping[str, list[list[int]]]
 
 @dataclass(frozen=True, slots=True)
 class WindowResult:
-    """One run's outcome.
+    """Outcome of one run.
 
     - `window_id`, `hash`, `ranges`: the window, as the sink has it; None and {} for an empty cursor
-      run, which leaves no window.
+      run, which publishes no window.
     - `start`, `end`: the interval of a time window, RFC 3339; None for other kinds.
-    - `records`, `bytes`: by partition key, and body bytes in all; from the marker when `replayed`.
+    - `records`: by partition key; `bytes`: of all bodies. From the marker when `replayed`.
     - `corrupt`: records that failed their checksum and were left out.
-    - `empty`: there was nothing to read. `replayed`: the window was already written, by an earlier
-      try or another run. `has_more`: a cap cut it short.
-    - `position`: up to where all cursor windows are published; None for other kinds.
-    - `recovered`: ids of windows published by runs that never came to say so.
-    - `pace`: how fast this or the last window went, by which `max_duration` cuts the next one.
+    - `empty`: there was nothing to read. `replayed`: the window was already published, by an
+      earlier try or another run. `has_more`: a limit cut it short.
+    - `position`: end of the published cursor windows; None for other kinds.
+    - `recovered`: ids of windows published by runs that died before their commit event.
+    - `pace`: throughput of this or the last window, by which `max_duration` limits the next one.
     - `absent`: partitions left to later windows, as no broker offers them now, with the reason.
-    - `begun`: where the group begins, or by which records its logs are known, was resolved by this
-      run, and only its event remembers it.
-    - `gaps`: offset ranges that retention took and `gap_policy="skip"` accepted.
-    - `missing`: time between a window of time and its nearest neighbours that no published window
-      had when this one was published.
+    - `begun`: this run resolved the group's first position, or the anchors of its logs, and only
+      its event stores them.
+    - `gaps`: offset ranges that retention removed and `gap_policy="skip"` accepted.
+    - `missing`: intervals between a time window and its nearest neighbours that no published window
+      covered when this one was published.
     - `resets`: the position that a partition had before `on_offset_regression` moved it.
-    - `warnings`: for people.
+    - `warnings`: sentences for users.
     """
 
     kind: str
@@ -80,12 +81,12 @@ class WindowResult:
 
     @property
     def has_news(self) -> bool:
-        """Whether the commit event tells what nothing else will, though there was nothing to
-        read: offsets that are lost or left out, windows of other runs, where the group begins."""
+        """True if only the commit event of an empty run records something: lost or skipped
+        offsets, windows of other runs, or the group's first position."""
         return bool(self.gaps or self.resets or self.recovered or self.begun)
 
     def to_document(self) -> dict[str, Any]:
-        """A JSON object with every member, `total` included."""
+        """Return a JSON object with every member, `total` included."""
         position = self.position
         return {
             "kind": self.kind,
@@ -118,7 +119,7 @@ class WindowResult:
 
 
 def merged_gaps(plan: WindowPlan, marker: Marker) -> dict[str, list[list[int]]]:
-    """Gaps known at planning and gaps met while reading, by partition key."""
+    """Return gaps known at planning and gaps met while reading, by partition key."""
     gaps = {key: [list(gap) for gap in lost] for key, lost in plan.gaps.items()}
     for key, lost in marker.counts.gaps.items():
         gaps.setdefault(key, []).extend(list(gap) for gap in lost)
@@ -128,9 +129,10 @@ def merged_gaps(plan: WindowPlan, marker: Marker) -> dict[str, list[list[int]]]:
 def event_document(
     scope: WindowScope, result: WindowResult, past: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The commit event of a run: strings, integers, lists and objects only; what does not apply is
-    left out (an empty run has no window, a time window no position). `past` are epochs of the group
-    that have ended."""
+    """Return the commit event of a run: strings, integers, lists and objects only.
+
+    Members that do not apply are left out (an empty run has no window, a time window no position).
+    `past` are epochs of the group that have ended."""
     document: dict[str, Any] = {
         "v": VERSIONS["event"],
         "cluster": scope.cluster,

@@ -1,7 +1,7 @@
-"""A window that depends on no other, of time or of explicit offsets: `WindowRun` without a cursor.
+"""Run of a standalone window, of time or of explicit offsets: `WindowRun` without a cursor.
 
-What it may not do is reach into a window that is published, or store what the group's cursor has
-stored. This module must not import airflow, pyspark or pyarrow.
+The window depends on no other, but must not overlap a published window, nor repeat records that the
+group's cursor windows have stored. This module must not import airflow, pyspark or pyarrow.
 """
 
 from __future__ import annotations
@@ -42,54 +42,61 @@ __all__ = ["StandaloneRun"]
 
 
 class StandaloneRun(WindowRun):
-    """One try to bring one window that stands alone into a sink. Use it once."""
+    """One try to publish one standalone window. Single use."""
 
     _planner: StandalonePlanner
     _chained: ClassVar[bool] = False
 
     @cached_property
     def _compared(self) -> set[str]:
-        """Windows that this run has been compared with."""
+        """Ids of windows whose offsets were compared with this one."""
         return set()
 
     @cached_property
     def _published(self) -> PublishedWindows:
-        """The windows that the sink had when this run first asked, or last."""
+        """Listing of the sink's windows, taken at first use and again before publishing."""
         return PublishedWindows(self._sink, self._scope)
 
     def _begun(self) -> bool:
-        """Windows of time have boundaries as well."""
+        """Return True also if a boundary next to a time window is fixed."""
         return self._planner.has_neighbour() or super()._begun()
 
     # -- 1 load, 2 plan -----------------------------------------------------------------------
 
     def _load(self) -> Iterator[str]:
-        """There is no position; but an epoch may have ended, or have been told where to begin."""
+        """Load the epoch's state, since there is no position: it may have ended, or begin at
+        offsets that a user has set."""
         self._planner.compare(self._published)
         cursor = self._store.load_cursor()
         yield "cursor read"
-        life = stored_life(self._store, cursor, chained=False)
+        latest = stored_life(self._store, cursor, chained=False)
         yield "events read"
-        if life is not None:
-            self._follow(life)
+        if latest is not None:
+            self._follow(latest)
         yield from self._refuse_lost_sink()
         yield from self._look_for_accepted()
 
-    def _follow(self, life: Mapping[str, Any]) -> None:
-        """Learn from what says which epoch is the present one. Raises `IdentityMismatch` if this
-        window's has ended. It ends others itself where windows of time are all that the group has:
-        not that of a cursor, which goes on beside them, nor does a window of explicit offsets."""
-        earlier = earlier_life(life, self._scope)
-        self._now.past = past_epochs(life)
+    def _follow(self, document: Mapping[str, Any]) -> None:
+        """Begin this window's epoch after the one that `life` names. Raises `IdentityMismatch` if
+        this window's epoch has ended.
+
+        A time window ends the earlier epoch itself if the group has time windows only. It does not
+        end that of a cursor, which continues independently; explicit windows end none."""
+        earlier = earlier_life(document, self._scope)
+        self._now.past = past_epochs(document)
         if earlier is None:
             return
         self._planner.begin_life(earlier)
-        if self._planner.kind is WindowKind.TIME and "next" not in life and "position" not in life:
+        if (
+            self._planner.kind is WindowKind.TIME
+            and "next" not in document
+            and "position" not in document
+        ):
             self._now.past = earlier.past
 
     def _refuse_lost_sink(self) -> Iterator[str]:
-        """Windows go where those before them went, and not on the disk below a mount. Asked before
-        planning, which fixes boundaries there. Only events tell that there were windows."""
+        """Raise `SinkHistoryLost` if the sink's place is missing, e.g. not mounted, although commit
+        events name windows there. Checked before planning, which fixes boundaries in the sink."""
         if not isinstance(self._sink, PlacedSink):
             return
         lost = self._sink.missing()
@@ -102,9 +109,11 @@ class StandaloneRun(WindowRun):
                 raise SinkHistoryLost(f"window {window_id} was written before, but {lost}")
 
     def _look_for_accepted(self) -> Iterator[str]:
-        """Look for the window of time that was accepted last. Raise `SinkHistoryLost` if the sink
-        has none of the scope any more, unless a person asks for the window again; warn if it has
-        lost that one, which its own task writes again, and coverage shows as missing."""
+        """Check that the sink has the time window that was accepted last.
+
+        Raises `SinkHistoryLost` if the sink has no window of the scope any more, unless the task
+        was cleared. Warns if only that window is lost: its own task can write it again, and
+        coverage reports it as missing."""
         if not self._sink.exactly_once:
             return
         windows = (str(event.get("window_id", "")) for event in recent_events(self._store))
@@ -132,10 +141,11 @@ class StandaloneRun(WindowRun):
             )
 
     def _accepted_meanwhile(self, plan: WindowPlan) -> WindowPlan | None:
-        """The plan of this very window as another run published it since windows were listed, if it
-        has other offsets than `plan`. Raises `SinkHistoryLost` where the sink has lost it: `plan`
-        would write other offsets in its place, as boundaries that were lost with it mean something
-        else."""
+        """Return the plan with which another run published this window since the listing, if its
+        offsets differ from `plan`.
+
+        Raises `SinkHistoryLost` if the sink has lost that window: its boundaries were lost with it,
+        so `plan` would write other offsets under its id."""
         for event in recent_events(self._store):
             if event.get("window_id") == plan.window_id:
                 accepted = {key: tuple(pair) for key, pair in event.get("ranges", {}).items()}
@@ -148,7 +158,7 @@ class StandaloneRun(WindowRun):
         return None
 
     def _plan(self) -> Iterator[str]:
-        """As ever, once what is asked for is known not to contradict what is fixed."""
+        """Plan as `WindowRun`, after checking the request against fixed boundaries."""
         self._planner.confirm()
         yield "confirmed"
         yield from super()._plan()
@@ -157,21 +167,21 @@ class StandaloneRun(WindowRun):
         return self._planner.window_id
 
     def _refuse_edited(self, plan: WindowPlan | None) -> None:
-        """Asked of retries only: a person may want the same window in another place, and Dagster's
-        runs of one partition share its plan."""
+        """Check retries only: a cleared task may write the same window to another place, and
+        Dagster's runs of one partition share its plan."""
         if self._retried:
             super()._refuse_edited(plan)
 
     def _ours(self, plan: WindowPlan) -> bool:
-        """Whether a task plan is for what is asked now (a cleared task may have new options)."""
+        """Return True if a task plan matches the present arguments (clearing may change them)."""
         if plan.scope_hash != self._scope.scope_hash:
             if self._retried:
                 raise _begun_elsewhere(plan, self._scope)
             return False
-        wanted = self._planner.window_id
-        if wanted is None:
+        requested_id = self._planner.window_id
+        if requested_id is None:
             return plan.kind is WindowKind.EXPLICIT and self._planner.stands(plan)
-        if plan.window_id == wanted:
+        if plan.window_id == requested_id:
             return True
         if plan.kind is WindowKind.TIME and self._sink.marker(plan.window_id) is None:
             raise _interval_changed(plan, self._planner.interval)
@@ -193,17 +203,17 @@ class StandaloneRun(WindowRun):
         return created
 
     def _refuse_other_scopes(self) -> Iterator[str]:
-        """As ever, by the listing that this run has."""
+        """Refuse as `WindowRun`, but by the listing that this run has already."""
         if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
             yield from refuse_other_scopes(self._published, self._scope, cursor=False)
 
     def _refuse_stored(self, plan: WindowPlan) -> Iterator[str]:
-        """What other windows of the group have stored is not stored again."""
+        """Refuse, as `on_other_scope` says, records that other windows of the group have stored."""
         if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
             yield from refuse_stored(self._published, self._scope, plan, self._compared)
 
     def _refuse_overlaps(self) -> Iterator[str]:
-        """A time window that reaches into published ones would store their records again."""
+        """Refuse a time window that overlaps published ones: it would store records twice."""
         if interval := self._planner.interval:
             ids = self._published.ids
             refuse_overlaps(ids, interval, self._scope.scope_hash)
@@ -223,14 +233,14 @@ class StandaloneRun(WindowRun):
             raise appended_before(plan, self._sink.kind)
 
     def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
-        """A try that slept for long, or goes on with a plan that was stored, may find that others
-        have published over it: another interval, a cursor, another group."""
+        """Repeat the checks of the planning step, for a try that was suspended or uses a stored
+        plan: another interval, cursor or group may have published the same records since."""
         if self._now.replacing is None:
             self._planner.keep_boundaries(plan)
             yield "boundaries looked at again"
             self._published = self._published.again()
             self._planner.compare(self._published)
-            # In one step, as they share a listing: what comes after it is not seen.
+            # Without a point between them: both use the same listing.
             for check in (self._refuse_other_scopes(), self._refuse_stored(plan)):
                 for _ in check:
                     pass
@@ -238,8 +248,8 @@ class StandaloneRun(WindowRun):
             yield from self._refuse_overlaps()
 
     def _commit(self) -> Iterator[str]:
-        """As ever, with a warning of time that lies in no window beside this one: also where the
-        try that published it was killed before it could say so."""
+        """Commit as `WindowRun`, with a warning of intervals next to this window that no window
+        covers; also if the try that published it was killed before its commit event."""
         if self._now.replayed and (interval := self._planner.interval):
             ids = self._published.ids
             self._now.missing = tuple(missing_beside(ids, interval, self._scope.scope_hash))
@@ -251,14 +261,16 @@ class StandaloneRun(WindowRun):
     # -- 6 advance ----------------------------------------------------------------------------
 
     def _advance(self) -> Iterator[str]:
-        """No cursor to move. The marker has the plan; one key per interval would pile up."""
+        """Remove the stored plan: there is no cursor to move, the marker has the plan, and one key
+        per interval would pile up."""
         if self._now.plan is not None:
             self._store.forget_plan(self._now.plan.window_id)
             yield "plan forgotten"
 
 
 def _begun_elsewhere(plan: WindowPlan, scope: WindowScope) -> IdentityMismatch:
-    """An earlier try may have published its window where this one does not look."""
+    """Return the refusal of a task plan of another scope, in which an earlier try may have
+    published its window."""
     names = ("cluster", "topic", "group", "filters", "epoch")
     changed = [
         f"{name} {getattr(plan, name)!r}, now {getattr(scope, name)!r}"
@@ -268,8 +280,8 @@ def _begun_elsewhere(plan: WindowPlan, scope: WindowScope) -> IdentityMismatch:
     return IdentityMismatch(
         f"an earlier try of this task planned window {plan.window_id} for another "
         f"{'scope: ' + '; '.join(changed) if changed else f'sink than {scope.sink}'}, and may have "
-        f"published it there. Set the arguments back, so that this run ends as it began and new "
-        f"runs have the new ones; or clear the task, which begins it with the new arguments and "
+        f"published it there. Set the arguments back until this run has ended, and use the new "
+        f"ones for new runs; or clear the task, which restarts it with the new arguments and "
         f"leaves what was published"
     )
 
@@ -277,12 +289,13 @@ def _begun_elsewhere(plan: WindowPlan, scope: WindowScope) -> IdentityMismatch:
 def _interval_changed(
     plan: WindowPlan, interval: tuple[datetime, datetime] | None
 ) -> BoundaryConflict:
-    """What an earlier try has planned would be in no window."""
+    """Return the refusal of a changed interval: records that an earlier try has planned would be in
+    no window."""
     start, end = plan.time or ("", "")
     now = f"{rfc3339(interval[0])} to {rfc3339(interval[1])}" if interval else "no interval"
     return BoundaryConflict(
         f"the interval of this task has changed since an earlier try of it planned window "
-        f"{plan.window_id}, which nobody has published",
+        f"{plan.window_id}, which was never published",
         [f"planned: {start} to {end}", f"asked for now: {now}"],
         [
             f"set start={start!r} and end={end!r} until this run is done",

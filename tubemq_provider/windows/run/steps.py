@@ -1,17 +1,18 @@
-"""One window, exactly once: the eight steps, and nothing else.
+"""The eight steps that publish one window exactly once.
 
-`WindowRun` takes a window from position to commit event over an `OffsetStore`, a `Sink` and an
-`Engine`, its only ways out. What differs between windows that stand alone, those after a cursor and
-those that are claimed is in `standalone_run`, `cursor_run` and `claimed_run`. A run may be killed
-at any moment and repeated, by another try, in another process, beside other runs of the same group:
-every record is in the sink once.
+`WindowRun` takes a window from position to commit event. All I/O goes through an `OffsetStore`, a
+`Sink` and an `Engine`. Standalone, cursor and claimed windows differ in `standalone_run`,
+`cursor_run` and `claimed_run`. A run may be killed at any moment and repeated: by another try, in
+another process, concurrently with other runs of the same group. Every record of the window still
+ends up in the sink exactly once.
 
-Truth, in this order: the sink's *marker* says whether a window is written; the *commit event*
-whether it was accepted; the *plan* which offsets it is; the *cursor* caches the rest.
+Four facts decide, in this order of authority: the *marker* in the sink proves that the window is
+published; the *commit event* that it was accepted; the *plan* fixes its offsets; the *cursor*
+only caches the position.
 
-Between any two actions the run yields (`steps`), so that tests can stop, interleave or kill it
-there; no flag exists for that. This module must not import airflow, pyspark or pyarrow, and must
-not decide anything without one of the four truths above. See docs/guarantees.md.
+The run yields between any two actions (`steps`), so that tests can stop, interleave or kill it at
+each of them without a flag in the code. This module must not import airflow, pyspark or pyarrow,
+and must not decide anything by other facts than these four. See docs/guarantees.md.
 """
 
 from __future__ import annotations
@@ -50,26 +51,26 @@ __all__ = ["StepPoint", "WindowRun"]
 
 
 class StepPoint(NamedTuple):
-    """A point between two actions: ``begin``, ``end``, or the action just completed."""
+    """Point between two actions: ``begin``, ``end``, or the action just completed."""
 
     step: Step
     point: str
 
 
 class WindowRun(RunBase, ABC):
-    """One try to bring one window into a sink. Use it once; `window_run` makes it.
+    """One try to publish one window in a sink. Single use; created by `window_run`.
 
     - `attempt`: unique per try (a task-instance id); names the staging place.
-    - `observer`: told every point, also those inside long steps.
+    - `observer`: receives every point, also those inside long steps.
     - `mirror`: optional; its failure is a warning, never an error.
-    - `cleared`: a user asked for a finished run to be done again; see `OnClear`.
-    - `columns`: the `pyarrow.Schema` of what the engine will write, None if nobody can tell yet.
+    - `cleared`: a user cleared the finished task to have it done again; see `OnClear`.
+    - `columns`: returns the `pyarrow.Schema` that the engine will write, None while it is unknown.
     """
 
     _chained: ClassVar[bool]
-    """Whether the window goes on where another one has ended."""
+    """True if each window begins where the one before it ended."""
     _plans_only: bool = False
-    """Whether the window is for somebody else to read."""
+    """True if this run only plans, and another task reads the window."""
 
     def run(self) -> WindowResult:
         """Take all eight steps. Raises `WindowError` and what engine, store and sink raise."""
@@ -83,10 +84,11 @@ class WindowRun(RunBase, ABC):
             self._observe(step, point)
 
     def planned(self) -> tuple[WindowPlan | None, Marker | None]:
-        """Take the steps that read nothing: the frozen plan, and its marker if the window is done.
+        """Take the steps before ingest; return the frozen plan, and the marker if it is published.
 
-        Another run, or this task again, finds the same plan; None if there is nothing to read. A
-        window without entries is nobody's to read: it is taken through all steps, see `finished`.
+        Another run, or a retry of this task, gets the same plan. The plan is None if there is
+        nothing to read. A window without entries goes through all steps here, since no other task
+        has to read it; its result is `finished`.
         """
         self._plans_only = True
         for step, point in self.steps():
@@ -97,13 +99,13 @@ class WindowRun(RunBase, ABC):
 
     @property
     def finished(self) -> WindowResult | None:
-        """What became of the window, once it was taken through all steps; else None."""
+        """Result of the window after all steps; None before."""
         return self._result
 
     def steps(self) -> Generator[StepPoint, None, WindowResult]:
-        """The run as a generator: at most one action on a store, sink or engine between two points.
+        """Run as a generator with at most one action on store, sink or engine between two points.
 
-        Dropping it at any point is what a kill does there.
+        Dropping the generator at a point has the effect of a kill there.
         """
         bodies: dict[Step, Callable[[], Iterator[str]]] = {
             Step.LOAD: self._load,
@@ -128,7 +130,7 @@ class WindowRun(RunBase, ABC):
         return replace(self._made_result(), warnings=tuple(self._now.warnings))
 
     def _begun(self) -> bool:
-        """Whether the group has known the topic: it has a position, a plan or a window."""
+        """Return True if the group has a position, a plan or a window: it has read the topic."""
         now, own = self._now, self._scope.scope_hash
         return (
             bool(now.plan or now.position or now.past)
@@ -140,17 +142,19 @@ class WindowRun(RunBase, ABC):
 
     @abstractmethod
     def _load(self) -> Iterator[str]:
-        """Find the position, where there is one."""
+        """Find the position, if windows of this kind have one."""
 
     def _refuse_other_scopes(self) -> Iterator[str]:
-        """A scope that begins where another one has stored the same records asks first."""
+        """Refuse, as `on_other_scope` says, a new scope in a sink that has windows of another."""
         if self._planner.policies.on_other_scope is OnOtherScope.FAIL:
             yield from refuse_other_scopes(self._sink, self._scope, cursor=self._chained)
 
     # -- 2 plan -------------------------------------------------------------------------------
 
     def _plan(self) -> Iterator[str]:
-        """Task plan, stored plan, marker, and only then a new plan; copied into the task plan."""
+        """Use the task plan, else the stored plan, else the marker's, else a new plan.
+
+        The result becomes the task plan."""
         now = self._now
         task_plan = self._task_plan()
         yield "task plan read"
@@ -171,8 +175,8 @@ class WindowRun(RunBase, ABC):
             yield "task plan stored"
 
     def _task_plan(self) -> WindowPlan | None:
-        """What an earlier try of this task has planned. A task that plans for others goes on behind
-        windows without entries: it has finished them itself, or finds them again."""
+        """Return the plan of an earlier try of this task. A task that plans for other tasks ignores
+        one without entries: it has published that window itself, or finds its marker."""
         plan = self._read_plan(self._store.load_task_plan(), "task plan")
         self._refuse_edited(plan)
         behind = self._plans_only and self._chained and plan is not None and not plan.entries
@@ -180,58 +184,58 @@ class WindowRun(RunBase, ABC):
 
     def _refuse_edited(self, plan: WindowPlan | None) -> None:
         """Raise `IdentityMismatch` for the plan of an earlier try with other arguments, unless the
-        task was cleared and has its window behind it."""
+        task was cleared after its window was accepted."""
         if plan is not None and not (self._cleared and self._accepted_before()):
             refuse_edited(plan, self._scope)
 
     def _accepted_before(self) -> bool:
-        """Whether the window of an earlier try of a cleared task may have been accepted: then the
-        task is free to have other options now."""
+        """Return True if the window of a cleared task's earlier try may have been accepted; its
+        options may then have changed."""
         return True
 
-    def _plan_counted(self, task_plan: WindowPlan | None, wanted: str) -> Iterator[str]:
-        """The window was read before this run began: its plan is taken, or none. To plan another
-        one here would fix, or claim, what nobody is going to read."""
+    def _plan_counted(self, task_plan: WindowPlan | None, plan_hash: str) -> Iterator[str]:
+        """Use the plan of the window that was read before this run began, or raise. Planning
+        another window here would fix or claim ranges that no task reads."""
         now = self._now
-        kept = self._kept(wanted)
+        other_plan = self._kept(plan_hash)
         yield "kept plan read"
-        for plan in (task_plan, kept):
-            if now.plan is None and plan and plan.hash == wanted and self._ours(plan):
+        for plan in (task_plan, other_plan):
+            if now.plan is None and plan and plan.hash == plan_hash and self._ours(plan):
                 yield from self._take_counted(plan)
         if now.plan is None:
             raise counts_of_another()
         self._store.store_task_plan(now.plan.to_document())
         yield "task plan stored"
 
-    def _kept(self, wanted: str) -> WindowPlan | None:  # noqa: ARG002 - for those with claims
-        """What other tasks have planned to come next; `wanted` is the hash that is looked for."""
+    def _kept(self, plan_hash: str) -> WindowPlan | None:  # noqa: ARG002 - used with claims
+        """Return the stored plan of the next window; `plan_hash` selects one among claims."""
         window_id = self._window_id()
         return None if window_id is None else self._stored_plan(window_id)
 
     def _take_counted(self, plan: WindowPlan) -> Iterator[str]:
-        """Use the plan of a window that was read already, if it is the next one or done."""
+        """Use the plan of a window that was read already, if it is the next or published."""
         yield from self._consider(plan)
 
     @abstractmethod
     def _window_id(self) -> str | None:
-        """The id of the window that is asked for, if it is known before planning."""
+        """Return the id of the requested window, if it is known before planning."""
 
     @abstractmethod
     def _ours(self, plan: WindowPlan) -> bool:
-        """Whether a task plan is for what is asked now (a cleared task may have new options)."""
+        """Return True if a task plan matches the present arguments (clearing may change them)."""
 
     @abstractmethod
     def _still_there(self, plan: WindowPlan) -> bool:
-        """Whether an unpublished plan can still be read, as far as a policy asks for more than an
-        error."""
+        """Return False if an unpublished plan must be replaced because its ranges cannot be read
+        any more and a policy allows more than an error."""
 
     @abstractmethod
     def _created(self) -> Generator[str, None, WindowPlan | None]:
-        """Plan anew; None if there is nothing to read, or another run's plan was found instead."""
+        """Create a plan; None if there is nothing to read, or if another run's plan was found."""
 
     def _consider(self, plan: WindowPlan) -> Iterator[str]:
-        """Use a stored plan if it begins at the position or its window is in the sink; else it is
-        replaced."""
+        """Use a stored plan if it begins at the position or its window is in the sink. Otherwise
+        leave `plan` unset, so that a new one replaces it."""
         error: LogRegression | None = None
         try:
             if self._now.usable(plan) and self._still_there(plan):
@@ -242,7 +246,7 @@ class WindowRun(RunBase, ABC):
         marker = self._sink.marker(plan.window_id)
         yield "marker of stored plan read"
         if marker is not None:
-            # Also where the log is another one by now: others have brought the window in.
+            # Even if the log was replaced since: another run has published the window.
             self._now.plan = plan
         elif error is not None:
             raise error
@@ -252,8 +256,8 @@ class WindowRun(RunBase, ABC):
         yield "stored plan read"
         if stored is not None:
             yield from self._consider(stored)
-        # A window that was seen missing a moment ago is planned; the check before ingest looks
-        # again, and takes the plan of who was faster.
+        # Skip the query if the load step saw no marker a moment ago. The check before ingest asks
+        # again, and uses the plan of a faster run.
         if self._now.plan is None and self._now.unwritten != window_id:
             marker = self._sink.marker(window_id)
             yield "marker asked for plan"
@@ -267,7 +271,7 @@ class WindowRun(RunBase, ABC):
             return
         self._store.store_plan(created.window_id, created.to_document())
         yield "plan stored"
-        # Two runs may have created the window at once; both go on with the plan that stayed.
+        # Two runs may have created the window concurrently; both use the plan that stayed stored.
         stored = self._stored_plan(created.window_id)
         yield "plan read back"
         now.plan = stored if stored is not None and now.usable(stored) else created
@@ -275,7 +279,7 @@ class WindowRun(RunBase, ABC):
     # -- 3 check marker -----------------------------------------------------------------------
 
     def _check(self) -> Iterator[str]:
-        """A window that is in the sink is not written again; its marker is right about it."""
+        """Use the marker of a window that is in the sink already, instead of writing it again."""
         now = self._now
         if now.plan is None:
             return
@@ -287,10 +291,9 @@ class WindowRun(RunBase, ABC):
             yield "to be replaced"
         elif marker is not None:
             yield from self._adopt(now.plan, marker)
-            # The marker says that its counts were verified, and that stays true of what was
-            # published. Whether it is still there nobody has looked since; replays are rare (a
-            # kill, a clear), footers or one query answer, and only the operator could say that
-            # this one is a retry and not a clear, which promises the count.
+            # A marker proves the counts at publish time, not that the files still exist. Recount
+            # on every replay: rare (a kill, a clear), cheap (footers or one query), and a retry
+            # cannot be told from a clear, which promises the count.
             if isinstance(self._sink, RecountingSink):
                 check_marker(marker, self._sink.recount(marker))
                 yield "rows counted again"
@@ -299,10 +302,10 @@ class WindowRun(RunBase, ABC):
 
     @abstractmethod
     def _refuse_unmarked(self, plan: WindowPlan) -> None:
-        """Raise `SinkHistoryLost` if a window without a marker may be in the sink all the same."""
+        """Raise `SinkHistoryLost` if a window without a marker may have been published before."""
 
     def _adopt(self, plan: WindowPlan, marker: Marker) -> Iterator[str]:
-        """The marker wins: its plan is used from here on."""
+        """Take plan and counts from the marker, which overrides this run's own plan."""
         now = self._now
         now.plan = same_window(plan, marker)
         now.marker = marker
@@ -314,7 +317,7 @@ class WindowRun(RunBase, ABC):
     # -- 4 ingest, 5 publish ------------------------------------------------------------------
 
     def _ingest(self) -> Iterator[str]:
-        """Write exactly the plan into a staging place of this try, and check the counts."""
+        """Write exactly the planned ranges into this try's staging place, and check the counts."""
         now = self._now
         if now.plan is None or now.marker is not None:
             return
@@ -332,7 +335,7 @@ class WindowRun(RunBase, ABC):
                     now.plan, now.staging, lambda point: self._observe(Step.INGEST, point)
                 )
                 yield "records written"
-                # Asked after the read: a log that is the right one now was so all the time.
+                # After the read: a log that matches now has matched during the whole read.
                 self._planner.recognise(now.plan, again=True)
             else:
                 now.counts = IngestCounts(dict.fromkeys(now.plan.ranges, 0))
@@ -350,38 +353,39 @@ class WindowRun(RunBase, ABC):
             self._sink.check_columns(expected)
 
     def _take_up(self, plan: WindowPlan, fresh: Staging) -> Iterator[str]:
-        """Take the staging place of an earlier try whose work goes on, if the engine has one. What
-        replaces a window is always written anew: the sink has been told of its place."""
+        """Use the staging place of an earlier try whose engine is still running, if there is one.
+        A replacement is always written from scratch: the sink has recorded its staging place."""
         if not isinstance(self._engine, ResumingEngine) or self._now.replacing:
             return
-        found = self._engine.place(plan, fresh)
-        if found != fresh:
+        place = self._engine.place(plan, fresh)
+        if place != fresh:
             self._sink.discard(fresh)
-            self._now.staging = found
+            self._now.staging = place
             yield "earlier try taken up"
 
     def _drop(self, staging: Staging) -> None:
-        """Discard what this try will not publish, unless another try may."""
+        """Discard the staging place of this try, unless a later try may resume it."""
         if not isinstance(self._engine, ResumingEngine):
             self._sink.discard(staging)
 
     def _refuse_lost_place(self, plan: WindowPlan) -> None:
-        """A window after others goes where those went, and not on the disk below a mount."""
+        """Raise `SinkHistoryLost` if earlier windows were written to a place that is missing now,
+        e.g. to a mount that is not there: the window would go onto the disk below it."""
         self._refuse_absent_place(self._written_before(plan))
 
     def _refuse_absent_place(self, before: int) -> None:
-        """Raise `SinkHistoryLost` if the place is away where `before` windows were written."""
+        """Raise `SinkHistoryLost` if `before` windows were written and their place is missing."""
         lost = self._sink.missing() if before and isinstance(self._sink, PlacedSink) else None
         if lost:
             raise SinkHistoryLost(f"{before} windows were written before, but {lost}")
 
     def _written_before(self, plan: WindowPlan) -> int:
-        """How many windows of the group are in the sink for certain."""
+        """Return the number of windows of the group that are in the sink for certain."""
         return (plan.seq or 1) - 1
 
     def _pardon(self, plan: WindowPlan, error: Exception) -> Iterator[str]:
-        """A failed ingest is of no matter if another run has published the window meanwhile (and
-        may have taken this try's staging place away); else the error stands."""
+        """Use the window that another run published meanwhile (which may have removed this try's
+        staging place and so caused the failure); otherwise raise `error`."""
         marker = None if self._now.replacing else self._sink.marker(plan.window_id)
         if marker is None:
             raise error
@@ -390,7 +394,7 @@ class WindowRun(RunBase, ABC):
         yield from self._adopt(plan, marker)
 
     def _publish(self) -> Iterator[str]:
-        """Make the window visible with its marker in one step; a second run takes step 3."""
+        """Make data and marker visible in one atomic step. The loser adopts the winner's marker."""
         now = self._now
         if now.plan is None:
             return
@@ -414,13 +418,13 @@ class WindowRun(RunBase, ABC):
         self._end_abandoned(now.plan)
         try:
             self._sink.tidy(now.plan.window_id)
-        except (OSError, TubeMQError) as exc:  # The window is published, whatever is left.
+        except (OSError, TubeMQError) as exc:  # Leftovers do no harm: the window is published.
             self._now.warnings.append(f"what other tries have left was not removed: {exc}")
         yield "tidied"
 
     def _end_abandoned(self, plan: WindowPlan) -> None:
-        """Work of earlier tries goes on here although another machine has published their windows:
-        it is ended, and what it has written removed. Best effort."""
+        """Stop engines of earlier tries whose windows another machine has published, and remove
+        the files that they wrote. Best effort."""
         if not isinstance(self._engine, AbandoningEngine):
             return
         try:
@@ -428,38 +432,39 @@ class WindowRun(RunBase, ABC):
                 if self._sink.marker(window_id) is not None:
                     self._engine.end_abandoned(window_id)
                     self._sink.tidy(window_id)
-        except Exception as exc:  # noqa: BLE001 (the window is published, whatever lies about)
+        except Exception as exc:  # noqa: BLE001 (leftovers do no harm: the window is published)
             self._now.warnings.append(f"what earlier tries have left was not removed: {exc}")
 
     @abstractmethod
     def _refuse_if_overtaken(self, plan: WindowPlan) -> Iterator[str]:
-        """A try that slept for long may find that others have been where it is about to write."""
+        """Check again, right before publishing, that no other run has published over the plan
+        while this try was suspended."""
 
-    def _arrive(self, plan: WindowPlan) -> Iterator[str]:  # noqa: ARG002 - for those in a chain
-        """The window is in the sink."""
+    def _arrive(self, plan: WindowPlan) -> Iterator[str]:  # noqa: ARG002 - used in chains
+        """Move the position, now that the window is in the sink."""
         yield from ()
 
     # -- 6 advance ----------------------------------------------------------------------------
 
     @abstractmethod
     def _advance(self) -> Iterator[str]:
-        """Note that the window is done, where later runs look for it."""
+        """Store that the window is published, where later runs look first."""
 
     # -- 7 commit event, 8 mirror -------------------------------------------------------------
 
     def _commit(self) -> Iterator[str]:
-        """Say what was done, in the event that becomes visible with the task's success."""
+        """Emit the commit event, which becomes visible with the task's success."""
         pace = self._look_back()
         self._result = outcome(self._planner, self._sink, self._engine, self._now, pace)
         self._store.emit(event_document(self._scope, self._result, self._now.past))
         yield "event emitted"
 
     def _look_back(self) -> Throughput | None:
-        """Note what this run has left to later ones; how fast windows before it went."""
+        """Note partitions that are left to later runs; return the throughput of earlier windows."""
         return None
 
     def _mirror(self) -> Iterator[str]:
-        """Show where the group goes on as its offsets at the brokers, if asked; best effort."""
+        """Show the position as the group's offsets at the brokers, if configured. Best effort."""
         ends = self._now.ends()
         if self._mirror_to is None or ends is None:
             return

@@ -1,9 +1,8 @@
-"""The `boundaries` resolver: instants and offsets as the user supplies them.
+"""Resolver `boundaries`: instants and offsets as the user supplies them.
 
-The producer of the data (or a process that measures it) knows best where an hour ends; this
-resolver takes its word, from a dict, a JSON file or a URL that fsspec can open, and answers for
-exactly the instants in it. It never rounds and never interpolates. fsspec is imported only for
-URLs.
+The producer of the data (or a process that measures it) knows best where an hour ends. This
+resolver takes the offsets from a dict, a JSON file or a URL that fsspec can open, and answers for
+exactly those instants. It never rounds or interpolates. fsspec is imported only for URLs.
 """
 
 from __future__ import annotations
@@ -63,10 +62,10 @@ class Boundaries:
         *,
         source: str = FIRST_SOURCE,
     ) -> Boundaries:
-        """From a mapping, a path of a JSON file, or a URL (needs fsspec).
+        """Load a mapping, the path of a JSON file, or a URL (needs fsspec).
 
-        The file is read now, once; call it again to see what was added. Errors show neither login
-        nor parameters of a URL.
+        The file is read now, once; load it again to see additions. Errors show neither login nor
+        parameters of a URL.
         """
         if isinstance(given, Mapping):
             return cls(given, topic, source=source)
@@ -84,21 +83,23 @@ class Boundaries:
             if isinstance(mapping, dict):
                 return cls(mapping, topic, source=source)
             problem = f"{_shown(text)} holds no JSON object"
-        # Outside of `except`: what is chained is shown too, and drivers repeat the URL.
+        # Outside of `except`: a chained exception is shown too, and drivers repeat the URL.
         raise ConfigError(problem, subject="boundaries")
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
-        """The offsets given for exactly `instant`; else `ConfigError` with the nearest known."""
-        found = self._offsets.get(instant)
-        if found is None:
-            nearest = sorted(self._offsets, key=lambda known: abs(known - instant))[:_NEAREST]
-            known = ", ".join(map(rfc3339, sorted(nearest))) or "none"
+        """Return the offsets given for exactly `instant`.
+
+        Raises `ConfigError` with the nearest instants if there are none."""
+        offsets = self._offsets.get(instant)
+        if offsets is None:
+            nearest = sorted(self._offsets, key=lambda other: abs(other - instant))[:_NEAREST]
+            names = ", ".join(map(rfc3339, sorted(nearest))) or "none"
             raise ConfigError(
                 f"no boundary of topic {self._topic!r} at {rfc3339(instant)}; nearest known: "
-                f"{known}",
+                f"{names}",
                 subject="boundaries",
             )
-        return found
+        return offsets
 
     def _add(self, text: str, topics: object) -> None:
         instant = parse_instant(text)
@@ -122,7 +123,7 @@ def _is_url(text: str) -> bool:
 
 
 def _shown(text: str) -> str:
-    """A URL without user, password and parameters, which may be a signature."""
+    """Return a URL without user, password and parameters, which may be a signature."""
     if not _is_url(text):
         return text
     scheme, _, rest = text.partition("://")
@@ -132,12 +133,12 @@ def _shown(text: str) -> str:
 def _reason(text: str, error: Exception) -> str:
     if not _is_url(text) or isinstance(error, (json.JSONDecodeError, RepeatedName)):
         return str(error)
-    told = getattr(error, "strerror", None) or ""
+    message = getattr(error, "strerror", None) or ""
     status = getattr(error, "status", None)
-    known = [str(status)] if isinstance(status, int) else []
-    return ", ".join([type(error).__name__, *known, *([told] if "://" not in told else [])]).strip(
-        ", "
-    )
+    codes = [str(status)] if isinstance(status, int) else []
+    return ", ".join(
+        [type(error).__name__, *codes, *([message] if "://" not in message else [])]
+    ).strip(", ")
 
 
 def _read(text: str) -> str:

@@ -1,9 +1,9 @@
-"""From samples of (time, ends) to the offsets of an instant: the arithmetic of arrival time.
+"""Arithmetic of arrival time: from samples of (time, ends) to the offsets of an instant.
 
-A sample says: at this time, or a moment later, the logs of these stores ended there. Whatever had
-arrived before that time lies below. So the boundary of an instant is the end in the first sample
-taken *at or after* it, never in one taken before. What `timeline` and `history` know comes down to
-samples; this module decides what they mean. It must not do I/O or read a clock.
+A sample has the ends of logs that were read at its time or a moment later. Every record that had
+arrived before that time lies below them. So the boundary of an instant is the end in the first
+sample taken *at or after* it, never in one taken before. The resolvers `timeline` and `history`
+share this module. It must not do I/O or read a clock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Ends of logs (for TubeMQ ``"<broker id>/<store id>"``), read at `at_ms` or a moment later."""
+    """Ends by log (for TubeMQ ``"<broker id>/<store id>"``), read at `at_ms` or a moment later."""
 
     at_ms: int
     ends: Mapping[str, int] = field(default_factory=dict)
@@ -33,11 +33,15 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """An instant's end per store, and the samples around it: the last one at or before the instant
-    and the first at or after it (the latest of them, if stores differ). Records below an end
-    arrived before `until_ms`; those that arrived before the instant are all below. `unknown` has
-    the stores without a sample since, each with the reason; their ends are the last ones seen.
-    `later` has the ends of stores that were first seen after the instant, as they were then."""
+    """Ends of an instant per store, with the times of the samples around it.
+
+    - `since_ms`: the last sample at or before the instant; `until_ms`: the first at or after it (of
+      several stores, the latest). Records below an end arrived before `until_ms`; all that arrived
+      before the instant are below.
+    - `unknown`: stores without a sample at or after the instant, with the reason; their ends are
+      those of their last sample.
+    - `later`: ends of stores that were first sampled after the instant, from that sample.
+    """
 
     ends: Mapping[str, int]
     since_ms: int
@@ -47,12 +51,12 @@ class Cover:
 
 
 def ms_of(instant: datetime) -> int:
-    """Milliseconds since the epoch, rounded up: a sample counts only from the instant on."""
+    """Return milliseconds since the Unix epoch, rounded up: no sample before the instant counts."""
     return -((_EPOCH - in_utc(instant)) // timedelta(milliseconds=1))
 
 
 def instant_of(at_ms: int) -> datetime:
-    """The instant of a time in ms since the epoch, in UTC."""
+    """Return the UTC instant of milliseconds since the Unix epoch."""
     return _EPOCH + timedelta(milliseconds=at_ms)
 
 
@@ -63,14 +67,15 @@ def cover(
     first_seen: Mapping[str, int],
     subject: str,
 ) -> Cover:
-    """The ends of `instant`. `samples` are in time order, `first_seen` says since when (ms) each
-    store has been sampled.
+    """Return the ends of `instant`. `samples` are in time order; `first_seen` has the time (ms) of
+    each store's first sample.
 
-    A store first seen after the instant is apart: it joins with the next boundary, unless it was
-    known elsewhere. One that was known must be in a sample at or after the instant, since nothing
-    else tells what arrived last; else it is `unknown`.
-    An end never lies below that of an earlier sample; a broker that crashed may have fallen back.
-    Raises `ConfigError` for an instant before the first sample, `WindowNotReady` before there is a
+    A store first sampled after the instant is only in `later`: it joins at the next boundary,
+    unless an earlier one has it. Any other store must be in a sample at or after the instant, since
+    only that bounds what had arrived; otherwise it is `unknown`. Ends never decrease from sample to
+    sample, although the end in memory of a crashed broker does.
+
+    Raises `ConfigError` for an instant before the first sample, `WindowNotReady` while there is no
     sample at or after it.
     """
     ordered = list(samples)
@@ -103,27 +108,27 @@ def cover(
     return Cover(ends, since_ms, until_ms, dict.fromkeys(sorted(missing), reason), later)
 
 
-def _raise_ends(ends: dict[str, int], sample: Sample, wanted: set[str]) -> None:
-    for store in wanted & sample.ends.keys():
+def _raise_ends(ends: dict[str, int], sample: Sample, stores: set[str]) -> None:
+    for store in stores & sample.ends.keys():
         ends[store] = max(ends.get(store, 0), sample.ends[store])
 
 
 def _first_ends(samples: Iterable[Sample], known: set[str], at_ms: int) -> dict[str, int]:
-    """Of stores that are not `known`, the ends in their first sample at or after a time."""
-    found: dict[str, int] = {}
+    """Return the ends of stores that are not `known`, in their first sample at or after a time."""
+    first: dict[str, int] = {}
     for sample in samples:
         if sample.at_ms >= at_ms:
             for store in sample.ends.keys() - known:
-                found.setdefault(store, sample.ends[store])
-    return found
+                first.setdefault(store, sample.ends[store])
+    return first
 
 
 def by_partition(
     space: OffsetSpace, ends: Mapping[str, int], partitions: Iterable[Any]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """Offsets by partition key, and stores that have no partition just now, with the reason: to
-    leave one out would make it join again later, and its records would come twice."""
+    """Return offsets by partition key, and stores without a partition now, each with the reason.
+    Such a store must not be left out: it would join again later, and repeat its records."""
     logs = {item.key: space.log_of(item.key) for item in sorted(partitions)}
-    found = {key: ends[log] for key, log in logs.items() if log in ends}
+    offsets = {key: ends[log] for key, log in logs.items() if log in ends}
     gone = sorted(ends.keys() - set(logs.values()))
-    return found, dict.fromkeys(gone, "no broker offers its partitions now")
+    return offsets, dict.fromkeys(gone, "no broker offers its partitions now")

@@ -1,13 +1,13 @@
-"""The `timeline` resolver: arrival time from samples that a small task takes now and then.
+"""Resolver `timeline`: arrival time by samples of ends that a small task takes regularly.
 
-A `Timeline` is one document per topic and group: at which time the logs ended where. A task
-records a sample every minute or so (`record_sample`; under Airflow `TubeMQSampleEndsOperator`), and
-an instant's boundary is the end in the first sample taken at or after it. Old samples go when the
-document grows too large. This module must not import airflow; where the document lives is the
-business of a `TimelineStore`.
+A `Timeline` is one document per topic and group with samples: times, and the ends of the logs then.
+A task records a sample every minute or so (`record_sample`; under Airflow
+`TubeMQSampleEndsOperator`), and an instant's boundary is the end in the first sample taken at or
+after it. Old samples are dropped when the document grows too large. This module must not import
+airflow; a `TimelineStore` stores the document.
 
-Samples hold the end in *memory*, not the stable one: a record that has just arrived is below the
-first and not below the second. A window still waits until its end is on disk.
+Samples have the end in *memory*, not the stable one: a record that has just arrived is below the
+former, but not yet below the latter. A window still waits until its end is on disk.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from tubemq_provider.windows.time_resolvers.samples import (
 __all__ = ["MAX_BYTES", "Timeline", "TimelineResolver", "TimelineStore", "record_sample"]
 
 MAX_BYTES: Final = 60_000
-"""Size of a timeline of up to 150 stores; places that keep state are happy below 64 KB. That is
-some 900 samples of four stores as they are, and several times as many packed."""
+"""Largest timeline of up to 150 stores, in bytes: below 64 KB, which all state stores accept. It
+fits some 900 samples of four stores unpacked, and several times as many packed."""
 
 _BYTES_PER_STORE: Final = 400
 _MOST_BYTES: Final = 480_000
-"""More stores get more room, in several values, up to this."""
+"""Largest timeline of more stores, which is stored in several values."""
 
 _KEPT_MS: Final = 36 * 3_600_000
-"""A timeline that is full drops samples older than this, and thins out the older half of the others
-instead: what it reaches back to is worth more than how fine it is there."""
+"""Time span (ms) that a full timeline keeps. It drops samples older than this. If there are none,
+it thins out the older half, since reach matters more than resolution."""
 
 _MOST_PLAIN: Final = 64 << 20
 _LEAST: Final = 8
@@ -58,10 +58,10 @@ _MISSING = -1
 
 
 class TimelineStore(Protocol):
-    """Where a timeline lives. The last writer wins; a lost sample only makes time coarser."""
+    """Store of a timeline. The last writer wins; a lost sample only reduces resolution."""
 
     def load_timeline(self) -> Document | None:
-        """The document, or None if there is none (yet, or any more)."""
+        """Return the document, or None if there is none."""
 
     def store_timeline(self, document: Document) -> None:
         """Replace the document, in one write."""
@@ -69,10 +69,10 @@ class TimelineStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Samples of the ends of one topic, oldest first. Immutable; `with_sample` gives a new one.
+    """Samples of the ends of one topic, oldest first. Immutable; `with_sample` returns a new one.
 
-    `first_seen` has the time (ms) of each store's first sample, also of samples that are gone: a
-    store that is older than the oldest sample must not be taken for a new one.
+    `first_seen` has the time (ms) of each store's first sample, also if that was dropped: a store
+    that is older than the oldest sample must not count as new.
     """
 
     topic: str
@@ -80,17 +80,17 @@ class Timeline:
     first_seen: Mapping[str, int] = field(default_factory=dict)
 
     def with_sample(self, sample: Sample, *, max_bytes: int | None = None) -> Timeline:
-        """This timeline and one sample more, in time order; a sample between two that say the same
-        goes, and if the document would have more than `max_bytes` (by default what its number of
-        stores gets), so do the oldest ones, or every second older one.
+        """Return the timeline with one more sample, in time order.
 
-        Raises `ConfigError` if not even a few samples find room.
+        A sample between two with equal ends is dropped. If the document would exceed `max_bytes`
+        (by default the limit for its number of stores), the oldest samples are dropped, or every
+        second one of the older half. Raises `ConfigError` if not even a few samples fit.
         """
-        known = {item.at_ms: item for item in self.samples} | {sample.at_ms: sample}
+        by_time = {item.at_ms: item for item in self.samples} | {sample.at_ms: sample}
         first_seen = dict(self.first_seen)
         for store in sorted(sample.ends):
             first_seen[store] = min(first_seen.get(store, sample.at_ms), sample.at_ms)
-        ordered = _without_repetition(known[at] for at in sorted(known))
+        ordered = _without_repetition(by_time[at] for at in sorted(by_time))
         timeline = Timeline(self.topic, tuple(ordered), first_seen)
         most = max_bytes or min(max(MAX_BYTES, _BYTES_PER_STORE * len(first_seen)), _MOST_BYTES)
         while len(_text(timeline.to_document(min(most, MAX_BYTES)))) > most:
@@ -98,27 +98,27 @@ class Timeline:
         return timeline
 
     def _smaller(self) -> Timeline:
-        """Without the oldest twentieth, or with half of the older half."""
-        known = self.samples
-        if len(known) <= _LEAST:
+        """Return the timeline without its oldest twentieth, or with half of its older half."""
+        samples = self.samples
+        if len(samples) <= _LEAST:
             raise ConfigError(
                 f"{len(self.first_seen)} stores are too many for a timeline: {_LEAST} samples have "
                 f"no room in it; use resolver='history', which needs none",
                 subject=f"timeline of topic {self.topic!r}",
             )
-        if known[-1].at_ms - known[0].at_ms > _KEPT_MS:
-            return replace(self, samples=known[max(1, len(known) // 20) :])
-        half = len(known) // 2
-        return replace(self, samples=(*known[:half:2], *known[half:]))
+        if samples[-1].at_ms - samples[0].at_ms > _KEPT_MS:
+            return replace(self, samples=samples[max(1, len(samples) // 20) :])
+        half = len(samples) // 2
+        return replace(self, samples=(*samples[:half:2], *samples[half:]))
 
     def to_document(self, plain_bytes: int = MAX_BYTES) -> Document:
-        """The JSON object to keep: a column per store, a row per sample; packed if that has more
-        than `plain_bytes`."""
+        """Return the JSON object to store: a column per store, a row per sample; packed if it is
+        larger than `plain_bytes`."""
         plain = self._plain()
         text = _text(plain)
         if len(text) <= plain_bytes:
             return plain
-        # Neighbouring rows differ little: differences pack to a fifth of the numbers.
+        # Differences of consecutive rows compress to a fifth of the numbers.
         rows = plain["samples"]
         plain["samples"] = [
             rows[0],
@@ -140,7 +140,7 @@ class Timeline:
 
     @classmethod
     def from_document(cls, document: object, topic: str, *, source: str = FIRST_SOURCE) -> Timeline:
-        """The timeline in a stored document. Raises `DocumentError` with every problem."""
+        """Parse a stored document. Raises `DocumentError` with every problem."""
         space = space_of(source)
         if isinstance(document, dict) and document.get("v") == _PACKED:
             document = _unpacked(document, topic)
@@ -164,7 +164,7 @@ class Timeline:
 
 
 def _unpacked(document: Document, topic: str) -> Document:
-    """The plain document in a packed one."""
+    """Return the plain document of a packed one."""
     problem = f"it has no end within {_MOST_PLAIN} bytes"
     try:
         unpacking = zlib.decompressobj()
@@ -187,14 +187,14 @@ def _text(document: Document) -> str:
 
 
 def _without_repetition(samples: Iterable[Sample]) -> list[Sample]:
-    """Without those between two equal ones: the later of the two answers for them."""
-    kept: list[Sample] = []
+    """Drop samples between two with equal ends, which resolve to the same offsets."""
+    distinct: list[Sample] = []
     for sample in samples:
-        if len(kept) > 1 and kept[-2].ends == kept[-1].ends == sample.ends:
-            kept[-1] = sample
+        if len(distinct) > 1 and distinct[-2].ends == distinct[-1].ends == sample.ends:
+            distinct[-1] = sample
         else:
-            kept.append(sample)
-    return kept
+            distinct.append(sample)
+    return distinct
 
 
 def _problems(document: object, topic: str, space: OffsetSpace) -> list[str]:
@@ -242,32 +242,35 @@ def record_sample(
     *,
     source: str = FIRST_SOURCE,
 ) -> Timeline:
-    """Look the ends up, add them to the timeline and store it; the timeline afterwards.
+    """Look the ends up, add them to the timeline and store it; return the new timeline.
 
-    `ends` should give the ends in memory. The sample bears the time *before* the look-up, so all
-    that had arrived by then is in it. A broker that is away is not in the sample, and boundaries of
-    its stores wait for one that has it. Raises what the look-up raises, and stores nothing then.
+    `ends` should return the ends in memory. The sample has the time *before* the look-up, so all
+    records that had arrived by then are below its ends. A broker that is away is not in the sample,
+    and boundaries of its stores wait for a sample that has it. If the look-up raises, nothing is
+    stored.
     """
-    asked = ms_of(clock())
-    found = ends()
+    asked_ms = ms_of(clock())
+    current = ends()
     highest: dict[str, int] = {}
     log_of = space_of(source).log_of
-    for partition, end in found.items():
+    for partition, end in current.items():
         name = log_of(partition.key)
         highest[name] = max(highest.get(name, 0), end.max_offset)
     document = store.load_timeline()
     timeline = Timeline(topic)
     if document:
         timeline = Timeline.from_document(document, topic, source=source)
-    timeline = timeline.with_sample(Sample(asked, highest))
+    timeline = timeline.with_sample(Sample(asked_ms, highest))
     store.store_timeline(timeline.to_document())
     return timeline
 
 
 class TimelineResolver:
-    """Arrival time, as good as the samples are dense. `late_allowance` moves every boundary that
-    much later: what arrives so long after an instant still counts as before it (for clocks that
-    differ). `partitions` tells the topic's partitions now."""
+    """Resolver by arrival time, with the resolution of the samples.
+
+    `late_allowance` moves every boundary later by that time: records that arrive so long after an
+    instant still count as before it (for clocks that differ). `partitions` returns the topic's
+    present partitions."""
 
     name = "timeline"
     exact = False
@@ -288,12 +291,12 @@ class TimelineResolver:
         self._late_allowance = late_allowance
 
     def offsets_at(self, instant: datetime) -> Mapping[str, int]:
-        """See `resolve`."""
+        """Return the offsets of `resolve`."""
         return self.resolve(instant).certain()
 
     def resolve(self, instant: datetime) -> Resolved:
-        """The boundary at `instant`. Raises `ConfigError` before the first sample, `WindowNotReady`
-        after the last."""
+        """Return the boundary at `instant`. Raises `ConfigError` before the first sample,
+        `WindowNotReady` after the last."""
         document = self._load()
         timeline = (
             Timeline.from_document(document, self._topic, source=self._space.source)
@@ -301,20 +304,20 @@ class TimelineResolver:
             else Timeline(self._topic)
         )
         subject = f"timeline of topic {self._topic!r}"
-        found = cover(
+        covered = cover(
             timeline.samples,
             so_much_later(instant, self._late_allowance),
             first_seen=timeline.first_seen,
             subject=subject,
         )
         partitions = list(self._partitions())
-        offsets, gone = by_partition(self._space, found.ends, partitions)
+        offsets, gone = by_partition(self._space, covered.ends, partitions)
         return Resolved(
             offsets,
             {
-                "since": rfc3339(instant_of(found.since_ms)),
-                "until": rfc3339(instant_of(found.until_ms)),
+                "since": rfc3339(instant_of(covered.since_ms)),
+                "until": rfc3339(instant_of(covered.until_ms)),
             },
-            {**gone, **found.unknown},
-            later=by_partition(self._space, found.later, partitions)[0],
+            {**gone, **covered.unknown},
+            later=by_partition(self._space, covered.later, partitions)[0],
         )

@@ -43,7 +43,7 @@ def at(hours: float) -> datetime:
 
 @dataclass
 class Says:
-    """A resolver that says what it is told, and may be told otherwise."""
+    """A resolver with a given answer, which a test may change."""
 
     offsets: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)

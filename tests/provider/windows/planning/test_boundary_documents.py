@@ -1,4 +1,4 @@
-"""Boundaries that somebody has broken are reported by name, and nothing is planned with them."""
+"""Boundaries that a user has broken are reported by name, and nothing is planned with them."""
 
 from __future__ import annotations
 

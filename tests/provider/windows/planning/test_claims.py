@@ -73,7 +73,7 @@ class History:
             action(chance)
         for task in list(self.tasks):
             self.finish(task)
-        # Whoever is left takes over what the dead had claimed, then what is new.
+        # The remaining runs adopt the claims of the dead, then claim new windows.
         for _ in range(200):
             windows = len(self.world.sink.windows)
             self.finish(self.new_task())

@@ -1,4 +1,4 @@
-"""How much a cursor window takes: caps over shared stores, for any backlog."""
+"""Size of a cursor window: limits over shared stores, for any backlog."""
 
 from __future__ import annotations
 

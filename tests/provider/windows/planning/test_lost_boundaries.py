@@ -1,4 +1,4 @@
-"""Boundaries that are lost are told again by published windows, or refused; nothing is guessed."""
+"""Lost boundaries are restored from published windows, or refused; nothing is guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a new scope is another one's successor, and when it is nobody's business."""
+"""New scopes that continue another one, and new scopes that are independent."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_a_hole_over_a_log_that_is_gone_ends_in_an_error_and_the_error_in_a_gree
     lost.close()
     group.world.journal.cursor = None
     group.world.journal.events = group.world.journal.events[:1]
-    with pytest.raises(SinkHistoryLost, match="No window behind it began anew") as error:
+    with pytest.raises(SinkHistoryLost, match="No later window restarted there") as error:
         group.run("fourth", **ANEW)
     begin = json.loads(str(error.value).partition("--begin '")[2].partition("'")[0])
     assert begin == {"1:0": 140, "1:1": 140, "2:0": 140}

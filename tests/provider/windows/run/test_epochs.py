@@ -1,4 +1,4 @@
-"""Epochs: a group whose topic was made anew begins again, and never goes back by itself."""
+"""Epochs: a group whose topic was recreated begins again, and never goes back by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is frozen stays frozen, and one group in one sink is one history.
+"""Frozen plans stay frozen, and one group in one sink is one history.
 
 Each test is a way in which a window was planned twice, or stored beside itself, in a green run; and
 where the answer is a refusal, the way out that its message names is taken to the end.
@@ -161,7 +161,7 @@ def test_a_cursor_is_not_stored_again_by_windows_of_time_or_offsets(world: World
 
 
 def test_what_was_planned_before_others_began_is_not_stored_beside_them(world: World) -> None:
-    """Each was planned while the sink was empty; whoever publishes second is refused."""
+    """Each was planned while the sink was empty; the run that publishes second is refused."""
     planned = [explicit(world, 0, 4), hour(world, 0, 2), explicit(world, 1, 3)]
     for number, planner in enumerate(planned):
         store = MemoryOffsetStore(world.journal, task=str(number))

@@ -1,4 +1,4 @@
-"""A task that plans for others finishes what nobody would read, and plans what lies behind it."""
+"""A task that plans for others finishes windows without entries, and plans what follows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Killed(Exception):
 
 
 class Countdown:
-    """Kills a run after so many points."""
+    """Kills a run after a number of points."""
 
     def __init__(self, left: int) -> None:
         self.left = left

@@ -371,7 +371,7 @@ def test_policies_list_all_their_problems() -> None:
 def test_a_word_that_is_beyond_the_other_side_by_now_is_told(
     world: World, ends: tuple[int | str, int | str]
 ) -> None:
-    """It was an invalid window plan, as if somebody had edited one."""
+    """It was an invalid window plan, as if a user had edited one."""
     world.log.append("1:0", 1)
     world.log.lost[1, 0] = 3
     planner = ExplicitPlanner(world.scope, {"1:0": ends[0]}, {"1:0": ends[1]}, world.log.ends)

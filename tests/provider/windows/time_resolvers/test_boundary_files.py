@@ -78,6 +78,6 @@ def test_a_path_is_named_with_its_reason(tmp_path: Path) -> None:
     ids=["open", "deep", "infinite", "of no year"],
 )
 def test_a_history_record_of_any_shape_is_a_document_error(body: bytes) -> None:
-    """Whoever may write to ``__offset_history__`` chooses it."""
+    """A client that may write to ``__offset_history__`` chooses it."""
     with pytest.raises(DocumentError, match="record of the offset history"):
         history_sample(body, "g", TOPIC)

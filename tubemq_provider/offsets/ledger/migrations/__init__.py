@@ -1,4 +1,4 @@
 """Alembic migrations of the ledger's tables, run by `LedgerDBManager`.
 
-`env` says how, `versions` has one module per revision. Nothing here is imported by other code.
+`env` configures Alembic, `versions` has one module per revision. No other code imports them.
 """

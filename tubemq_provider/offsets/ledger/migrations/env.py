@@ -1,4 +1,4 @@
-"""Where Alembic runs the ledger's migrations: on Airflow's own engine, with its own version table.
+"""Alembic environment of the ledger's migrations: Airflow's engine, and a separate version table.
 
 Alembic executes this file; it is not imported.
 """

@@ -1,6 +1,6 @@
-"""The first revision: one table of cursors, one of windows.
+"""First revision: one table of cursors, one of windows.
 
-Spelled out rather than taken from `tables`, which will move on while this stays what it was.
+Written out instead of imported from `tables`, which will change while a revision must not.
 """
 
 from __future__ import annotations
