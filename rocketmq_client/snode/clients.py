@@ -50,8 +50,14 @@ _LOG = logging.getLogger(__name__)
 _HIGH_WATER_BYTES = 128 * 1024
 _PULLS_AHEAD = 4
 """Pulls under way of a client that takes its answers; one at first, one more with each answer."""
+_FRAMES_AT_ONCE = 8
+"""Requests of one client handled at once; the next ones wait for those of other clients."""
+_BACKLOGS_PER_TURN = 8
+"""Clients with requests left that are served in one turn of the event loop."""
 _HELD_MORE = 4
 """Pulls that brokers may hold and that count no more after each look at a client."""
+_BACKLOG = "backlog"
+"""The reason to hold a client whose requests wait for a later turn."""
 _INTRODUCTION_S = 10.0
 """Where there are users, a client has so long to sign something."""
 
@@ -68,7 +74,30 @@ class Shared:
     clients: set[Client]
     limits: Limits
     seldom: Seldom
+    backlogs: Backlogs
     connected: int = 0
+
+
+class Backlogs:
+    """Clients with more requests than are handled at once; they are served round robin."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Client] = deque()
+        self._scheduled = False
+
+    def add(self, client: Client) -> None:
+        """Serve the client in a later turn."""
+        self._waiting.append(client)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        for _ in range(min(len(self._waiting), _BACKLOGS_PER_TURN)):
+            self._waiting.popleft().take_frames()
+        self._scheduled = bool(self._waiting)
+        if self._scheduled:
+            asyncio.get_running_loop().call_soon(self._serve)
 
 
 class Client(asyncio.Protocol):
@@ -89,6 +118,10 @@ class Client(asyncio.Protocol):
         self.unfinished_since = 0.0
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
+        self._answers_out = 0
+        self._backlog: deque[bytes] = deque()
+        self._backlog_bytes = 0
+        self._notices: dict[tuple[str, str], bytes] = {}
         self._held_by: set[object] = set()
         self._relayed = 0
         self._parked: deque[tuple[Head, bytes]] = deque()
@@ -101,6 +134,7 @@ class Client(asyncio.Protocol):
         self.member = Member(
             shared.upstream,
             self._push,
+            self._notify,
             timeout_ms=settings.upstream_timeout_ms,
             retry_ms=settings.heartbeat_retry_ms,
         )
@@ -135,6 +169,7 @@ class Client(asyncio.Protocol):
         if not self.queued:
             self._long_held += _HELD_MORE
             self._pull_on()
+            self._write_notices()
         stuck = self.unfinished and not self._held_by
         introduction_s = min(_INTRODUCTION_S, settings.idle_ms / 1000)
         if now - self.heard_at > settings.idle_ms / 1000 and not self.in_flight:
@@ -157,18 +192,37 @@ class Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = now = self._loop.time()
+        frames = self._cutter.cut(data)
+        if frames or not self.unfinished:
+            self.unfinished_since = now
+        waits = bool(self._backlog)
+        self._backlog.extend(frames)
+        self._backlog_bytes += sum(map(len, frames))
+        if not waits:
+            self.take_frames()
+
+    def take_frames(self) -> None:
+        """Handle requests that have arrived, at most `_FRAMES_AT_ONCE`; the rest in later turns."""
+        if self not in self._shared.clients:
+            return
+        now, backlog = self._loop.time(), self._backlog
         try:
-            frames = self._cutter.cut(data)
-            if frames or not self.unfinished:
-                self.unfinished_since = now
-            self._shared.limits.hold_unfinished(self, self._cutter.pending)
-            for raw in frames:
+            for _ in range(min(len(backlog), _FRAMES_AT_ONCE)):
+                raw = backlog.popleft()
+                self._backlog_bytes -= len(raw)
                 self._take(raw, now)
-            if self._cutter.failure is not None:
+            waiting_bytes = self._cutter.pending + self._backlog_bytes
+            self._shared.limits.hold_unfinished(self, waiting_bytes)
+            if self._cutter.failure is not None and not backlog:
                 raise self._cutter.failure
         except errors.ProtocolViolation as error:
             self._shared.metrics.add("violations")
             self.cut_off(str(error))
+        if backlog:
+            self.hold(_BACKLOG)
+            self._shared.backlogs.add(self)
+        elif _BACKLOG in self._held_by:
+            self.release(_BACKLOG)
         self._shared.upstream.turn.end()
 
     def pause_writing(self) -> None:
@@ -206,9 +260,7 @@ class Client(asyncio.Protocol):
         if relayed.topic is not None:
             self._shared.metrics.moved(relayed.topic, "out", len(frame))
         self._write(frame)
-        if self not in self._held_by and self._pulls_ahead < _PULLS_AHEAD:
-            self._pulls_ahead += 1
-        self._pull_on()
+        self._answers_out += 1
 
     def unanswered(self, relayed: Relayed, error: RocketMQError) -> None:
         """There is no answer to pass on: the node gives one."""
@@ -222,7 +274,6 @@ class Client(asyncio.Protocol):
         spent = self._loop.time() - relayed.began
         self._shared.metrics.answered(relayed.code, answer.code, len(frame), spent)
         self._write(frame)
-        self._pull_on()
 
     def hold(self, reason: object) -> None:
         """Read no more until `release`."""
@@ -238,11 +289,16 @@ class Client(asyncio.Protocol):
             self._transport.resume_reading()
 
     def flush(self) -> None:
-        """Write what the turn has put together."""
+        """Write what the turn has put together, and pull on if the client takes its answers, which
+        only the write shows."""
         frames, self._out = self._out, []
+        answers, self._answers_out = self._answers_out, 0
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(frames))
             self._weigh()
+            if self not in self._held_by:
+                self._pulls_ahead = min(_PULLS_AHEAD, self._pulls_ahead + answers)
+                self._pull_on()
 
     def _weigh(self) -> None:
         """Tell the limits how much the client has not taken."""
@@ -254,6 +310,9 @@ class Client(asyncio.Protocol):
         self._shared.limits.forget(self)
         self._cutter.end()
         self._parked.clear()
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        self._notices.clear()
         self._shared.clients.discard(self)
 
     # -- requests -------------------------------------------------------------------------------
@@ -395,7 +454,6 @@ class Client(asyncio.Protocol):
             self._count_pull(request.code, request.fields, -1)
         if answer is not None:
             self._say(request, answer, began)
-            self._pull_on()
             self._shared.upstream.turn.end()
 
     def _count_pull(self, code: int, fields: dict[str, str], more: int) -> None:
@@ -419,6 +477,16 @@ class Client(asyncio.Protocol):
         """A request of a broker, for the member."""
         self._write(encode_command(command))
         self.flush()
+
+    def _notify(self, broker_and_group: tuple[str, str], frame: bytes) -> None:
+        """Keep a notice that members of a group changed until the next `check`. It carries only the
+        group, so the last one replaces those before it."""
+        self._notices[broker_and_group] = frame
+
+    def _write_notices(self) -> None:
+        for frame in self._notices.values():
+            self._write(frame)
+        self._notices.clear()
 
     def _write(self, frame: bytes) -> None:
         if self._transport is None:

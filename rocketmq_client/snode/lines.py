@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from rocketmq_client import errors
-from rocketmq_client._wire.commands import Command
-from rocketmq_client.snode.frames import FrameCutter, command_of, read_answer, renumbered
+from rocketmq_client._wire import codes
+from rocketmq_client._wire.commands import ONE_WAY, Command
+from rocketmq_client.snode.frames import FrameCutter, command_of, read_answer, read_head, renumbered
 from rocketmq_client.snode.routing import PULLS
 from tubemq_client._io.asyncio_connection import AsyncConnection
 
@@ -23,6 +24,7 @@ __all__ = ["LINES", "Line", "Load", "Relayed", "Turn"]
 
 _SERIALS: Final = 0x7FFFFFFF
 _HIGH_WATER_BYTES: Final = 1 << 20
+_MEMBERS_CHANGED: Final = codes.NOTIFY_CONSUMER_IDS_CHANGED.code
 
 
 class Asker(Protocol):
@@ -94,6 +96,7 @@ class Line(AsyncConnection):
         self.turn, self._load, self._on_end = turn, load, on_end
         self.pulls = 0
         self.on_request: Callable[[Command], None] | None = None
+        self.on_notice: Callable[[tuple[str, str], bytes], None] | None = None
         self._cutter = cast("FrameCutter", decoder)
         self._relayed: dict[int, Relayed] = {}
         self._out: list[bytes] = []
@@ -194,6 +197,8 @@ class Line(AsyncConnection):
                 frame = renumbered(raw, found.at, found.to, relayed.opaque)
                 relayed.asker.answered(relayed, found.code, frame)
                 return
+        if self.on_notice is not None and self._pass_notice(raw):
+            return
         command = command_of(raw)
         if command.is_answer:
             reply = cast("asyncio.Future[Any] | None", self._replies.get(command.opaque))
@@ -201,6 +206,17 @@ class Line(AsyncConnection):
                 reply.set_result(command)
         elif self.on_request is not None:
             self.on_request(command)
+
+    def _pass_notice(self, raw: bytes) -> bool:
+        """Pass a notice on as it is: N members that join cause N² of them."""
+        head = read_head(raw)
+        if head is None or head.code != _MEMBERS_CHANGED or not head.flag & ONE_WAY:
+            return False
+        group = head.fields.get("consumerGroup")
+        if type(group) is not str or self.on_notice is None:
+            return False
+        self.on_notice((self.name, group), raw)
+        return True
 
     def _fail(self, failure: errors.RocketMQError, cause: BaseException | None = None) -> None:
         super()._fail(failure, cause)

@@ -23,18 +23,21 @@ _SERIALS = 0x7FFFFFFF
 
 
 class Member:
-    """The upstream half of one client connection. `push` sends the client a request."""
+    """The upstream half of one client connection. `push` sends the client a request, `notify` the
+    frame of a notice that members changed, under its broker and group."""
 
     def __init__(
         self,
         upstream: Upstream,
         push: Callable[[Command], None],
+        notify: Callable[[tuple[str, str], bytes], None],
         *,
         timeout_ms: int,
         retry_ms: int,
     ) -> None:
         self._upstream = upstream
         self._push = push
+        self._notify = notify
         self._timeout_ms = timeout_ms
         self._retry_s = retry_ms / 1000
         self.pulls = 0
@@ -132,7 +135,7 @@ class Member:
                     self._asked.pop(next(iter(self._asked)))
             self._push(asked._replace(opaque=number, binary=False))
 
-        bound = BoundConnection(self._upstream, relay)
+        bound = BoundConnection(self._upstream, relay, self._notify)
         return bound
 
     async def _keep(self) -> None:

@@ -23,7 +23,7 @@ from rocketmq_client._wire.commands import Command
 from rocketmq_client._wire.json_text import write_json
 from rocketmq_client.model import Address, address_text
 from rocketmq_client.snode.access import Access
-from rocketmq_client.snode.clients import Client, Shared
+from rocketmq_client.snode.clients import Backlogs, Client, Shared
 from rocketmq_client.snode.limits import Limits
 from rocketmq_client.snode.listener import Listener, Seldom
 from rocketmq_client.snode.metrics import Metrics, serve_http
@@ -54,7 +54,7 @@ class Snode:
         limits = Limits(settings, clients, lambda: upstream.connections)
         seldom = Seldom(_LOG)
         self._shared = Shared(
-            settings, upstream, access, relay, self.metrics, clients, limits, seldom
+            settings, upstream, access, relay, self.metrics, clients, limits, seldom, Backlogs()
         )
         upstream.may_connect = lambda: limits.may_connect(self._connections())
         self._servers: list[Listener] = []

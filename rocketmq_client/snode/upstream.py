@@ -247,11 +247,18 @@ class Upstream:
 
 
 class BoundConnection:
-    """A member's own line to one broker. `on_request` is given what the broker asks."""
+    """A member's own line to one broker. `on_request` is called with requests of the broker,
+    `on_notice` with its notices that members of a group changed."""
 
-    def __init__(self, upstream: Upstream, on_request: Callable[[Command], None]) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        on_request: Callable[[Command], None],
+        on_notice: Callable[[tuple[str, str], bytes], None],
+    ) -> None:
         self._upstream = upstream
         self._on_request = on_request
+        self._on_notice = on_notice
         self._lock = asyncio.Lock()
         self.line: Line | None = None
         self._at: Address | None = None
@@ -293,6 +300,7 @@ class BoundConnection:
         found = await connect(address, upstream.network, LINES, kind=upstream.line)
         self.line, self._at = cast("Line", found), address
         self.line.on_request = self._on_request
+        self.line.on_notice = self._on_notice
         if self._closed:
             self.line.abandon()
 

@@ -18,9 +18,10 @@ from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client.model import address_text
 from rocketmq_client.snode import SnodeSettings
 from rocketmq_client.snode.frames import FrameCutter
+from rocketmq_client.snode.lines import Relayed
 from tests.kit.certificates import make_certificates
 from tests.kit.ports import reserved_port
-from tests.rocketmq.snode.raw import FIRST, PULL, Raw, eventually, fill, heartbeat
+from tests.rocketmq.snode.raw import FIRST, PULL, Raw, answer_to, eventually, fill, heartbeat
 
 MIB = 2**20
 LOOK_UP = Command(206, 1, {})
@@ -266,3 +267,81 @@ def test_connections_that_never_shake_hands_count_too(rocketmq, start, tmp_path)
         with Raw(node.address) as refused:
             assert eventually(lambda: is_cut_off(refused))
         assert not any(map(is_cut_off, silent))
+
+
+def only_client(node):
+    """The node's half of the only connection."""
+    return node.do(lambda: next(iter(node.node._shared.clients)))
+
+
+def test_a_notice_that_members_changed_is_passed_on_once_a_tick(rocketmq, start) -> None:
+    node = start()
+    with Raw(node.address) as member:
+        answer_to(member, heartbeat("reader"))
+        assert member.receive().code == 40  # of its own heartbeat
+        decoded: list[Command] = []
+        only_client(node).member.connection_to("broker-a").line.on_request = decoded.append
+        rocketmq.do(lambda broker: [broker.groups._tell("g") for _ in range(500)])
+        first = member.receive()
+        frames = 1
+        member.send(LOOK_UP)
+        while not member.receive().is_answer:
+            frames += 1
+
+    assert first.fields == {"consumerGroup": "g"}
+    assert frames <= 10
+    assert decoded == []
+
+
+def test_requests_of_one_client_are_handled_a_few_at_a_time(rocketmq, start) -> None:
+    node = start()
+    with Raw(node.address) as client:
+        assert client.ask(LOOK_UP).code == 0
+        served = only_client(node)
+        frames = encode_command(LOOK_UP) * 200
+
+        def requests_handled_at_once() -> int:
+            before = served.requests
+            served.data_received(frames)
+            return served.requests - before
+
+        assert node.do(requests_handled_at_once) == 8
+        assert {client.receive().opaque for _ in range(200)} == {1}
+    assert eventually(lambda: gauge(node, "unfinished_bytes") == 0)
+
+
+class FullTransport:
+    """A transport to a client that reads nothing: every write fills its buffer."""
+
+    def __init__(self, client) -> None:
+        self._client = client
+
+    def write(self, _data: bytes) -> None:
+        self._client.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return 300_000
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        """Nothing is read."""
+
+
+def test_answers_that_fill_the_buffer_allow_no_further_pulls(rocketmq, start) -> None:
+    node = start()
+    with Raw(node.address) as lazy:
+        assert lazy.ask(LOOK_UP).code == 0
+        client = only_client(node)
+
+        def pulls_allowed() -> int:
+            transport, client._transport = client._transport, FullTransport(client)
+            relayed = Relayed(client, 11, 1, None, 0.0, 0.0)
+            for _ in range(2):
+                client.answered(relayed, 0, bytes(150_000))
+            client._shared.upstream.turn.end()
+            client._transport = transport
+            return client._pulls_ahead
+
+        assert node.do(pulls_allowed) == 1
