@@ -27,7 +27,7 @@ _STRINGS = json.JSONDecoder()
 
 
 def read_json(body: bytes, what: str) -> dict[str, Any]:
-    """The object in a body. Raises `errors.ProtocolViolation` if there is none."""
+    """Return the object in a body. Raises `errors.ProtocolViolation` if there is none."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
@@ -46,7 +46,7 @@ def read_json(body: bytes, what: str) -> dict[str, Any]:
 
 
 def write_json(value: Any) -> bytes:
-    """Compact standard JSON."""
+    """Write compact standard JSON."""
     return _compact(value).encode()
 
 
@@ -55,7 +55,8 @@ def _compact(value: Any) -> str:
 
 
 def _refuse_half_characters(found: Any, what: str) -> None:
-    """A text with one half of a pair (``\\ud800``) can be written nowhere, not even in a log."""
+    """Raise `errors.ProtocolViolation` for a text with a lone surrogate (``\\ud800``): it cannot be
+    written anywhere, not even to a log."""
     try:
         write_json(found)
     except (UnicodeEncodeError, RecursionError) as error:

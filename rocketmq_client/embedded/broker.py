@@ -1,8 +1,8 @@
-"""An embedded broker: topics, sends, ends, times, groups; pulls are `pulling`'s.
+"""An embedded broker: topics, sends, ends, times, groups; `pulling` has the pulls.
 
-Answers as a genuine 5.5.0 with default options, as far as this client asks. Belongs to the server's
-loop. What a broker's process keeps in memory is lost by a kill; the log is not, because a genuine
-one's page cache outlives its process.
+Answers the requests of this client like a genuine 5.5.0 with default options. Belongs to the
+server's loop. A kill loses the state in the process's memory but not the log, because a genuine
+broker's page cache outlives its process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LONGEST_TOPIC = 127
 
 @dataclass(slots=True)
 class Topic:
-    """`perm` bits: 4 read, 2 write."""
+    """Settings of a topic. `perm` bits: 4 read, 2 write."""
 
     queues: int
     perm: int = 6
@@ -44,7 +44,7 @@ class Topic:
 
 
 class EmbeddedBroker:
-    """One broker, while it runs and while it does not."""
+    """Broker, running or stopped."""
 
     def __init__(self, name: str, credentials: Credentials | None) -> None:
         self.name = name
@@ -82,20 +82,20 @@ class EmbeddedBroker:
         }
 
     def begin(self, address: Address) -> None:
-        """It listens at `address` from now on."""
+        """Start: the broker listens at `address`."""
         self.address = self.storage.host = address
         self.running = True
         self._booted_ms = _now_ms()
         self._later.begin(self._booted_ms)
 
     def end(self) -> None:
-        """Its process is gone."""
+        """Stop, as when its process dies."""
         self.running = False
         self._later.end()
         self.groups = Groups(self.groups.known)
 
     async def handle(self, request: Command, channel: Channel) -> Command:
-        """The answer to one request; a pull may take its time."""
+        """Return the answer to one request; a pull may be held."""
         try:
             self._check(request)
             if request.code == 11:
@@ -159,7 +159,7 @@ class EmbeddedBroker:
         return topic
 
     def _queue(self, request: Command, *, right: int) -> tuple[str, int]:
-        """The queue of a read or a send. Refused as a genuine broker refuses it."""
+        """Return the queue of a read or a send. Refuses with the errors of a genuine broker."""
         send = right == 2
         names = ("b", "e") if send and request.code != 10 else ("topic", "queueId")
         name = request.fields.get(names[0], "")
