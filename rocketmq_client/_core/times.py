@@ -59,8 +59,9 @@ def check_final(
 def _unindexed(
     cluster: Cluster, address: Address, broker: str, info: RuntimeInfo
 ) -> Conversation[str]:
-    """Describe the part of the log at `info` that indexes lack, empty if none. A broker with
-    constant writes always has something to index; later records do not matter."""
+    """Wait for the indexes to reach the log's end as of `info`; return a text about the missing
+    part, empty if none. A broker with constant writes always has something to index; later records
+    do not matter."""
     upto = info.log_end
     for pause_ms in _PAUSES_MS:
         if info.indexed_bytes >= upto:

@@ -1,9 +1,9 @@
-"""One client's connection to the node: frames in, answers out, and what is under way between.
+"""One client's connection to the node: requests, answers, and requests in flight.
 
-What names a broker that is connected goes on within the turn, without a task; everything else
-(routes, heartbeats, brokers to be connected to, refusals) is a task that `relay` answers. A client
-whose bytes are no frames loses its connection and nobody else's; one that does not read its
-answers, or whose broker takes no more, is not read from.
+A request that names a connected broker is forwarded within the turn of the event loop, without a
+task; a task of `relay` handles all others (routes, heartbeats, brokers without a connection,
+refusals). Invalid frames close the connection of their client only; a client that does not read its
+answers, or whose broker accepts no more data, is not read from.
 """
 
 from __future__ import annotations
@@ -49,22 +49,24 @@ __all__ = ["Client", "Shared"]
 _LOG = logging.getLogger(__name__)
 _HIGH_WATER_BYTES = 128 * 1024
 _PULLS_AHEAD = 4
-"""Pulls under way of a client that takes its answers; one at first, one more with each answer."""
+"""Limit of pulls in flight of a client that reads its answers; one at first, one more with each
+answer."""
 _FRAMES_AT_ONCE = 8
-"""Requests of one client handled at once; the next ones wait for those of other clients."""
+"""Limit of requests of one client handled at once; the next ones wait for those of other
+clients."""
 _BACKLOGS_PER_TURN = 8
-"""Clients with requests left that are served in one turn of the event loop."""
+"""Limit of clients with a backlog that are served in one turn of the event loop."""
 _HELD_MORE = 4
-"""Pulls that brokers may hold and that count no more after each look at a client."""
+"""Held pulls that each check of a client stops counting against its limit of pulls in flight."""
 _BACKLOG = "backlog"
-"""The reason to hold a client whose requests wait for a later turn."""
+"""Reason to hold a client whose requests wait for a later turn."""
 _INTRODUCTION_S = 10.0
-"""Where there are users, a client has so long to sign something."""
+"""Deadline of a client's first signed request, on nodes with users."""
 
 
 @dataclass(slots=True)
 class Shared:
-    """What all clients of a node share."""
+    """State that all clients of a node share."""
 
     settings: SnodeSettings
     upstream: Upstream
@@ -79,7 +81,7 @@ class Shared:
 
 
 class Backlogs:
-    """Clients with more requests than are handled at once; they are served round robin."""
+    """Clients with more requests than are handled at once, served round robin."""
 
     def __init__(self) -> None:
         self._waiting: deque[Client] = deque()
@@ -101,7 +103,7 @@ class Backlogs:
 
 
 class Client(asyncio.Protocol):
-    """A connection that was accepted. `port_broker` is the broker that its port stands for."""
+    """Accepted connection. `port_broker` is the broker of the virtual port, if it is one."""
 
     def __init__(self, shared: Shared, port_broker: str | None) -> None:
         self._shared = shared
@@ -141,7 +143,7 @@ class Client(asyncio.Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Requests that are not answered."""
+        """Requests without an answer."""
         return len(self.tasks) + self._relayed + len(self._parked)
 
     def abandon(self) -> None:
@@ -150,7 +152,7 @@ class Client(asyncio.Protocol):
             self._transport.abort()
 
     def cut_off(self, why: str) -> None:
-        """Cut the connection of a client that takes more than its share."""
+        """Cut the connection of a client that exceeds a limit."""
         if self not in self._shared.clients:
             return
         self._shared.metrics.add("cut_off")
@@ -160,12 +162,12 @@ class Client(asyncio.Protocol):
         self._forget()
 
     def check(self, now: float) -> None:
-        """Cut off a client that is silent, does not finish a frame, or does not say who it is."""
+        """Cut off a client that is idle, does not finish a frame, or signs no request."""
         settings = self._shared.settings
         before = self.queued
         self._weigh()
         if self.queued < before:
-            self.heard_at = now  # it takes answers
+            self.heard_at = now  # it reads answers
         if not self.queued:
             self._long_held += _HELD_MORE
             self._pull_on()
@@ -251,7 +253,7 @@ class Client(asyncio.Protocol):
     # -- what lines call ------------------------------------------------------------------------
 
     def answered(self, relayed: Relayed, code: int, frame: bytes) -> None:
-        """An answer to pass on."""
+        """Forward an answer."""
         self._relayed -= 1
         self.member.pulls -= relayed.code in PULLS
         self.member.held -= relayed.may_wait
@@ -263,7 +265,7 @@ class Client(asyncio.Protocol):
         self._answers_out += 1
 
     def unanswered(self, relayed: Relayed, error: RocketMQError) -> None:
-        """There is no answer to pass on: the node gives one."""
+        """Answer a request that its broker did not answer."""
         asked = Command(relayed.code, relayed.opaque, {})
         self._relayed -= 1
         self.member.pulls -= relayed.code in PULLS
@@ -276,21 +278,21 @@ class Client(asyncio.Protocol):
         self._write(frame)
 
     def hold(self, reason: object) -> None:
-        """Read no more until `release`."""
+        """Stop reading until `release`."""
         if not self._held_by and self._transport is not None:
             self._transport.pause_reading()
         self._held_by.add(reason)
 
     def release(self, reason: object) -> None:
-        """Read again, if nothing else is in the way."""
+        """Read again, unless another reason remains."""
         self._held_by.discard(reason)
         self.unfinished_since = self._loop.time()
         if not self._held_by and self._transport is not None:
             self._transport.resume_reading()
 
     def flush(self) -> None:
-        """Write what the turn has put together, and pull on if the client takes its answers, which
-        only the write shows."""
+        """Write the frames of this turn, then send parked pulls if the client reads its answers:
+        the write tells whether its buffer is full."""
         frames, self._out = self._out, []
         answers, self._answers_out = self._answers_out, 0
         if self._transport is not None and not self._transport.is_closing():
@@ -301,12 +303,12 @@ class Client(asyncio.Protocol):
                 self._pull_on()
 
     def _weigh(self) -> None:
-        """Tell the limits how much the client has not taken."""
+        """Report the size of the client's write buffer to the limits."""
         if self._transport is not None and not self._transport.is_closing():
             self._shared.limits.hold_queued(self, self._transport.get_write_buffer_size())
 
     def _forget(self) -> None:
-        """Count it no more, though its socket may take a moment to close."""
+        """Stop counting the client, though its socket may take a moment to close."""
         self._shared.limits.forget(self)
         self._cutter.end()
         self._parked.clear()
@@ -343,13 +345,13 @@ class Client(asyncio.Protocol):
             self._take_command(command_of(raw), len(raw))
 
     def _park(self, head: Head, raw: bytes) -> bool:
-        """Keep a pull back while answers to earlier ones are on their way: a client that takes
-        none must not make brokers send more. Pulls that brokers may hold soon count no more: a
-        client of many queues has many."""
+        """Park a pull while answers to earlier pulls are in flight: a client that does not read
+        must not make brokers send more. Pulls that brokers may hold soon stop counting: a client of
+        many queues has many."""
         if head.code not in PULLS or self._may_pull():
             return False
         if self.in_flight >= self._shared.settings.max_in_flight_per_client:
-            return False  # it is answered "busy"
+            return False  # answered "busy"
         self._parked.append((head, raw))
         return True
 
@@ -357,16 +359,16 @@ class Client(asyncio.Protocol):
         return self not in self._held_by and self.member.pulls - self._long_held < self._pulls_ahead
 
     def _pull_on(self) -> None:
-        """Send pulls on that were kept back, as far as they may go."""
+        """Send parked pulls, up to the client's limit."""
         self._long_held = min(self._long_held, self.member.held)
         while self._parked and self._may_pull():
             head, raw = self._parked.popleft()
             self._send_on(head, raw, self._loop.time())
 
     def _passed_on(self, head: Head, raw: bytes, now: float) -> bool:
-        """Whether it could go on within the turn."""
+        """Forward the request within the turn; return False if it needs a task."""
         shared, code = self._shared, head.code
-        # A frame that grows too large for brokers would cost everybody the line.
+        # A frame that grows too large for brokers would close a connection shared by many clients.
         grown, settings = len(raw) + MOST_DIGITS, shared.settings
         is_full = self.in_flight >= settings.max_in_flight_per_client
         if (
@@ -385,7 +387,7 @@ class Client(asyncio.Protocol):
             refuses = shared.upstream.without_lite.get(line.name)
             if refuses is None:
                 return False
-            if refuses:  # by number 11 the same request means the same to an older broker
+            if refuses:  # older brokers know the same request as code 11
                 raw = encode_command(command_of(raw)._replace(code=PULL))
                 again = read_head(raw)
                 if again is None:
@@ -418,7 +420,7 @@ class Client(asyncio.Protocol):
         return bound.line_to(self._shared.upstream.master(broker))
 
     def _served(self, code: int, fields: dict[str, Any]) -> bool:
-        """Whether allow-lists let it pass; what they refuse is refused by `relay`."""
+        """Return True if allow-lists admit the request; `relay` answers the others."""
         if not all(isinstance(value, str | None) for value in fields.values()):
             return False
         try:
@@ -474,7 +476,7 @@ class Client(asyncio.Protocol):
         self._write(frame)
 
     def _push(self, command: Command) -> None:
-        """A request of a broker, for the member."""
+        """Send the member a request of a broker."""
         self._write(encode_command(command))
         self.flush()
 
@@ -497,8 +499,8 @@ class Client(asyncio.Protocol):
 
 
 def _keep_little_unsent(found: socket.socket | None) -> None:
-    """Leave in the kernel's buffer what the network can take soon, not the megabytes that it has
-    room for: a client that takes nothing is noticed the sooner."""
+    """Keep only as much unsent data in the kernel's buffer as the network can take soon, not the
+    megabytes that fit: a client that does not read is noticed earlier."""
     option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
     if found is not None and option is not None:
         with suppress(OSError):

@@ -1,8 +1,7 @@
-"""The command `rocketmq-snode`: one process that serves until it is told to stop.
+"""The command `rocketmq-snode`: one process that serves until SIGTERM or SIGINT.
 
-`rocketmq-snode serve --config snode.toml`; `rocketmq-snode list ns1:9876` shows which nodes there
-are. Logs one JSON object a line on standard error. SIGTERM
-and SIGINT drain; a second one ends at once.
+`rocketmq-snode serve --config snode.toml`; `rocketmq-snode list ns1:9876` lists the nodes. Logs one
+JSON object per line on standard error. SIGTERM and SIGINT drain; a second one ends at once.
 """
 
 from __future__ import annotations
@@ -30,10 +29,11 @@ from rocketmq_client.snode.settings import SnodeSettings
 __all__ = ["main"]
 
 _DESCRIPTORS = 65_536
-"""What the process asks for, as far as it may: clients and members' connections need one each."""
+"""Limit of descriptors that the process requests, up to its hard limit: each client and each
+connection of a member needs one."""
 
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has; the rest is what the node says of this one."""
+"""Attributes of every log record; all others are details of this one."""
 
 
 class _JsonLines(logging.Formatter):
@@ -51,7 +51,7 @@ class _JsonLines(logging.Formatter):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 2 for options that are wrong, 1 where no name server answers."""
+    """Run the command; return 2 for invalid options, 1 if no name server answers."""
     chosen = _parser().parse_args(arguments)
     try:
         if chosen.what == "list":
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(name_servers: str) -> int:
-    """Print name, address, clients and age of each node that lives."""
+    """Print name, address, clients and age of each live node."""
     settings = ClientConfig.parse({"name_servers": name_servers}).settings()
     for name, entry in asyncio.run(known_nodes(settings)).items():
         age = max(0.0, time.time() - entry["ts"] / 1000)

@@ -1,9 +1,9 @@
-"""A line: a connection to a broker on which frames are passed on without being taken apart.
+"""Connection to a broker on which frames are forwarded without decoding.
 
 It is a connection of `tubemq_client._io` (TLS, deadlines, and calls that wait for their answer work
-as there), and beside these it carries *relayed* requests: sent in one piece with all others of the
-same turn, answered through the client that asked, without a task or a timer each. Deadlines of
-relayed requests are checked only by `expire`, which the server calls now and then.
+the same) which also carries *relayed* requests: written together with all others of the same turn
+of the event loop, answered through the client's connection, without a task or a timer each. Only
+`expire`, which the server calls periodically, checks their deadlines.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _MEMBERS_CHANGED: Final = codes.NOTIFY_CONSUMER_IDS_CHANGED.code
 
 
 class Asker(Protocol):
-    """Where answers go: a client's connection."""
+    """Target of answers: a client's connection."""
 
     def answered(self, relayed: Relayed, code: int, frame: bytes) -> None:
-        """The answer, under the client's own number."""
+        """Take the answer, with the client's number."""
 
     def unanswered(self, relayed: Relayed, error: errors.RocketMQError) -> None:
-        """There will be none."""
+        """Take the reason why there is no answer."""
 
     def hold(self, line: Line) -> None:
-        """The line is full: send no more until `release`."""
+        """Stop sending until `release`: the connection is full."""
 
     def release(self, line: Line) -> None:
-        """It is not full any more."""
+        """Continue sending: the connection is no longer full."""
 
 
 class Relayed(NamedTuple):
-    """A request under way. Times are on the loop's clock, seconds."""
+    """Request in flight. Times are on the loop's clock, seconds."""
 
     asker: Asker
     code: int
@@ -57,11 +57,11 @@ class Relayed(NamedTuple):
 
 class Flushable(Protocol):
     def flush(self) -> None:
-        """Write what was put together."""
+        """Write collected frames."""
 
 
 class Turn:
-    """What was put together since the loop last came by; `end` writes it, a write per socket."""
+    """Frames collected in one turn of the event loop; `end` writes them, one write per socket."""
 
     __slots__ = ("_touched",)
 
@@ -69,25 +69,25 @@ class Turn:
         self._touched: list[Flushable] = []
 
     def touch(self, written: Flushable) -> None:
-        """It has something to write."""
+        """Add a connection with collected frames."""
         self._touched.append(written)
 
     def end(self) -> None:
-        """Write it."""
+        """Write all collected frames."""
         while self._touched:
             self._touched.pop().flush()
 
 
 @dataclass(slots=True)
 class Load:
-    """What is under way to one broker over all lines."""
+    """Pulls in flight to one broker over all connections."""
 
     pulls: int = 0
 
 
 class Line(AsyncConnection):
-    """Frames over one transport, in both ways. `on_request` is given what the server asks, and
-    `on_end` the line itself when it is gone."""
+    """Frames over one transport, in both directions. `on_request` gets requests of the server, and
+    `on_end` the connection itself when it is closed."""
 
     def __init__(
         self, name: str, decoder: Any, turn: Turn, load: Load, on_end: Callable[[Line], None]
@@ -106,16 +106,17 @@ class Line(AsyncConnection):
 
     @property
     def in_flight(self) -> int:
-        """Requests that are not answered."""
+        """Requests without an answer."""
         return len(self._replies) + len(self._relayed)
 
     def _count_pulls(self, more: int) -> None:
-        """So many relayed pulls more are under way, or fewer."""
+        """Add `more` to the relayed pulls in flight."""
         self.pulls += more
         self._load.pulls += more
 
     def relay(self, raw: bytes, at: int, to: int, asker: Asker, relayed: Relayed | None) -> None:
-        """Pass a request of `asker` on with the turn; None for a one-way request."""
+        """Forward a request of `asker` at the end of the turn; `relayed` is None for a one-way
+        request."""
         serial = next(self._serials) & _SERIALS
         if relayed is not None:
             self._relayed[serial] = relayed
@@ -129,15 +130,15 @@ class Line(AsyncConnection):
         self._out.append(renumbered(raw, at, to, serial))
 
     def flush(self) -> None:
-        """Write what this turn has put together."""
+        """Write the frames of this turn."""
         frames, self._out = self._out, []
         if self._transport is not None and self._failure is None:
             self.used_at = self._loop.time()
             self._transport.write(b"".join(frames))
 
     def expire(self, now: float, patience_s: float) -> None:
-        """Give up relayed requests whose time is over, and the line itself if it is full and the
-        broker has taken nothing for `patience_s`: who is held by it is wanted elsewhere, too."""
+        """Expire relayed requests after their deadline, and close a full connection whose broker
+        has read nothing for `patience_s`: clients held by it also need other brokers."""
         if self._stuck_for(now) > patience_s:
             self._fail(errors.ConnectionLost(f"{self.name} takes nothing"))
         if now < self._soonest:
@@ -152,7 +153,7 @@ class Line(AsyncConnection):
         self._soonest = min((one.deadline for one in left), default=float("inf"))
 
     def _stuck_for(self, now: float) -> float:
-        """Seconds for which a full line has got no shorter; 0 for others."""
+        """Return the seconds for which a full write buffer has not become smaller; 0 for others."""
         if self._transport is None or self._writable.is_set():
             self._backlog = 0
             return 0.0
@@ -208,7 +209,7 @@ class Line(AsyncConnection):
             self.on_request(command)
 
     def _pass_notice(self, raw: bytes) -> bool:
-        """Pass a notice on as it is: N members that join cause N² of them."""
+        """Forward a notice without decoding it: N members that join cause N² of them."""
         head = read_head(raw)
         if head is None or head.code != _MEMBERS_CHANGED or not head.flag & ONE_WAY:
             return False
@@ -235,7 +236,8 @@ class Line(AsyncConnection):
 
 
 class _Lines:
-    """What `tubemq_client._io` needs to open lines: a decoder. Calls encode for themselves."""
+    """Codec with which `tubemq_client._io` opens connections: only a decoder. Calls encode by
+    themselves."""
 
     decoder = FrameCutter
 

@@ -1,8 +1,8 @@
 """A listening port that counts connections from the moment they are accepted.
 
-asyncio's own server counts nothing before a TLS handshake is over, and reports each failure to
-accept with a traceback. Here a connection that is not admitted is closed at once, and a process
-without descriptors waits a moment and says it in one line.
+asyncio's server counts a connection only after its TLS handshake, and logs each failed accept with
+a traceback. This listener closes a connection that is not admitted at once, and without descriptors
+it waits a moment and logs one line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Listener", "Seldom"]
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 128
 _ACCEPTS = 32
-"""Connections that are accepted at a time, before others have their turn."""
+"""Connections accepted at a time, before other events of the loop."""
 _HANDSHAKE_S = 10.0
 _PAUSE_S = 0.2
 _SELDOM_S = 10.0
@@ -32,14 +32,14 @@ _GONE = frozenset({errno.ECONNABORTED, errno.EINTR, errno.EPROTO, errno.EPERM})
 
 
 class Seldom:
-    """Log lines that an attacker can cause: one each ten seconds, with the number left out."""
+    """Log lines that an attacker can cause: one per ten seconds, with the number left out."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._said: dict[str, tuple[float, int]] = {}
 
     def say(self, level: int, message: str, *values: object, **extra: object) -> None:
-        """Log `message`, unless that was done a moment ago."""
+        """Log `message`, at most once per ten seconds."""
         now = asyncio.get_running_loop().time()
         last, left_out = self._said.get(message, (-_SELDOM_S, 0))
         if now - last < _SELDOM_S:
@@ -51,10 +51,10 @@ class Seldom:
 
 
 class Listener:
-    """Accepts connections at one address and gives them to protocols that `make` makes.
+    """Accepts connections at one address and hands them to protocols from `make`.
 
-    `admits` tells whether there is room for one more. With `spare` a descriptor is kept that a
-    connection gets when the process has no other left.
+    `admits` returns True if there is room for one more. With `spare`, one descriptor is reserved
+    for a connection when the process has no other left.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class Listener:
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
+        """Listening address."""
         found: Address = self._sockets[0].getsockname()[:2]
         return found
 
     @property
     def opening(self) -> int:
-        """Connections that were accepted and have no protocol yet: their handshake goes on."""
+        """Accepted connections without a protocol: their handshake is not finished."""
         return len(self._opening)
 
     async def listen(self, address: Address, *, reuse_port: bool = False) -> None:
@@ -105,7 +105,7 @@ class Listener:
             raise
 
     def close(self) -> None:
-        """Accept no more. Connections that were accepted stay."""
+        """Accept no more. Accepted connections stay open."""
         self._closed = True
         for found in self._sockets:
             self._loop.remove_reader(found)
@@ -147,7 +147,7 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def renew_spare(self) -> None:
-        """Take a spare descriptor again, once there is one."""
+        """Reserve the spare descriptor again, once one is free."""
         if self._spare is None and not self._closed:
             with suppress(OSError):
                 self._spare = _descriptor()

@@ -1,7 +1,7 @@
-"""What a node counts, as Prometheus text, and a small HTTP port that shows it.
+"""Counters of a node, as Prometheus text, and a small HTTP port that serves them.
 
-`/metrics` and `/healthz` only; anything else is 404. No request body is read, a line is bounded,
-and a client that sends nothing is cut off.
+`/metrics` and `/healthz` only; anything else is 404. Request bodies are not read, lines are
+bounded, and idle clients are cut off.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _LARGEST_CODE = 9_999
 
 
 class Metrics:
-    """Counters by name and labels; gauges are asked for when they are shown. Requests and answers
-    have counters of their own, which cost a few dictionary look-ups."""
+    """Counters by name and labels; gauges are read when they are shown. Requests and answers have
+    separate counters, which cost a few dictionary look-ups."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
@@ -38,12 +38,12 @@ class Metrics:
         self._topics: dict[str, dict[str, int]] = {}
 
     def add(self, name: str, amount: int = 1, **labels: object) -> None:
-        """Count."""
+        """Add `amount` to a counter."""
         key = tuple((label, str(value)) for label, value in sorted(labels.items()))
         self._counts[name, key] += amount
 
     def asked(self, code: int, size: int) -> None:
-        """A request of `size` bytes came."""
+        """Count a request of `size` bytes."""
         if not 0 <= code <= _LARGEST_CODE:
             code = -1
         known = self._asked.get(code)
@@ -53,7 +53,7 @@ class Metrics:
         known[1] += size
 
     def answered(self, asked: int, code: int, size: int, seconds: float) -> None:
-        """A request was answered with `code` after `seconds`."""
+        """Count an answer with `code` after `seconds`."""
         if not 0 <= asked <= _LARGEST_CODE:
             asked = -1
         self._answers[code] += 1
@@ -65,8 +65,8 @@ class Metrics:
         spent.buckets[bisect_left(_BOUNDS_S, seconds)] += 1
 
     def moved(self, topic: str, way: str, size: int) -> str:
-        """Bytes of a topic, "in" or "out". The name under which they are counted: clients name
-        topics as they like, so after the first `1000` the rest are one."""
+        """Count bytes of a topic, "in" or "out". Return the label under which they are counted:
+        clients choose topic names, so after the first `1000` the rest share one."""
         known = self._topics.get(topic)
         if known is None:
             if len(self._topics) >= _MOST_TOPICS:
@@ -76,7 +76,7 @@ class Metrics:
         return topic
 
     def text(self, gauges: Mapping[str, float]) -> str:
-        """Prometheus' text format."""
+        """Return Prometheus' text format."""
         lines: list[str] = []
         for name, found in _by_name(self._all()).items():
             lines.append(f"# TYPE snode_{name} counter")
@@ -104,7 +104,7 @@ class Metrics:
 
 
 class _Spent:
-    """How long answers to one type of request took, and their bytes."""
+    """Histogram of answer times of one type of request, and bytes of its answers."""
 
     __slots__ = ("buckets", "bytes", "seconds")
 
@@ -142,8 +142,8 @@ def _escaped(text: str) -> str:
 async def serve_http(
     address: Address, pages: Mapping[str, Callable[[], tuple[int, str]]]
 ) -> Listener:
-    """Listen; `pages` gives status and text by path. A descriptor is kept for a page, so that it
-    can be read while clients have all others. Raises `OSError`."""
+    """Listen; `pages` returns status and text by path. One descriptor is reserved for a page, so
+    that it can be read while clients use all others. Raises `OSError`."""
     reading = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -163,7 +163,7 @@ async def serve_http(
                 writer.write(head.encode() + body)
                 await writer.drain()
         except (OSError, TimeoutError, ValueError):
-            pass  # it asked nothing that can be answered
+            pass  # not a request that can be answered
         finally:
             reading -= 1
             writer.close()

@@ -1,9 +1,8 @@
-"""What a request names: its topic and the groups of consumers, in its header or in its body.
+"""Resources that a request names: its topic and consumer groups, in its header or its body.
 
-Pure; `access` holds it against allow-lists. Heartbeats and locks name groups and topics in bodies,
-which are read only for that. Brokers read JSON more leniently than this does (other spellings of a
-key, references, keys that come twice), so a body that could mean something else to a broker than it
-means here is refused.
+Pure; `access` compares them with allow-lists. Heartbeats and locks name groups and topics in
+bodies, which are parsed only for that. Brokers parse JSON more leniently (other spellings of a key,
+references, repeated keys), so a body that a broker could read differently is refused.
 """
 
 from __future__ import annotations
@@ -28,31 +27,32 @@ _RETRY: Final = "%RETRY%"
 
 
 class Named(NamedTuple):
-    """Topics and groups of consumers. A group's own retry topic, which every push consumer
-    subscribes to, is not among the topics."""
+    """Topics and consumer groups. A group's retry topic, which every push consumer subscribes to,
+    is not among the topics."""
 
     topics: frozenset[str]
     groups: frozenset[str]
 
 
 def topic_in(code: int, fields: Mapping[str, Any]) -> Any:
-    """The topic that a header names, or None."""
+    """Return the topic that a header names, or None."""
     return fields.get("b") if code in _SHORT_SENDS else fields.get("topic")
 
 
 def origin_in(code: int, fields: Mapping[str, Any]) -> Any:
-    """The topic whose record is sent back; empty if the header does not say, None for others."""
+    """Return the topic whose record is sent back; empty if the header does not name it, None for
+    other requests."""
     return (fields.get("originTopic") or "") if code == _SEND_BACK else None
 
 
 def groups_in(fields: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The groups of consumers that a header names, or None: requests read one or the other."""
+    """Return the consumer groups that a header names, or None: requests read one or the other."""
     return fields.get("consumerGroup"), fields.get("group")
 
 
 def named_in_body(code: int, body: bytes) -> Named:
-    """What the body of a heartbeat or a lock names; nothing for other requests. Raises
-    `errors.ProtocolViolation` for a body that cannot be judged."""
+    """Return the resources in the body of a heartbeat or a lock; none for other requests. Raises
+    `errors.ProtocolViolation` for a body that cannot be checked."""
     if code == HEARTBEAT:
         found = _read(body, _NAMES)
         members = list(_items(found, "consumerDataSet"))
@@ -73,7 +73,7 @@ def named_in_body(code: int, body: bytes) -> Named:
 
 
 def _read(body: bytes, names: tuple[str, ...]) -> dict[str, Any]:
-    """The object in a body, in standard JSON, in which `names` have one spelling."""
+    """Return the object in a body, in standard JSON, in which each of `names` has one spelling."""
     plain = {_folded(name): name for name in names}
 
     def judged(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The node's options where people type them: a TOML file, and the environment, which wins.
+"""The node's options: a TOML file, and the environment, which has precedence.
 
-Unknown names are refused and every problem is listed at once (`errors.ConfigError`), as is what
-would have no effect: a user that is not understood must not make a node that checks nobody. Values
-of users and credentials are never repeated. Only here is pydantic needed.
+Unknown names and options without effect are refused, and all problems are listed together
+(`errors.ConfigError`): a mistyped user must not start a node that verifies no request. Messages
+never contain values of users and credentials. Only this module needs pydantic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DEFAULT_PORT = 11911
 _INJECTED = re.compile(
     r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
-"""What Kubernetes puts beside our options for a Service whose name begins with ``snode``."""
+"""Variables that Kubernetes adds for a Service whose name begins with ``snode``."""
 _INJECTED_PORT = re.compile(r"(.+_)?PORT=(tcp|udp|sctp)://.*")
 _KEY_FIELDS = ("access_key", "secret_key", "security_token")
 
@@ -44,12 +44,13 @@ def _address(value: object) -> object:
 
 
 def _ports(value: object) -> object:
-    """`{"broker-a": 11921}`, as a table or JSON, or ``broker-a=11921,broker-b=11922``."""
+    """Parse `{"broker-a": 11921}`, as a table or JSON, or ``broker-a=11921,broker-b=11922``."""
     return _pairs(value, "broker=port")
 
 
 def _users(value: object) -> object:
-    """`{"reader01": "secret"}`, as a table or JSON, or ``reader01=secret,reader02=secret``."""
+    """Parse `{"reader01": "secret"}`, as a table or JSON, or
+    ``reader01=secret,reader02=secret``."""
     found = _pairs(value, "key=secret")
     for place, (key, secret) in enumerate(found, 1):
         if not isinstance(secret, str):
@@ -86,7 +87,7 @@ def _is_pair(item: object) -> bool:
 
 
 def _json_of(text: str) -> object:
-    """What is written in JSON, None for text in another form. Raises `ValueError`."""
+    """Parse JSON; return None for text in another form. Raises `ValueError`."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -106,7 +107,7 @@ def _no_key_twice(text: str) -> object:
 
 
 def _credentials(value: object) -> object:
-    """`{"access_key": …, "secret_key": …, "security_token": …}`, as a table or JSON, or
+    """Parse `{"access_key": …, "secret_key": …, "security_token": …}`, as a table or JSON, or
     ``key=secret``."""
     if value is None or isinstance(value, Credentials):
         return value
@@ -127,7 +128,7 @@ def _credentials(value: object) -> object:
 
 
 def _names(value: object) -> object:
-    """``orders,payments``, JSON, or a list."""
+    """Parse ``orders,payments``, JSON, or a list."""
     if isinstance(value, str):
         known = _json_of(value)
         value = value.split(",") if known is None else known
@@ -145,7 +146,7 @@ At = Annotated[Address, BeforeValidator(_address)]
 
 
 class SnodeConfig(CommonOptions):
-    """How a node listens, what it says of itself, and what it bears."""
+    """Options of a node: addresses, access and limits."""
 
     name_servers: NameServers = Field(description="name servers, tried in this order")
     listen: At = Field(("127.0.0.1", 11911), description="where clients connect")
@@ -193,14 +194,14 @@ class SnodeConfig(CommonOptions):
     admin_listen: At | None = Field(None, description="/clients as JSON; off by default")
 
     def settings(self) -> SnodeSettings:
-        """The plain value that a node runs on."""
+        """Return the plain settings of a node."""
         names = {field.name for field in fields(SnodeSettings)} - {"tls"}
         values: dict[str, Any] = {name: getattr(self, name) for name in names}
         return SnodeSettings(**values, tls=self.tls.settings() if self.tls else None)
 
 
 def read_options(path: Path | None, environment: Mapping[str, str]) -> SnodeSettings:
-    """Settings from a file and the environment. Raises `errors.ConfigError`."""
+    """Return settings from a file and the environment. Raises `errors.ConfigError`."""
     options: dict[str, Any] = {}
     if path is not None:
         try:
