@@ -294,7 +294,7 @@ def _tag_problem(name: object) -> str:
     if name.strip() == "*":
         return f"{name!r} is no tag; give none to read everything"
     if "||" in name:
-        return f"{name!r} is no tag; give several as items of their own"
+        return f"{name!r} is no tag; give several as separate items"
     if not name or name != name.strip() or {"\x01", "\x02"} & set(name):
         return f"{name!r} is no tag: it is empty, or has blanks around it or a separator in it"
     return ""

@@ -77,7 +77,7 @@ class AddressFinder:
         except errors.UnknownTopic as error:
             if self._last is None and not fresh:
                 raise
-            raise errors.ConnectError(f"no broker of topic {topic!r} is there now") from error
+            raise errors.ConnectError(f"no broker of topic {topic!r} is available now") from error
         except errors.NetworkError:
             if self._last is None:
                 raise
@@ -85,7 +85,7 @@ class AddressFinder:
         found = route.address(self._queue.broker)
         if found is None:
             raise errors.ConnectError(
-                f"broker {self._queue.broker!r} of topic {topic!r} is not there now"
+                f"broker {self._queue.broker!r} of topic {topic!r} is not available now"
             )
         self._last = found
         return found

@@ -46,7 +46,7 @@ def select_queues(route: TopicRoute, queues: Iterable[Queue] | None) -> list[Que
     if missing:
         raise errors.ConfigError(
             [
-                f"{queue.key} is no queue of topic {route.topic!r} that can be read now; known: "
+                f"{queue.key} is not a queue of topic {route.topic!r} that can be read now; known: "
                 f"{', '.join(found.key for found in known) or 'none'}"
                 for queue in missing
             ],

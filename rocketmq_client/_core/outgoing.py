@@ -37,13 +37,13 @@ def check_record(message: OutgoingMessage) -> None:
     """Raise `errors.ConfigError` with all reasons why a record cannot be sent."""
     problems = [*_of_texts(message), *_of_keys(message)]
     if not isinstance(message.body, bytes | bytearray | memoryview):
-        problems.append(f"body: a {type(message.body).__name__} is no bytes")
+        problems.append(f"body: a {type(message.body).__name__} is not bytes")
     if type(message.flag) is not int or message.flag not in _FLAGS:
-        problems.append(f"flag: {message.flag!r:.40} is no number of 32 bits")
+        problems.append(f"flag: {message.flag!r:.40} is not a 32-bit number")
     if taken := _RESERVED & (message.properties or {}).keys():
         problems.append(
-            f"properties {', '.join(sorted(taken))} have arguments of their own (tags, keys) or "
-            "are the client's"
+            f"properties {', '.join(sorted(taken))} have separate arguments (tags, keys) or "
+            "belong to the client"
         )
     if problems:
         raise errors.ConfigError(problems, subject="record")
@@ -96,7 +96,7 @@ def _of_texts(message: OutgoingMessage) -> Iterator[str]:
         given += [("the name of a property", name), (f"property {name!r}", value)]
     for what, text in given:
         if not _is_text(text):
-            yield f"{what}: {text!r:.40} is no text"
+            yield f"{what}: {text!r:.40} is not text"
     for name, value in (message.properties or {}).items():
         if "" in (name, value):  # a broker re-encodes properties, except those of a batch
             yield f"property {name!r}: {value!r:.40} is left out by brokers; none can be empty"
@@ -107,7 +107,7 @@ def _of_keys(message: OutgoingMessage) -> Iterator[str]:
     if wrong := [word for word in _key_words(message.keys) if not _is_key(word)]:
         yield (
             f"keys {', '.join(map(repr, wrong))}: a key is a text, not empty and without blanks; "
-            "give several as items of their own"
+            "give several as separate items"
         )
 
 

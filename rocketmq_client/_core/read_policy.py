@@ -121,5 +121,5 @@ def truncated(range_: QueueRange, at: int, max_offset: int) -> errors.LogTruncat
         f"queue {range_.queue.key} of topic {range_.queue.topic!r} ends at {max_offset}, before "
         f"the planned range [{range_.start}, {range_.end}) does (read up to {at}). Either nothing "
         f"was ever written up to its end, or the broker lost records in a crash or the topic was "
-        f"made anew: plan the window again (on_offset_regression)"
+        f"recreated: plan the window again (on_offset_regression)"
     )

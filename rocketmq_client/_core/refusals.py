@@ -93,7 +93,7 @@ class Refusals:
         if now - self._eroding_since >= _EROSION_MS and found is not None:
             return found
         raise Unexplained(
-            f"nothing at offset {at}, although the queue is said to have "
+            f"nothing at offset {at}, although the queue reports "
             f"[{answer.min_offset}, {answer.max_offset}): {answer.remark}"
         )
 

@@ -244,7 +244,9 @@ def _away(error: errors.RocketMQError, topic: str, *, known: bool) -> errors.Roc
     topic was known before."""
     if not (known and isinstance(error, errors.UnknownTopic)):
         raise error
-    failure = errors.ConnectError(f"no broker of topic {topic!r} that can be written is there now")
+    failure = errors.ConnectError(
+        f"no broker of topic {topic!r} that can be written is available now"
+    )
     failure.__cause__ = error
     return failure
 

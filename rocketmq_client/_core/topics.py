@@ -85,7 +85,7 @@ def master_addresses(info: ClusterInfo, broker: str | None) -> list[Address]:
     master = known[broker].master if broker in known else None
     if master is None:
         raise errors.ConfigError(
-            f"broker {broker!r} is not there; known: {', '.join(sorted(known)) or 'none'}",
+            f"broker {broker!r} is not registered; known: {', '.join(sorted(known)) or 'none'}",
             subject="broker",
         )
     return [master]

@@ -166,7 +166,7 @@ def parse_address(text: str) -> Address:
     """Parse ``host:port``. Raises `errors.ProtocolViolation`."""
     host, _, port = text.rpartition(":")
     if not (host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
-        raise errors.ProtocolViolation(f"{text[:80]!r} is no address")
+        raise errors.ProtocolViolation(f"{text[:80]!r} is not an address")
     return host.strip("[]"), int(port)
 
 
@@ -238,7 +238,7 @@ def _upper_bytes(text: str) -> int:
     """Return the most bytes that print as ``12.3 KiB`` (one decimal, in the server's locale)."""
     found = _AMOUNT.fullmatch(text)
     if found is None:
-        raise errors.ProtocolViolation(f"{text[:40]!r} is no amount of bytes")
+        raise errors.ProtocolViolation(f"{text[:40]!r} is not a number of bytes")
     whole, tenth, unit = int(found[1]), int(found[2] or 0), found[3]
     if not unit:
         return whole
@@ -304,26 +304,26 @@ def _broker(item: Mapping[str, Any]) -> BrokerData:
     try:
         by_id = {int(key): parse_address(str(value)) for key, value in addresses.items()}
     except ValueError as error:
-        raise errors.ProtocolViolation(f"a broker id is no number: {error}") from error
+        raise errors.ProtocolViolation(f"a broker id is not a number: {error}") from error
     return BrokerData(_word(item, "brokerName"), str(item.get("cluster", "")), by_id)
 
 
 def _items(value: Any) -> list[Mapping[str, Any]]:
     found = _list(value)
     if not all(isinstance(item, dict) for item in found):
-        raise errors.ProtocolViolation("a list holds something that is no object")
+        raise errors.ProtocolViolation("a list contains an item that is not an object")
     return found
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list | None):
-        raise errors.ProtocolViolation(f"{str(value)[:40]!r} is no list")
+        raise errors.ProtocolViolation(f"{str(value)[:40]!r} is not a list")
     return value or []
 
 
 def _table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict | None):
-        raise errors.ProtocolViolation(f"{str(value)[:40]!r} is no object")
+        raise errors.ProtocolViolation(f"{str(value)[:40]!r} is not an object")
     return value or {}
 
 

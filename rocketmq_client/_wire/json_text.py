@@ -60,7 +60,7 @@ def _refuse_half_characters(found: Any, what: str) -> None:
     try:
         write_json(found)
     except (UnicodeEncodeError, RecursionError) as error:
-        raise errors.ProtocolViolation(f"{what} holds half a character") from error
+        raise errors.ProtocolViolation(f"{what} contains half a character") from error
 
 
 class _Tolerant:

@@ -48,7 +48,9 @@ class Access:
         if not self.lists:
             return
         if code in _OF_ANY_GROUP or (self._topics and code in _OF_ANY_TOPIC):
-            raise NotAdmitted(f"request type {code} reaches what allow-lists leave out")
+            raise NotAdmitted(
+                f"request type {code} reaches resources that are not on the allow-lists"
+            )
         origin = origin_in(code, fields)
         if origin == "" and self._topics:
             raise NotAdmitted("a record is sent back without originTopic")

@@ -177,11 +177,11 @@ class Client(asyncio.Protocol):
         if now - self.heard_at > settings.idle_ms / 1000 and not self.in_flight:
             self.abandon()
         elif stuck and now - self.unfinished_since > settings.frame_timeout_ms / 1000:
-            self.cut_off("its frame is not whole in time (frame_timeout_ms)")
+            self.cut_off("its frame is not complete in time (frame_timeout_ms)")
         elif (
             self._shared.access.signs and not self.introduced and now - self.began > introduction_s
         ):
-            self.cut_off("it has signed nothing")
+            self.cut_off("it has not signed a request")
 
     # -- what the event loop calls --------------------------------------------------------------
 
@@ -246,9 +246,11 @@ class Client(asyncio.Protocol):
         if exc:
             said["reason"] = str(exc)
         if self.requests:
-            _LOG.info("a client is gone", extra=said)
+            _LOG.info("a client has disconnected", extra=said)
         else:
-            self._shared.seldom.say(logging.INFO, "a client that asked nothing is gone", **said)
+            self._shared.seldom.say(
+                logging.INFO, "a client has disconnected without a request", **said
+            )
 
     # -- what lines call ------------------------------------------------------------------------
 
@@ -398,7 +400,7 @@ class Client(asyncio.Protocol):
             line.name, self.member.pulls, len(shared.clients)
         ):
             asked = Command(code, head.opaque, {}, flag=head.flag)
-            self._say(asked, refusal(asked, 2, "too many pulls are under way to this broker"), now)
+            self._say(asked, refusal(asked, 2, "too many pulls are in flight to this broker"), now)
             return True
         relayed = None
         if not head.flag & ONE_WAY:
@@ -438,7 +440,7 @@ class Client(asyncio.Protocol):
             self._count_pull(request.code, request.fields, 1)
             self._begin(self._answer(request))
         else:
-            busy = refusal(request, 2, f"{self.in_flight} requests are unanswered")
+            busy = refusal(request, 2, f"{self.in_flight} requests are in flight")
             self._say(request, busy, self._loop.time())
 
     def _begin(self, work: Coroutine[object, object, None]) -> None:

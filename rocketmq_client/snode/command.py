@@ -70,8 +70,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rocketmq-snode", description="RocketMQ service node")
     found = parser.add_subparsers(required=True, dest="what")
     serve = found.add_parser("serve", help="serve until SIGTERM")
-    serve.add_argument("--config", type=Path, help="TOML file; SNODE_… in the environment wins")
-    known = found.add_parser("list", help="the nodes that have renewed their entry of late")
+    serve.add_argument(
+        "--config", type=Path, help="TOML file; SNODE_… in the environment has precedence"
+    )
+    known = found.add_parser("list", help="list the nodes that renewed their entry recently")
     known.add_argument("name_servers", help="host:port;host:port")
     return parser
 

@@ -113,7 +113,7 @@ class FrameCutter:
         if stop > len(self._buffer) or not self.admits(bytes(self._buffer[4:stop])):
             self._buffer.clear()
             self.failure = errors.ProtocolViolation(
-                f"a frame of {self._wanted} bytes before a request that a user has signed"
+                f"a frame of {self._wanted} bytes before a request with a user's signature"
             )
 
     # Decoder interface of `tubemq_client._io`, unused: `lines` reads frames itself.

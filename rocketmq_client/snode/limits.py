@@ -67,7 +67,7 @@ class Limits:
         silent = (c for c in self._clients if not c.introduced and now - c.began > _NEWCOMER_S)
         oldest = min(silent, key=lambda client: client.began, default=None)
         if oldest is not None:
-            oldest.cut_off("it has asked nothing, and others want to")
+            oldest.cut_off("it has sent no request, and the limit of clients is reached")
         return oldest is not None
 
     def may_connect(self, count: int) -> bool:
@@ -96,10 +96,10 @@ class Limits:
         self._queued += size - client.queued
         client.queued = size
         if size > self._most_queued_each:
-            client.cut_off("it does not take its answers")
+            client.cut_off("it does not read its answers")
         while self._queued > self._most_queued:
             slowest = max(self._clients, key=lambda one: one.queued)
-            slowest.cut_off("answers of all clients wait to be taken (max_queued_bytes)")
+            slowest.cut_off("unread answers of all clients are too large (max_queued_bytes)")
 
 
 def _descriptors() -> int:

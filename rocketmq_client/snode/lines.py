@@ -140,7 +140,7 @@ class Line(AsyncConnection):
         """Expire relayed requests after their deadline, and close a full connection whose broker
         has read nothing for `patience_s`: clients held by it also need other brokers."""
         if self._stuck_for(now) > patience_s:
-            self._fail(errors.ConnectionLost(f"{self.name} takes nothing"))
+            self._fail(errors.ConnectionLost(f"{self.name} does not read requests"))
         if now < self._soonest:
             return
         late = [serial for serial, one in self._relayed.items() if one.deadline <= now]
@@ -148,7 +148,7 @@ class Line(AsyncConnection):
             one = self._relayed.pop(serial)
             self._count_pulls(-(one.code in PULLS))
             self._judge(one.deadline)
-            one.asker.unanswered(one, errors.RpcTimeout(f"{self.name} gave no answer in time"))
+            one.asker.unanswered(one, errors.RpcTimeout(f"{self.name} did not answer in time"))
         left = self._relayed.values()
         self._soonest = min((one.deadline for one in left), default=float("inf"))
 

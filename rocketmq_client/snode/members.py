@@ -82,7 +82,7 @@ class Member:
         good = [answer for answer in answers if isinstance(answer, Command)]
         if not good:
             failures = [item for item in answers if isinstance(item, errors.RocketMQError)]
-            raise failures[0] if failures else errors.ConnectError("no broker is there")
+            raise failures[0] if failures else errors.ConnectError("no broker is available")
         self._last = (now, request.body, good[0])
         return good[0]
 
@@ -113,7 +113,7 @@ class Member:
             await bound.answer(reply._replace(opaque=number))
 
     def abandon(self) -> None:
-        """Close the connections when the client is gone, so that brokers remove it."""
+        """Close the connections when the client has disconnected, so that brokers remove it."""
         if self._keeper is not None:
             self._keeper.cancel()
         for bound in self._bound.values():

@@ -79,10 +79,10 @@ def _read(body: bytes, names: tuple[str, ...]) -> dict[str, Any]:
     def judged(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            raise ValueError("a key comes twice")
+            raise ValueError("a key is repeated")
         for key in found:
             if key.startswith(("$", "@")) or plain.get(_folded(key), key) != key:
-                raise ValueError(f"key {key[:40]!r} may be another one to a broker")
+                raise ValueError(f"key {key[:40]!r} may mean another key to a broker")
         return found
 
     try:
@@ -101,15 +101,15 @@ def _folded(key: str) -> str:
 def _items(found: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
     value = found.get(name)
     if not isinstance(value, list | None):
-        raise ProtocolViolation(f"the body cannot be judged: {name} is no list")
+        raise ProtocolViolation(f"the body cannot be judged: {name} is not a list")
     for item in value or ():
         if not isinstance(item, dict):
-            raise ProtocolViolation(f"the body cannot be judged: {name} holds no objects")
+            raise ProtocolViolation(f"the body cannot be judged: {name} does not contain objects")
         yield item
 
 
 def _word(found: Mapping[str, Any], name: str) -> str:
     value = found.get(name)
     if not isinstance(value, str) or not value:
-        raise ProtocolViolation(f"the body cannot be judged: {name} is no text")
+        raise ProtocolViolation(f"the body cannot be judged: {name} is not text")
     return value

@@ -54,11 +54,11 @@ def _users(value: object) -> object:
     found = _pairs(value, "key=secret")
     for place, (key, secret) in enumerate(found, 1):
         if not isinstance(secret, str):
-            raise ValueError(f"item {place}: its secret is no text; put digits in quotes")  # noqa: TRY004 - pydantic wants it
+            raise ValueError(f"item {place}: its secret is not text; put digits in quotes")  # noqa: TRY004 - pydantic wants it
         if not key or not secret:
             raise ValueError(f"item {place}: its key or its secret is empty")
     if not found:
-        raise ValueError("nobody is named; leave it out, and brokers judge clients' signatures")
+        raise ValueError("no user is given; leave it out, and brokers verify clients' signatures")
     return found
 
 
@@ -78,7 +78,7 @@ def _pairs(value: object, form: str) -> tuple[tuple[Any, Any], ...]:
     if not isinstance(found, list | tuple) or not all(_is_pair(item) for item in found):
         raise ValueError(f"give a table, {form},{form} or JSON")
     if len({item[0] for item in found}) < len(found):
-        raise ValueError("a name comes twice")
+        raise ValueError("a name is repeated")
     return tuple((key, text) for key, text in found)
 
 
@@ -93,13 +93,13 @@ def _json_of(text: str) -> object:
     try:
         return _no_key_twice(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"it begins like JSON and is none: {error.msg}") from None
+        raise ValueError(f"it begins like JSON but is not JSON: {error.msg}") from None
 
 
 def _no_key_twice(text: str) -> object:
     def judged(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if len(dict(pairs)) < len(pairs):
-            raise ValueError("a name comes twice")
+            raise ValueError("a name is repeated")
         return dict(pairs)
 
     found: object = json.loads(text, object_pairs_hook=judged)
@@ -123,7 +123,7 @@ def _credentials(value: object) -> object:
     given = {name: text for name, text in value.items() if text is not None}
     wrong = sorted(name for name, text in given.items() if not isinstance(text, str) or not text)
     if wrong:
-        raise ValueError(f"{', '.join(wrong)}: empty or no text; put digits in quotes")
+        raise ValueError(f"{', '.join(wrong)}: empty or not text; put digits in quotes")
     return Credentials(**given)
 
 

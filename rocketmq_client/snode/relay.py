@@ -63,7 +63,7 @@ def refusal_of(request: Command, error: errors.RocketMQError) -> Command:
 def unanswered(request: Command, error: errors.RocketMQError) -> Command:
     """Return the client's answer for a failure after its request was sent to a broker."""
     if request.code in _STORES and isinstance(error, _GONE_OUT):
-        return refusal(request, 1, f"whether it was stored is not known: {error}")
+        return refusal(request, 1, f"it may have been stored: {error}")
     return refusal_of(request, error)
 
 
@@ -120,7 +120,7 @@ class Relay:
             await self._upstream.discover()
         masters = sorted(self._upstream.masters())
         if not masters:
-            raise errors.ConnectError("no broker is there")
+            raise errors.ConnectError("no broker is available")
         if len(masters) > 1 and not any_broker:
             raise errors.LocalError(
                 "the request names no broker and there are several; use a client of 4.9.5 or "
@@ -136,7 +136,7 @@ class Relay:
             return await self._ask_broker(request, member, broker, address, slot)
         others = member.pulls - 1  # the client counts this one already
         if not self._upstream.admits_pull(address_text(address), others, self.clients()):
-            raise errors.Busy(2, "too many pulls are under way to this broker")
+            raise errors.Busy(2, "too many pulls are in flight to this broker")
         load = self._upstream.load_of(address_text(address))
         load.pulls += 1
         try:
@@ -178,7 +178,7 @@ class Relay:
         found = await self._upstream.ask_name_server(Command(105, 0, fields))
         if found.code != 0:
             return found._replace(opaque=request.opaque)
-        failure: errors.RocketMQError = errors.ConnectError("no broker of this topic is there")
+        failure: errors.RocketMQError = errors.ConnectError("no broker of this topic is available")
         for broker in sorted(parse_route(topic, found.body).masters()):
             try:
                 return await self._to_broker(request, member, broker, slot)

@@ -214,7 +214,7 @@ class Snode:
             return True
         self.metrics.add("refused_clients")
         shared.seldom.say(
-            logging.WARNING, "a client is refused: there are too many (max_clients, descriptors)"
+            logging.WARNING, "a client is refused: too many connections (max_clients, descriptors)"
         )
         return False
 
@@ -252,7 +252,7 @@ class Snode:
                     await self._upstream.tell_name_servers(self._entry())
                     registered = now
             except errors.RocketMQError as error:
-                _LOG.warning("no look at the brokers: %s", error)
+                _LOG.warning("cannot look up brokers: %s", error)
             await asyncio.sleep(settings.discovery_period_ms / 1000)
 
     async def _check_clients(self) -> None:

@@ -73,8 +73,8 @@ class SnodeSettings:
             problems.append("name_servers: give at least one 'host:port'")
         if (self.advertise or self.listen)[0] in _WILDCARDS:
             problems.append(
-                f"advertise: {(self.advertise or self.listen)[0]!r} is no address that clients "
-                "can connect to, and routes name it"
+                f"advertise: {(self.advertise or self.listen)[0]!r} is not an address that clients "
+                "can connect to, and routes contain it"
             )
         positive = (
             *("pool_size", "max_in_flight_per_client", "max_in_flight_per_broker"),
@@ -94,13 +94,14 @@ class SnodeSettings:
             problems.append("tls_cert_file, tls_key_file: give both or none")
         if self.credentials is not None and not self.users:
             problems.append(
-                "credentials: without users everybody who reaches the node would have its rights; "
-                "give users, or leave credentials out and let brokers judge clients' signatures"
+                "credentials: without users every client that reaches the node would have its "
+                "rights; give users, or leave credentials out and let brokers verify clients' "
+                "signatures"
             )
         known = self.credentials
         texts: list[object] = [text for user in self.users for text in user]
         texts += [known.access_key, known.secret_key] if known else []
         if not all(isinstance(text, str) and text for text in texts):
-            problems.append("users, credentials: a key or a secret is empty or no text")
+            problems.append("users, credentials: a key or a secret is empty or not text")
         if problems:
             raise errors.ConfigError(problems, subject="snode options")

@@ -158,7 +158,7 @@ class Upstream:
         `errors.NetworkError`, and `errors.Busy` beyond `max_in_flight_per_broker`."""
         pulls, count = request.code in PULLS, self._load(address)
         if not pulls and count >= self._settings.max_in_flight_per_broker:
-            raise errors.Busy(2, f"{count} requests are under way to this broker")
+            raise errors.Busy(2, f"{count} requests are in flight to this broker")
         slot = self._pool_of(slot, pulls=pulls)
         line = cast("Line", await self._pools[slot].connection(address))
         self._ready[slot, address] = line
@@ -220,7 +220,7 @@ class Upstream:
                 return master
             if attempt == 1:
                 await self.discover()
-        raise errors.ConnectError(f"broker {broker!r} is not there")
+        raise errors.ConnectError(f"broker {broker!r} is not available")
 
     def master(self, broker: str) -> Address | None:
         """Return the address of a broker's master, None if it is not known."""
@@ -282,7 +282,7 @@ class BoundConnection:
         to the new address and leave state at the old one. Raises `errors.NetworkError`."""
         async with self._lock:
             if self._closed:
-                raise errors.ConnectionLost("the client is gone")
+                raise errors.ConnectionLost("the client has disconnected")
             if self.line_to(address) is None:
                 await self._open(address)
             line = self.line

@@ -131,7 +131,7 @@ def test_ends_of_queues(shell: Shell, site: Site) -> None:
         deadline = time.monotonic() + 60 * PATIENCE
         while (stable := metadata.ends(queue.topic)[queue]).max_offset < 3:
             assert time.monotonic() < deadline, "three records were not flushed in 60 s"
-        with pytest.raises(errors.ConfigError, match="broker-a:7 is no queue"):
+        with pytest.raises(errors.ConfigError, match="broker-a:7 is not a queue"):
             metadata.ends(queue.topic, [type(queue)("broker-a", queue.topic, 7)])
         with pytest.raises(errors.UnknownTopic):
             metadata.topic("no-such-topic")
@@ -240,5 +240,5 @@ def test_a_queue_that_is_added_is_committed_at_once(shell: Shell) -> None:
         added = Queue("broker-a", "orders", 1)
         consumer.commit(added, 3)
         assert consumer.committed(added) == 3
-        with pytest.raises(errors.ConfigError, match="broker-a:2 is no queue"):
+        with pytest.raises(errors.ConfigError, match="broker-a:2 is not a queue"):
             consumer.commit(Queue("broker-a", "orders", 2), 3)

@@ -141,7 +141,7 @@ def test_files_are_judged_as_the_environment_is(tmp_path, text) -> None:
 
 def test_settings_take_texts_only() -> None:
     users: Any = (("alice", 12345678),)
-    with pytest.raises(errors.ConfigError, match="no text") as caught:
+    with pytest.raises(errors.ConfigError, match="not text") as caught:
         SnodeSettings((("ns", 9876),), users=users)
     assert "12345678" not in str(caught.value)
 
@@ -195,7 +195,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path) -> None:
     assert next(iter(by_message)).startswith("listening on 127.0.0.1:")
     assert by_message["stopping: no new clients"]["under_way"] == 0
     assert by_message["stopped"]["unanswered"] == 0
-    gone = by_message["a client is gone"]
+    gone = by_message["a client has disconnected"]
     assert gone["client"].startswith("127.0.0.1:")
     assert gone["requests"] >= 2
 
