@@ -191,5 +191,5 @@ def for_code(code: int, remark: str = "", *, where: str = "") -> ServerError:
     """
     cls = _BY_CODE.get(code, ServerError)
     if code in {1, 16, 29}:
-        cls = next((found for sign, found in _SIGNS if sign in remark), cls)
+        cls = next((by_sign for sign, by_sign in _SIGNS if sign in remark), cls)
     return cls(code, remark, where=where)

@@ -82,10 +82,10 @@ class AddressFinder:
             if self._last is None:
                 raise
             return self._last  # no name server answers: try the last address
-        found = route.address(self._queue.broker)
-        if found is None:
+        address = route.address(self._queue.broker)
+        if address is None:
             raise errors.ConnectError(
                 f"broker {self._queue.broker!r} of topic {topic!r} is not available now"
             )
-        self._last = found
-        return found
+        self._last = address
+        return address

@@ -77,9 +77,9 @@ class DecodePolicy:
     corrupt: int = 0
 
     def __post_init__(self) -> None:
-        known = ("fail", "drop", "quarantine")
-        if self.corrupt_records not in known:
-            words = " or ".join(map(repr, known))
+        choices = ("fail", "drop", "quarantine")
+        if self.corrupt_records not in choices:
+            words = " or ".join(map(repr, choices))
             raise errors.ConfigError(f"corrupt_records: {self.corrupt_records!r} is not {words}")
         if self.corrupt_records == "quarantine" and self.quarantine is None:
             raise errors.ConfigError("corrupt_records: 'quarantine' needs a callback, quarantine=…")
@@ -93,11 +93,11 @@ class DecodePolicy:
             damaged = set(columns.corrupt)
             columns.keep([i for i in range(len(columns)) if i not in damaged])
         if self.tags:
-            wanted, name = self.tags, TAGS.encode()
+            tags, name = self.tags, TAGS.encode()
             keep = [
                 index
                 for index, raw in enumerate(columns.properties)
-                if find_property(raw, name) in wanted
+                if find_property(raw, name) in tags
             ]
             if len(keep) != len(columns):
                 columns.keep(keep)
@@ -173,8 +173,8 @@ class RecordBatch:
         if name in _TIMES:
             return _times(_TIMES[name](columns), type_, pa)
         if name in _SINGLE:
-            found = (find_property(raw, _SINGLE[name]) for raw in columns.properties)
-            return pa.array([raw and raw.decode("utf-8", "replace") for raw in found], type_)
+            texts = (find_property(raw, _SINGLE[name]) for raw in columns.properties)
+            return pa.array([raw and raw.decode("utf-8", "replace") for raw in texts], type_)
         return pa.array([self._rest(raw) for raw in columns.properties], type_)
 
     @staticmethod
@@ -211,7 +211,7 @@ def _times(values: list[int], type_: Any, pa: Any) -> Any:
     """Convert milliseconds to timestamps of any unit. A time that the unit cannot hold is null: a
     producer's clock may have any value."""
     most = _MOST_MS.get(getattr(type_, "unit", "ms"), 2**63 - 1)
-    known: list[int | None] = [*values]
+    times: list[int | None] = [*values]
     if max(values, default=0) > most or min(values, default=0) < -most:
-        known = [value if -most <= value <= most else None for value in values]
-    return pa.array(known, pa.timestamp("ms", "UTC")).cast(type_, safe=False)
+        times = [value if -most <= value <= most else None for value in values]
+    return pa.array(times, pa.timestamp("ms", "UTC")).cast(type_, safe=False)

@@ -97,9 +97,9 @@ class Cluster:
     def route(self, topic: str, *, fresh: bool = False) -> Conversation[TopicRoute]:
         """Return the route of the topic. Raises `errors.UnknownTopic` if no broker has it."""
         now = yield Now()
-        known = self._routes.get(topic)
-        if known is not None and not fresh and now - known[0] < self.settings.route_period_ms:
-            return known[1]
+        cached = self._routes.get(topic)
+        if cached is not None and not fresh and now - cached[0] < self.settings.route_period_ms:
+            return cached[1]
         answer = yield from self.ask_name_server(
             codes.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
         )

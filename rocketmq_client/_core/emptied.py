@@ -39,19 +39,19 @@ def emptied(
 ) -> Conversation[list[Queue]]:
     """Return the queues whose last record, before `lasts`, no longer exists. All queues are of one
     broker; one pull of one record per queue, all in flight together."""
-    asked = []
+    tickets = []
     for queue in queues:
         request = pull_request(cluster, queue, group, lasts[queue] - 1, 1)
-        asked.append((queue, request, (yield Post(address, codes.PULL_MESSAGE, request))))
-    found: list[Queue] = []
-    for queue, request, ticket in asked:
+        tickets.append((queue, request, (yield Post(address, codes.PULL_MESSAGE, request))))
+    empty_queues: list[Queue] = []
+    for queue, request, ticket in tickets:
         try:
             answer = yield Await(ticket)
         except errors.ConnectionLost:
             answer = yield from cluster.ask(address, codes.PULL_MESSAGE, request)
         if _is_gone(PullAnswer.of(answer), queue, info.log_start):
-            found.append(queue)
-    return found
+            empty_queues.append(queue)
+    return empty_queues
 
 
 def _is_gone(answer: PullAnswer, queue: Queue, log_start: int) -> bool:

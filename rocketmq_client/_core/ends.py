@@ -38,16 +38,16 @@ Found = TypeVar("Found")
 def select_queues(route: TopicRoute, queues: Iterable[Queue] | None) -> list[Queue]:
     """Return `queues`, or all that can be read. Raises `errors.ConfigError` for queues that the
     route lacks: a broker would answer 0 for them."""
-    known = route.readable()
+    readable = route.readable()
     if queues is None:
-        return known
+        return readable
     chosen = list(queues)
-    missing = [queue for queue in chosen if queue not in set(known)]
+    missing = [queue for queue in chosen if queue not in set(readable)]
     if missing:
         raise errors.ConfigError(
             [
                 f"{queue.key} is not a queue of topic {route.topic!r} that can be read now; known: "
-                f"{', '.join(found.key for found in known) or 'none'}"
+                f"{', '.join(each.key for each in readable) or 'none'}"
                 for queue in missing
             ],
             subject="queues",
@@ -74,22 +74,22 @@ def reachable(
     by_broker: dict[str, list[Queue]] = {}
     for queue in sorted(queues):
         by_broker.setdefault(queue.broker, []).append(queue)
-    found: dict[Queue, Found] = {}
-    away: dict[Queue, str] = {}
+    results: dict[Queue, Found] = {}
+    missing: dict[Queue, str] = {}
     failure: errors.RocketMQError | None = None
     for mine in by_broker.values():
         try:
-            found |= yield from look(mine)
+            results |= yield from look(mine)
         except errors.TimeNotFinal:
             raise
         except errors.RocketMQError as error:
             if not error.retriable:
                 raise
             failure = error
-            away |= dict.fromkeys(mine, f"{type(error).__name__}: {error}")
-    if failure is not None and not found:
+            missing |= dict.fromkeys(mine, f"{type(error).__name__}: {error}")
+    if failure is not None and not results:
         raise failure
-    return Reachable(found, away)
+    return Reachable(results, missing)
 
 
 def queue_ends(
@@ -129,19 +129,19 @@ def queue_ends(
 def _offsets(
     cluster: Cluster, route: TopicRoute, queues: Sequence[Queue], method: Method
 ) -> Conversation[dict[Queue, int]]:
-    asked = []
+    tickets = []
     for queue in queues:
         fields = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker}
         address, request = require_address(route, queue.broker), cluster.request(fields)
-        asked.append((queue, address, request, (yield Post(address, method, request))))
-    found: dict[Queue, int] = {}
-    for queue, address, request, ticket in asked:
+        tickets.append((queue, address, request, (yield Post(address, method, request))))
+    offsets: dict[Queue, int] = {}
+    for queue, address, request, ticket in tickets:
         try:
             answer = yield Await(ticket)
         except errors.ConnectionLost:
             answer = yield from cluster.ask(address, method, request)
-        found[queue] = number(answer, "offset")
-    return found
+        offsets[queue] = number(answer, "offset")
+    return offsets
 
 
 def _stable_end(

@@ -124,8 +124,8 @@ class FilteredRead:
         """Return the records of an answer, or None if retention caused the answer."""
         queue = self._range.queue
         try:
-            asked = min(_MOST, self._range.end - self._at)
-            columns = scan(answer.body, queue.topic, queue.queue_id, asked)
+            count = min(_MOST, self._range.end - self._at)
+            columns = scan(answer.body, queue.topic, queue.queue_id, count)
         except errors.ProtocolViolation as error:
             self._lose((yield from self._refusals.stranger(address, self._at, answer, error)))
             return None

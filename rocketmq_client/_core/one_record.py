@@ -41,13 +41,13 @@ def record_at(
     finder = AddressFinder(cluster, queue, {})
     address = yield from finder.find(False)  # noqa: FBT003 - callback of the reader
     try:
-        found = yield from pull_one(cluster, address, queue, group, offset)
+        record = yield from pull_one(cluster, address, queue, group, offset)
     except (errors.NetworkError, errors.NotLeader):
         address = yield from finder.find(True)  # noqa: FBT003
-        found = yield from pull_one(cluster, address, queue, group, offset)
-    if found is None:
+        record = yield from pull_one(cluster, address, queue, group, offset)
+    if record is None:
         return None
-    return RecordMark(found.queue_offset, found.physical_offset, found.store_ms)
+    return RecordMark(record.queue_offset, record.physical_offset, record.store_ms)
 
 
 def pull_one(
@@ -76,17 +76,17 @@ def _record(
         yield from refusals.judge(address, offset, answer)
         return None
     try:
-        found = parse_record(answer.body, 0)[0] if answer.body else None
-        if found is not None:
-            _refuse_another(range_, found)
+        record = parse_record(answer.body, 0)[0] if answer.body else None
+        if record is not None:
+            _refuse_another(range_, record)
     except errors.ProtocolViolation as error:
         yield from refusals.stranger(address, offset, answer, error)
         return None
-    if found is None:
+    if record is None:
         raise Unexplained("the broker found records and sent none")
-    if found.queue_offset > offset:
-        yield from refusals.hole(offset, answer, found.queue_offset)
-    return found if found.queue_offset == offset else None
+    if record.queue_offset > offset:
+        yield from refusals.hole(offset, answer, record.queue_offset)
+    return record if record.queue_offset == offset else None
 
 
 def _refuse_another(range_: QueueRange, record: StoredRecord) -> None:

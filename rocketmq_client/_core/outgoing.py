@@ -91,10 +91,10 @@ def property_text(
 
 
 def _of_texts(message: OutgoingMessage) -> Iterator[str]:
-    given = [] if message.tags is None else [("tags", message.tags)]
+    texts = [] if message.tags is None else [("tags", message.tags)]
     for name, value in (message.properties or {}).items():
-        given += [("the name of a property", name), (f"property {name!r}", value)]
-    for what, text in given:
+        texts += [("the name of a property", name), (f"property {name!r}", value)]
+    for what, text in texts:
         if not _is_text(text):
             yield f"{what}: {text!r:.40} is not text"
     for name, value in (message.properties or {}).items():

@@ -127,9 +127,9 @@ def pull(
         cluster, queue, group, offset, count, subscription=subscription, wait_ms=wait_ms
     )
     answer = PullAnswer.of((yield from cluster.ask(address, codes.PULL_MESSAGE, request)))
-    wanted = _wanted_tags(subscription)
-    found, rest_at = messages_of(queue, answer.body, count)
-    messages = tuple(message for message in found if wanted is None or message.tags in wanted)
+    tags = _wanted_tags(subscription)
+    kept_messages, rest_at = messages_of(queue, answer.body, count)
+    messages = tuple(message for message in kept_messages if tags is None or message.tags in tags)
     return PullResult(
         _status(answer, offset, empty=not messages),
         messages,
@@ -188,21 +188,21 @@ def messages_of(queue: Queue, body: bytes, count: int) -> tuple[list[Message], i
     answer must not fill the memory. The second value is then the next offset to pull, else None.
     Raises `errors.CorruptRecord` and `errors.ProtocolViolation`.
     """
-    found: list[Message] = []
+    messages: list[Message] = []
     pos = unpacked = following = 0
     while pos < len(body):
-        if len(found) >= count or unpacked >= MAX_UNPACKED_BYTES:
-            return found, following
+        if len(messages) >= count or unpacked >= MAX_UNPACKED_BYTES:
+            return messages, following
         record, pos = parse_record(body, pos)
         plain = _plain(record, queue)
         if record.sys_flag & COMPRESSED:
             unpacked += len(plain)
         if record.sys_flag & INNER_BATCH:
-            found += _inner_messages(queue, record, plain)
+            messages += _inner_messages(queue, record, plain)
         else:
-            found.append(message_of(queue, record, plain))
-        following = found[-1].offset + 1 if found else record.queue_offset + 1
-    return found, None
+            messages.append(message_of(queue, record, plain))
+        following = messages[-1].offset + 1 if messages else record.queue_offset + 1
+    return messages, None
 
 
 def _plain(record: StoredRecord, queue: Queue) -> bytes:

@@ -119,13 +119,13 @@ class RangeRead:
         while self._at < self._range.end:
             yield from self._fill(address)
             flight = self._flights.popleft()
-            found = yield from self._take(address, flight)
-            while found < flight.asked and self._at < self._range.end:
-                if self._at != flight.start + found:  # a gap was skipped: restart after it
+            taken = yield from self._take(address, flight)
+            while taken < flight.asked and self._at < self._range.end:
+                if self._at != flight.start + taken:  # a gap was skipped: restart after it
                     yield from self._drain()
                     break
-                rest = yield from self._post(address, self._at, flight.asked - found)
-                found += yield from self._take(address, rest)
+                rest = yield from self._post(address, self._at, flight.asked - taken)
+                taken += yield from self._take(address, rest)
 
     def _fill(self, address: Address) -> Conversation[None]:
         last = self._flights[-1] if self._flights else None

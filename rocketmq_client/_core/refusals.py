@@ -126,8 +126,8 @@ class Refusals:
         agrees."""
         info = yield from self._cluster.runtime_info(address, self._range.queue.broker)
         # Records that other producers send meanwhile may always wait to be indexed.
-        upto = self._log_end = info.log_end if self._log_end is None else self._log_end
-        if info.indexed_bytes >= upto:
+        log_end = self._log_end = info.log_end if self._log_end is None else self._log_end
+        if info.indexed_bytes >= log_end:
             if self._end_asked_at == at:
                 raise truncated(self._range, at, answer.max_offset)
             self._end_asked_at = at

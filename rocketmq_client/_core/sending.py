@@ -161,13 +161,13 @@ class Sending:
         failed: set[str] = set()
         failure: errors.RocketMQError | None = None
         for retries_left in reversed(range(self.settings.retries + 1)):
-            known = self.cluster.knows(outgoing.topic)
+            known_topic = self.cluster.knows(outgoing.topic)
             try:
                 route = yield from self.cluster.route(outgoing.topic, fresh=failure is not None)
                 chosen = self._choose(route, queue, frozenset(failed))
             except _NOWHERE as error:
                 if failure is None:
-                    failure = _away(error, outgoing.topic, known=known)
+                    failure = _away(error, outgoing.topic, known=known_topic)
             else:
                 try:
                     return (yield from self._send_to(route, chosen, outgoing))
@@ -229,12 +229,12 @@ class Sending:
                 return queue
             raise errors.ConfigError(
                 f"queue {queue.key} of topic {route.topic!r} is not writable now; writable: "
-                f"{', '.join(found.key for found in queues) or 'none'}",
+                f"{', '.join(candidate.key for candidate in queues) or 'none'}",
                 subject="record",
             )
         if not queues:
             raise errors.UnknownTopic(17, f"topic {route.topic!r} has no queue to write to now")
-        open_ = [found for found in queues if found.broker not in failed] or queues
+        open_ = [candidate for candidate in queues if candidate.broker not in failed] or queues
         turn = self._turns[route.topic] = self._turns.get(route.topic, -1) + 1
         return open_[turn % len(open_)]
 

@@ -62,13 +62,13 @@ def _unindexed(
     """Wait for the indexes to reach the log's end as of `info`; return a text about the missing
     part, empty if none. A broker with constant writes always has something to index; later records
     do not matter."""
-    upto = info.log_end
+    log_end = info.log_end
     for pause_ms in _PAUSES_MS:
-        if info.indexed_bytes >= upto:
+        if info.indexed_bytes >= log_end:
             break
         yield Sleep(pause_ms)
         info = yield from cluster.runtime_info(address, broker)
-    lacking = upto - info.indexed_bytes
+    lacking = log_end - info.indexed_bytes
     return f"its indexes lack {lacking} bytes" if lacking > 0 else ""
 
 
@@ -86,10 +86,10 @@ def boundaries_at(
         address = require_address(route, broker)
         yield from check_final(cluster, address, broker, instant_ms, grace_ms)
     looked = yield from queue_ends(cluster, route, queues, group, stable=False)
-    found: dict[Queue, TimeBoundary] = {}
+    boundaries: dict[Queue, TimeBoundary] = {}
     for queue, ends in looked.items():
-        found[queue] = yield from boundary_at(cluster, route, ends, instant_ms, group)
-    return found
+        boundaries[queue] = yield from boundary_at(cluster, route, ends, instant_ms, group)
+    return boundaries
 
 
 def boundary_at(
@@ -101,7 +101,7 @@ def boundary_at(
     queue = ends.queue
     address = require_address(route, queue.broker)
     low, high = ends.min_offset, ends.latest_offset
-    told = low == 0  # all below `low` is known to be earlier
+    proven_earlier = low == 0  # all below `low` is known to be earlier
     while low < high:
         middle = (low + high) // 2
         try:
@@ -111,14 +111,14 @@ def boundary_at(
             continue
         # Retention removes from the front: removed records are older than the rest.
         if record is None or record.store_ms < instant_ms:
-            low, told = middle + 1, record is not None
+            low, proven_earlier = middle + 1, record is not None
         else:
             high = middle
-    if not told:
+    if not proven_earlier:
         # Requested last: every record found removed is older than the log's present start.
         info = yield from cluster.runtime_info(address, queue.broker)
-        told = info.earliest_ms is not None and info.earliest_ms < instant_ms
-    return TimeBoundary(low, eroded=not told)
+        proven_earlier = info.earliest_ms is not None and info.earliest_ms < instant_ms
+    return TimeBoundary(low, eroded=not proven_earlier)
 
 
 def search_offset(

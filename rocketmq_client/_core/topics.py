@@ -76,16 +76,16 @@ def master_addresses(info: ClusterInfo, broker: str | None) -> list[Address]:
     Raises `errors.ConfigError` for an unknown broker, and `errors.ConnectError` if there is none at
     all: a change for all brokers would reach none.
     """
-    known = info.brokers
+    brokers = info.brokers
     if broker is None:
-        found = [data.master for data in known.values() if data.master is not None]
-        if not found:
+        masters = [data.master for data in brokers.values() if data.master is not None]
+        if not masters:
             raise errors.ConnectError("no broker with a master is registered now")
-        return found
-    master = known[broker].master if broker in known else None
+        return masters
+    master = brokers[broker].master if broker in brokers else None
     if master is None:
         raise errors.ConfigError(
-            f"broker {broker!r} is not registered; known: {', '.join(sorted(known)) or 'none'}",
+            f"broker {broker!r} is not registered; known: {', '.join(sorted(brokers)) or 'none'}",
             subject="broker",
         )
     return [master]

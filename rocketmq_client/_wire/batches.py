@@ -48,10 +48,10 @@ def _encode(element: BatchElement) -> bytes:
 def decode_batch(data: bytes, most: int | None = None) -> list[BatchElement]:
     """Return the records of a batch, at most `most`. Raises `errors.ProtocolViolation` for more,
     and when sizes do not add up."""
-    found: list[BatchElement] = []
+    elements: list[BatchElement] = []
     pos = 0
     while pos < len(data):
-        if len(found) == most:
+        if len(elements) == most:
             raise errors.ProtocolViolation(f"a batch has more than {most} records")
         if pos + _HEAD.size > len(data):
             raise errors.ProtocolViolation("a batch is cut short")
@@ -61,6 +61,6 @@ def decode_batch(data: bytes, most: int | None = None) -> list[BatchElement]:
         properties = data[stop + 2 : stop + 2 + int.from_bytes(data[stop : stop + 2], "big")]
         if length < 0 or stop + 2 + len(properties) != pos + size or pos + size > len(data):
             raise errors.ProtocolViolation(f"a batch element of {size} bytes does not add up")
-        found.append(BatchElement(flag, data[start:stop], properties))
+        elements.append(BatchElement(flag, data[start:stop], properties))
         pos += size
-    return found
+    return elements

@@ -172,8 +172,8 @@ def parse_address(text: str) -> Address:
 
 def parse_route(topic: str, body: bytes) -> TopicRoute:
     """Parse the body of a route. Raises `errors.ProtocolViolation`."""
-    found = read_json(body, f"the route of topic {topic!r}")
-    brokers = [_broker(item) for item in _items(found.get("brokerDatas"))]
+    members = read_json(body, f"the route of topic {topic!r}")
+    brokers = [_broker(item) for item in _items(members.get("brokerDatas"))]
     queues = tuple(
         QueueData(
             _word(item, "brokerName"),
@@ -181,19 +181,19 @@ def parse_route(topic: str, body: bytes) -> TopicRoute:
             _count(item, "writeQueueNums"),
             _count(item, "perm"),
         )
-        for item in _items(found.get("queueDatas"))
+        for item in _items(members.get("queueDatas"))
     )
-    static = bool(found.get("topicQueueMappingByBroker"))
+    static = bool(members.get("topicQueueMappingByBroker"))
     return TopicRoute(topic, {data.name: data for data in brokers}, queues, static)
 
 
 def parse_cluster_info(body: bytes) -> ClusterInfo:
     """Parse the body of a cluster's brokers. Raises `errors.ProtocolViolation`."""
-    found = read_json(body, "the cluster info")
-    brokers = [_broker(item) for item in _table(found.get("brokerAddrTable")).values()]
+    info = read_json(body, "the cluster info")
+    brokers = [_broker(item) for item in _table(info.get("brokerAddrTable")).values()]
     clusters = {
         name: tuple(sorted(map(str, members)))
-        for name, members in _table(found.get("clusterAddrTable")).items()
+        for name, members in _table(info.get("clusterAddrTable")).items()
         if isinstance(members, list)
     }
     return ClusterInfo({data.name: data for data in brokers}, clusters)
@@ -211,8 +211,8 @@ def parse_members(body: bytes) -> list[str]:
 
 def parse_runtime_info(body: bytes) -> RuntimeInfo:
     """Parse a broker's runtime info. Raises `errors.ProtocolViolation` if positions are missing."""
-    found = _table(read_json(body, "the runtime info").get("table"))
-    table = {str(key): str(value) for key, value in found.items()}
+    values = _table(read_json(body, "the runtime info").get("table"))
+    table = {str(key): str(value) for key, value in values.items()}
     log_end = _number(table, "commitLogMaxOffset")
     unflushed = _upper_bytes(table.get("remainHowManyDataToFlush", ""))
     booted = _number(table, "bootTimestamp")
@@ -236,10 +236,10 @@ _DURATION_MS: Final = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "
 
 def _upper_bytes(text: str) -> int:
     """Return the most bytes that print as ``12.3 KiB`` (one decimal, in the server's locale)."""
-    found = _AMOUNT.fullmatch(text)
-    if found is None:
+    match = _AMOUNT.fullmatch(text)
+    if match is None:
         raise errors.ProtocolViolation(f"{text[:40]!r} is not a number of bytes")
-    whole, tenth, unit = int(found[1]), int(found[2] or 0), found[3]
+    whole, tenth, unit = int(match[1]), int(match[2] or 0), match[3]
     if not unit:
         return whole
     scale: int = 1024 ** _UNITS[unit]
@@ -309,10 +309,10 @@ def _broker(item: Mapping[str, Any]) -> BrokerData:
 
 
 def _items(value: Any) -> list[Mapping[str, Any]]:
-    found = _list(value)
-    if not all(isinstance(item, dict) for item in found):
+    items = _list(value)
+    if not all(isinstance(item, dict) for item in items):
         raise errors.ProtocolViolation("a list contains an item that is not an object")
-    return found
+    return items
 
 
 def _list(value: Any) -> list[Any]:

@@ -124,24 +124,24 @@ def _json_header(command: Command) -> bytes:
 
 def _from_json(header: bytes, body: bytes) -> Command:
     try:
-        found = json.loads(header)
+        members = json.loads(header)
     except (ValueError, RecursionError) as error:
         raise errors.ProtocolViolation(f"a header is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(members, dict):
         raise errors.ProtocolViolation("a header is not a JSON object")
-    fields = found.get("extFields") or {}
-    remark = found.get("remark")
+    fields = members.get("extFields") or {}
+    remark = members.get("remark")
     if not isinstance(fields, dict) or not isinstance(remark, str | None):
         raise errors.ProtocolViolation("a header's extFields or remark has a wrong type")
     return Command(
-        _whole(found, "code", 16),
-        _whole(found, "opaque", 32),
+        _whole(members, "code", 16),
+        _whole(members, "opaque", 32),
         {key: _text(value) for key, value in fields.items() if value is not None},
         body,
-        _whole(found, "flag", 32),
+        _whole(members, "flag", 32),
         remark,
-        str(found.get("language", "OTHER")),
-        _whole(found, "version", 32),
+        str(members.get("language", "OTHER")),
+        _whole(members, "version", 32),
     )
 
 

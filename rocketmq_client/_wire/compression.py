@@ -60,24 +60,24 @@ def decompress(body: bytes, sys_flag: int, *, limit: int = MAX_BODY_BYTES) -> by
 def _unzlib(body: bytes, limit: int) -> bytes:
     unpacker = zlib.decompressobj()
     try:
-        found = unpacker.decompress(body, limit)
+        unpacked = unpacker.decompress(body, limit)
     except zlib.error as error:
         raise ValueError(f"damaged zlib content: {error}") from error
     if not unpacker.eof:
         raise ValueError(f"zlib content is cut short, or unpacks to more than {limit} bytes")
-    return found
+    return unpacked
 
 
 def _unpack(body: bytes, method: str, limit: int) -> bytes:
     pa = _pyarrow()
     try:
         with pa.CompressedInputStream(pa.BufferReader(body), method) as stream:
-            found: bytes = stream.read(limit + 1)
+            unpacked: bytes = stream.read(limit + 1)
     except (OSError, ValueError) as error:
         raise ValueError(f"damaged {method} content: {error}") from error
-    if len(found) > limit:
+    if len(unpacked) > limit:
         raise ValueError(f"{method} content unpacks to more than {limit} bytes")
-    return found
+    return unpacked
 
 
 def _pyarrow() -> Any:

@@ -46,12 +46,12 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 def decode_properties(raw: bytes) -> dict[str, str]:
     """Return the pairs; invalid UTF-8 becomes replacement characters. The first value of a repeated
     name counts: 4.x brokers append a batch's properties to those of its records."""
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for item in raw.decode("utf-8", "replace").split(_VALUE_END):
         name, separator, value = item.partition(_NAME_END)
         if separator:
-            found.setdefault(name, value)
-    return found
+            properties.setdefault(name, value)
+    return properties
 
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:

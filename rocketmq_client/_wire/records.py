@@ -229,12 +229,12 @@ def _append(columns: RecordColumns, record: StoredRecord, pos: int) -> None:
 
 def _unpacked(body: bytes, sys_flag: int, columns: RecordColumns) -> bytes:
     try:
-        found = decompress(body, sys_flag)
+        unpacked = decompress(body, sys_flag)
     except ValueError:
         columns.corrupt.append(len(columns.offsets))
         return body
-    columns.unpacked_bytes += len(found) if found is not body else 0
-    return found
+    columns.unpacked_bytes += len(unpacked) if unpacked is not body else 0
+    return unpacked
 
 
 def _refuse_strangers(record: StoredRecord, topic: str, queue_id: int) -> None:
@@ -252,12 +252,12 @@ def _refuse_strangers(record: StoredRecord, topic: str, queue_id: int) -> None:
 
 def parse_records(data: bytes) -> list[StoredRecord]:
     """Return all records of an answer, of any kind. Raises `errors.ProtocolViolation`."""
-    found: list[StoredRecord] = []
+    records: list[StoredRecord] = []
     pos = 0
     while pos < len(data):
         record, pos = parse_record(data, pos)
-        found.append(record)
-    return found
+        records.append(record)
+    return records
 
 
 def position_in(data: bytes) -> int:

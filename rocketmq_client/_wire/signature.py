@@ -42,7 +42,7 @@ def signed(fields: dict[str, str], body: bytes, credentials: Credentials | None)
 def is_signed_by(fields: dict[str, str], body: bytes, credentials: Credentials) -> bool:
     """Return True if a request carries this key and a signature made with its secret."""
     expected = sign(fields, body, credentials.secret_key)
-    given = fields.get(_SIGNATURE, "")
+    signature = fields.get(_SIGNATURE, "")
     return fields.get(_ACCESS_KEY) == credentials.access_key and hmac.compare_digest(
-        given.encode("utf-8", "surrogatepass"), expected.encode()
+        signature.encode("utf-8", "surrogatepass"), expected.encode()
     )

@@ -69,12 +69,12 @@ class Metadata(AsyncClient):
         truncation with `latest_offset`. False gives the readable end, which may decrease when a
         host crashes. Raises `errors.ConfigError` for queues that the topic does not have.
         """
-        found = route
-        if found is None:
-            found = await self._driver.run(self._cluster.route(topic, fresh=True))
-        chosen = select_queues(found, queues)
+        current_route = route
+        if current_route is None:
+            current_route = await self._driver.run(self._cluster.route(topic, fresh=True))
+        chosen = select_queues(current_route, queues)
         return await self._driver.run(
-            queue_ends(self._cluster, found, chosen, self._group, stable=stable)
+            queue_ends(self._cluster, current_route, chosen, self._group, stable=stable)
         )
 
     async def reachable_ends(
@@ -105,10 +105,10 @@ class Metadata(AsyncClient):
         """
         route = await self._driver.run(self._cluster.route(topic, fresh=True))
         chosen = select_queues(route, queues)
-        found = await self._driver.run(
+        boundaries = await self._driver.run(
             boundaries_at(self._cluster, route, chosen, instant_ms, self._group, grace_ms)
         )
-        return {queue: boundary.offset for queue, boundary in found.items()}
+        return {queue: boundary.offset for queue, boundary in boundaries.items()}
 
     async def boundary_at(
         self,
@@ -155,12 +155,12 @@ class Metadata(AsyncClient):
         """Return the group's committed offset of each queue, None without one (4.x: 0 on queues
         that still begin at 0)."""
         route = await self._driver.run(self._cluster.route(topic, fresh=True))
-        found: dict[Queue, int | None] = {}
+        offsets: dict[Queue, int | None] = {}
         for queue in route.readable():
-            found[queue] = await self._driver.run(
+            offsets[queue] = await self._driver.run(
                 committed_offset(self._cluster, route, queue, group)
             )
-        return found
+        return offsets
 
     async def clock_ms(self, topic: str, broker: str) -> int:
         """Return a lower bound of the broker's clock, up to a second behind it; ms since the

@@ -124,7 +124,7 @@ class PullConsumer(AsyncClient):
         return await self._driver.run(self._cluster.route(topic, fresh=fresh))
 
     async def _masters(self, subscriptions: Sequence[Subscription]) -> list[Address]:
-        found: dict[Address, None] = {}
+        addresses: dict[Address, None] = {}
         for item in subscriptions:
-            found.update(dict.fromkeys((await self._route(item.topic)).masters().values()))
-        return list(found)
+            addresses.update(dict.fromkeys((await self._route(item.topic)).masters().values()))
+        return list(addresses)

@@ -59,8 +59,8 @@ class RangeReader(AsyncClient):
         self._group = group
         self._brokers = dict(brokers or {})
         self._kind = FilteredRead if names and tag_filter == "broker" else RangeRead
-        wanted = frozenset(name.encode() for name in names)
-        self._decode = DecodePolicy(corrupt_records, quarantine, wanted)
+        tag_bytes = frozenset(name.encode() for name in names)
+        self._decode = DecodePolicy(corrupt_records, quarantine, tag_bytes)
         self._policy = ReadPolicy(gap_policy, deadline_ms, in_flight)
         self.stats = ReadStats()
 

@@ -30,11 +30,11 @@ def _servers(value: object) -> object:
         value = [item.strip() for item in re.split("[;,]", value) if item.strip()]
     if not isinstance(value, list | tuple):
         raise ValueError("give 'host:port[;host:port…]'")  # noqa: TRY004 - pydantic wants it
-    found = [parse_server(item) for item in value]
-    wrong = [item for item, server in zip(value, found, strict=True) if server is None]
+    servers = [parse_server(item) for item in value]
+    wrong = [item for item, server in zip(value, servers, strict=True) if server is None]
     if wrong:
         raise ValueError(f"{errors.shown_addresses(wrong)}: not host:port")
-    return tuple(found)
+    return tuple(servers)
 
 
 def parse_server(item: object, default_port: int = _DEFAULT_PORT) -> object:
@@ -42,11 +42,11 @@ def parse_server(item: object, default_port: int = _DEFAULT_PORT) -> object:
     types."""
     if not isinstance(item, str):
         return item
-    found = _SERVER.fullmatch(item)
-    if found is None:
+    match = _SERVER.fullmatch(item)
+    if match is None:
         return None
-    port = int(found[3] or default_port)
-    return (found[1] or found[2], port) if port < 65536 else None
+    port = int(match[3] or default_port)
+    return (match[1] or match[2], port) if port < 65536 else None
 
 
 NameServers = Annotated[tuple[Address, ...], BeforeValidator(_servers), Field(min_length=1)]

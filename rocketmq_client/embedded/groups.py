@@ -39,9 +39,9 @@ class Groups:
         for item in body.get("consumerDataSet") or ():
             group = str(item.get("groupName", ""))
             self.known.add(group)
-            known = self._members.setdefault(group, {})
-            joined = channel not in known
-            known[channel] = (client, notify)
+            members = self._members.setdefault(group, {})
+            joined = channel not in members
+            members[channel] = (client, notify)
             if joined:
                 self._tell(group)
 

@@ -69,8 +69,8 @@ def _number(properties: bytes, name: str) -> int | None:
 
 
 def _text(properties: bytes, name: str) -> str | None:
-    found = find_property(properties, name.encode())
-    return None if found is None else found.decode("utf-8", "replace")
+    value = find_property(properties, name.encode())
+    return None if value is None else value.decode("utf-8", "replace")
 
 
 class _Waiting(NamedTuple):

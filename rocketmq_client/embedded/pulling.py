@@ -66,26 +66,26 @@ class Pulls:
         if not flags & _HAS_SUBSCRIPTION:
             raise Refused(24, "the consumer's subscription not exist")
         key = request.fields.get("topic", ""), int_field(request, "queueId")
-        found = self._look(request, key)
-        if found.code == 19 and flags & _MAY_WAIT:
+        result = self._look(request, key)
+        if result.code == 19 and flags & _MAY_WAIT:
             arrived = self._arrivals.setdefault(key, asyncio.Event())
             try:
                 async with asyncio.timeout(int_field(request, "suspendTimeoutMillis", 0) / 1000):
                     await arrived.wait()
             except TimeoutError:
                 pass
-            found = self._look(request, key)
+            result = self._look(request, key)
         index = self._storage.index(*key)
         fields = {
             "suggestWhichBrokerId": "0",
-            "nextBeginOffset": str(found.next_offset),
+            "nextBeginOffset": str(result.next_offset),
             "minOffset": str(index.said_first),
             "maxOffset": str(index.end),
             "topicSysFlag": "0",
             "groupSysFlag": "0",
         }
-        body = b"".join(entry.data for entry in found.entries)
-        return answer(request, found.code, found.remark, fields, body)
+        body = b"".join(entry.data for entry in result.entries)
+        return answer(request, result.code, result.remark, fields, body)
 
     def _look(self, request: Command, key: tuple[str, int]) -> _Found:
         index = self._storage.index(*key)

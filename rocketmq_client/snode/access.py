@@ -89,9 +89,9 @@ class Access:
         if not self.signs:
             return request
         user = self._users.get(request.fields.get("AccessKey", ""))
-        given = request.fields.get("SecurityToken")
+        token = request.fields.get("SecurityToken")
         if user is None or not is_signed_by(
-            request.fields, request.body, replace(user, security_token=given)
+            request.fields, request.body, replace(user, security_token=token)
         ):
             raise NotAdmitted("no user of this node has signed this request")
         if self._upstream is None:

@@ -242,14 +242,14 @@ class Client(asyncio.Protocol):
         self.member.abandon()
         for task in list(self.tasks):
             task.cancel()
-        said = {"client": address_text(self.peer), "requests": self.requests}
+        details = {"client": address_text(self.peer), "requests": self.requests}
         if exc:
-            said["reason"] = str(exc)
+            details["reason"] = str(exc)
         if self.requests:
-            _LOG.info("a client has disconnected", extra=said)
+            _LOG.info("a client has disconnected", extra=details)
         else:
             self._shared.seldom.say(
-                logging.INFO, "a client has disconnected without a request", **said
+                logging.INFO, "a client has disconnected without a request", **details
             )
 
     # -- what lines call ------------------------------------------------------------------------
@@ -268,15 +268,15 @@ class Client(asyncio.Protocol):
 
     def unanswered(self, relayed: Relayed, error: RocketMQError) -> None:
         """Answer a request that its broker did not answer."""
-        asked = Command(relayed.code, relayed.opaque, {})
+        request = Command(relayed.code, relayed.opaque, {})
         self._relayed -= 1
         self.member.pulls -= relayed.code in PULLS
         self.member.held -= relayed.may_wait
         self._pulls_ahead = 1
-        answer = unanswered(asked, error)
+        answer = unanswered(request, error)
         frame = encode_command(answer)
-        spent = self._loop.time() - relayed.began
-        self._shared.metrics.answered(relayed.code, answer.code, len(frame), spent)
+        seconds = self._loop.time() - relayed.began
+        self._shared.metrics.answered(relayed.code, answer.code, len(frame), seconds)
         self._write(frame)
 
     def hold(self, reason: object) -> None:
@@ -399,15 +399,19 @@ class Client(asyncio.Protocol):
         if code in PULLS and not shared.upstream.admits_pull(
             line.name, self.member.pulls, len(shared.clients)
         ):
-            asked = Command(code, head.opaque, {}, flag=head.flag)
-            self._say(asked, refusal(asked, 2, "too many pulls are in flight to this broker"), now)
+            request = Command(code, head.opaque, {}, flag=head.flag)
+            self._say(
+                request, refusal(request, 2, "too many pulls are in flight to this broker"), now
+            )
             return True
         relayed = None
         if not head.flag & ONE_WAY:
             wait = patience_of(code, head.fields, shared.settings.upstream_timeout_ms) / 1000
-            known = shared.metrics.moved(topic, "in", len(raw)) if type(topic) is str else None
+            topic_label = (
+                shared.metrics.moved(topic, "in", len(raw)) if type(topic) is str else None
+            )
             held = may_wait(code, head.fields)
-            relayed = Relayed(self, code, head.opaque, known, now, now + wait, held)
+            relayed = Relayed(self, code, head.opaque, topic_label, now, now + wait, held)
             self._relayed += 1
             self.member.pulls += code in PULLS
             self.member.held += held
@@ -473,8 +477,8 @@ class Client(asyncio.Protocol):
         if request.is_one_way:
             return
         frame = encode_command(answer)
-        spent = self._loop.time() - began
-        self._shared.metrics.answered(request.code, answer.code, len(frame), spent)
+        seconds = self._loop.time() - began
+        self._shared.metrics.answered(request.code, answer.code, len(frame), seconds)
         self._write(frame)
 
     def _push(self, command: Command) -> None:
@@ -500,10 +504,10 @@ class Client(asyncio.Protocol):
         self._out.append(frame)
 
 
-def _keep_little_unsent(found: socket.socket | None) -> None:
+def _keep_little_unsent(sock: socket.socket | None) -> None:
     """Keep only as much unsent data in the kernel's buffer as the network can take soon, not the
     megabytes that fit: a client that does not read is noticed earlier."""
     option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
-    if found is not None and option is not None:
+    if sock is not None and option is not None:
         with suppress(OSError):
-            found.setsockopt(socket.IPPROTO_TCP, option, _HIGH_WATER_BYTES)
+            sock.setsockopt(socket.IPPROTO_TCP, option, _HIGH_WATER_BYTES)

@@ -38,16 +38,16 @@ _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "ta
 
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        said = {
+        members = {
             "ts": round(record.created, 3),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
         }
-        said |= {key: value for key, value in vars(record).items() if key not in _USUAL}
+        members |= {key: value for key, value in vars(record).items() if key not in _USUAL}
         if record.exc_info:
-            said["exception"] = self.formatException(record.exc_info)
-        return json.dumps(said, ensure_ascii=False)
+            members["exception"] = self.formatException(record.exc_info)
+        return json.dumps(members, ensure_ascii=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,13 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rocketmq-snode", description="RocketMQ service node")
-    found = parser.add_subparsers(required=True, dest="what")
-    serve = found.add_parser("serve", help="serve until SIGTERM")
+    commands = parser.add_subparsers(required=True, dest="what")
+    serve = commands.add_parser("serve", help="serve until SIGTERM")
     serve.add_argument(
         "--config", type=Path, help="TOML file; SNODE_… in the environment has precedence"
     )
-    known = found.add_parser("list", help="list the nodes that renewed their entry recently")
-    known.add_argument("name_servers", help="host:port;host:port")
+    list_nodes = commands.add_parser(
+        "list", help="list the nodes that renewed their entry recently"
+    )
+    list_nodes.add_argument("name_servers", help="host:port;host:port")
     return parser
 
 
@@ -89,14 +91,14 @@ def _list(name_servers: str) -> int:
 
 async def _serve(settings: SnodeSettings) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    told = asyncio.Event()
+    descriptors = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < descriptors:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
+    stop_signal = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        told.set()
+        stop_signal.set()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)  # the next one ends the process
 
@@ -104,7 +106,7 @@ async def _serve(settings: SnodeSettings) -> None:
         loop.add_signal_handler(number, stop)
     async with Snode(settings) as node:
         print(f"listening on {address_text(node.address)}", flush=True)
-        await told.wait()
+        await stop_signal.wait()
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ class FrameCutter:
                 return []
             data = bytes(self._buffer)
             self._buffer.clear()
-        found: list[bytes] = []
+        frames: list[bytes] = []
         pos, end = 0, len(data)
         while end - pos >= 4:
             size = int.from_bytes(data[pos : pos + 4], "big", signed=True)
@@ -81,18 +81,18 @@ class FrameCutter:
                 self.failure = errors.ProtocolViolation(
                     f"no frame: {data[pos : pos + 5]!r}; is it TLS or plain as configured?"
                 )
-                return found
+                return frames
             stop = pos + 4 + size
             if stop > end:
                 self._wanted = 4 + size
                 break
-            found.append(data[pos:stop])
+            frames.append(data[pos:stop])
             pos = stop
         else:
             self._wanted = 4
         self._buffer += data[pos:]
         self._judge_large()
-        return found
+        return frames
 
     def end(self) -> None:
         """Drop buffered bytes and accept no more frames."""

@@ -190,13 +190,13 @@ class Line(AsyncConnection):
         self._on_end(self)
 
     def _take(self, raw: bytes) -> None:
-        found = read_answer(raw)
-        if found is not None:
-            relayed = self._relayed.pop(found.opaque, None)
+        answer = read_answer(raw)
+        if answer is not None:
+            relayed = self._relayed.pop(answer.opaque, None)
             if relayed is not None:
                 self._count_pulls(-(relayed.code in PULLS))
-                frame = renumbered(raw, found.at, found.to, relayed.opaque)
-                relayed.asker.answered(relayed, found.code, frame)
+                frame = renumbered(raw, answer.at, answer.to, relayed.opaque)
+                relayed.asker.answered(relayed, answer.code, frame)
                 return
         if self.on_notice is not None and self._pass_notice(raw):
             return

@@ -46,8 +46,8 @@ class Seldom:
             self._said[message] = (last, left_out + 1)
             return
         self._said[message] = (now, 0)
-        known = {"left_out": left_out} if left_out else {}
-        self._logger.log(level, message, *values, extra=extra | known)
+        details = {"left_out": left_out} if left_out else {}
+        self._logger.log(level, message, *values, extra=extra | details)
 
 
 class Listener:
@@ -78,8 +78,8 @@ class Listener:
     @property
     def address(self) -> Address:
         """Listening address."""
-        found: Address = self._sockets[0].getsockname()[:2]
-        return found
+        address: Address = self._sockets[0].getsockname()[:2]
+        return address
 
     @property
     def opening(self) -> int:
@@ -94,12 +94,12 @@ class Listener:
         )
         try:
             for family, place in dict.fromkeys((info[0], info[4]) for info in infos):
-                found = socket.create_server(
+                sock = socket.create_server(
                     place[:2], family=family, backlog=_BACKLOG, reuse_port=reuse_port
                 )
-                self._sockets.append(found)
-                found.setblocking(False)  # noqa: FBT003 - its only parameter
-                self._loop.add_reader(found, self._accept, found)
+                self._sockets.append(sock)
+                sock.setblocking(False)  # noqa: FBT003 - its only parameter
+                self._loop.add_reader(sock, self._accept, sock)
         except OSError:
             self.close()
             raise
@@ -107,9 +107,9 @@ class Listener:
     def close(self) -> None:
         """Accept no more. Accepted connections stay open."""
         self._closed = True
-        for found in self._sockets:
-            self._loop.remove_reader(found)
-            found.close()
+        for sock in self._sockets:
+            self._loop.remove_reader(sock)
+            sock.close()
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
@@ -117,7 +117,7 @@ class Listener:
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(_ACCEPTS):
             try:
-                found, _peer = listening.accept()
+                sock, _peer = listening.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -130,11 +130,11 @@ class Listener:
                 self._wait(listening, error)
                 return
             if self._admits():
-                task = self._loop.create_task(self._open(found), name="snode-accept")
+                task = self._loop.create_task(self._open(sock), name="snode-accept")
                 self._opening.add(task)
                 task.add_done_callback(self._opening.discard)
             else:
-                found.close()
+                sock.close()
 
     def _wait(self, listening: socket.socket, error: OSError) -> None:
         self._seldom.say(logging.WARNING, "no connection can be accepted: %s", error.strerror)
@@ -152,17 +152,17 @@ class Listener:
             with suppress(OSError):
                 self._spare = _descriptor()
 
-    async def _open(self, found: socket.socket) -> None:
-        found.setblocking(False)  # noqa: FBT003 - its only parameter
+    async def _open(self, sock: socket.socket) -> None:
+        sock.setblocking(False)  # noqa: FBT003 - its only parameter
         try:
             await self._loop.connect_accepted_socket(
                 self._make,
-                found,
+                sock,
                 ssl=self._tls,
                 ssl_handshake_timeout=_HANDSHAKE_S if self._tls else None,
             )
         except (OSError, ssl.SSLError) as error:
-            found.close()
+            sock.close()
             self._seldom.say(logging.INFO, "a client's handshake failed: %s", error)
 
 

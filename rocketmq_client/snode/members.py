@@ -127,13 +127,13 @@ class Member:
         return await bound.ask(address, request, self._timeout_ms)
 
     def _open(self) -> BoundConnection:
-        def relay(asked: Command) -> None:
+        def relay(request: Command) -> None:
             number = next(self._numbers) & _SERIALS
-            if not asked.is_one_way:
-                self._asked[number] = (bound, asked.opaque)
+            if not request.is_one_way:
+                self._asked[number] = (bound, request.opaque)
                 while len(self._asked) > 1_000:  # a client that never answers
                     self._asked.pop(next(iter(self._asked)))
-            self._push(asked._replace(opaque=number, binary=False))
+            self._push(request._replace(opaque=number, binary=False))
 
         bound = BoundConnection(self._upstream, relay, self._notify)
         return bound

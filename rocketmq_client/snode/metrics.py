@@ -46,44 +46,44 @@ class Metrics:
         """Count a request of `size` bytes."""
         if not 0 <= code <= _LARGEST_CODE:
             code = -1
-        known = self._asked.get(code)
-        if known is None:
-            known = self._asked[code] = [0, 0]
-        known[0] += 1
-        known[1] += size
+        counts = self._asked.get(code)
+        if counts is None:
+            counts = self._asked[code] = [0, 0]
+        counts[0] += 1
+        counts[1] += size
 
     def answered(self, asked: int, code: int, size: int, seconds: float) -> None:
         """Count an answer with `code` after `seconds`."""
         if not 0 <= asked <= _LARGEST_CODE:
             asked = -1
         self._answers[code] += 1
-        spent = self._spent.get(asked)
-        if spent is None:
-            spent = self._spent[asked] = _Spent()
-        spent.bytes += size
-        spent.seconds += seconds
-        spent.buckets[bisect_left(_BOUNDS_S, seconds)] += 1
+        histogram = self._spent.get(asked)
+        if histogram is None:
+            histogram = self._spent[asked] = _Spent()
+        histogram.bytes += size
+        histogram.seconds += seconds
+        histogram.buckets[bisect_left(_BOUNDS_S, seconds)] += 1
 
     def moved(self, topic: str, way: str, size: int) -> str:
         """Count bytes of a topic, "in" or "out". Return the label under which they are counted:
         clients choose topic names, so after the first `1000` the rest share one."""
-        known = self._topics.get(topic)
-        if known is None:
+        counts = self._topics.get(topic)
+        if counts is None:
             if len(self._topics) >= _MOST_TOPICS:
                 topic = _OTHER
-            known = self._topics.setdefault(topic, {"in": 0, "out": 0})
-        known[way] += size
+            counts = self._topics.setdefault(topic, {"in": 0, "out": 0})
+        counts[way] += size
         return topic
 
     def text(self, gauges: Mapping[str, float]) -> str:
         """Return Prometheus' text format."""
         lines: list[str] = []
-        for name, found in _by_name(self._all()).items():
+        for name, samples in _by_name(self._all()).items():
             lines.append(f"# TYPE snode_{name} counter")
-            lines += [f"snode_{name}{_labels(labels)} {value:.15g}" for labels, value in found]
+            lines += [f"snode_{name}{_labels(labels)} {value:.15g}" for labels, value in samples]
         lines.append("# TYPE snode_answer_seconds histogram")
-        for code, spent in sorted(self._spent.items()):
-            lines += spent.lines(code)
+        for code, histogram in sorted(self._spent.items()):
+            lines += histogram.lines(code)
         for name, amount in gauges.items():
             lines += [f"# TYPE snode_{name} gauge", f"snode_{name} {amount:.12g}"]
         return "\n".join(lines) + "\n"
@@ -96,8 +96,8 @@ class Metrics:
             yield "request_bytes", (("code", str(code)),), size
         for code, count in sorted(self._answers.items()):
             yield "answers", (("code", str(code)),), count
-        for code, spent in sorted(self._spent.items()):
-            yield "answer_bytes", (("code", str(code)),), spent.bytes
+        for code, histogram in sorted(self._spent.items()):
+            yield "answer_bytes", (("code", str(code)),), histogram.bytes
         for topic, ways in sorted(self._topics.items()):
             for way, size in ways.items():
                 yield "topic_bytes", (("topic", topic), ("way", way)), size
@@ -122,10 +122,10 @@ class _Spent:
 
 
 def _by_name(
-    found: Iterable[tuple[str, tuple[tuple[str, str], ...], float]],
+    samples: Iterable[tuple[str, tuple[tuple[str, str], ...], float]],
 ) -> dict[str, list[tuple[tuple[tuple[str, str], ...], float]]]:
     names: dict[str, list[tuple[tuple[tuple[str, str], ...], float]]] = {}
-    for name, labels, value in found:
+    for name, labels, value in samples:
         names.setdefault(name, []).append((labels, value))
     return names
 

@@ -54,13 +54,13 @@ def named_in_body(code: int, body: bytes) -> Named:
     """Return the resources in the body of a heartbeat or a lock; none for other requests. Raises
     `errors.ProtocolViolation` for a body that cannot be checked."""
     if code == HEARTBEAT:
-        found = _read(body, _NAMES)
-        members = list(_items(found, "consumerDataSet"))
+        body_object = _read(body, _NAMES)
+        members = list(_items(body_object, "consumerDataSet"))
         groups = [_word(member, "groupName") for member in members]
         sets = [list(_items(member, "subscriptionDataSet")) for member in members]
     elif code in _LOCKS:
-        found = _read(body, _NAMES_OF_LOCKS)
-        groups, sets = [_word(found, "consumerGroup")], [list(_items(found, "mqSet"))]
+        body_object = _read(body, _NAMES_OF_LOCKS)
+        groups, sets = [_word(body_object, "consumerGroup")], [list(_items(body_object, "mqSet"))]
     else:
         return Named(frozenset(), frozenset())
     topics = {
@@ -77,13 +77,13 @@ def _read(body: bytes, names: tuple[str, ...]) -> dict[str, Any]:
     plain = {_folded(name): name for name in names}
 
     def judged(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        members = dict(pairs)
+        if len(members) < len(pairs):
             raise ValueError("a key is repeated")
-        for key in found:
+        for key in members:
             if key.startswith(("$", "@")) or plain.get(_folded(key), key) != key:
                 raise ValueError(f"key {key[:40]!r} may mean another key to a broker")
-        return found
+        return members
 
     try:
         found = json.loads(body.decode(), object_pairs_hook=judged)
@@ -98,8 +98,8 @@ def _folded(key: str) -> str:
     return _DISGUISE.sub("", key.casefold())
 
 
-def _items(found: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
-    value = found.get(name)
+def _items(members: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
+    value = members.get(name)
     if not isinstance(value, list | None):
         raise ProtocolViolation(f"the body cannot be judged: {name} is not a list")
     for item in value or ():
@@ -108,8 +108,8 @@ def _items(found: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
         yield item
 
 
-def _word(found: Mapping[str, Any], name: str) -> str:
-    value = found.get(name)
+def _word(members: Mapping[str, Any], name: str) -> str:
+    value = members.get(name)
     if not isinstance(value, str) or not value:
         raise ProtocolViolation(f"the body cannot be judged: {name} is not text")
     return value

@@ -37,10 +37,10 @@ _KEY_FIELDS = ("access_key", "secret_key", "security_token")
 
 
 def _address(value: object) -> object:
-    found = parse_server(value, _DEFAULT_PORT)
-    if found is None:
+    address = parse_server(value, _DEFAULT_PORT)
+    if address is None:
         raise ValueError("not host:port")
-    return found
+    return address
 
 
 def _ports(value: object) -> object:
@@ -51,20 +51,20 @@ def _ports(value: object) -> object:
 def _users(value: object) -> object:
     """Parse `{"reader01": "secret"}`, as a table or JSON, or
     ``reader01=secret,reader02=secret``."""
-    found = _pairs(value, "key=secret")
-    for place, (key, secret) in enumerate(found, 1):
+    pairs = _pairs(value, "key=secret")
+    for place, (key, secret) in enumerate(pairs, 1):
         if not isinstance(secret, str):
             raise ValueError(f"item {place}: its secret is not text; put digits in quotes")  # noqa: TRY004 - pydantic wants it
         if not key or not secret:
             raise ValueError(f"item {place}: its key or its secret is empty")
-    if not found:
+    if not pairs:
         raise ValueError("no user is given; leave it out, and brokers verify clients' signatures")
-    return found
+    return pairs
 
 
 def _pairs(value: object, form: str) -> tuple[tuple[Any, Any], ...]:
-    if isinstance(value, str) and (known := _json_of(value)) is not None:
-        value = known
+    if isinstance(value, str) and (parsed := _json_of(value)) is not None:
+        value = parsed
     if isinstance(value, str):
         items = [item.partition("=") for item in value.split(",")] if value.strip() else []
         for place, (key, sign, text) in enumerate(items, 1):
@@ -74,12 +74,12 @@ def _pairs(value: object, form: str) -> tuple[tuple[Any, Any], ...]:
                     "or a semicolon needs it)"
                 )
         value = [(key.strip(), text.strip()) for key, _, text in items]
-    found = list(value.items()) if isinstance(value, Mapping) else value
-    if not isinstance(found, list | tuple) or not all(_is_pair(item) for item in found):
+    entries = list(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(entries, list | tuple) or not all(_is_pair(item) for item in entries):
         raise ValueError(f"give a table, {form},{form} or JSON")
-    if len({item[0] for item in found}) < len(found):
+    if len({item[0] for item in entries}) < len(entries):
         raise ValueError("a name is repeated")
-    return tuple((key, text) for key, text in found)
+    return tuple((key, text) for key, text in entries)
 
 
 def _is_pair(item: object) -> bool:
@@ -102,8 +102,8 @@ def _no_key_twice(text: str) -> object:
             raise ValueError("a name is repeated")
         return dict(pairs)
 
-    found: object = json.loads(text, object_pairs_hook=judged)
-    return found
+    parsed: object = json.loads(text, object_pairs_hook=judged)
+    return parsed
 
 
 def _credentials(value: object) -> object:
@@ -111,8 +111,8 @@ def _credentials(value: object) -> object:
     ``key=secret``."""
     if value is None or isinstance(value, Credentials):
         return value
-    if isinstance(value, str) and (known := _json_of(value)) is not None:
-        value = known
+    if isinstance(value, str) and (parsed := _json_of(value)) is not None:
+        value = parsed
     if isinstance(value, str) and "=" in value:
         key, _, secret = value.partition("=")
         value = {"access_key": key.strip(), "secret_key": secret.strip()}
@@ -120,24 +120,24 @@ def _credentials(value: object) -> object:
         raise ValueError("give access_key and secret_key, and perhaps security_token")
     if not value.keys() <= set(_KEY_FIELDS):
         raise ValueError(f"unknown field; known: {', '.join(_KEY_FIELDS)}")
-    given = {name: text for name, text in value.items() if text is not None}
-    wrong = sorted(name for name, text in given.items() if not isinstance(text, str) or not text)
+    fields = {name: text for name, text in value.items() if text is not None}
+    wrong = sorted(name for name, text in fields.items() if not isinstance(text, str) or not text)
     if wrong:
         raise ValueError(f"{', '.join(wrong)}: empty or not text; put digits in quotes")
-    return Credentials(**given)
+    return Credentials(**fields)
 
 
 def _names(value: object) -> object:
     """Parse ``orders,payments``, JSON, or a list."""
     if isinstance(value, str):
-        known = _json_of(value)
-        value = value.split(",") if known is None else known
+        parsed = _json_of(value)
+        value = value.split(",") if parsed is None else parsed
     if not isinstance(value, list | tuple | set | frozenset):
         raise ValueError("give a list, or names with commas between them")  # noqa: TRY004 - pydantic wants it
-    found = [item.strip() if isinstance(item, str) else item for item in value]
-    if "" in found:
+    names = [item.strip() if isinstance(item, str) else item for item in value]
+    if "" in names:
         raise ValueError("a name is empty; leave the option out to serve all")
-    return found
+    return names
 
 
 Names = Annotated[frozenset[str], BeforeValidator(_names)]

@@ -34,11 +34,11 @@ async def known_nodes(
     failure: errors.RocketMQError = errors.ConnectError("no name server")
     for address in settings.name_servers:
         try:
-            found = await _entries(address, settings)
+            answer = await _entries(address, settings)
         except errors.NetworkError as error:
             failure = error
             continue
-        return _living(found, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+        return _living(answer, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
     raise failure
 
 
@@ -50,10 +50,10 @@ async def _entries(address: Address, settings: ClientSettings) -> Command:
             lambda number: encode_command(Command(219, number, {"namespace": NAMESPACE})),
             timeout_s,
         )
-        found = await connection.wait(serial, asyncio.get_running_loop().time() + timeout_s)
+        answer = await connection.wait(serial, asyncio.get_running_loop().time() + timeout_s)
     finally:
         await connection.close()
-    return cast("Command", found)
+    return cast("Command", answer)
 
 
 def _living(answer: Command, now_ms: int) -> dict[str, dict[str, Any]]:
@@ -62,10 +62,10 @@ def _living(answer: Command, now_ms: int) -> dict[str, dict[str, Any]]:
     if answer.code != codes.SUCCESS:
         raise errors.for_code(answer.code, answer.remark or "", where="the registry")
     table = read_json(answer.body, "the registry").get("table") or {}
-    found = {name: _entry(text) for name, text in table.items()}
+    entries = {name: _entry(text) for name, text in table.items()}
     return {
         name: entry
-        for name, entry in sorted(found.items())
+        for name, entry in sorted(entries.items())
         if name.isprintable() and entry and now_ms - entry["ts"] <= STALE_MS
     }
 

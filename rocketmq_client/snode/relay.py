@@ -163,11 +163,11 @@ class Relay:
         if request.code != LITE_PULL:
             return await ask(request)
         # Brokers of 4.9 do not know lite pulls; they know the same request as code 11.
-        known, name = self._upstream.without_lite, address_text(address)
-        if known.get(name) is not True:
+        without_lite, name = self._upstream.without_lite, address_text(address)
+        if without_lite.get(name) is not True:
             answer = await ask(request)
-            known[name] = answer is not None and answer.code == _NOT_SUPPORTED
-            if not known[name]:
+            without_lite[name] = answer is not None and answer.code == _NOT_SUPPORTED
+            if not without_lite[name]:
                 return answer
         return await ask(request._replace(code=PULL))
 
@@ -175,11 +175,11 @@ class Relay:
         """Return the answer of the first reachable broker that has the topic."""
         topic = request.fields.get("topic", "")
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
-        found = await self._upstream.ask_name_server(Command(105, 0, fields))
-        if found.code != 0:
-            return found._replace(opaque=request.opaque)
+        answer = await self._upstream.ask_name_server(Command(105, 0, fields))
+        if answer.code != 0:
+            return answer._replace(opaque=request.opaque)
         failure: errors.RocketMQError = errors.ConnectError("no broker of this topic is available")
-        for broker in sorted(parse_route(topic, found.body).masters()):
+        for broker in sorted(parse_route(topic, answer.body).masters()):
             try:
                 return await self._to_broker(request, member, broker, slot)
             except errors.NetworkError as error:

@@ -86,20 +86,20 @@ def target_of(request: Command) -> Target:
 
 def broker_in(code: int, fields: Mapping[str, Any]) -> Any:
     """Return the broker that a header names, or None."""
-    found = fields.get("n") if code in _SENDS else None
-    return found or fields.get("bname") or fields.get("brokerName")
+    broker = fields.get("n") if code in _SENDS else None
+    return broker or fields.get("bname") or fields.get("brokerName")
 
 
 def _broker_named(request: Command) -> str | None:
-    found: str | None = broker_in(request.code, request.fields)
-    if found is None and request.code in _LOCKS:
+    broker: str | None = broker_in(request.code, request.fields)
+    if broker is None and request.code in _LOCKS:
         try:
             queues = read_json(request.body, "the queues to lock").get("mqSet") or []
         except ProtocolViolation:
             return None
         names = {item.get("brokerName") for item in queues if isinstance(item, dict)}
         return str(names.pop()) if len(names) == 1 else None
-    return found
+    return broker
 
 
 def patience_of(code: int, fields: Mapping[str, Any], usual_ms: int) -> int:
@@ -125,14 +125,14 @@ def may_wait(code: int, fields: Mapping[str, Any]) -> bool:
 def own_route(body: bytes, advertise: Address, ports: dict[str, int]) -> bytes:
     """Return the route with the node in place of every broker. Replicas are left out, and so are
     brokers without a master and their queues: no client could reach these through the node."""
-    found = read_json(body, "a route")
-    brokers = found.get("brokerDatas") or ()
-    led = [item for item in brokers if _MASTER in (item.get("brokerAddrs") or ())]
-    for item in led:
+    route = read_json(body, "a route")
+    brokers = route.get("brokerDatas") or ()
+    with_master = [item for item in brokers if _MASTER in (item.get("brokerAddrs") or ())]
+    for item in with_master:
         item["brokerAddrs"] = _own_address(str(item.get("brokerName")), advertise, ports)
-    names = {item.get("brokerName") for item in led}
-    queues = [item for item in found.get("queueDatas") or () if item.get("brokerName") in names]
-    return write_json({**found, "brokerDatas": led, "queueDatas": queues})
+    names = {item.get("brokerName") for item in with_master}
+    queues = [item for item in route.get("queueDatas") or () if item.get("brokerName") in names]
+    return write_json({**route, "brokerDatas": with_master, "queueDatas": queues})
 
 
 def own_cluster_info(info: ClusterInfo, advertise: Address, ports: dict[str, int]) -> bytes:

@@ -94,9 +94,9 @@ class Snode:
             _close(self._servers)
             raise errors.ConfigError(f"listen: {error}", subject="snode options") from error
         self.address = self._servers[0].address
-        own = _advertising(settings, self.address)
+        advertised = _advertising(settings, self.address)
         clients = self._shared.clients
-        self._shared.relay = Relay(own, self._upstream, self._access, lambda: len(clients))
+        self._shared.relay = Relay(advertised, self._upstream, self._access, lambda: len(clients))
         self.metrics_address = await self._show(
             settings.metrics_listen,
             {"/metrics": lambda: (200, self.metrics.text(self.gauges()))},
@@ -106,8 +106,8 @@ class Snode:
         )
         for work in (self._keep(), self._expire(), self._check_clients()):
             self._tasks.append(asyncio.create_task(work, name="snode-keeper"))
-        told = {"address": address_text(self.address), "node": settings.name}
-        _LOG.info("listening on %s", address_text(self.address), extra=told)
+        details = {"address": address_text(self.address), "node": settings.name}
+        _LOG.info("listening on %s", address_text(self.address), extra=details)
 
     async def stop(self) -> None:
         """Drain and close. Safe to call twice."""
@@ -163,19 +163,19 @@ class Snode:
     def _health(self) -> tuple[int, str]:
         """Return 200 while clients can be served: a name server answers, it knows a broker, and the
         node is not stopping."""
-        found, state = self.gauges(), "ok"
-        age = found["name_server_age_seconds"]
+        gauges, state = self.gauges(), "ok"
+        age = gauges["name_server_age_seconds"]
         if self._draining:
             state = "stopping"
         elif not 0 <= age <= _STALE_S:
             state = "no name server answers"
-        elif not found["brokers"]:
+        elif not gauges["brokers"]:
             state = "name servers know no broker"
-        said = {"status": state, "name": self._settings.name, **found}
-        said["brokers"] = {
+        page = {"status": state, "name": self._settings.name, **gauges}
+        page["brokers"] = {
             name: address_text(at) for name, at in sorted(self._upstream.masters().items())
         }
-        return (200 if state == "ok" else 503), _page(said)
+        return (200 if state == "ok" else 503), _page(page)
 
     def _clients(self) -> dict[str, object]:
         """Return clients and connections for operators."""

@@ -98,9 +98,9 @@ class SnodeSettings:
                 "rights; give users, or leave credentials out and let brokers verify clients' "
                 "signatures"
             )
-        known = self.credentials
+        credentials = self.credentials
         texts: list[object] = [text for user in self.users for text in user]
-        texts += [known.access_key, known.secret_key] if known else []
+        texts += [credentials.access_key, credentials.secret_key] if credentials else []
         if not all(isinstance(text, str) and text for text in texts):
             problems.append("users, credentials: a key or a secret is empty or not text")
         if problems:

@@ -36,10 +36,12 @@ async def ask(
     seconds = timeout_ms / 1000
 
     def frame(number: int) -> bytes:
-        made = encode_command(request._replace(opaque=number, binary=False))
-        if len(made) > limit_bytes:
-            raise errors.IllegalRequest(13, f"a frame of {len(made)} bytes, at most {limit_bytes}")
-        return made
+        frame_bytes = encode_command(request._replace(opaque=number, binary=False))
+        if len(frame_bytes) > limit_bytes:
+            raise errors.IllegalRequest(
+                13, f"a frame of {len(frame_bytes)} bytes, at most {limit_bytes}"
+            )
+        return frame_bytes
 
     try:
         serial = await connection.post(frame, seconds)
@@ -49,9 +51,9 @@ async def ask(
         connection.forget(serial)
         return None
     deadline = asyncio.get_running_loop().time() + seconds
-    found: object = await connection.wait(serial, deadline)
-    assert isinstance(found, Command), "the codec's decoder makes them"
-    return found._replace(opaque=request.opaque, binary=False)
+    answer: object = await connection.wait(serial, deadline)
+    assert isinstance(answer, Command), "the codec's decoder makes them"
+    return answer._replace(opaque=request.opaque, binary=False)
 
 
 class Upstream:
@@ -244,7 +246,7 @@ class Upstream:
 
     def _ended(self, line: Line) -> None:
         self._lines.discard(line)
-        for key in [key for key, known in self._ready.items() if known is line]:
+        for key in [key for key, ready in self._ready.items() if ready is line]:
             del self._ready[key]
         self.without_lite.pop(line.name, None)  # the broker may restart with another version
 
@@ -300,8 +302,8 @@ class BoundConnection:
             self.line.abandon()
         if not upstream.may_connect():
             raise errors.Busy(2, "the node has too many connections")
-        found = await connect(address, upstream.network, LINES, kind=upstream.line)
-        self.line, self._at = cast("Line", found), address
+        connection = await connect(address, upstream.network, LINES, kind=upstream.line)
+        self.line, self._at = cast("Line", connection), address
         self.line.on_request = self._on_request
         self.line.on_notice = self._on_notice
         if self._closed:

@@ -122,7 +122,7 @@ class PullConsumer(BlockingClient):
         return self._driver.run(self._cluster.route(topic, fresh=fresh))
 
     def _masters(self, subscriptions: Sequence[Subscription]) -> list[Address]:
-        found: dict[Address, None] = {}
+        addresses: dict[Address, None] = {}
         for item in subscriptions:
-            found.update(dict.fromkeys(self._route(item.topic).masters().values()))
-        return list(found)
+            addresses.update(dict.fromkeys(self._route(item.topic).masters().values()))
+        return list(addresses)
