@@ -1,8 +1,8 @@
-"""The same questions to any server, and what of an answer can be compared.
+"""The same questions to any server, and the comparable parts of its answers.
 
-`python -m tests.rocketmq.dialogue 5.5.0` (where there is only loopback) asks a genuine line and
-rewrites its recording; tests play them against the embedded server and compare. Frames are recorded
-whole, so they also feed the decoders.
+`python -m tests.rocketmq.dialogue 5.5.0` (with loopback only) asks a genuine line and rewrites its
+recording; tests repeat the questions to the embedded server and compare. Frames are recorded whole,
+so they also feed the decoders.
 """
 
 from __future__ import annotations
@@ -205,7 +205,8 @@ _STATES = {0, 19, 20, 21}
 
 
 def comparable(question: Question, answer: Command) -> dict[str, Any]:
-    """What two servers must say alike: codes, offsets, records, the shape of tables."""
+    """Return the parts that two servers must have in common: codes, offsets, records, the shape of
+    tables."""
     found: dict[str, Any] = {"code": answer.code}
     for name in ("offset", "queueOffset", "queueId", "value", *_PULLED):
         if name in answer.fields:
@@ -222,7 +223,7 @@ def comparable(question: Question, answer: Command) -> dict[str, Any]:
 
 
 def _own(properties: bytes) -> dict[str, str]:
-    """Properties that the producer gave."""
+    """Return the properties that the producer gave."""
     known = decode_properties(properties)
     return {name: known[name] for name in ("TAGS", "UNIQ_KEY") if name in known}
 
@@ -246,7 +247,7 @@ def _shape(question: Question, body: dict[str, Any]) -> Any:
 
 
 def record(line: str) -> None:
-    """Ask a genuine server, and keep what it said."""
+    """Ask a genuine server and store its answers."""
     from tools.devkit.rocketmq.genuine import GenuineRocketMQ
 
     with GenuineRocketMQ("4.9.7" if line == "4.9.7" else "5.5.0") as mq:

@@ -1,4 +1,4 @@
-"""The two shells offer the same; every public name loads; settings survive a trip to a process."""
+"""Sync and asyncio API offer the same names; every public name loads; settings can be pickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent comes back: single records, batches, one-way, compressed, with every property."""
+"""Records come back as they were sent: single, in batches, one-way, compressed, with properties."""
 
 from __future__ import annotations
 

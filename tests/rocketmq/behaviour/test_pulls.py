@@ -1,4 +1,4 @@
-"""Pulls as users make them: filters, long polls, ends, offsets and members of a group, topics."""
+"""Pulls for users: filters, long polls, ends, offsets and members of a group, topics."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_topics_come_and_go(shell: Shell, site: Site) -> None:
 
 
 def test_a_broker_that_comes_back_is_found_at_once(shell: Shell) -> None:
-    """The route that was kept while it was away is good for half a minute more."""
+    """The cached route stays valid for half a minute."""
     queue = Queue("broker-b", "orders", 0)
     with (
         EmbeddedRocketMQ(topics={"orders": 1}, brokers=2) as mq,

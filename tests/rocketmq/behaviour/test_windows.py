@@ -1,4 +1,5 @@
-"""Exact windows: random ranges equal the receipts, while producing and over the broker's death."""
+"""Exact windows: random ranges equal the receipts, also during writes and after a broker's
+death."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ WINDOWS = 200
 
 
 def wait_readable(metadata, topic: str, written) -> dict:
-    """Ends that reach everything acknowledged."""
+    """Wait for ends that include all acknowledged records; return them."""
     deadline = time.monotonic() + 60 * PATIENCE
     while True:
         ends = metadata.ends(topic, stable=False)
@@ -42,8 +43,8 @@ def read(reader, range_: QueueRange) -> dict[int, tuple[bytes, str | None]]:
 
 
 def check_windows(shell: Shell, site: Site, topic: str, writer: Writer, chance, count) -> int:
-    """Random windows over the queues hold every offset once and equal the receipts; every other
-    one is read for two tags as well, one of which shares its hash with a third."""
+    """Read random windows: each offset once, equal to the receipts. Every second one is also read
+    with two tags, one of which shares its hash with a third."""
     compared = 0
     with (
         shell.Metadata(site.settings) as metadata,

@@ -1,4 +1,4 @@
-"""Options become plain settings; every problem is told at once, and no secret with it."""
+"""Options become plain settings; all problems are listed together, without secrets."""
 
 from __future__ import annotations
 

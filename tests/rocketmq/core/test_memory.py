@@ -1,4 +1,4 @@
-"""What a reader holds at a time is bounded, whatever lies in the log: bombs, and tags far apart."""
+"""Readers hold bounded memory with any log: compression bombs, and tags far apart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def bomb(offset: int) -> bytes:
 
 @cache
 def far_apart(offset: int) -> bytes:
-    """Every tenth record is small and has the tag, the others are large and have none."""
+    """Return the record at an offset: every tenth is small and has the tag, the others are large
+    and have none."""
     return record(offset, b"kept", TAG) if offset % 10 == 0 else record(offset, bytes(100_000))
 
 
@@ -90,7 +91,7 @@ def test_answers_of_which_little_is_kept_are_not_held_without_bound() -> None:
 
 
 def one_pull(make, offset: int, count: int, sent: int) -> PullResult:
-    """A pull of `count` records from `offset`, answered with `sent` of them."""
+    """Pull `count` records from `offset`; the broker answers with `sent` of them."""
     bodies = b"".join(map(make, range(offset, offset + sent)))
     answer = pulled(0, "FOUND", offset + sent, (0, 200), bodies)
     asking = pull(Cluster(ClientSettings((ADDRESS,))), ADDRESS, QUEUE, "g", offset, count)

@@ -1,4 +1,4 @@
-"""A broker that has just started cannot say anything of itself for a second: it is asked again."""
+"""A broker fails to return its runtime info in the first second after its start: it is retried."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.rocketmq.core.script import ADDRESS, play, runtime
 
 
 def asked(failures: int, error: errors.RocketMQError) -> tuple[object, int]:
-    """What comes of asking a broker that fails so often at first, and how often it was asked."""
+    """Request the runtime info of a broker that first fails `failures` times; return the result or
+    error, and the number of requests."""
     times = 0
 
     def broker(_method, _request) -> Command:

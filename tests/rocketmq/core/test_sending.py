@@ -1,4 +1,4 @@
-"""Sends against a broker that a test plays: what is tried again, and what is raised in the end."""
+"""Sends to a scripted broker: retries, and final errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stored(queue_id: int = 0) -> Command:
 
 
 class World:
-    """Name server and brokers whose answers are given in order; the last of each stays."""
+    """Name server and brokers with scripted answers; the last of each is repeated."""
 
     def __init__(self, routes, sends) -> None:
         self.routes, self.sends = list(routes), list(sends)

@@ -33,8 +33,8 @@ ROUTE = TopicRoute(
 def test_it_is_the_first_record_held_that_is_not_before_the_instant(
     times, gone, instant, earliest
 ) -> None:
-    """Several records of one millisecond, and what retention has taken, among them. Where it may
-    have taken some that were stored at or after the instant, that is said."""
+    """Also with several records of one millisecond, and with records removed by retention. If it
+    may have removed records stored at or after the instant, the result has a flag."""
     first = min(gone, len(times))
 
     def broker(method: object, request: object) -> Command:
@@ -55,7 +55,7 @@ def test_it_is_the_first_record_held_that_is_not_before_the_instant(
 
 
 def test_what_is_removed_while_it_is_looked_for_leaves_it_open() -> None:
-    """The record before the answer is gone when it is asked for: nothing tells its time."""
+    """The record before the answer is removed before it is read: its time is unknown."""
 
     def broker(method: object, request: object) -> Command:
         if method is codes.GET_BROKER_RUNTIME_INFO:
@@ -100,7 +100,7 @@ def test_an_instant_is_final_when_nothing_before_it_can_come(info, why) -> None:
 
 @pytest.mark.parametrize("indexes", [True, False])
 def test_a_broker_that_is_written_to_all_the_time_is_behind_at_every_look(*, indexes: bool) -> None:
-    """What was there at the first look counts, not what came since."""
+    """Only the records present at the first look count, not later ones."""
     looks = itertools.count(1)
 
     def broker(*_: object) -> Command:

@@ -1,4 +1,4 @@
-"""What the embedded server can be made to suffer, and what a reader makes of it."""
+"""Faults of the embedded server, and the reader's reactions."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_a_view_of_numbers_is_sent_whole(rocketmq) -> None:
 
 
 def test_keys_are_what_blanks_separate_and_no_other_spaces(rocketmq) -> None:
-    """As other producers may have sent them."""
+    """Other producers may have sent such keys."""
     key = "order\u00a04711\u3000x"
     record = NewRecord(b"x", f"KEYS\x01{key}  b\x02".encode(), 0, 0, 0, ("127.0.0.1", 1))
     rocketmq.do(lambda broker: broker.storage.append("orders", 0, record))

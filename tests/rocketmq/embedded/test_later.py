@@ -1,4 +1,4 @@
-"""Delays, timers, halves of transactions at an embedded broker: nothing comes before its time."""
+"""Delays, timers, halves of transactions at an embedded broker: no record comes before its time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUEUE = Queue("broker-a", "orders", 0)
 
 
 def send(rocketmq, *given: dict[str, str]) -> list[int]:
-    """Offsets of the receipts of records with these properties."""
+    """Send records with these properties; return the offsets of their receipts."""
     with Producer(rocketmq.settings) as producer:
         return [producer.send("orders", b"x", properties=one).offset for one in given]
 
@@ -26,7 +26,7 @@ def end(rocketmq) -> int:
 
 
 def first(rocketmq) -> dict[str, str]:
-    """Properties of the first record, waited for by a pull that the broker holds."""
+    """Return the properties of the first record, from a held pull."""
     with PullConsumer(rocketmq.settings, group="g") as consumer:
         (message,) = consumer.pull(QUEUE, 0, wait_ms=10_000).messages
     return message.properties

@@ -1,4 +1,5 @@
-"""What genuine servers said: the decoders read it in any cuts, and the embedded one says the same.
+"""Recorded answers of genuine servers: decoders read them in any cuts, the embedded server repeats
+them.
 
 Recordings are made by `tests/rocketmq/dialogue.py`. Where a line differs from the embedded server,
 which imitates 5.5.0, the difference is named here.

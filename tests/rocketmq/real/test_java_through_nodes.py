@@ -1,8 +1,8 @@
 """Unmodified Java clients of both lines through nodes in front of genuine brokers of both lines.
 
-What clients do works through a node as it does directly; nodes that are killed in mid-stream cost
-no acknowledged record, whether they stand beside each other or behind one address; a broker that
-dies behind a node has its members back when it returns. The rare pairs run with the long tests.
+Clients work through a node as they do directly; killed nodes cost no acknowledged record, next to
+each other or behind one address; a broker that dies behind a node has its members back when it
+returns. The rare pairs run with the long tests.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PAIRS = [
 
 
 class JavaClient:
-    """One Java process; its lines are gathered as they come."""
+    """Java process; collects its lines as they come."""
 
     def __init__(
         self, artifacts: RocketMQArtifacts, java: JavaRuntime, program: str, *words: str
@@ -79,7 +79,7 @@ class JavaClient:
         return [line.split()[1] for line in list(self.lines) if line.startswith(word + " ")]
 
     def peers(self) -> set[int]:
-        """Ports that it has connections to; none once it has ended."""
+        """Return the ports of its connections; none once it has ended."""
         try:
             return self._peers(Path(f"/proc/{self._process.pid}"))
         except OSError:

@@ -1,6 +1,7 @@
-"""What only a genuine server shows: access control, retention at work, and limits that it changes.
+"""Features of genuine servers only: access control, active retention, and limits changed at run
+time.
 
-Each test starts a cluster of its own, with the options it needs.
+Each test starts its own cluster, with the options it needs.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
 
 
 def _with_tls(made: Certificates) -> tuple[str, ...]:
-    """Options of servers that take TLS on their ordinary ports, with a certificate of ours."""
+    """Return options of servers that accept TLS on their ordinary ports, with a certificate of this
+    test."""
     return (
         "-Dtls.test.mode.enable=false",
         f"-Dtls.server.certPath={made.server.cert}",
@@ -110,7 +112,7 @@ def _with_tls(made: Certificates) -> tuple[str, ...]:
 
 
 def _over_tls(right: ClientSettings, made: Certificates) -> None:
-    """The same port, encrypted and verified; from clients and from a node."""
+    """Connect to the same port with verified TLS, from clients and from a node."""
     secured = replace(right, tls=TlsSettings(ca_file=made.ca))
     with Producer(secured) as producer, RangeReader(secured, group="g") as reader:
         receipt = producer.send("other", b"secret")
@@ -125,7 +127,8 @@ def _over_tls(right: ClientSettings, made: Certificates) -> None:
 
 
 def _windows(writer: ClientSettings, reader: Credentials, root: Path) -> None:
-    """Windows need no right but to read; without it nothing is kept, and no record is lost."""
+    """Run windows with the right to read only; without it nothing is stored, and no record is
+    lost."""
     root.mkdir()
     topic = Topic(writer, "other", root)
     with pytest.raises(errors.NoPermission):
@@ -138,7 +141,8 @@ def _windows(writer: ClientSettings, reader: Credentials, root: Path) -> None:
 
 
 def _through_a_node(mq: GenuineRocketMQ) -> None:
-    """Signatures pass a node; one that verifies them signs anew for a user that brokers lack."""
+    """Send signed requests through a node; a node that verifies them signs them again for brokers
+    that lack the user."""
     user = Credentials("app00001", "a-secret-of-its-own")
     plain = SnodeSettings((mq.name_server,), listen=("127.0.0.1", 0))
     signing = replace(plain, users=((user.access_key, user.secret_key),), credentials=ADMIN)
@@ -186,7 +190,8 @@ def test_what_retention_takes_during_a_read_is_a_gap_and_never_silence(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("line", LINES)
 def test_a_queue_of_which_nothing_is_left_begins_at_its_end(line: Line, tmp_path: Path) -> None:
-    """4.9.7 goes on to tell its old minimum; the first of these has the log's very first record."""
+    """4.9.7 keeps reporting its old minimum; the first of these queues has the log's very first
+    record."""
     options = {
         "mappedFileSizeCommitLog": str(1024 * 1024),
         "fileReservedTime": "0",

@@ -1,4 +1,4 @@
-"""A node in a process of its own, which dies as processes do."""
+"""A node in a separate process, which can be killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that says what it likes, and small helpers of the tests of nodes."""
+"""A client that sends any bytes, and small helpers of the tests of nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST = Queue("broker-a", "orders", 0)
 
 
 class Raw:
-    """A client that says what it likes."""
+    """Client that sends any commands."""
 
     def __init__(self, address) -> None:
         self._socket = socket.create_connection(address, 30)
@@ -48,7 +48,7 @@ class Raw:
 
 
 def answer_to(client: Raw, command: Command) -> Command:
-    """The answer, notices that come before it left out."""
+    """Send a command; return its answer and skip notices before it."""
     client.send(command)
     while not (found := client.receive()).is_answer:
         pass

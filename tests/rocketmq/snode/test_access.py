@@ -1,4 +1,5 @@
-"""Who may pass a node: signatures that it verifies, its own upstream, allow-lists on every path."""
+"""Access control of a node: signatures of users, the node's own signature, allow-lists on every
+path."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def test_the_node_verifies_its_users_and_signs_anew(rocketmq) -> None:
     with node_for(rocketmq, credentials=BROKERS, users=users) as node:
         right = replace(node.settings, auth=READER)
         with Producer(right) as producer, RangeReader(right, group="g") as reader:
-            for number in range(3):  # the first opens the line, the others pass on it
+            for number in range(3):  # the first opens the connection, the others use it
                 assert producer.send("orders", b"%d" % number).offset == number
             batches = reader.read(QueueRange(QUEUE, 0, 3))
             assert [m.body for batch in batches for m in batch.messages()] == [b"0", b"1", b"2"]
@@ -171,7 +172,7 @@ def test_what_is_listed_passes(code, fields, body, answer) -> None:
         Raw(node.address) as client,
     ):
         said = client.ask(Command(code, 1, fields, body))
-        while not said.is_answer:  # the notice of the member's own coming
+        while not said.is_answer:  # the notice after its heartbeat
             said = client.receive()
 
     assert said.code == answer

@@ -1,4 +1,4 @@
-"""The command `rocketmq-snode`: its options, its life, its end."""
+"""The command `rocketmq-snode`: its options, start and end."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_wrong_options_end_it_with_words() -> None:
 
 
 def test_entries_of_strangers_are_not_listed(rocketmq, capsys) -> None:
-    """Everybody who reaches a name server may write there, whatever it is."""
+    """Any client that reaches a name server may write there."""
     now = time.time_ns() // 1_000_000
     entry = {"addr": "10.0.0.5:11911", "clients": 2, "ts": now}
     wrong: list[Any] = [

@@ -1,4 +1,4 @@
-"""What a node does with clients and brokers that misbehave: one answer each, bounded memory."""
+"""Misbehaving clients and brokers of a node: one answer for each request, bounded memory."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_client_that_does_not_read_costs_bounded_memory(rocketmq, start) -> No
 
 
 def to_a_stuck_broker(rocketmq, flag: int) -> bytes:
-    """A send of 1 MiB to the first broker, which does not read its connections any more."""
+    """Build a send of 1 MiB to the first broker, which no longer reads from its connections."""
     rocketmq.do(
         lambda _: [c._writer.transport.pause_reading() for c in rocketmq._channels["broker-a"]]
     )
@@ -187,7 +187,7 @@ def test_every_request_gets_one_answer(rocketmq, start) -> None:
 
 
 def frame_of(size: int) -> bytes:
-    """A send of so many bytes, in a frame whose number is one digit."""
+    """Build a send of `size` bytes, in a frame with a number of one digit."""
     frame = encode_command(Command(310, 1, {"b": "orders", "e": "0", "n": "broker-a"}))
     body = bytes(size - len(frame))
     return (size - 4).to_bytes(4, "big") + frame[4:] + body
@@ -200,7 +200,7 @@ def test_a_frame_that_would_grow_too_large_is_refused(rocketmq, start, too_many)
     held = Command(11, 2, {**PULL, "queueOffset": "1", "maxMsgNums": "1", "sysFlag": "6"})
     held = held._replace(fields=held.fields | {"suspendTimeoutMillis": "20000"})
     with Raw(node.address) as other, Raw(node.address) as client:
-        for _ in range(9):  # numbers of two digits on the shared line
+        for _ in range(9):  # numbers of two digits on the shared connection
             assert other.ask(ASK_THE_FIRST).code == 0
         other.send(held)
         eventually(lambda: node.do(node.node.gauges)["held_pulls"] == 1)
@@ -229,7 +229,7 @@ def stored(rocketmq) -> int:
 
 
 def stores_and_does_not_answer(rocketmq, how: str) -> None:
-    """The broker stores the next send, and its answer is late, or its connection breaks."""
+    """Make the broker store the next send and answer late, or cut its connection."""
 
     def change(broker) -> None:
         def send(request, channel):

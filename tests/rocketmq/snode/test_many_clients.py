@@ -1,4 +1,4 @@
-"""All that clients of a node hold together is bounded, and honest ones are served all the same."""
+"""Resources of all clients of a node together are bounded, and honest clients are served."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gauge(node, name: str) -> float:
 
 
 def answers_of(node) -> int:
-    """Good answers that the node gave."""
+    """Return the number of successful answers of the node."""
     return int(node.do(lambda: node.node.metrics._answers[0]))
 
 
@@ -50,7 +50,7 @@ def is_cut_off(client: Raw) -> bool:
 
 
 def begin_frame(client: Raw, announced: int, sent: int) -> None:
-    """The beginning of a request of `announced` bytes, `sent` bytes of it."""
+    """Send the first `sent` bytes of a request of `announced` bytes."""
     frame = encode_command(Command(310, 1, {"b": "orders", "n": "broker-a"}, bytes(announced)))
     with suppress(OSError):
         client._socket.sendall(frame[:sent])
@@ -270,7 +270,7 @@ def test_connections_that_never_shake_hands_count_too(rocketmq, start, tmp_path)
 
 
 def only_client(node):
-    """The node's half of the only connection."""
+    """Return the node's side of the only connection."""
     return node.do(lambda: next(iter(node.node._shared.clients)))
 
 
@@ -278,7 +278,7 @@ def test_a_notice_that_members_changed_is_passed_on_once_a_tick(rocketmq, start)
     node = start()
     with Raw(node.address) as member:
         answer_to(member, heartbeat("reader"))
-        assert member.receive().code == 40  # of its own heartbeat
+        assert member.receive().code == 40  # the notice after its heartbeat
         decoded: list[Command] = []
         only_client(node).member.connection_to("broker-a").line.on_request = decoded.append
         rocketmq.do(lambda broker: [broker.groups._tell("g") for _ in range(500)])
@@ -311,7 +311,7 @@ def test_requests_of_one_client_are_handled_a_few_at_a_time(rocketmq, start) -> 
 
 
 class FullTransport:
-    """A transport to a client that reads nothing: every write fills its buffer."""
+    """Transport to a client that reads nothing: every write fills its buffer."""
 
     def __init__(self, client) -> None:
         self._client = client
@@ -326,7 +326,7 @@ class FullTransport:
         return False
 
     def pause_reading(self) -> None:
-        """Nothing is read."""
+        """Do nothing."""
 
 
 def test_answers_that_fill_the_buffer_allow_no_further_pulls(rocketmq, start) -> None:

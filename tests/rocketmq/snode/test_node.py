@@ -1,4 +1,4 @@
-"""The node in front of brokers: what clients, brokers and operators notice of it."""
+"""The node in front of brokers, as seen by clients, brokers and operators."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_groups_live_over_two_nodes_as_over_one_broker(rocketmq, start) -> None:
         second.join(subscriptions)
         time.sleep(1.1)
         second.join(subscriptions)
-        second.close()  # without a word
+        second.close()  # without unregistering
         eventually(lambda: first.members("orders") == [first.client_id])
 
 
@@ -173,7 +173,7 @@ def test_notices_reach_the_members(rocketmq, start) -> None:
         second.send(heartbeat("b"))
         notices = [first.receive() for _ in range(2)]
         beside = [second.receive() for _ in range(3)]
-        second.close()  # without a word
+        second.close()  # without unregistering
         notices += [first.receive() for _ in range(2)]
 
     assert sorted(command.code for command in beside) == [0, 40, 40]
@@ -190,7 +190,7 @@ def test_members_are_back_after_their_broker_is(rocketmq, start) -> None:
     with PullConsumer(node.settings, group="g") as consumer:
         consumer.join(subscriptions)
         rocketmq.kill_broker("broker-a")
-        with pytest.raises((errors.Busy, errors.ConnectError)):  # the node's word, or the route's
+        with pytest.raises((errors.Busy, errors.ConnectError)):  # from the node, or from the route
             consumer.pull(FIRST, 0)
         other = Queue("broker-b", "orders", 0)
         assert consumer.pull(other, 0).status == "nothing"

@@ -1,4 +1,5 @@
-"""Every kind of sink takes RocketMQ's windows as TubeMQ's: once, killed or not, tried again."""
+"""Every kind of sink stores RocketMQ's windows like TubeMQ's: once, killed or not, after
+retries."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def produce(rocketmq: EmbeddedRocketMQ, first: int, last: int) -> Rows:
 
 
 def rows(root: Path, kind: str) -> Rows:
-    """What a reader of the sink's kind finds; nothing twice."""
+    """Return the rows that a reader of the sink's kind sees; none twice."""
     found = [(str(r["partition"]), int(str(r["offset"])), r["value"]) for r in READERS[kind](root)]
     assert len(found) == len(set(found)), "a record came twice"
     return set(found)  # type: ignore[arg-type]

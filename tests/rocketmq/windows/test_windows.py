@@ -1,4 +1,4 @@
-"""Windows of RocketMQ's queues: every receipt once in the sink, whatever dies meanwhile.
+"""Windows of RocketMQ's queues: every receipt once in the sink, with crashes of any part.
 
 On the embedded server and, with `-m real`, on genuine ones of both lines.
 """
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.timeout(240)
 WINDOWS = int(os.environ.get("ROCKETMQ_WINDOWS", "30"))
 """Random windows of a run against a live producer; two hundred by hand."""
 KILLED_AT = POINTS if os.environ.get("SCENARIOS_OVER") == "all" else POINTS[::5]
-"""Where a run is killed; the points are those of the other source."""
+"""Points at which a run is killed; those of the other source."""
 
 
 def test_random_windows_equal_the_receipts_over_a_killed_broker(site: Site, tmp_path) -> None:
@@ -75,7 +75,7 @@ def test_random_windows_equal_the_receipts_over_a_killed_broker(site: Site, tmp_
 
 
 def test_windows_through_a_node_equal_the_receipts(site: Site, tmp_path) -> None:
-    """Nothing but the node is reached: its routes name nothing else."""
+    """Only the node is reachable: its routes contain no other address."""
     options = SnodeSettings((site.settings.name_servers[0],), listen=("127.0.0.1", 0))
     with Node(options) as node:
         topic = Topic(node.settings, site.topic(queues=2), tmp_path)
@@ -187,7 +187,7 @@ def test_a_window_ends_at_what_is_on_disk_and_a_dead_host_costs_nothing(rocketmq
 def test_a_boundary_is_not_fixed_behind_what_a_dead_host_takes_back(
     rocketmq, topic, monkeypatch
 ) -> None:
-    """Offsets that are given out again are of records stored after it."""
+    """Reused offsets belong to records stored later."""
 
     def produce(hours: int, count: int) -> None:
         with monkeypatch.context() as patched:  # so long ago, by the brokers' clocks
@@ -214,12 +214,12 @@ def test_a_boundary_is_not_fixed_behind_what_a_dead_host_takes_back(
 def test_a_boundary_is_not_fixed_where_nothing_tells_what_a_dying_host_has_on_disk(
     rocketmq, topic, monkeypatch
 ) -> None:
-    """Its broker told where the boundary is, and dies before it is asked what is on disk."""
+    """The broker answers about the boundary, and dies before it reports its flushed position."""
     looked, looks = Metadata.boundary_at, count(1)
 
     def boundary_at(*words, **options):
         found = looked(*words, **options)
-        if next(looks) == 2:  # for where the window ends
+        if next(looks) == 2:  # the look for the window's end
             rocketmq._thread.wait(lambda: rocketmq._close("broker-b"))
         return found
 
@@ -251,7 +251,8 @@ def test_a_stable_end_that_falls_back_a_little_is_no_loss(rocketmq, topic, monke
 
 
 def _coarse_ends(source, which="stable"):
-    """As a broker with much unflushed says it: a lower bound below what was stable before."""
+    """Report ends like a broker with much unflushed data: a lower bound below the earlier stable
+    end."""
     with Metadata(source.settings()) as metadata:
         found = metadata.ends(source.topic, stable=False)
     return {queue: _lower(ends) for queue, ends in found.items()}
