@@ -77,9 +77,9 @@ class Writer:
             return
         with self._lock:
             for message, receipt in zip(messages, receipts, strict=True):
-                known = self.written[receipt.queue]
-                assert receipt.offset not in known, "an offset was given twice"
-                known[receipt.offset] = (message.body, message.tags)
+                acknowledged = self.written[receipt.queue]
+                assert receipt.offset not in acknowledged, "an offset was given twice"
+                acknowledged[receipt.offset] = (message.body, message.tags)
 
     def _message(self) -> OutgoingMessage:
         self._number += 1

@@ -68,7 +68,7 @@ def asked(request: Request) -> tuple[int, int]:
 
 def record(offset: int, body: bytes = b"", properties: bytes = b"", **changes: Any) -> bytes:
     body = body or b"record %d" % offset
-    made = StoredRecord(
+    stored = StoredRecord(
         queue_id=0,
         flag=0,
         queue_offset=offset,
@@ -85,7 +85,7 @@ def record(offset: int, body: bytes = b"", properties: bytes = b"", **changes: A
         properties=properties,
         crc=body_crc(body),
     )
-    return encode_record(made._replace(**changes))
+    return encode_record(stored._replace(**changes))
 
 
 def found(offsets: Any, *, following: int = 0, ends: tuple[int, int] = (0, 1000)) -> Command:

@@ -289,12 +289,12 @@ def test_damaged_records_follow_the_policy() -> None:
     with pytest.raises(errors.CorruptRecord, match="offset 7"):
         Reading(0, 100).offsets(in_turn(damaged(7)))
 
-    aside = []
-    for policy in (DecodePolicy("drop"), DecodePolicy("quarantine", aside.append)):
+    quarantined = []
+    for policy in (DecodePolicy("drop"), DecodePolicy("quarantine", quarantined.append)):
         reading = Reading(0, 100, decode=policy)
         assert reading.offsets(in_turn(damaged(7))) == [n for n in range(100) if n != 7]
         assert reading.stats.corrupt == 1
-    assert [(entry.offset, entry.data) for entry in aside] == [(7, b"record 7")]
+    assert [(entry.offset, entry.data) for entry in quarantined] == [(7, b"record 7")]
 
 
 def test_what_a_quarantine_raises_ends_the_read() -> None:

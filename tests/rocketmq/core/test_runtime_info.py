@@ -34,9 +34,9 @@ JUST_STARTED = errors.for_code(1, "java.util.NoSuchElementException, java.util.L
 
 @pytest.mark.parametrize("failures", [1, 4])
 def test_a_broker_that_has_just_started_is_asked_again(failures: int) -> None:
-    found, times = asked(failures, JUST_STARTED)
+    result, times = asked(failures, JUST_STARTED)
 
-    assert not isinstance(found, Exception)
+    assert not isinstance(result, Exception)
     assert times == failures + 1
 
 

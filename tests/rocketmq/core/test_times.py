@@ -47,11 +47,11 @@ def test_it_is_the_first_record_held_that_is_not_before_the_instant(
 
     ends = QueueEnds(QUEUE, first, len(times), False, len(times))
     cluster = Cluster(ClientSettings((ADDRESS,)))
-    found = play(boundary_at(cluster, ROUTE, ends, instant, "g"), broker)
+    boundary = play(boundary_at(cluster, ROUTE, ends, instant, "g"), broker)
 
     held = next((n for n in range(first, len(times)) if times[n] >= instant), len(times))
-    assert found.offset == held
-    assert found.eroded == (held == first > 0 and not 0 < earliest < instant)
+    assert boundary.offset == held
+    assert boundary.eroded == (held == first > 0 and not 0 < earliest < instant)
 
 
 def test_what_is_removed_while_it_is_looked_for_leaves_it_open() -> None:
@@ -67,9 +67,9 @@ def test_what_is_removed_while_it_is_looked_for_leaves_it_open() -> None:
 
     ends = QueueEnds(QUEUE, 0, 10, False, 10)
     cluster = Cluster(ClientSettings((ADDRESS,)))
-    found = play(boundary_at(cluster, ROUTE, ends, 40, "g"), broker)
+    boundary = play(boundary_at(cluster, ROUTE, ends, 40, "g"), broker)
 
-    assert found == TimeBoundary(6, eroded=True)
+    assert boundary == TimeBoundary(6, eroded=True)
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,13 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
     broker = tmp_path / "broker-a" / "conf"
     broker.mkdir(parents=True)
     (broker / "plain_acl.yml").write_text(PLAIN_ACL)
-    made = make_certificates(tmp_path)
-    known = {"broker_options": options, "credentials": ADMIN, "java_options": _with_tls(made)}
-    with cluster(line, tmp_path, **known) as mq:
+    certificates = make_certificates(tmp_path)
+    cluster_options = {
+        "broker_options": options,
+        "credentials": ADMIN,
+        "java_options": _with_tls(certificates),
+    }
+    with cluster(line, tmp_path, **cluster_options) as mq:
         right = replace(mq.settings, auth=ADMIN)
         with Admin(right) as admin:
             admin.create_topic("orders", queues=1)
@@ -81,7 +85,7 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
         with Producer(right) as producer:
             receipt = producer.send("orders", b"x")
         _through_a_node(mq)
-        _over_tls(right, made)
+        _over_tls(right, certificates)
         _windows(right, READER if line == "4.9.7" else ADMIN, tmp_path / "sink")
         for wrong in (None, Credentials("RocketMQadmin", "wrong-secret")):
             settings = replace(mq.settings, auth=wrong)
@@ -101,24 +105,24 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
     assert batch.columns.bodies == [b"x"]
 
 
-def _with_tls(made: Certificates) -> tuple[str, ...]:
+def _with_tls(certificates: Certificates) -> tuple[str, ...]:
     """Return options of servers that accept TLS on their ordinary ports, with a certificate of this
     test."""
     return (
         "-Dtls.test.mode.enable=false",
-        f"-Dtls.server.certPath={made.server.cert}",
-        f"-Dtls.server.keyPath={made.server.key}",
+        f"-Dtls.server.certPath={certificates.server.cert}",
+        f"-Dtls.server.keyPath={certificates.server.key}",
     )
 
 
-def _over_tls(right: ClientSettings, made: Certificates) -> None:
+def _over_tls(right: ClientSettings, certificates: Certificates) -> None:
     """Connect to the same port with verified TLS, from clients and from a node."""
-    secured = replace(right, tls=TlsSettings(ca_file=made.ca))
+    secured = replace(right, tls=TlsSettings(ca_file=certificates.ca))
     with Producer(secured) as producer, RangeReader(secured, group="g") as reader:
         receipt = producer.send("other", b"secret")
         place = QueueRange(receipt.queue, receipt.offset, receipt.offset + 1)
         assert [m.body for batch in reader.read(place) for m in batch.messages()] == [b"secret"]
-    stranger = replace(right, tls=TlsSettings(ca_file=made.other_ca))
+    stranger = replace(right, tls=TlsSettings(ca_file=certificates.other_ca))
     with Producer(stranger) as producer, pytest.raises(errors.TlsError):
         producer.send("other", b"x")
     options = SnodeSettings(right.name_servers, listen=("127.0.0.1", 0), tls=secured.tls)
@@ -223,12 +227,12 @@ def test_a_queue_of_which_nothing_is_left_begins_at_its_end(line: Line, tmp_path
 
 def _read_what_is_left(mq: GenuineRocketMQ, whole: QueueRange) -> int:
     with RangeReader(mq.settings, group="g", gap_policy="skip") as reader:
-        found = [offset for batch in reader.read(whole) for offset in batch.columns.offsets]
+        offsets = [offset for batch in reader.read(whole) for offset in batch.columns.offsets]
     missing = [n for gap in reader.stats.gaps for n in range(gap.start, gap.end)]
 
-    assert sorted(found + missing) == list(range(whole.end)), "delivered or named, once each"
-    assert found == sorted(found)
-    return len(found)
+    assert sorted(offsets + missing) == list(range(whole.end)), "delivered or named, once each"
+    assert offsets == sorted(offsets)
+    return len(offsets)
 
 
 def _fill(mq: GenuineRocketMQ):
@@ -265,8 +269,8 @@ def test_limits_of_a_pull_can_be_raised_while_the_broker_runs(tmp_path: Path) ->
                 "broker-a",
             )
             with RangeReader(mq.settings, group="g") as reader:
-                found = sum(len(batch) for batch in reader.read(QueueRange(queue, 0, count)))
-                figures.append((found, reader.stats.fetches))
+                total = sum(len(batch) for batch in reader.read(QueueRange(queue, 0, count)))
+                figures.append((total, reader.stats.fetches))
 
-    assert [found for found, _ in figures] == [count, count]
+    assert [total for total, _ in figures] == [count, count]
     assert figures[1][1] * 5 < figures[0][1], "fewer, larger answers"

@@ -55,13 +55,13 @@ def start(rocketmq: EmbeddedRocketMQ) -> Iterator[Callable[..., Node]]:
     with ExitStack() as stack:
 
         def begin(**options: Any) -> Node:
-            known = {
+            defaults = {
                 "name_servers": (rocketmq.name_server,),
                 "listen": ("127.0.0.1", 0),
                 "discovery_period_ms": 100,
                 "heartbeat_retry_ms": 50,
                 "registry_period_ms": 200,
             }
-            return stack.enter_context(Node(SnodeSettings(**(known | options))))
+            return stack.enter_context(Node(SnodeSettings(**(defaults | options))))
 
         yield begin

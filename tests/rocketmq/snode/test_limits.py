@@ -162,9 +162,9 @@ def test_lite_pulls_reach_brokers_that_do_not_know_them(rocketmq, start) -> None
     fill(node.settings, 5)
     fields = {**PULL, "maxMsgNums": "32", "queueOffset": "0"}
     with Raw(node.address) as client:
-        found = [client.ask(Command(361, number, fields)) for number in (1, 2, 3)]
+        answers = [client.ask(Command(361, number, fields)) for number in (1, 2, 3)]
 
-    assert [(a.code, a.opaque, len(parse_records(a.body))) for a in found] == [
+    assert [(a.code, a.opaque, len(parse_records(a.body))) for a in answers] == [
         (0, number, 5) for number in (1, 2, 3)
     ]
 
@@ -205,23 +205,23 @@ def test_a_frame_that_would_grow_too_large_is_refused(rocketmq, start, too_many)
         other.send(held)
         eventually(lambda: node.do(node.node.gauges)["held_pulls"] == 1)
         client._socket.sendall(frame_of(16 * 2**20 + too_many))
-        said = client.receive()
+        answer = client.receive()
         assert node.do(node.node.gauges)["held_pulls"] == 1
         fill(rocketmq.settings, 1)
         assert other.receive().code == 0
 
-    assert said.code == 13
-    assert str(said.remark).startswith("snode: a frame of ")
+    assert answer.code == 13
+    assert str(answer.remark).startswith("snode: a frame of ")
 
 
 def test_a_frame_that_is_large_passes(rocketmq, start) -> None:
     node = start()
     with Raw(node.address) as client:
         client._socket.sendall(frame_of(16 * 2**20 - 100))
-        said = client.receive()
+        answer = client.receive()
 
-    assert said.code == 13
-    assert str(said.remark).startswith("message size")
+    assert answer.code == 13
+    assert str(answer.remark).startswith("message size")
 
 
 def stored(rocketmq) -> int:
@@ -258,10 +258,10 @@ def test_a_send_whose_fate_is_open_is_told_so(rocketmq, start, over, how) -> Non
             assert answer_to(client, heartbeat("a")).code == 0
         before = stored(rocketmq)
         stores_and_does_not_answer(rocketmq, how)
-        said = answer_to(client, send)
+        answer = answer_to(client, send)
 
-    assert said.code == 1
-    assert "snode: it may have been stored" in str(said.remark)
+    assert answer.code == 1
+    assert "snode: it may have been stored" in str(answer.remark)
     assert stored(rocketmq) == before + 1
 
 

@@ -30,8 +30,8 @@ HELD = {**PULL, "maxMsgNums": "1", "sysFlag": "6", "suspendTimeoutMillis": "2000
 
 
 def gauge(node, name: str) -> float:
-    found: float = node.do(node.node.gauges)[name]
-    return found
+    value: float = node.do(node.node.gauges)[name]
+    return value
 
 
 def answers_of(node) -> int:
@@ -159,8 +159,8 @@ def test_pages_answer_and_the_log_stays_small_while_descriptors_are_used_up(
                 assert first.ask(LOOK_UP).code == 0
                 for _ in range(400):
                     with suppress(OSError):
-                        found = socket.create_connection(("127.0.0.1", port), 5)
-                        stack.enter_context(found)
+                        connection = socket.create_connection(("127.0.0.1", port), 5)
+                        stack.enter_context(connection)
                 for place in ("healthz", "metrics"):
                     with urllib.request.urlopen(f"http://127.0.0.1:{page}/{place}") as answer:
                         assert answer.status == 200
@@ -249,7 +249,7 @@ def test_a_header_is_waited_for_up_to_a_small_frame() -> None:
     cutter = FrameCutter(16 * MIB)
     cutter.admits = lambda header: b"user" in header
     frame = encode_command(Command(310, 1, {"AccessKey": "user"}, bytes(MIB)))
-    assert [found for at in range(0, len(frame), 5) for found in cutter.cut(frame[at : at + 5])]
+    assert [whole for at in range(0, len(frame), 5) for whole in cutter.cut(frame[at : at + 5])]
     assert cutter.failure is None
 
 

@@ -116,10 +116,10 @@ def lead_to(data, address):
     """Return the name server's brokers, with another address of `broker-a`."""
 
     def changed(broker):
-        found = data(broker)
+        brokers = data(broker)
         if broker.name == "broker-a":
-            found["brokerAddrs"] = {"0": address_text(address)}
-        return found
+            brokers["brokerAddrs"] = {"0": address_text(address)}
+        return brokers
 
     return changed
 
@@ -129,10 +129,10 @@ def test_queues_of_a_broker_without_a_master_are_away(start, rocketmq) -> None:
     data = rocketmq._name_server._broker_data
 
     def as_replica(broker):
-        found = data(broker)
+        brokers = data(broker)
         if broker.name == "broker-b":
-            found["brokerAddrs"] = {"1": "127.0.0.1:1"}
-        return found
+            brokers["brokerAddrs"] = {"1": "127.0.0.1:1"}
+        return brokers
 
     rocketmq.do(lambda _: setattr(rocketmq._name_server, "_broker_data", as_replica))
     node = start()

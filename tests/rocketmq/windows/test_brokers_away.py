@@ -149,11 +149,11 @@ def test_a_topic_that_is_made_write_only_is_waited_for(rocketmq, topic) -> None:
         admin.create_topic("orders", queues=2, perm=2, broker="broker-a")
         with pytest.raises(errors.ConnectError, match="made write-only") as caught:
             list(reader.read(SPACE.range(queue, 0, 5)))
-        away = topic.run()
+        result = topic.run()
         admin.create_topic("orders", queues=2, perm=6, broker="broker-a")
 
     assert caught.value.retriable
-    assert (away.total, topic.run().total) == (10, 10)
+    assert (result.total, topic.run().total) == (10, 10)
     topic.check()
 
 
@@ -167,10 +167,10 @@ def test_a_topic_that_is_made_write_only_while_a_window_is_planned_is_away(
     looked = Metadata.topic
 
     def look(client, name):
-        found = looked(client, name)
+        ends = looked(client, name)
         with Admin(rocketmq.settings) as admin:
             admin.create_topic("orders", queues=2, perm=2, broker="broker-a")
-        return found
+        return ends
 
     with monkeypatch.context() as patched:
         patched.setattr(Metadata, "topic", look)

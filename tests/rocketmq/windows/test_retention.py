@@ -21,14 +21,14 @@ pytestmark = pytest.mark.timeout(240)
 def hours(rocketmq, topic) -> list[datetime]:
     """Return instants before, between and after three times ten records in each of two queues; the
     brokers' clocks are past all of them."""
-    found = [datetime.now(UTC)]
+    instants = [datetime.now(UTC)]
     for _ in range(3):
         time.sleep(0.02)
         topic.produce(40)
         time.sleep(0.02)
-        found.append(datetime.now(UTC))
+        instants.append(datetime.now(UTC))
     time.sleep(3.2)
-    return found
+    return instants
 
 
 def _remove(rocketmq, offset: int, *queues: str) -> None:

@@ -88,12 +88,12 @@ def test_windows_through_a_node_equal_the_receipts(site: Site, tmp_path) -> None
 def test_windows_of_tags_equal_filtering(site: Site, tmp_path) -> None:
     topic = Topic(site.settings, site.topic(queues=2), tmp_path)
     topic.produce(30, "kept")
-    kept = dict(topic.receipts)
+    receipts = dict(topic.receipts)
     topic.produce(30, "left")
     with Producer(site.settings) as producer:  # a hash that "kept" does not share
         producer.send(topic.topic, b"none")
     deadline = time.monotonic() + 60 * PATIENCE
-    while topic.rows().items() != kept.items():
+    while topic.rows().items() != receipts.items():
         assert time.monotonic() < deadline
         topic.run(tags=("kept",))
         time.sleep(0.2)
@@ -102,8 +102,8 @@ def test_windows_of_tags_equal_filtering(site: Site, tmp_path) -> None:
 def test_a_text_in_the_place_of_filters_is_one_tag(rocketmq, topic) -> None:
     for tags in ("paid", "p", None):
         topic.produce(8, tags)
-    known = {"identity": "main", "topic": "orders", "group": "lake"}
-    with open_source("rocketmq", rocketmq.settings, filters="paid", **known) as source:
+    arguments = {"identity": "main", "topic": "orders", "group": "lake"}
+    with open_source("rocketmq", rocketmq.settings, filters="paid", **arguments) as source:
         read = source.probe()
         found = [m.tags for end in source.ends("latest").values() for m in read(range_of(end))]
 
@@ -168,13 +168,13 @@ def test_a_cleared_task_reads_and_writes_nothing_again(topic) -> None:
 def test_a_window_ends_at_what_is_on_disk_and_a_dead_host_costs_nothing(rocketmq, topic) -> None:
     topic.produce(12)
     rocketmq.hold_flush(broker="broker-a")
-    kept = dict(topic.receipts)
+    receipts = dict(topic.receipts)
     topic.produce(12)
     topic.run()
     here = {key: body for key, body in topic.rows().items() if key[0].startswith("broker-a")}
-    assert here.items() <= kept.items()
+    assert here.items() <= receipts.items()
     rocketmq.lose_unflushed("broker-a")
-    lost = {key for key in topic.receipts.keys() - kept.keys() if key[0].startswith("broker-a")}
+    lost = {key for key in topic.receipts.keys() - receipts.keys() if key[0].startswith("broker-a")}
     assert lost
     for key in lost:
         del topic.receipts[key]
@@ -218,10 +218,10 @@ def test_a_boundary_is_not_fixed_where_nothing_tells_what_a_dying_host_has_on_di
     looked, looks = Metadata.boundary_at, count(1)
 
     def boundary_at(*words, **options):
-        found = looked(*words, **options)
+        boundary = looked(*words, **options)
         if next(looks) == 2:  # the look for the window's end
             rocketmq._thread.wait(lambda: rocketmq._close("broker-b"))
-        return found
+        return boundary
 
     start = datetime.now(UTC)
     rocketmq.hold_flush(broker="broker-b")

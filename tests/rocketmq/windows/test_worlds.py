@@ -75,8 +75,8 @@ def test_windows_of_a_random_world_equal_what_was_on_disk(
         for _ in range(STEPS):
             world.chance.choice([cursor, timed]).attempt()
         world.heal()
-        while (found := cursor.attempt(last=True)) is None or found.total or found.has_more:
-            assert found is not None, "nothing is in the way"
+        while (result := cursor.attempt(last=True)) is None or result.total or result.has_more:
+            assert result is not None, "nothing is in the way"
         world.past_ms = max(world.past_ms, 60_000)  # an interval may be under way
         for _ in range(2):
             assert timed.attempt(last=True) is not None, "nothing is in the way"
@@ -107,27 +107,27 @@ def _check_ends(world: World, windows: Windows) -> None:
     ends: dict[str, int] = defaultdict(int)
     for key, offset, _ in _places(windows):
         ends[key] = max(ends[key], offset + 1)
-    for key, known in world.truth.items():
-        live = known.keys() - world.expired[key]
+    for key, records in world.truth.items():
+        live = records.keys() - world.expired[key]
         assert max(live, default=-1) < ends[key] or not live, key
 
 
 def _check_times(world: World, windows: Windows) -> None:
     """Check that rows were stored within their window, except those of queues that join with it,
     and that all readable records stored by now are present."""
-    found = set(windows.rows())
+    rows = set(windows.rows())
     for marker in published_windows(windows.lake):
         start, end = (_milliseconds(datetime.fromisoformat(at)) for at in marker.plan.time)
         for key, (first, last) in marker.plan.ranges.items():
             for offset in range(first, last) if key not in marker.plan.joined else ():
-                if (key, offset) in found:
+                if (key, offset) in rows:
                     assert start <= world.truth[key][offset].store_ms < end, (key, offset)
-    upto = _milliseconds(windows.start)
-    told = {(key, offset) for key, offset, _ in _places(windows)}
-    for key, known in world.truth.items():
-        for offset, entry in known.items():
-            if entry.store_ms < upto and offset not in world.expired[key]:
-                assert (key, offset) in told, "a silent gap"
+    end_ms = _milliseconds(windows.start)
+    planned = {(key, offset) for key, offset, _ in _places(windows)}
+    for key, records in world.truth.items():
+        for offset, entry in records.items():
+            if entry.store_ms < end_ms and offset not in world.expired[key]:
+                assert (key, offset) in planned, "a silent gap"
 
 
 def _milliseconds(at: datetime) -> int:

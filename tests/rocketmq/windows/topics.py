@@ -64,15 +64,15 @@ class Topic:
         if not (self.root / "lake").exists():
             return {}
         table = read_windows(self.root / "lake").to_table().to_pylist()
-        found = {(row["partition"], row["offset"]): row["value"] for row in table}
-        assert len(found) == len(table), "a record came twice"
-        return found
+        records = {(row["partition"], row["offset"]): row["value"] for row in table}
+        assert len(records) == len(table), "a record came twice"
+        return records
 
     def check(self) -> None:
-        found = self.rows()
-        assert self.receipts.items() <= found.items()
+        records = self.rows()
+        assert self.receipts.items() <= records.items()
         plans = [marker.plan for marker in published_windows(self.root / "lake")]
         assert chain_problems(plans) == []
-        for key in {key for key, _ in found}:
-            offsets = sorted(offset for name, offset in found if name == key)
+        for key in {key for key, _ in records}:
+            offsets = sorted(offset for name, offset in records if name == key)
             assert offsets == list(range(len(offsets))), "every offset, from the first on"

@@ -147,9 +147,9 @@ class World:
         self.look()
         broker.storage.lose_unflushed()
         for (_, number), index in broker.storage.queues.items():
-            known = self.truth[f"{broker.name}:{number}"]
-            for offset in [offset for offset in known if offset >= index.end]:
-                del known[offset]
+            records = self.truth[f"{broker.name}:{number}"]
+            for offset in [offset for offset in records if offset >= index.end]:
+                del records[offset]
 
     def leave_route(self, broker: EmbeddedBroker) -> None:
         broker.running = False
@@ -162,9 +162,11 @@ class World:
         """Remove up to a third of the records on disk, in the order of the log, like retention."""
         self.look()
         storage = broker.storage
-        upto = storage.log_start + self.chance.randint(0, storage.flushed - storage.log_start) // 3
+        removed_end = (
+            storage.log_start + self.chance.randint(0, storage.flushed - storage.log_start) // 3
+        )
         for (topic, number), index in storage.queues.items():
-            gone = sum(entry.physical_offset < upto for entry in index.entries)
+            gone = sum(entry.physical_offset < removed_end for entry in index.entries)
             places = range(index.first, index.first + gone)
             self.expired[f"{broker.name}:{number}"].update(places)
             storage.remove_until(topic, number, places.stop)
