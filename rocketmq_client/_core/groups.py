@@ -103,7 +103,7 @@ def unregister(
         try:
             yield from cluster.call(address, codes.UNREGISTER_CLIENT, fields)
         except (errors.NetworkError, errors.ServerError):
-            pass  # its channel is gone with the connection, and with it the member
+            pass  # the broker removes the member with its connection
 
 
 def members(cluster: Cluster, address: Address, group: str) -> Conversation[list[str]]:

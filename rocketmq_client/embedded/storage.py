@@ -40,8 +40,8 @@ class NewRecord(NamedTuple):
 
 @dataclass(slots=True)
 class QueueIndex:
-    """One queue: entries of offsets `[first, first + len(entries))`. `said_first` is the reported
-    minimum, which lags behind while retention removes files."""
+    """One queue: entries of offsets `[first, first + len(entries))`. `said_first` is the
+    reported minimum, which lags behind while retention removes files."""
 
     first: int = 0
     entries: list[Entry] = field(default_factory=list)
