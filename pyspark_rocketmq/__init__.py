@@ -20,6 +20,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from tubemq_provider.spark.rocketmq import RocketMQDataSource
-    except Exception as error:  # any failure here would take other people's formats down
+    except Exception as error:  # any failure here would hide the formats of other packages
         raise AttributeError(f'format("rocketmq") cannot be loaded: {error}') from error
     return RocketMQDataSource

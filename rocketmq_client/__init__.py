@@ -2,8 +2,8 @@
 
 The top level has the blocking classes and the values; `rocketmq_client.aio` has the same classes
 for event loops, `rocketmq_client.config` validated options, `rocketmq_client.embedded` a server for
-tests. Importing this is light: names are loaded when they are first used. Sockets, threads and
-deadlines are `tubemq_client._io`'s, which speaks whatever codec it is handed.
+tests. The import is cheap: names are loaded on first use. Sockets, threads and deadlines come from
+`tubemq_client._io`, which works with any codec.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Every exception of the RocketMQ client, and the table from response codes to classes.
 
-Networks, options and exact ranges fail alike whatever the broker is, and both clients share the
-code that finds it out: those branches *are* `tubemq_client.errors`' classes, so a window, a sensor
-or an engine judges both sources by one tree. Refusals are RocketMQ's own::
+Networks, options and exact ranges fail in the same way with both brokers, and both clients share
+the code that detects it: those branches *are* the classes of `tubemq_client.errors`, so windows,
+sensors and engines handle both sources with one tree. Refusals are specific to RocketMQ::
 
     RocketMQError                   base of everything raised on purpose (both clients')
     ├── LocalError                  ConfigError, MissingExtraError, ClosedError
@@ -93,8 +93,8 @@ class NoPermission(NotAuthorized):
 
 
 class TopicForbids(ServerError):
-    """The topic, or its broker, was made write-only or read-only (`perm`, `brokerPermission`),
-    whoever asks. Operators take brokers out of service so, for a while."""
+    """Write-only or read-only topic or broker (`perm`, `brokerPermission`), for all clients.
+    Operators set it to take a broker out of service for a while."""
 
     retriable = True
 
@@ -118,7 +118,7 @@ class Unsupported(ServerError):
 
 
 class NotFound(ServerError):
-    """What was asked for does not exist (a key, a stored offset)."""
+    """Missing item: a key, a stored offset."""
 
 
 class Busy(ServerError):
@@ -134,7 +134,7 @@ class NotLeader(ServerError):
 
 
 class BrokerFailure(ServerError):
-    """The broker failed inside; mostly it does not next time."""
+    """Internal failure of the broker; a retry mostly succeeds."""
 
     retriable = True
 
@@ -179,16 +179,17 @@ _SIGNS: tuple[tuple[str, type[ServerError]], ...] = (
     ("pulling message is forbidden", TopicForbids),
     ("sending message is forbidden", TopicForbids),
 )
-"""What a remark of codes 1, 16 and 29 says more exactly than the code, the first that occurs."""
+"""Errors by a text in the remark of codes 1, 16 and 29, more exact than the code; the first text
+that occurs decides."""
 
 
 def for_code(code: int, remark: str = "", *, where: str = "") -> ServerError:
-    """The exception for a response code; unknown codes give a plain `ServerError`.
+    """Return the exception for a response code; an unknown code gives a plain `ServerError`.
 
-    Code 1 stands for anything in 4.x, 29 for any bad argument in 5.x, and 16 also for a topic that
-    was made write-only: their remarks decide.
+    Code 1 stands for any failure in 4.x, 29 for any bad argument in 5.x, and 16 also for a topic
+    that was made write-only: their remarks decide.
     """
     cls = _BY_CODE.get(code, ServerError)
     if code in {1, 16, 29}:
-        cls = next((found for sign, found in _SIGNS if sign in remark), cls)
+        cls = next((by_sign for sign, by_sign in _SIGNS if sign in remark), cls)
     return cls(code, remark, where=where)

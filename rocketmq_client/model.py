@@ -1,7 +1,7 @@
 """Plain values that the RocketMQ client speaks: queues, ranges, records, receipts, settings.
 
-No I/O, no pydantic: a Spark executor imports this. What an *offset* means is said once, in
-`QueueRange`. Addresses and TLS are the values of `tubemq_client.model`, whose sockets are used.
+No I/O, no pydantic: a Spark executor imports this. `QueueRange` defines *offset*. Addresses and TLS
+are the values of `tubemq_client.model`, whose sockets are used.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Queue:
-    """One message queue of a topic on one broker; RocketMQ's partition.
+    """Message queue of a topic on one broker; RocketMQ's partition.
 
-    `key` (``"<broker name>:<queue id>"``) is what documents, options and columns carry; the topic
-    stands outside.
+    Documents, options and columns use `key` (``"<broker name>:<queue id>"``); they carry the topic
+    separately.
     """
 
     broker: str
@@ -58,7 +58,7 @@ class Queue:
 
     @classmethod
     def from_key(cls, topic: str, key: str) -> Queue:
-        """The queue for ``"broker-a:3"``; the last colon separates. Raises `ValueError`."""
+        """Return the queue of ``"broker-a:3"``; the last colon separates. Raises `ValueError`."""
         broker, _, number = key.rpartition(":")
         if not (broker and number.isascii() and number.isdecimal()):
             raise ValueError(f"queue key {key!r} is not '<broker name>:<queue id>'")
@@ -72,7 +72,7 @@ class Queue:
 class QueueRange:
     """`[start, end)` of one queue.
 
-    An offset is the number of a record in its queue, from 0 and without holes: the range holds
+    An offset is the position of a record in its queue, from 0 and without gaps: the range holds
     exactly `end - start` records, in offset order (`docs/rocketmq-protocol/exact-ranges.md`).
     """
 
@@ -93,7 +93,7 @@ class QueueRange:
 
     @property
     def partition(self) -> Queue:
-        """The queue, by the word that both sources share."""
+        """The queue, under the name that both sources share."""
         return self.queue
 
     @property
@@ -107,10 +107,10 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True)
 class QueueEnds:
-    """What a broker holds of a queue: offsets `[min_offset, max_offset)`.
+    """Offsets `[min_offset, max_offset)` that a broker holds of a queue.
 
-    `stable` says whether `max_offset` ends what is on the broker's disk (it survives the death of
-    its host) or is `latest_offset`, the end of what can be read now.
+    With `stable`, `max_offset` ends what is on the broker's disk and survives a crash of its host;
+    otherwise it is `latest_offset`, the end of what can be read now.
     """
 
     queue: Queue
@@ -121,13 +121,13 @@ class QueueEnds:
 
     @property
     def partition(self) -> Queue:
-        """The queue, by the word that both sources share."""
+        """The queue, under the name that both sources share."""
         return self.queue
 
 
 class Reachable(dict[Queue, Found]):
-    """What was found of the queues whose brokers answered; `away` has all others, each with the
-    reason. Never empty: where no broker answers, there is an error instead."""
+    """Results for the queues whose brokers answered; `away` has the other queues with the reason.
+    Never empty: if no broker answers, the call raises an error."""
 
     def __init__(self, found: Mapping[Queue, Found], away: Mapping[Queue, str]) -> None:
         super().__init__(found)
@@ -138,17 +138,17 @@ class Reachable(dict[Queue, Found]):
 
 
 class TimeBoundary(NamedTuple):
-    """Where an instant lies in a queue: `offset` is the first one held that was stored at or after
-    it. `eroded` says that retention has removed what lay before `offset`, and that nothing
-    tells whether all of it was earlier: the boundary was somewhere in `[0, offset]`."""
+    """Position of an instant in a queue: `offset` is the first held record that was stored at or
+    after it. With `eroded`, retention removed the records before `offset` and may have removed some
+    that were stored at or after the instant: the boundary was somewhere in `[0, offset]`."""
 
     offset: int
     eroded: bool
 
 
 class RecordMark(NamedTuple):
-    """What a record is known again by: its offset, where it lies in its broker's log, and when it
-    was stored (ms since the epoch). Another log has other ones at the same offset."""
+    """Identity of a record: its offset, its position in the broker's log, and its store time (ms
+    since the epoch). A recreated log has other marks at the same offset."""
 
     offset: int
     physical_offset: int
@@ -180,7 +180,7 @@ class Message(NamedTuple):
 
 
 class OutgoingMessage(NamedTuple):
-    """A record to send. `flag` is the application's own, brokers only keep it."""
+    """Record to send. `flag` belongs to the application; brokers only store it."""
 
     body: bytes
     tags: str | None = None
@@ -190,9 +190,9 @@ class OutgoingMessage(NamedTuple):
 
 
 class SendReceipt(NamedTuple):
-    """What the broker said of a stored record: `offset` is its place in `queue`. `status` is
-    "stored", or says that the broker stored it but could not flush or replicate it in time. A
-    receipt of a delayed or half (transactional) record has the offset of another topic."""
+    """Broker's answer for a stored record: `offset` is its position in `queue`. `status` is
+    "stored", or tells that the broker stored it but did not flush or replicate it in time. The
+    receipt of a delayed or half (transactional) record has the offset in another topic."""
 
     queue: Queue
     offset: int
@@ -202,7 +202,7 @@ class SendReceipt(NamedTuple):
 
 
 class PullResult(NamedTuple):
-    """The answer to one pull. `status` is "found", "nothing" (the end), "filtered" (read on at
+    """Answer to one pull. `status` is "found", "nothing" (the end), "filtered" (continue at
     `next_offset`) or "moved" (outside `[min_offset, max_offset)`)."""
 
     status: Literal["found", "nothing", "filtered", "moved"]
@@ -214,7 +214,7 @@ class PullResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """An access key and its secret, which signs requests and is never sent or shown. A security
+    """Access key and its secret; the secret signs requests and is never sent or shown. A security
     token, for temporary keys, is sent."""
 
     access_key: str
@@ -224,11 +224,12 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What every shell runs on; `rocketmq_client.config` builds it from validated options.
+    """Settings of sync and asyncio clients; `rocketmq_client.config` builds them from validated
+    options.
 
-    Times are milliseconds. `name_servers` are tried in order until one answers. A pull that the
-    broker may hold has `rpc_timeout_ms` beyond the time it may be held. Brokers close connections
-    without traffic after 120 s, so `idle_connection_ms` is less. A route is asked for again after
+    Times are milliseconds. `name_servers` are tried in order until one answers. The timeout of a
+    pull that the broker may hold is `rpc_timeout_ms` plus the hold time. Brokers close connections
+    without traffic after 120 s, so `idle_connection_ms` is less. A route is refreshed after
     `route_period_ms`.
     """
 
@@ -244,7 +245,7 @@ class ClientSettings:
     tls: TlsSettings | None = None
 
     def network(self) -> NetworkSettings:
-        """The part that sockets, pools and drivers take."""
+        """Return the settings of sockets, pools and drivers."""
         return NetworkSettings(
             masters=(),
             rpc_timeout_ms=self.rpc_timeout_ms,
@@ -259,12 +260,12 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """How a producer sends. Bodies above `compress_over_bytes` are compressed with `compression`
+    """Settings of sending. Bodies above `compress_over_bytes` are compressed with `compression`
     (None: never). A record that was certainly not stored (no connection, the broker was busy) is
     sent again up to `retries` times, to another broker if there is one, `retry_pause_ms` apart.
-    With `retry_unknown` so is a record whose fate is unknown: at least once instead of at most
-    once. `max_message_bytes` refuses larger bodies before they are sent, as they are
-    then: a body that is compressed may have been larger, up to the 64 MiB that readers unpack."""
+    With `retry_unknown`, so is a record that may have been stored: at-least-once instead of
+    at-most-once. Bodies larger than `max_message_bytes` after compression are refused before they
+    are sent; before compression a body may have up to the 64 MiB that readers unpack."""
 
     compress_over_bytes: int | None = 4096
     compression: Literal["zlib", "lz4", "zstd"] = "zlib"
@@ -275,9 +276,9 @@ class ProducerSettings:
 
 
 def tag_names(tags: str | Sequence[str]) -> tuple[str, ...]:
-    """The tags that a reader keeps; one text is one tag, nothing is everything.
+    """Return the tags that a reader keeps; a text is one tag, an empty value keeps everything.
 
-    Raises `errors.ConfigError` for what no record's tag can be, among it the notation of
+    Raises `errors.ConfigError` for a text that cannot be a record's tag, among it the notation of
     subscriptions (`*`, `a || b`): a reader compares whole tags, so it would read nothing.
     """
     names = (tags,) if isinstance(tags, str) else tuple(tags)
@@ -293,7 +294,7 @@ def _tag_problem(name: object) -> str:
     if name.strip() == "*":
         return f"{name!r} is no tag; give none to read everything"
     if "||" in name:
-        return f"{name!r} is no tag; give several as items of their own"
+        return f"{name!r} is no tag; give several as separate items"
     if not name or name != name.strip() or {"\x01", "\x02"} & set(name):
         return f"{name!r} is no tag: it is empty, or has blanks around it or a separator in it"
     return ""

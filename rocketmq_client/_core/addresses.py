@@ -1,8 +1,8 @@
-"""Where a range's broker is: as the caller said, or as the route says now.
+"""Address of a range's broker: as the caller gave it, or from the route.
 
-An executor is given addresses with its split and asks no name server. Everybody else follows the
-route, which a broker leaves the moment it dies: during a restart a topic may look unknown, and a
-reader that knew it before waits.
+An executor receives addresses with its split and asks no name server. All other readers follow the
+route. A broker leaves the route as soon as it dies: during a restart a topic may look unknown, and
+a reader that resolved it before waits.
 
 Source: `docs/rocketmq-protocol/exact-ranges.md#what-an-answer-means`.
 """
@@ -32,8 +32,8 @@ STALE = (
     errors.TopicForbids,
     errors.ConfigError,
 )
-"""How a question fails that went where the topic was: by an address that is none any more, by a
-broker that has no such queue or lets nobody use it, or by a queue that the kept route lacks."""
+"""Errors of a request that used a stale route: no server at the address, a broker that does not
+have the queue or refuses access to it, or a queue that the cached route lacks."""
 
 
 def on_route(
@@ -42,8 +42,8 @@ def on_route(
     ask: Callable[[TopicRoute], Conversation[Answer]],
     stale: tuple[type[errors.RocketMQError], ...] = STALE,
 ) -> Conversation[Answer]:
-    """What `ask` gives on the route that is kept; asked once more if that fails as a `stale` one
-    does and the topic has moved since. After all of `STALE` only what may be done twice."""
+    """Return the result of `ask` on the cached route; ask once more if that fails with an error of
+    `stale` and the topic has moved. With all errors of `STALE`, `ask` must be idempotent."""
     route = yield from cluster.route(topic)
     try:
         return (yield from ask(route))
@@ -58,7 +58,7 @@ def on_route(
 
 
 class AddressFinder:
-    """Finds the master of one queue's broker; one per read."""
+    """Finds the master of one queue's broker; one instance per read."""
 
     def __init__(self, cluster: Cluster, queue: Queue, fixed: Mapping[str, Address]) -> None:
         self._cluster = cluster
@@ -67,8 +67,8 @@ class AddressFinder:
         self._last: Address | None = None
 
     def find(self, fresh: bool) -> Conversation[Address]:  # noqa: FBT001 - the reader's callback
-        """The address. Raises `errors.UnknownTopic` at the first look-up only, and
-        `errors.ConnectError` while the broker is away."""
+        """Return the address. Raises `errors.UnknownTopic` at the first look-up only, and
+        `errors.ConnectError` while the broker is not available."""
         if self._fixed is not None:
             return self._fixed
         topic = self._queue.topic
@@ -77,15 +77,15 @@ class AddressFinder:
         except errors.UnknownTopic as error:
             if self._last is None and not fresh:
                 raise
-            raise errors.ConnectError(f"no broker of topic {topic!r} is there now") from error
+            raise errors.ConnectError(f"no broker of topic {topic!r} is available now") from error
         except errors.NetworkError:
             if self._last is None:
                 raise
-            return self._last  # no name server answers: the broker may be where it was
-        found = route.address(self._queue.broker)
-        if found is None:
+            return self._last  # no name server answers: try the last address
+        address = route.address(self._queue.broker)
+        if address is None:
             raise errors.ConnectError(
-                f"broker {self._queue.broker!r} of topic {topic!r} is not there now"
+                f"broker {self._queue.broker!r} of topic {topic!r} is not available now"
             )
-        self._last = found
-        return found
+        self._last = address
+        return address

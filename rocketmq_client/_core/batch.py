@@ -1,8 +1,8 @@
-"""A delivered batch: records of one queue as columns, which become messages or Arrow arrays.
+"""Delivered batch: records of one queue as columns, converted to messages or Arrow arrays.
 
 The hot path keeps flat lists; property texts are read only if a column or a filter asks for them.
-What is corrupt or not asked for has been taken out before a batch is delivered. pyarrow is imported
-only when Arrow is asked for.
+Corrupt and filtered records are removed before a batch is delivered. pyarrow is imported only when
+Arrow is asked for.
 
 Source: `docs/rocketmq-protocol/records.md`.
 """
@@ -47,13 +47,13 @@ COLUMNS = (
     "properties",
     "value",
 )
-"""Column names a batch can fill, in their customary order."""
+"""Names of the columns that a batch can fill, in the default order."""
 
 _OWN_COLUMNS = frozenset({TAGS, KEYS, UNIQ_KEY})
 
 
 class CorruptEntry(NamedTuple):
-    """A record whose checksum is wrong or whose body cannot be unpacked. `data` is as stored."""
+    """Record with a wrong checksum or a body that cannot be unpacked. `data` is as stored."""
 
     queue: Queue
     offset: int
@@ -62,14 +62,14 @@ class CorruptEntry(NamedTuple):
 
     @property
     def partition(self) -> Queue:
-        """The queue, by the word that both sources share."""
+        """The queue, under the name that both sources share."""
         return self.queue
 
 
 @dataclass(slots=True)
 class DecodePolicy:
-    """What to do with corrupt records ("fail", "drop" or "quarantine": call back), and which tags
-    were asked for (none: all). Either way the offset is consumed. Raises `errors.ConfigError`."""
+    """Handling of corrupt records ("fail", "drop" or "quarantine": call back), and the requested
+    tags (none: all). A record that is left out consumes its offset. Raises `errors.ConfigError`."""
 
     corrupt_records: str = "fail"
     quarantine: Callable[[CorruptEntry], None] | None = None
@@ -77,26 +77,27 @@ class DecodePolicy:
     corrupt: int = 0
 
     def __post_init__(self) -> None:
-        known = ("fail", "drop", "quarantine")
-        if self.corrupt_records not in known:
-            words = " or ".join(map(repr, known))
+        choices = ("fail", "drop", "quarantine")
+        if self.corrupt_records not in choices:
+            words = " or ".join(map(repr, choices))
             raise errors.ConfigError(f"corrupt_records: {self.corrupt_records!r} is not {words}")
         if self.corrupt_records == "quarantine" and self.quarantine is None:
             raise errors.ConfigError("corrupt_records: 'quarantine' needs a callback, quarantine=…")
 
     def apply(self, queue: Queue, columns: RecordColumns) -> None:
-        """Take out what is corrupt or not asked for. Raises `errors.CorruptRecord`."""
+        """Remove corrupt records and those without a requested tag. Raises
+        `errors.CorruptRecord`."""
         if columns.corrupt:
             for index in columns.corrupt:
                 self._reject(queue, columns, index)
             damaged = set(columns.corrupt)
             columns.keep([i for i in range(len(columns)) if i not in damaged])
         if self.tags:
-            wanted, name = self.tags, TAGS.encode()
+            tags, name = self.tags, TAGS.encode()
             keep = [
                 index
                 for index, raw in enumerate(columns.properties)
-                if find_property(raw, name) in wanted
+                if find_property(raw, name) in tags
             ]
             if len(keep) != len(columns):
                 columns.keep(keep)
@@ -119,7 +120,7 @@ class DecodePolicy:
 @dataclass(slots=True, repr=False)
 class RecordBatch:
     """Records of `[start, end)` of one queue, in offset order. Fewer than `end - start` only if
-    some were filtered, corrupt or (under `gap_policy` "skip") gone."""
+    some were filtered, corrupt, or removed by retention (under `gap_policy` "skip")."""
 
     queue: Queue
     start: int
@@ -134,7 +135,7 @@ class RecordBatch:
 
     @property
     def partition(self) -> Queue:
-        """The queue, by the word that both sources share."""
+        """The queue, under the name that both sources share."""
         return self.queue
 
     @property
@@ -143,14 +144,14 @@ class RecordBatch:
         return sum(map(len, self.columns.bodies))
 
     def messages(self) -> Iterator[Message]:
-        """The records as `Message` tuples, in offset order."""
+        """Yield the records as `Message` tuples, in offset order."""
         for index, body in enumerate(self.columns.bodies):
             yield message_of(self.queue, self.columns.stored(index), body)
 
     def to_arrow(self, schema: pa.Schema) -> pa.RecordBatch:
-        """A record batch with exactly `schema`: any of `COLUMNS`, in any order.
+        """Return a record batch with exactly `schema`: any of `COLUMNS`, in any order.
 
-        Raises `errors.ConfigError` for a column a batch does not have.
+        Raises `errors.ConfigError` for a column that a batch does not have.
         """
         import pyarrow
 
@@ -172,8 +173,8 @@ class RecordBatch:
         if name in _TIMES:
             return _times(_TIMES[name](columns), type_, pa)
         if name in _SINGLE:
-            found = (find_property(raw, _SINGLE[name]) for raw in columns.properties)
-            return pa.array([raw and raw.decode("utf-8", "replace") for raw in found], type_)
+            texts = (find_property(raw, _SINGLE[name]) for raw in columns.properties)
+            return pa.array([raw and raw.decode("utf-8", "replace") for raw in texts], type_)
         return pa.array([self._rest(raw) for raw in columns.properties], type_)
 
     @staticmethod
@@ -203,14 +204,14 @@ _SINGLE: dict[str, bytes] = {
 
 
 _MOST_MS: dict[str, int] = {"us": (2**63 - 1) // 1_000, "ns": (2**63 - 1) // 1_000_000}
-"""The furthest times of a unit, ms before or after 1970."""
+"""Largest distance from 1970 that a unit can hold, ms."""
 
 
 def _times(values: list[int], type_: Any, pa: Any) -> Any:
-    """Milliseconds as timestamps of any unit. A time that the unit cannot hold is null, whatever
-    its neighbours are: a producer's clock may say anything."""
+    """Convert milliseconds to timestamps of any unit. A time that the unit cannot hold is null: a
+    producer's clock may have any value."""
     most = _MOST_MS.get(getattr(type_, "unit", "ms"), 2**63 - 1)
-    known: list[int | None] = [*values]
+    times: list[int | None] = [*values]
     if max(values, default=0) > most or min(values, default=0) < -most:
-        known = [value if -most <= value <= most else None for value in values]
-    return pa.array(known, pa.timestamp("ms", "UTC")).cast(type_, safe=False)
+        times = [value if -most <= value <= most else None for value in values]
+    return pa.array(times, pa.timestamp("ms", "UTC")).cast(type_, safe=False)

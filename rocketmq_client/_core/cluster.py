@@ -1,8 +1,8 @@
-"""What every conversation shares: name servers in turn, signed requests, routes that are kept.
+"""State that all conversations share: name servers, signed requests, cached routes.
 
-A name server holds no messages and all of them know the same, so any that answers will do. A route
-is asked for again after `route_period_ms`, or when a caller says that it looked stale. One value
-serves all threads or tasks of a client; what they may overwrite is replaced whole.
+A name server holds no messages, and all of them have the same metadata, so any that answers is
+used. A route is refreshed after `route_period_ms`, or when a caller found it stale. All threads or
+tasks of a client share one instance; shared values are replaced as a whole.
 
 Source: `docs/rocketmq-protocol/wire.md#signatures`.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Cluster"]
 
 _PAUSES_MS: Final = (200, 400, 800, 1_600)
-"""Before a broker that fails inside is asked again what it says of itself."""
+"""Pauses before a broker's runtime info is requested again after an internal failure."""
 
 
 @dataclass(slots=True)
@@ -55,21 +55,22 @@ class Cluster:
         wait_ms: int = 0,
         one_way: bool = False,
     ) -> Request:
-        """A request signed with the client's credentials."""
+        """Return a request signed with the client's credentials."""
         return Request(signed(fields, body, self.settings.auth), body, wait_ms, one_way)
 
     def call(
         self, address: Address, method: Method, fields: dict[str, str], body: bytes = b""
     ) -> Conversation[Command]:
-        """As `ask`, for a request of these fields."""
+        """Call `ask` with a request of these fields."""
         return (yield from self.ask(address, method, self.request(fields, body)))
 
     def ask(self, address: Address, method: Method, request: Request) -> Conversation[Command]:
-        """One request that may be repeated: a look-up, or a change that does nothing twice.
+        """Send a request that may be repeated: a look-up, or an idempotent change.
 
-        A connection that breaks is tried once more, because it may have been closed long before (a
-        restart, an idle time) and nobody noticed. Raises `errors.ServerError` and
-        `errors.NetworkError`."""
+        Retried once after a broken connection, which the server may have closed long before (a
+        restart, an idle timeout) without notice to the client. Raises `errors.ServerError` and
+        `errors.NetworkError`.
+        """
         try:
             return cast("Command", (yield Call(address, method, request)))
         except errors.ConnectionLost:
@@ -78,9 +79,9 @@ class Cluster:
     def ask_name_server(
         self, method: Method, fields: dict[str, str], body: bytes = b""
     ) -> Conversation[Command]:
-        """One request to the first name server that answers; one that has just started knows no
-        topics yet, so the others are asked as well. Raises the last one's failure, or that all who
-        answered know no such topic."""
+        """Send a request to the first name server that answers. A name server that has just started
+        knows no topics yet, so the others are asked as well. Raises the last failure, or that no
+        name server that answered knows the topic."""
         servers = self.settings.name_servers
         failure: errors.RocketMQError | None = None
         for _ in servers:
@@ -94,11 +95,11 @@ class Cluster:
         raise failure or errors.ConfigError("name_servers: none is given")
 
     def route(self, topic: str, *, fresh: bool = False) -> Conversation[TopicRoute]:
-        """Where the topic is. Raises `errors.UnknownTopic` when no broker says that it has it."""
+        """Return the route of the topic. Raises `errors.UnknownTopic` if no broker has it."""
         now = yield Now()
-        known = self._routes.get(topic)
-        if known is not None and not fresh and now - known[0] < self.settings.route_period_ms:
-            return known[1]
+        cached = self._routes.get(topic)
+        if cached is not None and not fresh and now - cached[0] < self.settings.route_period_ms:
+            return cached[1]
         answer = yield from self.ask_name_server(
             codes.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
         )
@@ -107,22 +108,23 @@ class Cluster:
         return route
 
     def knows(self, topic: str) -> bool:
-        """Whether a name server has told where the topic is, even if long ago."""
+        """Return True once a name server has answered with a route of the topic, even a stale
+        one."""
         return topic in self._routes
 
     def forget_route(self, topic: str) -> None:
-        """The next look-up asks a name server."""
+        """Drop the cached route; the next look-up asks a name server."""
         self._routes.pop(topic, None)
 
     def brokers(self) -> Conversation[ClusterInfo]:
-        """All brokers of all clusters."""
+        """Return all brokers of all clusters."""
         answer = yield from self.ask_name_server(codes.GET_BROKER_CLUSTER_INFO, {})
         return parse_cluster_info(answer.body)
 
     def runtime_info(self, address: Address, broker: str) -> Conversation[RuntimeInfo]:
-        """What a broker says of itself now. In the first second after its start it fails (code 1,
-        `NoSuchElementException`), so it is asked again for 3 s. The name is for a service node in
-        between, which chooses brokers by it."""
+        """Return a broker's runtime info. In the first second after its start a broker fails (code
+        1, `NoSuchElementException`), so the request is repeated for 3 s. The broker name is for a
+        service node in between, which routes by it."""
         method, fields = codes.GET_BROKER_RUNTIME_INFO, {"bname": broker}
         for pause_ms in _PAUSES_MS:
             try:
@@ -138,6 +140,6 @@ class Cluster:
         return info
 
     def moves_minima(self, address: Address, broker: str) -> bool:
-        """Whether the broker is known as one whose minima can be taken at their word (see
-        `RuntimeInfo`): asking a 5.x broker what it says of itself costs it a tenth of a second."""
+        """Return True for a broker whose minimum offsets are known to be exact (see `RuntimeInfo`).
+        Cached, because a 5.x broker needs a tenth of a second for its runtime info."""
         return (address, broker) in self._moving

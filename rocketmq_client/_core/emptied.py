@@ -1,9 +1,9 @@
-"""Queues of which retention has left nothing, though their broker says otherwise.
+"""Queues that retention has emptied although their broker still reports an old minimum.
 
-A 4.x broker corrects a queue's minimum by the first entry of its index whose record is still there.
-Where none is, it goes on telling the old minimum, for as long as no record comes: the queue looks
-as if it had records, and pulls of them answer that these are just being removed. Its last record
-tells: what is before it in the queue is older.
+A 4.x broker sets a queue's minimum to the first entry of its index whose record still exists. If
+there is none, it keeps reporting the old minimum until the next record arrives: the queue seems to
+have records, and pulls of them answer that these are being removed. The last record decides: all
+records before it in the queue are older.
 
 Source: `docs/rocketmq-protocol/exact-ranges.md#queues-of-which-nothing-is-left`.
 """
@@ -37,21 +37,21 @@ def emptied(
     group: str,
     info: RuntimeInfo,
 ) -> Conversation[list[Queue]]:
-    """Those whose last record, before `lasts`, is not there any more. All are of one broker; one
-    pull of a record each, together on their way."""
-    asked = []
+    """Return the queues whose last record, before `lasts`, no longer exists. All queues are of one
+    broker; one pull of one record per queue, all in flight together."""
+    tickets = []
     for queue in queues:
         request = pull_request(cluster, queue, group, lasts[queue] - 1, 1)
-        asked.append((queue, request, (yield Post(address, codes.PULL_MESSAGE, request))))
-    found: list[Queue] = []
-    for queue, request, ticket in asked:
+        tickets.append((queue, request, (yield Post(address, codes.PULL_MESSAGE, request))))
+    empty_queues: list[Queue] = []
+    for queue, request, ticket in tickets:
         try:
             answer = yield Await(ticket)
         except errors.ConnectionLost:
             answer = yield from cluster.ask(address, codes.PULL_MESSAGE, request)
         if _is_gone(PullAnswer.of(answer), queue, info.log_start):
-            found.append(queue)
-    return found
+            empty_queues.append(queue)
+    return empty_queues
 
 
 def _is_gone(answer: PullAnswer, queue: Queue, log_start: int) -> bool:

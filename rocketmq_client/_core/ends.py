@@ -1,9 +1,9 @@
-"""How far queues reach: their first offset, their readable end, and the end that is on disk.
+"""Ends of queues: first offset, readable end, and the end that is on disk.
 
 Brokers answer 0 for queues they do not have, so the route decides which exist. The stable end is
 derived: from one runtime info comes a lower bound of the fsynced position, and a record counts if
-it ends at or before it. Ends are asked first, so nothing appended in between is taken for stable.
-It is the stable end of one broker's disk; a replica may lack what it has
+it ends at or before it. Ends are requested first, so a record appended in between is not counted as
+stable. It is the stable end of one broker's disk; a replica may lack what it has
 (`docs/rocketmq-protocol/exact-ranges.md`).
 
 Source: `docs/rocketmq-protocol/exact-ranges.md#stable-ends`.
@@ -36,18 +36,18 @@ Found = TypeVar("Found")
 
 
 def select_queues(route: TopicRoute, queues: Iterable[Queue] | None) -> list[Queue]:
-    """`queues`, or all that can be read. Raises `errors.ConfigError` for any that the route lacks:
-    a broker would answer 0 for it."""
-    known = route.readable()
+    """Return `queues`, or all that can be read. Raises `errors.ConfigError` for queues that the
+    route lacks: a broker would answer 0 for them."""
+    readable = route.readable()
     if queues is None:
-        return known
+        return readable
     chosen = list(queues)
-    missing = [queue for queue in chosen if queue not in set(known)]
+    missing = [queue for queue in chosen if queue not in set(readable)]
     if missing:
         raise errors.ConfigError(
             [
-                f"{queue.key} is no queue of topic {route.topic!r} that can be read now; known: "
-                f"{', '.join(found.key for found in known) or 'none'}"
+                f"{queue.key} is not a queue of topic {route.topic!r} that can be read now; known: "
+                f"{', '.join(each.key for each in readable) or 'none'}"
                 for queue in missing
             ],
             subject="queues",
@@ -56,7 +56,7 @@ def select_queues(route: TopicRoute, queues: Iterable[Queue] | None) -> list[Que
 
 
 def require_address(route: TopicRoute, broker: str) -> Address:
-    """The broker's master. Raises `errors.ConnectError` while it is away."""
+    """Return the broker's master. Raises `errors.ConnectError` while there is none."""
     address = route.address(broker)
     if address is None:
         raise errors.ConnectError(
@@ -68,35 +68,35 @@ def require_address(route: TopicRoute, broker: str) -> Address:
 def reachable(
     queues: Iterable[Queue], look: Callable[[Sequence[Queue]], Conversation[dict[Queue, Found]]]
 ) -> Conversation[Reachable[Found]]:
-    """What `look` finds, asked broker by broker: one that does not serve now, though it is in the
-    route, costs its own queues. Raises what the last broker said if none answers, and at once what
-    waiting for a broker would not cure."""
+    """Return the results of `look`, called per broker: a broker of the route that is not available
+    costs only its own queues. Raises the last broker's error if none answers, and at once any error
+    that waiting for a broker cannot cure."""
     by_broker: dict[str, list[Queue]] = {}
     for queue in sorted(queues):
         by_broker.setdefault(queue.broker, []).append(queue)
-    found: dict[Queue, Found] = {}
-    away: dict[Queue, str] = {}
+    results: dict[Queue, Found] = {}
+    missing: dict[Queue, str] = {}
     failure: errors.RocketMQError | None = None
     for mine in by_broker.values():
         try:
-            found |= yield from look(mine)
+            results |= yield from look(mine)
         except errors.TimeNotFinal:
             raise
         except errors.RocketMQError as error:
             if not error.retriable:
                 raise
             failure = error
-            away |= dict.fromkeys(mine, f"{type(error).__name__}: {error}")
-    if failure is not None and not found:
+            missing |= dict.fromkeys(mine, f"{type(error).__name__}: {error}")
+    if failure is not None and not results:
         raise failure
-    return Reachable(found, away)
+    return Reachable(results, missing)
 
 
 def queue_ends(
     cluster: Cluster, route: TopicRoute, queues: Sequence[Queue], group: str, *, stable: bool
 ) -> Conversation[dict[Queue, QueueEnds]]:
-    """Minimum and end of each queue; requests of one kind are on their way together. Of a queue of
-    which retention has left nothing the minimum is its end, whatever its broker says."""
+    """Return minimum and end of each queue; requests of one kind are in flight together. The
+    minimum of a queue that retention has emptied is its end, whatever its broker reports."""
     firsts = yield from _offsets(cluster, route, queues, codes.GET_MIN_OFFSET)
     lasts = yield from _offsets(cluster, route, queues, codes.GET_MAX_OFFSET)
     ends = dict(lasts)
@@ -109,7 +109,7 @@ def queue_ends(
         except errors.ServerError:
             if stable:
                 raise
-            continue  # an account that may not ask this
+            continue  # this account may not request it
         mine = [queue for queue in queues if queue.broker == broker]
         if info.keeps_minima:
             held = [queue for queue in mine if firsts[queue] < lasts[queue]]
@@ -129,19 +129,19 @@ def queue_ends(
 def _offsets(
     cluster: Cluster, route: TopicRoute, queues: Sequence[Queue], method: Method
 ) -> Conversation[dict[Queue, int]]:
-    asked = []
+    tickets = []
     for queue in queues:
         fields = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker}
         address, request = require_address(route, queue.broker), cluster.request(fields)
-        asked.append((queue, address, request, (yield Post(address, method, request))))
-    found: dict[Queue, int] = {}
-    for queue, address, request, ticket in asked:
+        tickets.append((queue, address, request, (yield Post(address, method, request))))
+    offsets: dict[Queue, int] = {}
+    for queue, address, request, ticket in tickets:
         try:
             answer = yield Await(ticket)
         except errors.ConnectionLost:
             answer = yield from cluster.ask(address, method, request)
-        found[queue] = number(answer, "offset")
-    return found
+        offsets[queue] = number(answer, "offset")
+    return offsets
 
 
 def _stable_end(
@@ -152,16 +152,16 @@ def _stable_end(
     bounds: tuple[int, int],
     flushed: int,
 ) -> Conversation[int]:
-    """The largest end whose last record lies below `flushed` (bytes) in the log: mostly the last,
-    else by bisection, for physical offsets grow with queue offsets. A record that retention has
-    removed was flushed long ago."""
+    """Return the largest end whose last record lies below `flushed` (bytes) in the log: mostly the
+    last, else found by bisection, because physical offsets grow with queue offsets. A record that
+    retention has removed was flushed long ago."""
     low, high = bounds
     probe = high
     while low < high:
         try:
             record = yield from pull_one(cluster, address, queue, group, probe - 1)
         except errors.LogTruncated:
-            high = probe - 1  # a crash took it since the ends were asked
+            high = probe - 1  # lost in a crash after the ends were requested
         else:
             if record is None or record.physical_offset + record.size <= flushed:
                 low = probe

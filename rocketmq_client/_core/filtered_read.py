@@ -1,9 +1,9 @@
 """Reading a range through the broker's tag filter: less traffic, and less proof.
 
-The broker's answer names where to go on, and nothing shows what lay between; so this is as exact as
-retention is quiet. It is checked that answers stay within `[asked, next)`, that `next` grows, and
-that the queue's minimum has not passed what was read. Tags are compared again here, because brokers
-compare hashes. One pull is on its way at a time.
+The broker's answer gives the next offset but no proof of the records in between, so the read is
+exact only while retention removes nothing. The reader checks that answers stay within `[asked,
+next)`, that `next` grows, and that the queue's minimum has not passed the offsets read. It compares
+tags again, because brokers compare hashes. One pull is in flight at a time.
 
 Source: `docs/rocketmq-protocol/exact-ranges.md#what-an-answer-means`.
 """
@@ -69,7 +69,7 @@ class FilteredRead:
         self._subscription = by_tags(range_.queue.topic, tags)
 
     def conversation(self) -> Conversation[None]:
-        """Delivers `RecordBatch` values in offset order."""
+        """Deliver `RecordBatch` values in offset order."""
         yield from self._patience.renew()
         fresh = False
         while self._at < self._range.end:
@@ -121,11 +121,11 @@ class FilteredRead:
         self._at = lost(self._range, self._policy, self._stats, self._at, available)
 
     def _scanned(self, address: Address, answer: PullAnswer) -> Conversation[RecordColumns | None]:
-        """The records of an answer, or None where they are the work of retention."""
+        """Return the records of an answer, or None if retention caused the answer."""
         queue = self._range.queue
         try:
-            asked = min(_MOST, self._range.end - self._at)
-            columns = scan(answer.body, queue.topic, queue.queue_id, asked)
+            count = min(_MOST, self._range.end - self._at)
+            columns = scan(answer.body, queue.topic, queue.queue_id, count)
         except errors.ProtocolViolation as error:
             self._lose((yield from self._refusals.stranger(address, self._at, answer, error)))
             return None
@@ -136,8 +136,8 @@ class FilteredRead:
         return columns
 
     def _nothing_matched(self, answer: PullAnswer) -> bool:
-        """Whether the broker has looked at records and found none with the tags: all other answers
-        name a place where to go on that proves nothing."""
+        """Return True if the broker scanned records and none had the tags: the next offset of any
+        other answer proves nothing."""
         looked = answer.code == codes.PULL_RETRY and answer.remark != REMOVING
         return looked and self._at < answer.next_offset <= answer.max_offset
 
@@ -147,13 +147,13 @@ class FilteredRead:
         self._check(columns, following)
         if following == self._at:
             raise errors.BrokerFailure(answer.code, "no progress", where=str(queue))
-        if columns.cut:  # the rest of the answer is asked for again
+        if columns.cut:  # the rest of the answer is requested again
             following = columns.offsets[-1] + 1
         end = min(following, self._range.end)
         inside = [i for i, offset in enumerate(columns.offsets) if offset < end]
         if len(inside) < len(columns):
             columns = scan(answer.body, queue.topic, queue.queue_id, len(inside))
-        # It calls the user's `quarantine`, whose errors are no breaks of this read.
+        # Calls the user's `quarantine`; its errors must not restart this read.
         self._is_decoding = True
         self._decode.apply(queue, columns)
         self._is_decoding = False

@@ -1,8 +1,8 @@
-"""What brokers keep of a consumer group: offsets, members, and the heartbeats that make members.
+"""Consumer groups at brokers: committed offsets, members, and heartbeats.
 
-Progress of windows lives elsewhere; committing here is for groups that other tools watch. A broker
-takes any offset, also backwards and beyond the end; 4.x takes it for groups and topics that do not
-exist, too, and 5.x for no others.
+Windows store their progress elsewhere; offsets are committed here for groups that other tools
+monitor. A broker accepts any offset, also backwards and beyond the end; 4.x also accepts it for
+groups and topics that do not exist, 5.x does not.
 
 Source: `docs/rocketmq-protocol/wire.md#codes`.
 """
@@ -32,8 +32,8 @@ __all__ = ["commit_offset", "committed_offset", "heartbeat", "members", "unregis
 def committed_offset(
     cluster: Cluster, route: TopicRoute, queue: Queue, group: str
 ) -> Conversation[int | None]:
-    """The offset that the group committed, None if it never did. A 4.x broker answers 0 for that on
-    a queue that still begins at 0."""
+    """Return the group's committed offset, None if there is none. A 4.x broker answers 0 for that
+    on a queue that still begins at 0."""
     fields = {
         "consumerGroup": group,
         "topic": queue.topic,
@@ -49,9 +49,8 @@ def committed_offset(
 def commit_offset(
     cluster: Cluster, route: TopicRoute, queue: Queue, group: str, offset: int
 ) -> Conversation[None]:
-    """Tell the broker that the group goes on at `offset`. One of 5.x refuses that for a group which
-    it does not know, and gets to know it by a pull. Raises `errors.ConfigError` for a queue that
-    the route lacks."""
+    """Commit the group's `offset` at the broker. A 5.x broker refuses this for an unknown group; a
+    pull makes the group known. Raises `errors.ConfigError` for a queue that the route lacks."""
     select_queues(route, [queue])
     fields = {
         "consumerGroup": group,
@@ -77,8 +76,8 @@ def heartbeat(
     producers: Sequence[str] = (),
     consumers: Mapping[str, Sequence[Subscription]] | None = None,
 ) -> Conversation[list[Address]]:
-    """Tell brokers that the groups have this member: it counts for 120 s, on this connection. Gives
-    the brokers that heard it. Raises the last failure if none did."""
+    """Register this member of the groups at the brokers, for 120 s and on this connection. Return
+    the brokers that answered. Raises the last failure if none did."""
     now = yield WallNow()
     body = heartbeat_body(client_id, producers, consumers or {}, now)
     heard: list[Address] = []
@@ -97,17 +96,18 @@ def heartbeat(
 def unregister(
     cluster: Cluster, addresses: Iterable[Address], client_id: str, group: str
 ) -> Conversation[None]:
-    """Leave the group at these brokers. One that cannot be reached forgets the member by itself."""
+    """Leave the group at these brokers. A broker that cannot be reached removes the member by
+    itself."""
     fields = {"clientID": client_id, "consumerGroup": group}
     for address in addresses:
         try:
             yield from cluster.call(address, codes.UNREGISTER_CLIENT, fields)
         except (errors.NetworkError, errors.ServerError):
-            pass  # its channel is gone with the connection, and with it the member
+            pass  # the broker removes the member with its connection
 
 
 def members(cluster: Cluster, address: Address, group: str) -> Conversation[list[str]]:
-    """Client ids of the group's members that this broker knows; none is no error."""
+    """Return the client ids of the group's members that this broker knows; none is no error."""
     try:
         answer = yield from cluster.call(
             address, codes.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}

@@ -1,9 +1,9 @@
-"""One record of a queue by its offset: what planning compares and bisects with.
+"""Look-up of one record by its offset, which planning compares and bisects with.
 
-Read as ranges are: an answer without the record counts as "retention has removed it" only once the
-queue's minimum says so, and as "the queue ends before" only once the broker has nothing to index.
-The record is not unpacked, and its checksum not compared: a damaged one has its place, too. This
-module decides; it does no I/O.
+Works like range reads: an answer without the record counts as "removed by retention" only once the
+queue's minimum confirms it, and as "the queue ends before" only once the broker has nothing left to
+index. The record is not unpacked and its checksum is not verified: a damaged record has a position,
+too. Decides only; does no I/O.
 
 Source: `docs/rocketmq-protocol/exact-ranges.md#what-an-answer-means`.
 """
@@ -30,32 +30,32 @@ if TYPE_CHECKING:
 __all__ = ["pull_one", "record_at"]
 
 _DEADLINE_MS: Final = 15_000
-"""How long a broker may leave unexplained where the record is."""
+"""Deadline for a broker that neither returns the record nor explains its absence."""
 
 
 def record_at(
     cluster: Cluster, queue: Queue, group: str, offset: int
 ) -> Conversation[RecordMark | None]:
-    """As `pull_one`, at the queue's broker; a route that turns out to be stale is asked for again.
-    Raises `errors.UnknownTopic`."""
+    """Call `pull_one` at the queue's broker; refresh a stale route and retry once. Raises
+    `errors.UnknownTopic`."""
     finder = AddressFinder(cluster, queue, {})
-    address = yield from finder.find(False)  # noqa: FBT003 - a reader's callback
+    address = yield from finder.find(False)  # noqa: FBT003 - callback of the reader
     try:
-        found = yield from pull_one(cluster, address, queue, group, offset)
+        record = yield from pull_one(cluster, address, queue, group, offset)
     except (errors.NetworkError, errors.NotLeader):
         address = yield from finder.find(True)  # noqa: FBT003
-        found = yield from pull_one(cluster, address, queue, group, offset)
-    if found is None:
+        record = yield from pull_one(cluster, address, queue, group, offset)
+    if record is None:
         return None
-    return RecordMark(found.queue_offset, found.physical_offset, found.store_ms)
+    return RecordMark(record.queue_offset, record.physical_offset, record.store_ms)
 
 
 def pull_one(
     cluster: Cluster, address: Address, queue: Queue, group: str, offset: int
 ) -> Conversation[StoredRecord | None]:
-    """The record at `offset`, or None if retention has removed it. Raises `errors.LogTruncated`
-    where the queue ends at `offset` or before, and `errors.RangeStalled` for a broker that goes on
-    telling neither."""
+    """Return the record at `offset`, or None if retention has removed it. Raises
+    `errors.LogTruncated` if the queue ends at `offset` or before, and `errors.RangeStalled` for a
+    broker that reports neither."""
     range_ = QueueRange(queue, offset, offset + 1)
     refusals, patience = Refusals(range_, cluster), Patience(range_, _DEADLINE_MS)
     yield from patience.renew()
@@ -76,17 +76,17 @@ def _record(
         yield from refusals.judge(address, offset, answer)
         return None
     try:
-        found = parse_record(answer.body, 0)[0] if answer.body else None
-        if found is not None:
-            _refuse_another(range_, found)
+        record = parse_record(answer.body, 0)[0] if answer.body else None
+        if record is not None:
+            _refuse_another(range_, record)
     except errors.ProtocolViolation as error:
         yield from refusals.stranger(address, offset, answer, error)
         return None
-    if found is None:
+    if record is None:
         raise Unexplained("the broker found records and sent none")
-    if found.queue_offset > offset:
-        yield from refusals.hole(offset, answer, found.queue_offset)
-    return found if found.queue_offset == offset else None
+    if record.queue_offset > offset:
+        yield from refusals.hole(offset, answer, record.queue_offset)
+    return record if record.queue_offset == offset else None
 
 
 def _refuse_another(range_: QueueRange, record: StoredRecord) -> None:

@@ -1,7 +1,7 @@
-"""What a record must be to be sent: bytes with texts beside them, whose properties fit.
+"""Checks of records to send: a body of bytes, text properties, and sizes that fit.
 
-Judged before anything is sent, so that a mistake names the record and no broker has to refuse it.
-Keys and tags are properties under names of their own; brokers store all of them as one text.
+They run before the send, so an error names the record and no broker has to refuse it. Keys and tags
+are properties with reserved names; brokers store all properties as one text.
 
 Source: `docs/rocketmq-protocol/records.md`.
 """
@@ -23,39 +23,40 @@ __all__ = ["MOST_IN_A_BATCH", "check_in_batch", "check_record", "held_back_by", 
 _RESERVED: Final = frozenset({KEYS, TAGS, UNIQ_KEY, WAIT})
 _MOST_PROPERTY_BYTES: Final = 32_767
 MOST_IN_A_BATCH: Final = _MOST_PROPERTY_BYTES - 1_024
-"""4.x brokers append the batch's own properties (among them the name of their cluster) to those of
-each of its records, and look at no limit: a record that grows beyond it breaks their log, so that
-no record of any topic behind it is found again, and a restart cuts all of them off."""
+"""4.x brokers append the batch's properties (among them the name of their cluster) to those of each
+of its records without checking the limit: a record that exceeds it corrupts their log, so that no
+later record of any topic is found, and a restart truncates all of them."""
 _IGNORED_IN_A_BATCH: Final = frozenset(
     {"DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TRAN_MSG"}
 )
-"""What holds a record back until later: brokers deliver those of a batch at once all the same."""
+"""Properties that delay a record; brokers ignore them for records of a batch."""
 _FLAGS: Final = range(-(2**31), 2**31)
 
 
 def check_record(message: OutgoingMessage) -> None:
-    """Raises `errors.ConfigError` with everything about a record that cannot be sent."""
+    """Raise `errors.ConfigError` with all reasons why a record cannot be sent."""
     problems = [*_of_texts(message), *_of_keys(message)]
     if not isinstance(message.body, bytes | bytearray | memoryview):
-        problems.append(f"body: a {type(message.body).__name__} is no bytes")
+        problems.append(f"body: a {type(message.body).__name__} is not bytes")
     if type(message.flag) is not int or message.flag not in _FLAGS:
-        problems.append(f"flag: {message.flag!r:.40} is no number of 32 bits")
+        problems.append(f"flag: {message.flag!r:.40} is not a 32-bit number")
     if taken := _RESERVED & (message.properties or {}).keys():
         problems.append(
-            f"properties {', '.join(sorted(taken))} have arguments of their own (tags, keys) or "
-            "are the client's"
+            f"properties {', '.join(sorted(taken))} have separate arguments (tags, keys) or "
+            "belong to the client"
         )
     if problems:
         raise errors.ConfigError(problems, subject="record")
 
 
 def held_back_by(message: OutgoingMessage) -> frozenset[str]:
-    """Properties that let brokers deliver a record later, which only a single send can ask for."""
+    """Return the properties that make brokers deliver a record later; only a single send supports
+    them."""
     return _IGNORED_IN_A_BATCH & (message.properties or {}).keys()
 
 
 def check_in_batch(message: OutgoingMessage) -> None:
-    """As `check_record`, for a record that is sent in a batch."""
+    """Run `check_record` for a record that is sent in a batch."""
     check_record(message)
     if ignored := held_back_by(message):
         raise errors.ConfigError(
@@ -68,7 +69,7 @@ def check_in_batch(message: OutgoingMessage) -> None:
 def property_text(
     message: OutgoingMessage, message_id: str, most: int = _MOST_PROPERTY_BYTES
 ) -> str:
-    """All properties of a record that was checked, as brokers store them.
+    """Return all properties of a checked record, as brokers store them.
 
     Raises `errors.ConfigError` for more than `most` bytes.
     """
@@ -90,23 +91,23 @@ def property_text(
 
 
 def _of_texts(message: OutgoingMessage) -> Iterator[str]:
-    given = [] if message.tags is None else [("tags", message.tags)]
+    texts = [] if message.tags is None else [("tags", message.tags)]
     for name, value in (message.properties or {}).items():
-        given += [("the name of a property", name), (f"property {name!r}", value)]
-    for what, text in given:
+        texts += [("the name of a property", name), (f"property {name!r}", value)]
+    for what, text in texts:
         if not _is_text(text):
-            yield f"{what}: {text!r:.40} is no text"
+            yield f"{what}: {text!r:.40} is not text"
     for name, value in (message.properties or {}).items():
-        if "" in (name, value):  # a broker reads and writes properties anew, those of a batch not
+        if "" in (name, value):  # a broker re-encodes properties, except those of a batch
             yield f"property {name!r}: {value!r:.40} is left out by brokers; none can be empty"
 
 
 def _of_keys(message: OutgoingMessage) -> Iterator[str]:
-    """Keys lie in one text, with blanks between them."""
+    """Yield the problems of the keys: they share one text, separated by blanks."""
     if wrong := [word for word in _key_words(message.keys) if not _is_key(word)]:
         yield (
             f"keys {', '.join(map(repr, wrong))}: a key is a text, not empty and without blanks; "
-            "give several as items of their own"
+            "give several as separate items"
         )
 
 
@@ -119,7 +120,7 @@ def _is_key(word: object) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """Half of a pair (`\\ud800`) is none: it has no UTF-8."""
+    """Return False for a lone surrogate (`\\ud800`), which has no UTF-8."""
     try:
         return isinstance(value, str) and bool(value.encode() or True)
     except UnicodeEncodeError:

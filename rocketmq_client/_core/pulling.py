@@ -1,8 +1,8 @@
-"""One pull: its header, and what its answer says before anybody decides what that means.
+"""One pull: its header, and its answer before interpretation.
 
 A pull with the subscription in its header needs neither membership nor heartbeats
-(`docs/rocketmq-protocol/exact-ranges.md`). Brokers take the group's name and may create it; nothing
-is committed.
+(`docs/rocketmq-protocol/exact-ranges.md`). Brokers may create the group of a pull; nothing is
+committed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _HAS_SUBSCRIPTION: Final = 4
 
 
 class PullAnswer(NamedTuple):
-    """`code` is one of 0, 19, 20, 21; `remark` the broker's word for its store's state."""
+    """Answer to a pull. `code` is one of 0, 19, 20, 21; `remark` is the broker's word for its
+    store's state."""
 
     code: int
     remark: str
@@ -60,7 +61,7 @@ class PullAnswer(NamedTuple):
 
     @classmethod
     def of(cls, answer: Command) -> PullAnswer:
-        """Raises `errors.ProtocolViolation` for an answer without offsets."""
+        """Parse the answer. Raises `errors.ProtocolViolation` if offsets are missing."""
         return cls(
             answer.code,
             answer.remark or "",
@@ -72,7 +73,7 @@ class PullAnswer(NamedTuple):
 
 
 def number(answer: Command, name: str) -> int:
-    """A header field as a number. Raises `errors.ProtocolViolation`."""
+    """Return a header field as a number. Raises `errors.ProtocolViolation`."""
     text = answer.fields.get(name, "")
     try:
         return int(text)
@@ -90,8 +91,8 @@ def pull_request(
     subscription: Subscription | None = None,
     wait_ms: int = 0,
 ) -> Request:
-    """A pull of up to `count` records from `offset`. With `wait_ms` the broker may hold it so long
-    at the end of the queue (and up to 5 s longer)."""
+    """Build a pull of up to `count` records from `offset`. With `wait_ms` the broker may hold it
+    for that time at the end of the queue (and up to 5 s longer)."""
     fields = {
         "consumerGroup": group,
         "topic": queue.topic,
@@ -120,14 +121,15 @@ def pull(
     subscription: Subscription | None = None,
     wait_ms: int = 0,
 ) -> Conversation[PullResult]:
-    """One pull as the user sees it. Tags are compared again here: brokers compare hashes."""
+    """Pull once and return the result for users. Tags are compared again here: brokers compare
+    hashes."""
     request = pull_request(
         cluster, queue, group, offset, count, subscription=subscription, wait_ms=wait_ms
     )
     answer = PullAnswer.of((yield from cluster.ask(address, codes.PULL_MESSAGE, request)))
-    wanted = _wanted_tags(subscription)
-    found, rest_at = messages_of(queue, answer.body, count)
-    messages = tuple(message for message in found if wanted is None or message.tags in wanted)
+    tags = _wanted_tags(subscription)
+    kept_messages, rest_at = messages_of(queue, answer.body, count)
+    messages = tuple(message for message in kept_messages if tags is None or message.tags in tags)
     return PullResult(
         _status(answer, offset, empty=not messages),
         messages,
@@ -138,8 +140,8 @@ def pull(
 
 
 def subscription_of(topic: str, tags: str | Sequence[str], sql: str | None) -> Subscription:
-    """What a pull asks for. Raises `errors.ConfigError` for both kinds at once, and for tags that
-    are none."""
+    """Return the subscription of a pull. Raises `errors.ConfigError` if both tags and SQL are set,
+    and for invalid tags."""
     tags = tag_names(tags)
     if tags and sql is not None:
         raise errors.ConfigError("tags, sql: give one of them", subject="pull")
@@ -149,9 +151,8 @@ def subscription_of(topic: str, tags: str | Sequence[str], sql: str | None) -> S
 
 
 def by_tags(topic: str, tags: Sequence[str]) -> Subscription:
-    """What asks a broker for records with one of these tags, or for all. Raises
-    `errors.ConfigError` for tags of which it would cut something off: no record has what is left.
-    """
+    """Return the subscription to records with one of these tags, or to all. Raises
+    `errors.ConfigError` for tags that a broker would trim: no record has the trimmed tag."""
     if cut := [tag for tag in tags if tag[0] <= " " or tag[-1] <= " "]:
         named = ", ".join(map(repr, cut))
         raise errors.ConfigError(
@@ -181,27 +182,27 @@ def _status(
 
 
 def messages_of(queue: Queue, body: bytes, count: int) -> tuple[list[Message], int | None]:
-    """The messages of an answer to a pull of `count` records; those of an inner batch one by one.
+    """Return the messages of an answer to a pull of `count` records; inner batches are expanded.
 
-    The rest is left out after `count` messages or `MAX_UNPACKED_BYTES` of unpacked bodies: a small
-    answer must not fill the memory. The second value is then the offset to go on at, else None.
+    Messages after `count`, or after `MAX_UNPACKED_BYTES` of unpacked bodies, are left out: a small
+    answer must not fill the memory. The second value is then the next offset to pull, else None.
     Raises `errors.CorruptRecord` and `errors.ProtocolViolation`.
     """
-    found: list[Message] = []
+    messages: list[Message] = []
     pos = unpacked = following = 0
     while pos < len(body):
-        if len(found) >= count or unpacked >= MAX_UNPACKED_BYTES:
-            return found, following
+        if len(messages) >= count or unpacked >= MAX_UNPACKED_BYTES:
+            return messages, following
         record, pos = parse_record(body, pos)
         plain = _plain(record, queue)
         if record.sys_flag & COMPRESSED:
             unpacked += len(plain)
         if record.sys_flag & INNER_BATCH:
-            found += _inner_messages(queue, record, plain)
+            messages += _inner_messages(queue, record, plain)
         else:
-            found.append(message_of(queue, record, plain))
-        following = found[-1].offset + 1 if found else record.queue_offset + 1
-    return found, None
+            messages.append(message_of(queue, record, plain))
+        following = messages[-1].offset + 1 if messages else record.queue_offset + 1
+    return messages, None
 
 
 def _plain(record: StoredRecord, queue: Queue) -> bytes:
@@ -227,7 +228,7 @@ def _inner_messages(queue: Queue, record: StoredRecord, body: bytes) -> Iterator
 
 
 def message_of(queue: Queue, record: StoredRecord, body: bytes) -> Message:
-    """A stored record as users see it, with its unpacked body."""
+    """Convert a stored record to a message with its unpacked body."""
     properties = decode_properties(record.properties)
     return Message(
         queue,

@@ -1,15 +1,15 @@
 """The exact range reader: every record of `[start, end)` once, none outside it.
 
-In a queue of an ordinary topic every offset is exactly one record, so the reader demands density
-from the offset it asked for, and uses nothing that a broker says about where to go on: while
-retention removes files, genuine brokers answer with records far ahead, with positions far behind,
-or with "nothing" in mid-queue (`docs/rocketmq-protocol/exact-ranges.md` has the table that
-`_judge_hole` and `refusals` follow).
+In a queue of an ordinary topic every offset is exactly one record, so the reader requires dense
+offsets from the requested one, and ignores the next offset of an answer: while retention removes
+files, genuine brokers answer with records far ahead, with positions far behind, or with "nothing"
+in mid-queue (`docs/rocketmq-protocol/exact-ranges.md` has the table that `_judge_hole` and
+`refusals` follow).
 
-Since offsets are dense, the pulls of a range are known beforehand: some are always on their way,
-taken in order, and what a short answer left out is asked for first. Any break starts over at the
-next undelivered offset, after a look at the route. Nothing is committed and nothing has to be given
-back. This module decides; it does no I/O.
+Since offsets are dense, the pulls of a range are known beforehand: several are in flight, answers
+are taken in order, and the rest of a short answer is requested first. After a failure the read
+restarts at the next undelivered offset, with a fresh route. Nothing is committed and nothing has to
+be released. Decides only; does no I/O.
 
 Source: `docs/rocketmq-protocol/exact-ranges.md#what-an-answer-means`.
 """
@@ -46,10 +46,11 @@ __all__ = ["RangeRead"]
 
 _BATCH_RECORDS: Final = 4_096
 _BATCH_BYTES: Final = 1024 * 1024
-"""Small answers are delivered together, up to either."""
+"""Small answers are combined into one batch up to either limit."""
 
 _HELD_BYTES: Final = 4 * 1024 * 1024
-"""Of few records that lie in large answers (those with a tag, between others) so much is held."""
+"""Limit of answer bytes that a batch references when few of their records are delivered (a filter
+by tag)."""
 
 
 class _Flight(NamedTuple):
@@ -61,8 +62,8 @@ class _Flight(NamedTuple):
 class RangeRead:
     """One attempt to deliver one `QueueRange`. Drive `conversation()`.
 
-    `find_address` gives the broker's address, looked up again when asked to. Tags of `decode` are
-    compared here, after density was proved.
+    `find_address` returns the broker's address, and looks it up again on request. Tags of `decode`
+    are compared here, after density is proved.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class RangeRead:
         self._fresh = False
 
     def conversation(self) -> Conversation[None]:
-        """Delivers `RecordBatch` values that tile the range."""
+        """Deliver `RecordBatch` values that tile the range."""
         yield from self._patience.renew()
         while self._at < self._range.end:
             try:
@@ -118,13 +119,13 @@ class RangeRead:
         while self._at < self._range.end:
             yield from self._fill(address)
             flight = self._flights.popleft()
-            found = yield from self._take(address, flight)
-            while found < flight.asked and self._at < self._range.end:
-                if self._at != flight.start + found:  # a gap was skipped: start over beyond it
+            taken = yield from self._take(address, flight)
+            while taken < flight.asked and self._at < self._range.end:
+                if self._at != flight.start + taken:  # a gap was skipped: restart after it
                     yield from self._drain()
                     break
-                rest = yield from self._post(address, self._at, flight.asked - found)
-                found += yield from self._take(address, rest)
+                rest = yield from self._post(address, self._at, flight.asked - taken)
+                taken += yield from self._take(address, rest)
 
     def _fill(self, address: Address) -> Conversation[None]:
         last = self._flights[-1] if self._flights else None
@@ -141,14 +142,14 @@ class RangeRead:
         return _Flight(start, count, ticket)
 
     def _drain(self) -> Conversation[None]:
-        """Wait for what is on its way, so that no answer is kept for nobody."""
+        """Wait for pulls in flight, so that no answer stays behind unread."""
         tickets = [flight.ticket for flight in self._flights]
         self._flights.clear()
         if tickets:
             yield AwaitAll(tickets)
 
     def _take(self, address: Address, flight: _Flight) -> Conversation[int]:
-        """How many records of the flight were taken; 0 after a gap that was skipped."""
+        """Take the records of an answer; return their number, 0 after a skipped gap."""
         answer = PullAnswer.of((yield Await(flight.ticket)))
         if answer.code != codes.SUCCESS:
             self._stats.empty_fetches += 1
@@ -165,7 +166,7 @@ class RangeRead:
         if count == 0:
             yield from self._judge_hole(answer, columns)
             return 0
-        if count < len(columns):  # a hole further on: the next pull begins at it
+        if count < len(columns):  # a hole later in the answer: the next pull begins at it
             columns = scan(answer.body, self._queue.topic, self._queue.queue_id, count)
         self._stride.learn(flight.asked, count)
         yield from self._hold(columns, count)
@@ -176,7 +177,7 @@ class RangeRead:
         self._refusals.forget()
         self._fresh = False
         yield from self._patience.renew()
-        # It calls the user's `quarantine`, whose errors are no breaks of this read.
+        # Calls the user's `quarantine`; its errors must not restart this read.
         self._is_decoding = True
         self._decode.apply(self._queue, columns)
         self._is_decoding = False
@@ -219,7 +220,7 @@ class RangeRead:
 
 
 def _dense(columns: RecordColumns, start: int) -> int:
-    """How many records follow each other from `start` on."""
+    """Return the number of records with consecutive offsets from `start`."""
     offsets = columns.offsets
     if offsets == list(range(start, start + len(offsets))):
         return len(offsets)

@@ -1,7 +1,7 @@
-"""What the two ways of reading a range share: policies, counters, gaps, pauses, and last words.
+"""Shared parts of the two range reads: policies, counters, gaps, pauses, final errors.
 
 `range_read` proves that nothing is missing; `filtered_read` trusts the broker's filter. Both give
-up only here, with a message that says what to change.
+up only here, with a message that names the option to change.
 
 Source: `docs/rocketmq-protocol/exact-ranges.md`.
 """
@@ -25,7 +25,7 @@ _PAUSE_MS = 100
 _PAUSE_LIMIT_MS = 2_000
 
 BREAKS = (errors.NetworkError, errors.Busy, errors.BrokerFailure, errors.NotLeader)
-"""What asking again may cure. Everything else is raised as it is."""
+"""Errors that a retry may cure. All others are raised unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Gap:
 
 @dataclass(slots=True)
 class ReadStats:
-    """What one reader did. `records` and `bytes` count what was delivered, after any filter."""
+    """Counters of one reader. `records` and `bytes` count delivered records, after any filter."""
 
     records: int = 0
     bytes: int = 0
@@ -60,8 +60,8 @@ class ReadStats:
 
 @dataclass(frozen=True, slots=True)
 class ReadPolicy:
-    """How a read behaves when it cannot go on. `deadline_ms` counts from the last progress;
-    `in_flight` pulls are on their way at a time."""
+    """Limits and policies of a read. `deadline_ms` counts from the last progress; up to `in_flight`
+    pulls are in flight."""
 
     gap_policy: str = "fail"
     deadline_ms: int = 60_000
@@ -69,7 +69,7 @@ class ReadPolicy:
 
 
 class Patience:
-    """How long a read has been without progress, and its growing pauses."""
+    """Time since the last progress of a read, and growing pauses."""
 
     def __init__(self, range_: QueueRange, deadline_ms: int) -> None:
         self._range = range_
@@ -78,12 +78,12 @@ class Patience:
         self._pause_ms = _PAUSE_MS
 
     def renew(self) -> Conversation[None]:
-        """There was progress, or the time was the user's."""
+        """Restart the deadline after progress, or after time spent in the caller's code."""
         self._since = yield Now()
         self._pause_ms = _PAUSE_MS
 
     def pause(self, at: int, why: object) -> Conversation[None]:
-        """Wait a little, longer each time. Raises `errors.RangeStalled` at the deadline."""
+        """Sleep, longer each time. Raises `errors.RangeStalled` at the deadline."""
         waited = (yield Now()) - self._since
         if waited >= self._deadline_ms:
             cause = why if isinstance(why, Exception) else None
@@ -98,9 +98,10 @@ class Patience:
 def lost(
     range_: QueueRange, policy: ReadPolicy, stats: ReadStats, start: int, available: int
 ) -> int:
-    """Where to go on after a loss of `[start, available)`, recorded as a gap.
+    """Return the offset to continue at after a loss of `[start, available)`, recorded as a gap.
 
-    Raises `errors.DataLoss` unless `gap_policy` is "skip"."""
+    Raises `errors.DataLoss` unless `gap_policy` is "skip".
+    """
     end = min(available, range_.end)
     if policy.gap_policy != "skip":
         raise errors.DataLoss(
@@ -115,10 +116,10 @@ def lost(
 
 
 def truncated(range_: QueueRange, at: int, max_offset: int) -> errors.LogTruncated:
-    """The log is shorter than the range."""
+    """Return the error for a log that is shorter than the range."""
     return errors.LogTruncated(
         f"queue {range_.queue.key} of topic {range_.queue.topic!r} ends at {max_offset}, before "
         f"the planned range [{range_.start}, {range_.end}) does (read up to {at}). Either nothing "
         f"was ever written up to its end, or the broker lost records in a crash or the topic was "
-        f"made anew: plan the window again (on_offset_regression)"
+        f"recreated: plan the window again (on_offset_regression)"
     )

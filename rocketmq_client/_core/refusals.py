@@ -1,10 +1,10 @@
-"""What an answer means that has no record at the offset that was asked for.
+"""Interpretation of answers without a record at the requested offset.
 
 While retention removes files, genuine brokers answer with records far ahead, with positions far
 behind, or with "nothing" in mid-queue; one that has just started has not built its index yet; and
-an operator's reset of a group is answered once. So an answer is believed only where the queue's
-minimum explains it, or it stays as it is for long; else the caller asks again. Shared by all that
-reads. This module sends nothing but the question for a broker's lag.
+an operator's reset of a group is answered once. So an answer counts only if the queue's minimum
+explains it, or if it stays the same for long; otherwise the caller asks again. Shared by all
+readers. Sends only requests for a broker's indexing lag.
 
 Source: `docs/rocketmq-protocol/exact-ranges.md#what-an-answer-means`.
 """
@@ -28,20 +28,21 @@ if TYPE_CHECKING:
 __all__ = ["REMOVING", "Refusals", "Unexplained", "begins_elsewhere"]
 
 REMOVING: Final = "MESSAGE_WAS_REMOVING"
-"""A broker's word for records whose file is gone, though their queue's index has them."""
+"""Status of a broker for records whose file is deleted although their queue's index has them."""
 
 _EROSION_MS: Final = 5_000
-"""So long a hole may stay unexplained: brokers correct their minimum after files are deleted."""
+"""Grace for an unexplained hole: brokers correct their minimum after files are deleted."""
 
 
 class Unexplained(errors.NetworkError):
-    """The answer explains itself only later: ask again. Never leaves this package but as the last
-    problem of a read that stalled."""
+    """Answer that only a later one can explain: ask again. Never leaves this package except as the
+    last problem of a stalled read."""
 
 
 def begins_elsewhere(body: bytes, queue: Queue, log_start: int) -> bool:
-    """Whether an answer is what brokers send in the place of their log's very first record once it
-    is removed: as many bytes of where the log begins now, some of another record or all."""
+    """Return True for the answer that brokers send in place of their log's very first record once
+    it is removed: the same number of bytes from the present start of the log, part of another
+    record or all of it."""
     if not 0 < log_start <= position_in(body) or queue.topic.startswith("%LMQ%"):
         return False
     try:
@@ -52,7 +53,7 @@ def begins_elsewhere(body: bytes, queue: Queue, log_start: int) -> bool:
 
 
 class Refusals:
-    """Judges the answers to pulls of one range, one after the other."""
+    """Interprets the answers to pulls of one range, in order."""
 
     def __init__(self, range_: QueueRange, cluster: Cluster) -> None:
         self._range = range_
@@ -62,12 +63,13 @@ class Refusals:
         self._log_end: int | None = None
 
     def forget(self) -> None:
-        """There was a record, or something else went wrong: what is odd next is new."""
+        """Reset after a record or another failure: the next odd answer is a new one."""
         self._eroding_since = self._end_asked_at = self._log_end = None
 
     def judge(self, address: Address, at: int, answer: PullAnswer) -> Conversation[int]:
-        """Of an answer without records: the first offset behind what retention has removed at `at`.
-        Raises `Unexplained`, and `errors.LogTruncated` where the queue ends at `at` or before."""
+        """Return, for an answer without records, the first offset after those that retention
+        removed at `at`. Raises `Unexplained`, and `errors.LogTruncated` if the queue ends at `at`
+        or before."""
         if answer.code == codes.PULL_OFFSET_MOVED and at < answer.min_offset:
             return answer.min_offset
         if answer.code == codes.PULL_RETRY or (
@@ -81,8 +83,8 @@ class Refusals:
         raise Unexplained(f"the broker moves offset {at}: {answer.remark}")
 
     def hole(self, at: int, answer: PullAnswer, found: int | None) -> Conversation[int]:
-        """Of an answer whose first record is `found`, beyond `at`, or that has none: retention
-        removes files just now. As `judge`, once the minimum explains the hole."""
+        """Handle an answer whose first record is `found`, beyond `at`, or that has none, while
+        retention removes files. Return the same as `judge`, once the minimum explains the hole."""
         now = yield Now()
         if self._eroding_since is None:
             self._eroding_since = now
@@ -91,15 +93,15 @@ class Refusals:
         if now - self._eroding_since >= _EROSION_MS and found is not None:
             return found
         raise Unexplained(
-            f"nothing at offset {at}, although the queue is said to have "
+            f"nothing at offset {at}, although the queue reports "
             f"[{answer.min_offset}, {answer.max_offset}): {answer.remark}"
         )
 
     def stranger(
         self, address: Address, at: int, answer: PullAnswer, error: errors.ProtocolViolation
     ) -> Conversation[int]:
-        """As `judge`, of an answer whose records break the protocol. Raises `error` unless it is
-        the work of retention."""
+        """Return the same as `judge` for an answer whose records break the protocol. Raises `error`
+        unless retention caused it."""
         queue = self._range.queue
         info = yield from self._cluster.runtime_info(address, queue.broker)
         if not begins_elsewhere(answer.body, queue, info.log_start):
@@ -109,8 +111,8 @@ class Refusals:
     def _left_behind(
         self, address: Address, at: int, answer: PullAnswer
     ) -> Conversation[int | None]:
-        """How far a 4.x broker has looked and found that all is gone, without telling another
-        minimum for a while: it never will, before the queue has a record again."""
+        """Return the offset up to which a 4.x broker found all records removed while it reports no
+        other minimum for a while: it never will, before the queue has a record again."""
         now, since = (yield Now()), self._eroding_since
         waited = since is not None and now - since >= _EROSION_MS
         if not waited or answer.remark != REMOVING or answer.next_offset <= at:
@@ -119,12 +121,13 @@ class Refusals:
         return min(answer.next_offset, answer.max_offset) if info.keeps_minima else None
 
     def _end(self, address: Address, at: int, answer: PullAnswer) -> Conversation[None]:
-        """The queue ends before the range. A broker that has just started may still be building its
-        index; one look later, with nothing left to build, the log is too short."""
+        """Confirm that the queue ends before the range. A broker that has just started may still be
+        building its index; the log is too short if a second answer, with nothing left to index,
+        agrees."""
         info = yield from self._cluster.runtime_info(address, self._range.queue.broker)
-        # What others have sent since is still to be indexed at any moment.
-        upto = self._log_end = info.log_end if self._log_end is None else self._log_end
-        if info.indexed_bytes >= upto:
+        # Records that other producers send meanwhile may always wait to be indexed.
+        log_end = self._log_end = info.log_end if self._log_end is None else self._log_end
+        if info.indexed_bytes >= log_end:
             if self._end_asked_at == at:
                 raise truncated(self._range, at, answer.max_offset)
             self._end_asked_at = at

@@ -1,11 +1,11 @@
-"""Sending: where a record goes, what is sent, and what may be sent again.
+"""Sending: choice of the queue, encoding, and retries.
 
 A record that was certainly not stored (no connection, a refusal for load) is sent again, to another
-broker if there is one. A broker that goes leaves the route at once, so a try may find no queue to
-send to: it has failed like the others. One whose fate is unknown (no answer, or code 1, which is a
-service node's word for that, too) is not sent again, unless the producer asks for at-least-once.
-The answers 10, 11 and 12 mean stored. `docs/rocketmq-protocol/wire.md` has the header's one-letter
-names.
+broker if there is one. A broker that stops leaves the route at once, so a try may find no queue to
+send to; that counts as a failed try. A record that may have been stored (no answer, or code 1,
+which service nodes also use for that) is not sent again, unless the producer asks for
+at-least-once. The answers 10, 11 and 12 mean stored. `docs/rocketmq-protocol/wire.md` has the
+header's one-letter names.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ __all__ = ["Sending"]
 _NOT_STORED = (errors.ConnectError, errors.Busy, errors.NotLeader)
 _UNKNOWN = (errors.ConnectionLost, errors.RpcTimeout, errors.BrokerFailure)
 _ELSEWHERE = (errors.UnknownTopic, errors.TopicForbids)
-"""Not stored, either: the broker does not have the queue, or takes nothing for it, any more."""
+"""Not stored either: the broker no longer has the queue, or no longer accepts writes to it."""
 _NOT_SENT = (errors.UnknownTopic, errors.ConfigError, errors.ConnectError)
-"""How a send without a receipt fails that has not left: no such queue, or nobody at its address."""
+"""Errors of a send without a receipt that did not leave the client: no such queue, or no connection
+to its address."""
 _NOWHERE = (errors.UnknownTopic, errors.ConfigError, errors.NetworkError, *_NOT_STORED, *_UNKNOWN)
-"""How a look for a queue fails while the topic's brokers, or the name servers, are away."""
+"""Errors of a queue look-up while the topic's brokers, or the name servers, are not available."""
 
 
 @dataclass(slots=True)
 class _Outgoing:
-    """A send before its queue is chosen."""
+    """Send before its queue is chosen."""
 
     method: Method
     topic: str
@@ -67,7 +68,7 @@ class _Outgoing:
 
 @dataclass(slots=True)
 class Sending:
-    """The sends of one producer. `next_id` makes unique message ids."""
+    """Sends of one producer. `next_id` makes unique message ids."""
 
     cluster: Cluster
     settings: ProducerSettings
@@ -93,7 +94,7 @@ class Sending:
     def send_one_way(
         self, topic: str, message: OutgoingMessage, queue: Queue | None
     ) -> Conversation[None]:
-        """Send one record and ask for no answer: nothing tells whether it was stored."""
+        """Send one record without an answer: it may or may not be stored."""
         outgoing = self._single(topic, message)
 
         def post(route: TopicRoute) -> Conversation[None]:
@@ -160,13 +161,13 @@ class Sending:
         failed: set[str] = set()
         failure: errors.RocketMQError | None = None
         for retries_left in reversed(range(self.settings.retries + 1)):
-            known = self.cluster.knows(outgoing.topic)
+            known_topic = self.cluster.knows(outgoing.topic)
             try:
                 route = yield from self.cluster.route(outgoing.topic, fresh=failure is not None)
                 chosen = self._choose(route, queue, frozenset(failed))
             except _NOWHERE as error:
                 if failure is None:
-                    failure = _away(error, outgoing.topic, known=known)
+                    failure = _away(error, outgoing.topic, known=known_topic)
             else:
                 try:
                     return (yield from self._send_to(route, chosen, outgoing))
@@ -185,7 +186,7 @@ class Sending:
         raise failure
 
     def _has_moved(self, route: TopicRoute) -> Conversation[bool]:
-        """Whether the topic has other queues to write to by now than a route says that was kept."""
+        """Return True if the topic now has other queues to write to than the cached route."""
         try:
             now = yield from self.cluster.route(route.topic, fresh=True)
         except errors.RocketMQError:
@@ -228,22 +229,24 @@ class Sending:
                 return queue
             raise errors.ConfigError(
                 f"queue {queue.key} of topic {route.topic!r} is not writable now; writable: "
-                f"{', '.join(found.key for found in queues) or 'none'}",
+                f"{', '.join(candidate.key for candidate in queues) or 'none'}",
                 subject="record",
             )
         if not queues:
             raise errors.UnknownTopic(17, f"topic {route.topic!r} has no queue to write to now")
-        open_ = [found for found in queues if found.broker not in failed] or queues
+        open_ = [candidate for candidate in queues if candidate.broker not in failed] or queues
         turn = self._turns[route.topic] = self._turns.get(route.topic, -1) + 1
         return open_[turn % len(open_)]
 
 
 def _away(error: errors.RocketMQError, topic: str, *, known: bool) -> errors.RocketMQError:
-    """What a first look that found no queue counts as. Raises `error` itself unless the topic was
-    there before."""
+    """Return the error of a first look-up that found no queue. Raises `error` itself unless the
+    topic was known before."""
     if not (known and isinstance(error, errors.UnknownTopic)):
         raise error
-    failure = errors.ConnectError(f"no broker of topic {topic!r} that can be written is there now")
+    failure = errors.ConnectError(
+        f"no broker of topic {topic!r} that can be written is available now"
+    )
     failure.__cause__ = error
     return failure
 

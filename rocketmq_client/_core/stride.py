@@ -1,9 +1,9 @@
-"""How many records to ask for at a time, learnt from what the broker gives.
+"""Number of records per pull, adapted to the broker's answers.
 
-A broker cuts an answer at a number of records and at a number of bytes of its own, which no request
-tells (32 and 256 KiB by default, fewer from cold storage). Pulls that are to be on their way
-together must not overlap and should not leave remainders, so each asks for what the last ones gave,
-and now and then for more.
+A broker limits an answer to a number of records and of bytes that no request reports (32 and 256
+KiB by default, fewer from cold storage). Pulls in flight together must not overlap and should not
+leave remainders, so each asks for as many records as the last ones returned, and now and then for
+more.
 
 Source: `docs/rocketmq-protocol/exact-ranges.md#pulls-on-their-way`.
 """
@@ -32,18 +32,20 @@ class Stride:
         return f"<Stride {self._count or 'unknown'}>"
 
     def ahead(self, policy: ReadPolicy) -> int:
-        """Pulls that may be on their way: one until it is known what they give."""
+        """Return the number of pulls that may be in flight: one until the size of answers is
+        known."""
         return policy.in_flight if self._count else 1
 
     def next(self) -> int:
-        """How many records to ask for. After many full answers more, to find a higher limit."""
+        """Return the number of records to ask for; after many full answers more, to find a higher
+        limit."""
         if self._count and self._full >= _FULL_ANSWERS:
             self._full = 0
             return min(self._count * 2, _MOST)
         return self._count or _MOST
 
     def learn(self, asked: int, given: int) -> None:
-        """What came of a pull that found records."""
+        """Record the size of an answer with records."""
         if given < asked or given > self._count:
             self._count = given
             self._full = 0

@@ -1,13 +1,13 @@
 """From an instant to an offset: the first record whose store time is not before it.
 
-Brokers' own search answers the nearest record or the last one on 4.x, so it is offered as it is
-and not built upon. `boundary_at` bisects by reading records: exact on both lines as long as the
+On 4.x the brokers' search answers the nearest record or the last one, so it is offered unchanged
+and not used here. `boundary_at` bisects by reading records: exact on both lines as long as the
 broker's clock does not step back, because store times are set under the append lock
 (`docs/rocketmq-protocol/exact-ranges.md`).
 
-What retention has removed was stored before all that the broker's log still has. So a queue whose
-first record is too young does not tell what lay before it, and an older first record in the log of
-its broker does.
+Records removed by retention were stored before all records that the broker's log still has. So a
+queue whose first record is too young proves nothing about the records before it; an older first
+record in its broker's log does.
 
 Source: `docs/rocketmq-protocol/exact-ranges.md#time`.
 """
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 __all__ = ["boundaries_at", "boundary_at", "check_final", "search_offset"]
 
 _PAUSES_MS: Final = (10, 20, 50, 100, 200, 400)
-"""Between looks at a broker whose indexes are behind, mostly by some milliseconds."""
+"""Pauses between requests to a broker whose indexes are behind, mostly by some milliseconds."""
 
 
 def check_final(
     cluster: Cluster, address: Address, broker: str, instant_ms: int, grace_ms: int
 ) -> Conversation[None]:
-    """Raises `errors.TimeNotFinal` while a record before `instant_ms` may still be appended or
+    """Raise `errors.TimeNotFinal` while a record before `instant_ms` may still be appended or
     become readable at this broker. Idle queues need no later record for it."""
     info = yield from cluster.runtime_info(address, broker)
     if info.clock_ms < instant_ms + grace_ms:
@@ -59,15 +59,16 @@ def check_final(
 def _unindexed(
     cluster: Cluster, address: Address, broker: str, info: RuntimeInfo
 ) -> Conversation[str]:
-    """What indexes lack of the log as `info` has it, empty for nothing. A broker that is written to
-    all the time has always something to index, and what came since does not matter."""
-    upto = info.log_end
+    """Wait for the indexes to reach the log's end as of `info`; return a text about the missing
+    part, empty if none. A broker with constant writes always has something to index; later records
+    do not matter."""
+    log_end = info.log_end
     for pause_ms in _PAUSES_MS:
-        if info.indexed_bytes >= upto:
+        if info.indexed_bytes >= log_end:
             break
         yield Sleep(pause_ms)
         info = yield from cluster.runtime_info(address, broker)
-    lacking = upto - info.indexed_bytes
+    lacking = log_end - info.indexed_bytes
     return f"its indexes lack {lacking} bytes" if lacking > 0 else ""
 
 
@@ -79,51 +80,51 @@ def boundaries_at(
     group: str,
     grace_ms: int,
 ) -> Conversation[dict[Queue, TimeBoundary]]:
-    """`boundary_at` of each queue, once the instant is final at all their brokers. Raises
+    """Return `boundary_at` of each queue, once the instant is final at all their brokers. Raises
     `errors.TimeNotFinal`."""
     for broker in sorted({queue.broker for queue in queues}):
         address = require_address(route, broker)
         yield from check_final(cluster, address, broker, instant_ms, grace_ms)
     looked = yield from queue_ends(cluster, route, queues, group, stable=False)
-    found: dict[Queue, TimeBoundary] = {}
+    boundaries: dict[Queue, TimeBoundary] = {}
     for queue, ends in looked.items():
-        found[queue] = yield from boundary_at(cluster, route, ends, instant_ms, group)
-    return found
+        boundaries[queue] = yield from boundary_at(cluster, route, ends, instant_ms, group)
+    return boundaries
 
 
 def boundary_at(
     cluster: Cluster, route: TopicRoute, ends: QueueEnds, instant_ms: int, group: str
 ) -> Conversation[TimeBoundary]:
-    """The first offset in `[min_offset, latest_offset]` stored at or after `instant_ms`, and if
-    retention may have removed earlier ones of these: about log2 of the records as many pulls of one
-    record."""
+    """Return the first offset in `[min_offset, latest_offset]` stored at or after `instant_ms`, and
+    True if retention may have removed earlier ones of these. Costs about log2 of the records in
+    pulls of one record."""
     queue = ends.queue
     address = require_address(route, queue.broker)
     low, high = ends.min_offset, ends.latest_offset
-    told = low == 0  # whether all below `low` is known to be earlier
+    proven_earlier = low == 0  # all below `low` is known to be earlier
     while low < high:
         middle = (low + high) // 2
         try:
             record = yield from pull_one(cluster, address, queue, group, middle)
         except errors.LogTruncated:
-            high = middle  # a crash took it since the ends were asked
+            high = middle  # lost in a crash after the ends were requested
             continue
-        # Retention removes from the front: what is gone is older than what is left.
+        # Retention removes from the front: removed records are older than the rest.
         if record is None or record.store_ms < instant_ms:
-            low, told = middle + 1, record is not None
+            low, proven_earlier = middle + 1, record is not None
         else:
             high = middle
-    if not told:
-        # Asked last: whatever was found to be gone is older than what the log has now.
+    if not proven_earlier:
+        # Requested last: every record found removed is older than the log's present start.
         info = yield from cluster.runtime_info(address, queue.broker)
-        told = info.earliest_ms is not None and info.earliest_ms < instant_ms
-    return TimeBoundary(low, eroded=not told)
+        proven_earlier = info.earliest_ms is not None and info.earliest_ms < instant_ms
+    return TimeBoundary(low, eroded=not proven_earlier)
 
 
 def search_offset(
     cluster: Cluster, address: Address, queue: Queue, instant_ms: int, boundary: str
 ) -> Conversation[int]:
-    """The broker's own answer. `boundary` "lower" or "upper" is obeyed by 5.x only."""
+    """Return the broker's own answer. `boundary` "lower" or "upper" works on 5.x only."""
     fields = {
         "topic": queue.topic,
         "queueId": str(queue.queue_id),

@@ -1,7 +1,7 @@
 """Administration: topics of every broker, their kinds, brokers' options, key-value entries.
 
-A topic is made at each broker, which tells the name servers at once. Success is judged by the code
-alone: the remark of a success may read like a failure.
+A topic is created at each broker, which registers it at the name servers at once. Only the code
+decides about success: the remark of a success may read like a failure.
 
 Source: `docs/rocketmq-protocol/wire.md#codes`.
 """
@@ -47,7 +47,7 @@ _SYSTEM: Final = frozenset(
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether servers made the topic for themselves."""
+    """Return True for topics that servers create for themselves."""
     lowered = name.lower()
     return (
         name in _SYSTEM
@@ -58,7 +58,8 @@ def is_system_topic(name: str) -> bool:
 
 
 def list_topics(cluster: Cluster) -> Conversation[list[str]]:
-    """The users' topics. Names of brokers and clusters, which are topics too, are left out."""
+    """Return the users' topics. Names of brokers and clusters, which are topics too, are left
+    out."""
     answer = yield from cluster.ask_name_server(codes.GET_ALL_TOPIC_LIST, {})
     info = yield from cluster.brokers()
     hidden = {*info.brokers, *info.clusters}
@@ -70,21 +71,21 @@ def list_topics(cluster: Cluster) -> Conversation[list[str]]:
 
 
 def master_addresses(info: ClusterInfo, broker: str | None) -> list[Address]:
-    """The master of one broker, or all masters that a name server knows.
+    """Return the master of one broker, or all masters that a name server knows.
 
-    Raises `errors.ConfigError` for a broker that is not there, and `errors.ConnectError` while none
-    is: what all brokers are to do would be done by nobody.
+    Raises `errors.ConfigError` for an unknown broker, and `errors.ConnectError` if there is none at
+    all: a change for all brokers would reach none.
     """
-    known = info.brokers
+    brokers = info.brokers
     if broker is None:
-        found = [data.master for data in known.values() if data.master is not None]
-        if not found:
+        masters = [data.master for data in brokers.values() if data.master is not None]
+        if not masters:
             raise errors.ConnectError("no broker with a master is registered now")
-        return found
-    master = known[broker].master if broker in known else None
+        return masters
+    master = brokers[broker].master if broker in brokers else None
     if master is None:
         raise errors.ConfigError(
-            f"broker {broker!r} is not there; known: {', '.join(sorted(known)) or 'none'}",
+            f"broker {broker!r} is not registered; known: {', '.join(sorted(brokers)) or 'none'}",
             subject="broker",
         )
     return [master]
@@ -100,8 +101,8 @@ def create_topic(
     order: bool,
     attributes: Mapping[str, str],
 ) -> Conversation[None]:
-    """Make or change the topic at these brokers. Idempotent; fewer `queues` hide the others, with
-    what they hold. `attributes` are obeyed by 5.x only."""
+    """Create or change the topic at these brokers. Idempotent; fewer `queues` hide the others with
+    their records. `attributes` work on 5.x only."""
     fields = {
         "topic": topic,
         "defaultTopic": "TBW102",
@@ -120,8 +121,8 @@ def create_topic(
 
 
 def delete_topic(cluster: Cluster, topic: str, addresses: Iterable[Address]) -> Conversation[None]:
-    """Remove the topic from these brokers, then from every name server. One that is made anew under
-    its name begins at offset 0 again."""
+    """Remove the topic from these brokers, then from every name server. A topic recreated under its
+    name begins at offset 0."""
     for address in addresses:
         yield from cluster.call(address, codes.DELETE_TOPIC_IN_BROKER, {"topic": topic})
     for server in cluster.settings.name_servers:
@@ -132,8 +133,8 @@ def delete_topic(cluster: Cluster, topic: str, addresses: Iterable[Address]) -> 
 def topic_config(
     cluster: Cluster, address: Address, topic: str, broker: str
 ) -> Conversation[dict[str, Any] | None]:
-    """The topic's settings at a broker, with its `attributes`; None from 4.x, which cannot tell.
-    The name is for a service node in between, which chooses brokers by it."""
+    """Return the topic's settings at a broker, with its `attributes`; None from 4.x, which cannot
+    report them. The broker name is for a service node in between, which routes by it."""
     fields = {"topic": topic, "bname": broker}
     try:
         answer = yield from cluster.call(address, codes.GET_TOPIC_CONFIG, fields)
@@ -143,7 +144,7 @@ def topic_config(
 
 
 def check_kind(cluster: Cluster, route: TopicRoute) -> Conversation[None]:
-    """Raises `errors.UnsupportedTopic` for kinds whose offsets are not one record each."""
+    """Raise `errors.UnsupportedTopic` for kinds whose offsets are not one record each."""
     kind = ""
     if route.topic.startswith("%LMQ%"):
         kind = "light queue"
@@ -157,7 +158,7 @@ def check_kind(cluster: Cluster, route: TopicRoute) -> Conversation[None]:
         except errors.RocketMQError as error:
             if not (error.retriable or isinstance(error, errors.NoPermission)):
                 raise
-            continue  # the reader's own checks find out
+            continue  # the reader's checks detect it
         kind = _kind((config or {}).get("attributes"))
     if kind:
         raise errors.UnsupportedTopic(
@@ -178,7 +179,7 @@ def _kind(attributes: Any) -> str:
 
 
 def broker_config(cluster: Cluster, address: Address) -> Conversation[dict[str, str]]:
-    """A broker's options as it runs with them."""
+    """Return a broker's active options."""
     answer = yield from cluster.call(address, codes.GET_BROKER_CONFIG, {})
     lines = answer.body.decode("utf-8", "replace").splitlines()
     pairs = (line.partition("=") for line in lines if "=" in line)
@@ -188,6 +189,6 @@ def broker_config(cluster: Cluster, address: Address) -> Conversation[dict[str, 
 def change_broker_config(
     cluster: Cluster, address: Address, options: Mapping[str, str]
 ) -> Conversation[None]:
-    """Change options while the broker runs."""
+    """Change options of a running broker."""
     body = "".join(f"{name}={value}\n" for name, value in options.items()).encode()
     yield from cluster.call(address, codes.UPDATE_BROKER_CONFIG, {}, body)

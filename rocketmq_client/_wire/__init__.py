@@ -1,7 +1,7 @@
 """Bytes ↔ values: frames, headers, stored records, batches, properties, bodies, signatures.
 
 Pure functions and one small buffer (`framing.CommandDecoder`). Nothing here knows a socket, a
-thread, a clock or the order in which calls are made; those live in the rows above.
+thread, a clock or the order of calls; those belong to higher layers.
 
 Malformed input from a peer raises `errors.ProtocolViolation`; malformed arguments of the caller
 raise `ValueError`.

@@ -16,14 +16,14 @@ from rocketmq_client import errors
 __all__ = ["MAX_INNER_RECORDS", "BatchElement", "decode_batch", "encode_batch"]
 
 MAX_INNER_RECORDS: Final = 32_767
-"""Records of one inner batch at most: a broker's index counts them in 16 bits
+"""Limit of records in one inner batch: a broker's index counts them in 16 bits
 (`BatchConsumeQueue.java`)."""
 
 _HEAD = struct.Struct(">iiiii")
 
 
 class BatchElement(NamedTuple):
-    """One record of a batch; `properties` as on the wire."""
+    """Record of a batch; `properties` as on the wire."""
 
     flag: int
     body: bytes
@@ -31,7 +31,8 @@ class BatchElement(NamedTuple):
 
 
 def encode_batch(elements: Iterable[BatchElement]) -> bytes:
-    """The body of a batch send. Raises `ValueError` for more than 32 767 bytes of properties."""
+    """Return the body of a batch send. Raises `ValueError` for more than 32 767 bytes of
+    properties."""
     return b"".join(map(_encode, elements))
 
 
@@ -45,12 +46,12 @@ def _encode(element: BatchElement) -> bytes:
 
 
 def decode_batch(data: bytes, most: int | None = None) -> list[BatchElement]:
-    """The records of a batch, of which there may be `most`. Raises `errors.ProtocolViolation` for
-    more, and when sizes do not add up."""
-    found: list[BatchElement] = []
+    """Return the records of a batch, at most `most`. Raises `errors.ProtocolViolation` for more,
+    and when sizes do not add up."""
+    elements: list[BatchElement] = []
     pos = 0
     while pos < len(data):
-        if len(found) == most:
+        if len(elements) == most:
             raise errors.ProtocolViolation(f"a batch has more than {most} records")
         if pos + _HEAD.size > len(data):
             raise errors.ProtocolViolation("a batch is cut short")
@@ -60,6 +61,6 @@ def decode_batch(data: bytes, most: int | None = None) -> list[BatchElement]:
         properties = data[stop + 2 : stop + 2 + int.from_bytes(data[stop : stop + 2], "big")]
         if length < 0 or stop + 2 + len(properties) != pos + size or pos + size > len(data):
             raise errors.ProtocolViolation(f"a batch element of {size} bytes does not add up")
-        found.append(BatchElement(flag, data[start:stop], properties))
+        elements.append(BatchElement(flag, data[start:stop], properties))
         pos += size
-    return found
+    return elements

@@ -1,7 +1,7 @@
 """JSON bodies of requests and answers as plain values: routes, clusters, runtime info, heartbeats.
 
 Upstream's `protocol/route`, `protocol/body` and `protocol/heartbeat` classes; only the members that
-something here uses. What a value means for a read or a send is decided above.
+this client uses. Their meaning for a read or a send is decided in higher layers.
 
 Source: `docs/rocketmq-protocol/wire.md#bodies`.
 """
@@ -42,7 +42,7 @@ MASTER_ID: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class BrokerData:
-    """A broker name and the addresses behind it, by broker id; 0 is the master."""
+    """Broker name and its addresses by broker id; 0 is the master."""
 
     name: str
     cluster: str
@@ -50,13 +50,13 @@ class BrokerData:
 
     @property
     def master(self) -> Address | None:
-        """The address that reads and writes go to, if it is known."""
+        """Address for reads and writes, None if unknown."""
         return self.addresses.get(MASTER_ID)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueData:
-    """How many queues of a topic a broker has. `perm` bits: 4 read, 2 write."""
+    """Number of a topic's queues at a broker. `perm` bits: 4 read, 2 write."""
 
     broker: str
     read_queues: int
@@ -66,8 +66,8 @@ class QueueData:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """Where a topic is: queues and addresses, as the name server knows them now. A broker that died
-    leaves the route at once. `static` topics have queues that move between brokers (5.x)."""
+    """Queues and addresses of a topic, as the name server knows them now. A broker that died leaves
+    the route at once. `static` topics have queues that move between brokers (5.x)."""
 
     topic: str
     brokers: Mapping[str, BrokerData]
@@ -75,20 +75,20 @@ class TopicRoute:
     static: bool = False
 
     def readable(self) -> list[Queue]:
-        """Queues that can be read from a master now, ordered."""
+        """Return queues that can be read from a master now, ordered."""
         return self._queues(READABLE, "read_queues")
 
     def writable(self) -> list[Queue]:
-        """Queues that can be written on a master now, ordered."""
+        """Return queues that can be written on a master now, ordered."""
         return self._queues(WRITABLE, "write_queues")
 
     def address(self, broker: str) -> Address | None:
-        """The master of a broker name, or None while it is away."""
+        """Return the master of a broker name, or None while there is none."""
         data = self.brokers.get(broker)
         return data.master if data else None
 
     def masters(self) -> dict[str, Address]:
-        """All masters by name."""
+        """Return all masters by name."""
         return {name: data.master for name, data in self.brokers.items() if data.master is not None}
 
     def _queues(self, right: int, count: str) -> list[Queue]:
@@ -110,13 +110,14 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeInfo:
-    """What a broker says of itself; `table` has everything, as text.
+    """Runtime info of a broker; `table` has all of it, as text.
 
     `flushed_bytes` is a lower bound of the commit log's fsynced position: the log's end minus the
     most that can still be unflushed. `clock_ms` is a lower bound of the broker's clock (whole
-    seconds). `dispatch_behind_bytes` is what the queues' indexes lack. `earliest_ms` is the store
-    time of the first record in the log, which all queues share; None where the broker does not say.
-    `log_start` is where the log begins: more than 0 once retention has removed a part.
+    seconds). `dispatch_behind_bytes` is the part of the log that the queues' indexes lack.
+    `earliest_ms` is the store time of the first record in the log, which all queues share; None if
+    the broker does not report it. `log_start` is the start of the log: more than 0 once retention
+    has removed a part.
     """
 
     table: Mapping[str, str] = field(repr=False)
@@ -129,23 +130,23 @@ class RuntimeInfo:
 
     @property
     def log_end(self) -> int:
-        """Where the log ends, bytes."""
+        """End of the log, bytes."""
         return int(self.table["commitLogMaxOffset"])
 
     @property
     def indexed_bytes(self) -> int:
-        """A lower bound of the position in the log up to which the queues' indexes have it."""
+        """Lower bound of the log position up to which the queues' indexes are complete."""
         return self.log_end - self.dispatch_behind_bytes
 
     @property
     def keeps_minima(self) -> bool:
-        """Whether queues may be told with a minimum whose record retention has removed: 4.x brokers
-        keep that of a queue of which nothing is left, until it has a record again."""
+        """True for brokers that may report a minimum whose record retention has removed: 4.x
+        brokers keep the minimum of an empty queue until it has a record again."""
         return self.log_start > 0 and self._version.startswith("V4")
 
     @property
     def moves_minima(self) -> bool:
-        """Whether this broker's release never tells such a minimum, as long as it runs: 5.x."""
+        """True for brokers that never report such a minimum while they run: 5.x."""
         return self._version.startswith("V") and not self._version.startswith("V4")
 
     @property
@@ -154,7 +155,7 @@ class RuntimeInfo:
 
 
 class Subscription(NamedTuple):
-    """What a group reads of a topic. `kind` is "TAG" or "SQL92"."""
+    """Subscription of a group to a topic. `kind` is "TAG" or "SQL92"."""
 
     topic: str
     expression: str = "*"
@@ -162,17 +163,17 @@ class Subscription(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """``host:port``. Raises `errors.ProtocolViolation`."""
+    """Parse ``host:port``. Raises `errors.ProtocolViolation`."""
     host, _, port = text.rpartition(":")
     if not (host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
-        raise errors.ProtocolViolation(f"{text[:80]!r} is no address")
+        raise errors.ProtocolViolation(f"{text[:80]!r} is not an address")
     return host.strip("[]"), int(port)
 
 
 def parse_route(topic: str, body: bytes) -> TopicRoute:
-    """The body of a route. Raises `errors.ProtocolViolation`."""
-    found = read_json(body, f"the route of topic {topic!r}")
-    brokers = [_broker(item) for item in _items(found.get("brokerDatas"))]
+    """Parse the body of a route. Raises `errors.ProtocolViolation`."""
+    members = read_json(body, f"the route of topic {topic!r}")
+    brokers = [_broker(item) for item in _items(members.get("brokerDatas"))]
     queues = tuple(
         QueueData(
             _word(item, "brokerName"),
@@ -180,38 +181,38 @@ def parse_route(topic: str, body: bytes) -> TopicRoute:
             _count(item, "writeQueueNums"),
             _count(item, "perm"),
         )
-        for item in _items(found.get("queueDatas"))
+        for item in _items(members.get("queueDatas"))
     )
-    static = bool(found.get("topicQueueMappingByBroker"))
+    static = bool(members.get("topicQueueMappingByBroker"))
     return TopicRoute(topic, {data.name: data for data in brokers}, queues, static)
 
 
 def parse_cluster_info(body: bytes) -> ClusterInfo:
-    """The body of the cluster's brokers. Raises `errors.ProtocolViolation`."""
-    found = read_json(body, "the cluster info")
-    brokers = [_broker(item) for item in _table(found.get("brokerAddrTable")).values()]
+    """Parse the body of a cluster's brokers. Raises `errors.ProtocolViolation`."""
+    info = read_json(body, "the cluster info")
+    brokers = [_broker(item) for item in _table(info.get("brokerAddrTable")).values()]
     clusters = {
         name: tuple(sorted(map(str, members)))
-        for name, members in _table(found.get("clusterAddrTable")).items()
+        for name, members in _table(info.get("clusterAddrTable")).items()
         if isinstance(members, list)
     }
     return ClusterInfo({data.name: data for data in brokers}, clusters)
 
 
 def parse_topic_list(body: bytes) -> list[str]:
-    """The names of all topics that a name server knows, ordered."""
+    """Return the names of all topics that a name server knows, ordered."""
     return sorted(map(str, _list(read_json(body, "the topic list").get("topicList"))))
 
 
 def parse_members(body: bytes) -> list[str]:
-    """The client ids of a group's members, ordered."""
+    """Return the client ids of a group's members, ordered."""
     return sorted(map(str, _list(read_json(body, "the consumer list").get("consumerIdList"))))
 
 
 def parse_runtime_info(body: bytes) -> RuntimeInfo:
-    """What a broker says of itself. Raises `errors.ProtocolViolation` if positions are missing."""
-    found = _table(read_json(body, "the runtime info").get("table"))
-    table = {str(key): str(value) for key, value in found.items()}
+    """Parse a broker's runtime info. Raises `errors.ProtocolViolation` if positions are missing."""
+    values = _table(read_json(body, "the runtime info").get("table"))
+    table = {str(key): str(value) for key, value in values.items()}
     log_end = _number(table, "commitLogMaxOffset")
     unflushed = _upper_bytes(table.get("remainHowManyDataToFlush", ""))
     booted = _number(table, "bootTimestamp")
@@ -234,11 +235,11 @@ _DURATION_MS: Final = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "
 
 
 def _upper_bytes(text: str) -> int:
-    """The most bytes that print as ``12.3 KiB`` (one decimal, in the server's locale)."""
-    found = _AMOUNT.fullmatch(text)
-    if found is None:
-        raise errors.ProtocolViolation(f"{text[:40]!r} is no amount of bytes")
-    whole, tenth, unit = int(found[1]), int(found[2] or 0), found[3]
+    """Return the most bytes that print as ``12.3 KiB`` (one decimal, in the server's locale)."""
+    match = _AMOUNT.fullmatch(text)
+    if match is None:
+        raise errors.ProtocolViolation(f"{text[:40]!r} is not a number of bytes")
+    whole, tenth, unit = int(match[1]), int(match[2] or 0), match[3]
     if not unit:
         return whole
     scale: int = 1024 ** _UNITS[unit]
@@ -246,7 +247,7 @@ def _upper_bytes(text: str) -> int:
 
 
 def _runtime_ms(text: str) -> int:
-    """``[ 0 days, 1 hours, 2 minutes, 3 seconds ]``."""
+    """Parse ``[ 0 days, 1 hours, 2 minutes, 3 seconds ]``."""
     return sum(int(count) * _DURATION_MS[unit] for count, unit in _DURATION.findall(text))
 
 
@@ -256,8 +257,8 @@ def heartbeat_body(
     consumers: Mapping[str, Iterable[Subscription]],
     version: int,
 ) -> bytes:
-    """The body of a heartbeat. Consumers pull, cluster-wide, from where they stopped; `version` is
-    that of the subscriptions (a time in ms: brokers keep the newest)."""
+    """Return the body of a heartbeat. Consumers pull, in clustering mode, from the last offset;
+    `version` is that of the subscriptions (a time in ms: brokers keep the newest)."""
     return write_json(
         {
             "clientID": client_id,
@@ -294,7 +295,7 @@ def _subscription_data(item: Subscription, version: int) -> dict[str, Any]:
 
 
 def split_tags(expression: str) -> list[str]:
-    """The tags of ``a || b``."""
+    """Return the tags of ``a || b``."""
     return [tag.strip() for tag in expression.split("||") if tag.strip()]
 
 
@@ -303,26 +304,26 @@ def _broker(item: Mapping[str, Any]) -> BrokerData:
     try:
         by_id = {int(key): parse_address(str(value)) for key, value in addresses.items()}
     except ValueError as error:
-        raise errors.ProtocolViolation(f"a broker id is no number: {error}") from error
+        raise errors.ProtocolViolation(f"a broker id is not a number: {error}") from error
     return BrokerData(_word(item, "brokerName"), str(item.get("cluster", "")), by_id)
 
 
 def _items(value: Any) -> list[Mapping[str, Any]]:
-    found = _list(value)
-    if not all(isinstance(item, dict) for item in found):
-        raise errors.ProtocolViolation("a list holds something that is no object")
-    return found
+    items = _list(value)
+    if not all(isinstance(item, dict) for item in items):
+        raise errors.ProtocolViolation("a list contains an item that is not an object")
+    return items
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list | None):
-        raise errors.ProtocolViolation(f"{str(value)[:40]!r} is no list")
+        raise errors.ProtocolViolation(f"{str(value)[:40]!r} is not a list")
     return value or []
 
 
 def _table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict | None):
-        raise errors.ProtocolViolation(f"{str(value)[:40]!r} is no object")
+        raise errors.ProtocolViolation(f"{str(value)[:40]!r} is not an object")
     return value or {}
 
 

@@ -1,7 +1,7 @@
-"""RocketMQ's protocol as connections and drivers take it: requests in, answers out.
+"""Codec of RocketMQ's protocol for connections and drivers: requests in, answers out.
 
-The other end of `tubemq_client._io.codec`. Requests are written with JSON headers, which every
-server answers in standard JSON; the binary form gains nothing measurable.
+Implements `tubemq_client._io.codec`. Requests are written with JSON headers, which every server
+answers in standard JSON; the binary form gains nothing measurable.
 
 Source: `docs/rocketmq-protocol/wire.md#frame`.
 """
@@ -20,8 +20,8 @@ __all__ = ["ROCKETMQ", "Request"]
 
 
 class Request(NamedTuple):
-    """What a conversation asks: header fields (text), a body, and how long the server may hold the
-    request on purpose (`wait_ms`). A one-way request is never answered: do not wait for it."""
+    """Request of a conversation: header fields (text), a body, and the time for which the server
+    may hold it (`wait_ms`). A one-way request is never answered: do not wait for it."""
 
     fields: dict[str, str]
     body: bytes = b""
@@ -46,16 +46,16 @@ class _RocketMQ:
 
     @staticmethod
     def decode(answer: Command, method: Method, where: str) -> Command:
-        """The answer itself. Raises the `ServerError` for a code that is a refusal."""
+        """Return the answer unchanged. Raises the `ServerError` of a code that is a refusal."""
         if answer.code not in method.answers:
             raise errors.for_code(answer.code, answer.remark or "", where=where)
         return answer
 
     @staticmethod
     def timeout_ms(request: Any, usual_ms: int) -> int:
-        """The usual time beyond that for which the server may hold the request."""
+        """Return the usual timeout plus the time for which the server may hold the request."""
         return usual_ms + int(request.wait_ms)
 
 
 ROCKETMQ: Final = _RocketMQ()
-"""What drivers and pools of this package speak."""
+"""Codec of all drivers and pools of this package."""

@@ -1,4 +1,4 @@
-"""Request and response codes, and which answers of a request are no refusal.
+"""Request and response codes, and the answers of a request that are not refusals.
 
 Numbers and names are those of upstream's `RequestCode.java` and `ResponseCode.java`
 (`docs/rocketmq-protocol/wire.md#codes`). Only requests that this client sends or serves are listed.
@@ -35,7 +35,7 @@ SUBSCRIPTION_NOT_EXIST: Final = 24
 INVALID_PARAMETER: Final = 29
 
 STORED: Final = {0: "stored", 10: "flush_timeout", 11: "replica_missing", 12: "replica_timeout"}
-"""Answers to a send that all mean: the broker has stored the record."""
+"""Answers to a send by which the broker has stored the record."""
 
 
 class Method(NamedTuple):

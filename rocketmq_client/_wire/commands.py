@@ -1,8 +1,8 @@
 """Remoting commands: one request or answer, with its header in JSON or in binary form.
 
-Upstream's `RemotingCommand.java`, `RocketMQSerializable.java`. Servers answer in a form of their
-own choice (5.x answers binary requests in JSON), so each header is read by its own mark. The
-framing around a command is `framing`'s; what fields mean is the conversations' business.
+Upstream's `RemotingCommand.java`, `RocketMQSerializable.java`. Servers choose the form of an answer
+(5.x answers binary requests in JSON), so the mark of each header decides. `framing` handles the
+frame around a command; conversations interpret the fields.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ANSWER: Final = 1
 ONE_WAY: Final = 2
 
 CLIENT_VERSION: Final = 401
-"""The version this client claims. With 413 or more, name servers may answer routes in a form that
+"""Version that this client claims. With 413 or more, name servers may answer routes in a form that
 is not standard JSON."""
 
 _LANGUAGES: Final = (
@@ -49,8 +49,8 @@ _SHORT = struct.Struct(">h")
 class Command(NamedTuple):
     """A request (`code` is its number) or an answer (`code` is 0 or a refusal).
 
-    `opaque` pairs an answer with its request. `fields` is the custom header, all text. `binary`
-    says how its header came, or is to be written.
+    `opaque` pairs an answer with its request. `fields` is the custom header, all text. `binary` is
+    the form of its header.
     """
 
     code: int
@@ -65,17 +65,17 @@ class Command(NamedTuple):
 
     @property
     def is_answer(self) -> bool:
-        """Whether it answers a request of ours, rather than asking something."""
+        """True for an answer to a request of this client, False for a request of the peer."""
         return bool(self.flag & ANSWER)
 
     @property
     def is_one_way(self) -> bool:
-        """Whether its sender wants no answer."""
+        """True if the sender wants no answer."""
         return bool(self.flag & ONE_WAY)
 
 
 def encode_command(command: Command) -> bytes:
-    """The whole frame: length, header mark and length, header, body."""
+    """Return the whole frame: length, header mark and length, header, body."""
     header = _binary_header(command) if command.binary else _json_header(command)
     mark = (BINARY if command.binary else JSON) << 24
     if len(header) > 0xFFFFFF:
@@ -85,7 +85,7 @@ def encode_command(command: Command) -> bytes:
 
 
 def decode_command(frame: bytes) -> Command:
-    """The command in a frame without its length. Raises `errors.ProtocolViolation`."""
+    """Decode the command of a frame without its length. Raises `errors.ProtocolViolation`."""
     if len(frame) < 4:
         raise errors.ProtocolViolation(f"a frame of {len(frame)} bytes has no header length")
     mark = frame[0]
@@ -124,24 +124,24 @@ def _json_header(command: Command) -> bytes:
 
 def _from_json(header: bytes, body: bytes) -> Command:
     try:
-        found = json.loads(header)
+        members = json.loads(header)
     except (ValueError, RecursionError) as error:
         raise errors.ProtocolViolation(f"a header is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(members, dict):
         raise errors.ProtocolViolation("a header is not a JSON object")
-    fields = found.get("extFields") or {}
-    remark = found.get("remark")
+    fields = members.get("extFields") or {}
+    remark = members.get("remark")
     if not isinstance(fields, dict) or not isinstance(remark, str | None):
         raise errors.ProtocolViolation("a header's extFields or remark has a wrong type")
     return Command(
-        _whole(found, "code", 16),
-        _whole(found, "opaque", 32),
+        _whole(members, "code", 16),
+        _whole(members, "opaque", 32),
         {key: _text(value) for key, value in fields.items() if value is not None},
         body,
-        _whole(found, "flag", 32),
+        _whole(members, "flag", 32),
         remark,
-        str(found.get("language", "OTHER")),
-        _whole(found, "version", 32),
+        str(members.get("language", "OTHER")),
+        _whole(members, "version", 32),
     )
 
 
@@ -153,7 +153,7 @@ def _whole(header: dict[str, Any], name: str, bits: int) -> int:
 
 
 def _text(value: Any) -> str:
-    """Servers take numbers and booleans for text; so does this."""
+    """Return the text of a value: like servers, accept numbers and booleans."""
     if isinstance(value, str):
         return value
     return json.dumps(value)

@@ -1,8 +1,8 @@
 """Bodies that a producer compressed: zlib, LZ4 frames, zstd. Brokers never touch them.
 
-Bits 8 to 10 of a record's sysFlag name the method (upstream's `CompressionType.java`); 0 is zlib
-of producers that know no other. LZ4 and zstd come with pyarrow, imported when first needed. What a
-body may grow to is bounded, so that a few bytes cannot fill the memory.
+Bits 8 to 10 of a record's sysFlag name the method (upstream's `CompressionType.java`); 0 is zlib of
+producers that know no other. LZ4 and zstd come with pyarrow, imported when first needed. The
+unpacked size is bounded, so that a few bytes cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _METHODS: Final = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 
 
 def compression_flags(method: str) -> int:
-    """The sysFlag bits for a body compressed with `method`."""
+    """Return the sysFlag bits for a body compressed with `method`."""
     return COMPRESSED | _BITS[method]
 
 
 def compress(body: bytes, method: str) -> bytes:
-    """The packed body. Raises `errors.MissingExtraError` if LZ4 or zstd need pyarrow."""
+    """Return the packed body. Raises `errors.MissingExtraError` if LZ4 or zstd need pyarrow."""
     if method == "zlib":
         return zlib.compress(body, 5)
     pa = _pyarrow()
@@ -45,7 +45,7 @@ def compress(body: bytes, method: str) -> bytes:
 
 
 def decompress(body: bytes, sys_flag: int, *, limit: int = MAX_BODY_BYTES) -> bytes:
-    """The body as its producer had it; as it is if it is not compressed.
+    """Return the body as its producer had it; unchanged if it is not compressed.
 
     Raises `ValueError` for damaged or unknown content, or more than `limit` bytes.
     """
@@ -60,24 +60,24 @@ def decompress(body: bytes, sys_flag: int, *, limit: int = MAX_BODY_BYTES) -> by
 def _unzlib(body: bytes, limit: int) -> bytes:
     unpacker = zlib.decompressobj()
     try:
-        found = unpacker.decompress(body, limit)
+        unpacked = unpacker.decompress(body, limit)
     except zlib.error as error:
         raise ValueError(f"damaged zlib content: {error}") from error
     if not unpacker.eof:
         raise ValueError(f"zlib content is cut short, or unpacks to more than {limit} bytes")
-    return found
+    return unpacked
 
 
 def _unpack(body: bytes, method: str, limit: int) -> bytes:
     pa = _pyarrow()
     try:
         with pa.CompressedInputStream(pa.BufferReader(body), method) as stream:
-            found: bytes = stream.read(limit + 1)
+            unpacked: bytes = stream.read(limit + 1)
     except (OSError, ValueError) as error:
         raise ValueError(f"damaged {method} content: {error}") from error
-    if len(found) > limit:
+    if len(unpacked) > limit:
         raise ValueError(f"{method} content unpacks to more than {limit} bytes")
-    return found
+    return unpacked
 
 
 def _pyarrow() -> Any:

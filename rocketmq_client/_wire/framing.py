@@ -1,8 +1,8 @@
 """Frames: the outermost layer of every byte that crosses a RocketMQ connection.
 
-A frame is a length and so many bytes: a mark and a length for the header, the header, the body.
-All integers are big-endian. Feed the decoder whatever the transport delivers, in whatever cuts,
-and take commands out. It holds at most one unfinished frame of `max_frame_bytes`, and one chunk.
+A frame is a length and that number of bytes: a mark and a length for the header, the header, the
+body. All integers are big-endian. Feed the decoder chunks of any size from the transport and take
+commands out. It holds at most one unfinished frame of `max_frame_bytes`, and one chunk.
 
 Source: `docs/rocketmq-protocol/wire.md#frame`.
 """
@@ -40,7 +40,7 @@ class CommandDecoder:
 
     @property
     def mid_frame(self) -> bool:
-        """Whether bytes of an unfinished frame have arrived."""
+        """True while bytes of an unfinished frame have arrived."""
         return bool(self._buffer)
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
@@ -55,9 +55,10 @@ class CommandDecoder:
             self._buffer.clear()
 
     def next_command(self) -> Command | None:
-        """The next whole command, or None when more data is needed.
+        """Return the next whole command, or None when more data is needed.
 
-        Raises `ProtocolViolation` when the stream is broken and all before has been taken.
+        Raises `ProtocolViolation` when the stream is broken and all earlier commands have been
+        taken.
         """
         if self._commands:
             return self._commands.popleft()
@@ -90,20 +91,20 @@ class CommandDecoder:
 
 
 class Reply(NamedTuple):
-    """An answer as connections take it: `serial` pairs it with its request."""
+    """Answer as connections handle it: `serial` pairs it with its request."""
 
     serial: int
     payload: Command
 
 
 class ReplyDecoder(CommandDecoder):
-    """The client's end: answers in any order. Requests of the server (notices to members of a
-    group, checks of transactions) answer nothing here and get a serial that nobody waits for."""
+    """Client's decoder: answers in any order. Requests of the server (notices to members of a
+    group, checks of transactions) are not answers and get a serial without a waiting call."""
 
     __slots__ = ()
 
     def next_frame(self) -> Reply | None:
-        """The next answer or request of the peer, or None when more data is needed."""
+        """Return the next answer or request of the peer, or None when more data is needed."""
         command = self.next_command()
         if command is None:
             return None

@@ -27,26 +27,26 @@ _STRINGS = json.JSONDecoder()
 
 
 def read_json(body: bytes, what: str) -> dict[str, Any]:
-    """The object in a body. Raises `errors.ProtocolViolation` if there is none."""
+    """Return the object in a body. Raises `errors.ProtocolViolation` if there is none."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise errors.ProtocolViolation(f"{what} is not UTF-8: {error}") from error
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except RecursionError as error:
         raise errors.ProtocolViolation(f"{what} is nested too deeply") from error
     except ValueError:
-        found = _Tolerant(text, what).read()
+        value = _Tolerant(text, what).read()
     if _SURROGATE.search(text):
-        _refuse_half_characters(found, what)
-    if not isinstance(found, dict):
+        _refuse_half_characters(value, what)
+    if not isinstance(value, dict):
         raise errors.ProtocolViolation(f"{what} is not a JSON object")
-    return found
+    return value
 
 
 def write_json(value: Any) -> bytes:
-    """Compact standard JSON."""
+    """Write compact standard JSON."""
     return _compact(value).encode()
 
 
@@ -54,12 +54,13 @@ def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _refuse_half_characters(found: Any, what: str) -> None:
-    """A text with one half of a pair (``\\ud800``) can be written nowhere, not even in a log."""
+def _refuse_half_characters(value: Any, what: str) -> None:
+    """Raise `errors.ProtocolViolation` for a text with a lone surrogate (``\\ud800``): it cannot be
+    written anywhere, not even to a log."""
     try:
-        write_json(found)
+        write_json(value)
     except (UnicodeEncodeError, RecursionError) as error:
-        raise errors.ProtocolViolation(f"{what} holds half a character") from error
+        raise errors.ProtocolViolation(f"{what} contains half a character") from error
 
 
 class _Tolerant:
@@ -87,25 +88,25 @@ class _Tolerant:
         return self._plain()
 
     def _object(self, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         self._pos += 1
         while not self._taken("}"):
             key = self._value(depth + 1)
             if not self._taken(":"):
                 raise self._broken()
-            found[key if isinstance(key, str) else _compact(key)] = self._value(depth + 1)
+            members[key if isinstance(key, str) else _compact(key)] = self._value(depth + 1)
             if not self._taken(",") and not self._ahead("}"):
                 raise self._broken()
-        return found
+        return members
 
     def _array(self, depth: int) -> list[Any]:
-        found: list[Any] = []
+        items: list[Any] = []
         self._pos += 1
         while not self._taken("]"):
-            found.append(self._value(depth + 1))
+            items.append(self._value(depth + 1))
             if not self._taken(",") and not self._ahead("]"):
                 raise self._broken()
-        return found
+        return items
 
     def _string(self) -> Any:
         try:
@@ -140,8 +141,8 @@ class _Tolerant:
         return self._text.startswith(mark, self._pos)
 
     def _skip(self) -> None:
-        found = _SPACE.match(self._text, self._pos)
-        self._pos = found.end() if found else self._pos
+        match = _SPACE.match(self._text, self._pos)
+        self._pos = match.end() if match else self._pos
 
     def _broken(self) -> errors.ProtocolViolation:
         near = self._text[self._pos : self._pos + 20]

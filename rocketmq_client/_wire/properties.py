@@ -1,7 +1,7 @@
-"""A record's properties: text pairs, and the ones that everybody knows.
+"""A record's properties: text pairs, some with reserved names.
 
-``key 0x01 value 0x02``, repeated; 4.x leaves the last separator away (upstream's
-`MessageDecoder.java`). Reading never fails: what is no pair is left out, as Java clients do.
+``key 0x01 value 0x02``, repeated; 4.x omits the last separator (upstream's `MessageDecoder.java`).
+Reading never fails: a part that is not a pair is left out, as Java clients do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _NAME_END, _VALUE_END = "\x01", "\x02"
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
-    """The text for a send. Raises `errors.ConfigError` for names and values with separators."""
+    """Return the text for a send. Raises `errors.ConfigError` for names and values with
+    separators."""
     for name, value in properties.items():
         if {_NAME_END, _VALUE_END} & set(name + value):
             raise errors.ConfigError(
@@ -43,18 +44,18 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:
-    """The pairs; bytes that are no UTF-8 are kept as replacement characters. Of a name that comes
-    twice the first counts: 4.x brokers append a batch's own properties to those of its records."""
-    found: dict[str, str] = {}
+    """Return the pairs; invalid UTF-8 becomes replacement characters. The first value of a repeated
+    name counts: 4.x brokers append a batch's properties to those of its records."""
+    properties: dict[str, str] = {}
     for item in raw.decode("utf-8", "replace").split(_VALUE_END):
         name, separator, value = item.partition(_NAME_END)
         if separator:
-            found.setdefault(name, value)
-    return found
+            properties.setdefault(name, value)
+    return properties
 
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
-    """One value without reading the others; the hot path of a filter."""
+    """Return one value without parsing the others; the hot path of a filter."""
     lead = name + b"\x01"
     if raw.startswith(lead):
         start = len(lead)
@@ -68,7 +69,7 @@ def find_property(raw: bytes, name: bytes) -> bytes | None:
 
 
 def tag_hash(tag: str) -> int:
-    """What brokers' indexes hold of a tag: Java's `String.hashCode`, over UTF-16 units."""
+    """Return a tag's hash in brokers' indexes: Java's `String.hashCode`, over UTF-16 units."""
     value = 0
     units = tag.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):

@@ -36,10 +36,10 @@ __all__ = [
 
 MAGIC: Final = 0xDAA320A7
 MAGIC_LONG_TOPIC: Final = 0xDAA320AB
-"""Topic lengths have two bytes (5.x, long names)."""
+"""Magic of records with two bytes for the topic length (5.x, long names)."""
 
 MAX_UNPACKED_BYTES: Final = 8 * 1024 * 1024
-"""An answer is read on elsewhere once so much of it has been unpacked. Ordinary answers (256 KiB at
+"""Limit of unpacked bytes per answer; the rest is requested again. Ordinary answers (256 KiB at
 most from a broker with default options) stay below."""
 
 BORN_IPV6: Final = 0x10
@@ -58,13 +58,13 @@ _CRC_MASK: Final = 0x7FFFFFFF
 
 
 def body_crc(body: bytes) -> int:
-    """The checksum of a stored body: CRC-32 without its top bit."""
+    """Return the checksum of a stored body: CRC-32 without its top bit."""
     return crc32(body) & _CRC_MASK
 
 
 class StoredRecord(NamedTuple):
-    """One record as it lies in the log; `body` is still packed if `sys_flag` says so. `size` is
-    its bytes in the log (0 in a record that has not been written yet)."""
+    """Record as stored in the log; `body` is still packed if `sys_flag` says it is. `size` is its
+    bytes in the log (0 for a record that has not been written yet)."""
 
     queue_id: int
     flag: int
@@ -85,7 +85,7 @@ class StoredRecord(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Whether the body has the checksum that the broker wrote."""
+        """True if the body has the checksum that the broker wrote."""
         return body_crc(self.body) == self.crc
 
 
@@ -103,20 +103,20 @@ class RecordColumns:
     flags: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     chunks: list[tuple[int, bytes]] = field(default_factory=list)
-    """(index of its first record, answer body); `positions` are places in these."""
+    """(index of its first record, answer body); `positions` are positions in these."""
     corrupt: list[int] = field(default_factory=list)
     unpacked_bytes: int = 0
-    """What `scan` has unpacked for these."""
+    """Bytes that `scan` has unpacked for these records."""
     cut: bool = False
-    """Whether `scan` left records of the answer out: it was to take fewer, or had unpacked enough.
-    """
+    """True if `scan` left out records of the answer, because of its limit or of the unpacked
+    bytes."""
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the answers that the records lie in, which stay as long as they do."""
+        """Bytes of the answers that hold the records, referenced as long as they are."""
         return sum(len(data) for _, data in self.chunks)
 
     def extend(self, other: RecordColumns) -> None:
@@ -128,7 +128,8 @@ class RecordColumns:
         self.corrupt += [index + count for index in other.corrupt]
 
     def keep(self, indexes: list[int]) -> None:
-        """Only these records, given in order; `corrupt` must have been dealt with."""
+        """Keep only these records, indexes in ascending order; `corrupt` must have been handled
+        before."""
         for name in _LISTS:
             column = getattr(self, name)
             setattr(self, name, [column[index] for index in indexes])
@@ -143,7 +144,7 @@ class RecordColumns:
         self.chunks, self.corrupt = chunks, []
 
     def stored(self, index: int) -> StoredRecord:
-        """One record whole, read again where it came from."""
+        """Return one record whole, parsed again from its answer."""
         data = next(data for first, data in reversed(self.chunks) if first <= index)
         return parse_record(data, self.positions[index])[0]
 
@@ -155,8 +156,8 @@ _LISTS = (
 
 
 def scan(data: bytes, topic: str, queue_id: int, limit: int | None = None) -> RecordColumns:
-    """The records of an answer, of which at most `limit` are read, and none after bodies of
-    `MAX_UNPACKED_BYTES` have been unpacked: a few bytes must not fill the memory.
+    """Return the records of an answer, at most `limit`, and none after `MAX_UNPACKED_BYTES` of
+    unpacked bodies: a few bytes must not fill the memory.
 
     Raises `errors.ProtocolViolation` when sizes do not add up, and for records of another queue or
     of a kind that stands for several offsets (an inner batch).
@@ -228,12 +229,12 @@ def _append(columns: RecordColumns, record: StoredRecord, pos: int) -> None:
 
 def _unpacked(body: bytes, sys_flag: int, columns: RecordColumns) -> bytes:
     try:
-        found = decompress(body, sys_flag)
+        unpacked = decompress(body, sys_flag)
     except ValueError:
         columns.corrupt.append(len(columns.offsets))
         return body
-    columns.unpacked_bytes += len(found) if found is not body else 0
-    return found
+    columns.unpacked_bytes += len(unpacked) if unpacked is not body else 0
+    return unpacked
 
 
 def _refuse_strangers(record: StoredRecord, topic: str, queue_id: int) -> None:
@@ -250,23 +251,24 @@ def _refuse_strangers(record: StoredRecord, topic: str, queue_id: int) -> None:
 
 
 def parse_records(data: bytes) -> list[StoredRecord]:
-    """All records of an answer, of any kind. Raises `errors.ProtocolViolation`."""
-    found: list[StoredRecord] = []
+    """Return all records of an answer, of any kind. Raises `errors.ProtocolViolation`."""
+    records: list[StoredRecord] = []
     pos = 0
     while pos < len(data):
         record, pos = parse_record(data, pos)
-        found.append(record)
-    return found
+        records.append(record)
+    return records
 
 
 def position_in(data: bytes) -> int:
-    """Where in its broker's log the record lies that these bytes begin with, whole or not; -1 if
-    they are too few."""
+    """Return the log position of the record at the start of these bytes, whole or not; -1 if they
+    are too few."""
     return _HEAD.unpack_from(data)[6] if len(data) >= _HEAD.size else -1
 
 
 def parse_record(data: bytes, pos: int) -> tuple[StoredRecord, int]:
-    """The record at `pos` and where the next begins. Raises `errors.ProtocolViolation`."""
+    """Return the record at `pos` and the position of the next. Raises
+    `errors.ProtocolViolation`."""
     try:
         return _parse(data, pos)
     except (struct.error, IndexError) as error:
@@ -309,7 +311,8 @@ def _host(data: bytes, at: int, *, wide: bool) -> tuple[Address, int]:
 
 
 def encode_record(record: StoredRecord) -> bytes:
-    """The bytes of a record; host flags and size follow from the record, the checksum is its."""
+    """Return the bytes of a record; host flags and size are derived, the checksum is the
+    record's."""
     born, store = (_host_bytes(host) for host in (record.born_host, record.store_host))
     sys_flag = record.sys_flag & ~(BORN_IPV6 | STORED_IPV6)
     sys_flag |= (BORN_IPV6 if len(born) > 8 else 0) | (STORED_IPV6 if len(store) > 8 else 0)
@@ -339,5 +342,5 @@ def _host_bytes(host: Address) -> bytes:
 
 
 def offset_id(store_host: Address, physical_offset: int) -> str:
-    """The broker's message id: store host and physical offset, upper-case hex."""
+    """Return the broker's message id: store host and physical offset, upper-case hex."""
     return (_host_bytes(store_host) + struct.pack(">q", physical_offset)).hex().upper()

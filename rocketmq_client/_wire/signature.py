@@ -1,7 +1,7 @@
 """Signatures of requests, as brokers with access control verify them.
 
 HMAC-SHA1 over all header values in ascending order of their keys, then the body; the same on both
-server lines and for both forms of header (upstream's `AclUtils.java`). The secret goes no further.
+server lines and for both forms of header (upstream's `AclUtils.java`). The secret is never sent.
 
 Source: `docs/rocketmq-protocol/wire.md#signatures`.
 """
@@ -20,7 +20,7 @@ _ACCESS_KEY, _TOKEN, _SIGNATURE = "AccessKey", "SecurityToken", "Signature"
 
 
 def sign(fields: dict[str, str], body: bytes, secret_key: str) -> str:
-    """The signature of a request, Base64."""
+    """Return the signature of a request, Base64."""
     values = (fields[key] for key in sorted(fields) if key != _SIGNATURE)
     content = "".join(values).encode() + body
     digest = hmac.new(secret_key.encode(), content, hashlib.sha1).digest()
@@ -28,7 +28,8 @@ def sign(fields: dict[str, str], body: bytes, secret_key: str) -> str:
 
 
 def signed(fields: dict[str, str], body: bytes, credentials: Credentials | None) -> dict[str, str]:
-    """The fields to send: with key, token and signature, or as they are without credentials."""
+    """Return the fields to send: with key, token and signature, or unchanged without
+    credentials."""
     if credentials is None:
         return fields
     fields = {**fields, _ACCESS_KEY: credentials.access_key}
@@ -39,9 +40,9 @@ def signed(fields: dict[str, str], body: bytes, credentials: Credentials | None)
 
 
 def is_signed_by(fields: dict[str, str], body: bytes, credentials: Credentials) -> bool:
-    """Whether a request carries this key and a signature made with its secret."""
+    """Return True if a request carries this key and a signature made with its secret."""
     expected = sign(fields, body, credentials.secret_key)
-    given = fields.get(_SIGNATURE, "")
+    signature = fields.get(_SIGNATURE, "")
     return fields.get(_ACCESS_KEY) == credentials.access_key and hmac.compare_digest(
-        given.encode("utf-8", "surrogatepass"), expected.encode()
+        signature.encode("utf-8", "surrogatepass"), expected.encode()
     )

@@ -1,7 +1,7 @@
-"""The asyncio shell: metadata, exact ranges, producers, pull consumers, administration.
+"""Asyncio API: metadata, exact ranges, producers, pull consumers, administration.
 
-Works on the caller's event loop and starts no thread. `sync` has the same names for threads; what
-either decides is in `_core`.
+Works on the caller's event loop and starts no thread. `sync` has the same names for threads;
+`_core` has the logic of both.
 """
 
 from rocketmq_client.aio.admin import Admin

@@ -1,6 +1,6 @@
-"""What every asyncio client object has: settings, a driver, a cluster, a closing brace.
+"""Base of asyncio client objects: settings, a driver, a cluster, and `close`.
 
-Private to `aio`; `sync._base` is its twin. Nothing here decides anything.
+Private to `aio`; `sync._base` is the sync version. It contains no logic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["AsyncClient"]
 
 
 class AsyncClient(AsyncClosing):
-    """Base of the asyncio shell's classes. Opens nothing until first used."""
+    """Base class of the asyncio API. Opens nothing until first used."""
 
     def __init__(self, settings: ClientSettings) -> None:
         shared = settings.connections if isinstance(settings, Session) else None
@@ -28,5 +28,5 @@ class AsyncClient(AsyncClosing):
         self._cluster = Cluster(settings)
 
     async def close(self) -> None:
-        """Close every connection that is not a session's. Safe to call twice."""
+        """Close all connections except those of a session. Safe to call twice."""
         await self._driver.close()

@@ -1,7 +1,7 @@
-"""Look-ups on asyncio: which queues a topic has, how far they reach, what lies at an instant.
+"""Asyncio look-ups: queues of a topic, their ends, and offsets of instants.
 
-Reads only; nothing is registered or committed. Sensors and planners live on this.
-`sync.metadata` is its twin.
+Reads only; nothing is registered or committed. Used by sensors and planners. `sync.metadata` is the
+sync version.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Metadata(AsyncClient):
         self._group = group
 
     async def topic(self, topic: str) -> TopicRoute:
-        """Brokers and queues of `topic` as the name server knows them now.
+        """Return brokers and queues of `topic` as the name server knows them now.
 
         Raises `errors.UnknownTopic`, and `errors.UnsupportedTopic` for kinds of topics whose
         offsets do not count one record each.
@@ -62,26 +62,26 @@ class Metadata(AsyncClient):
         stable: bool = True,
         route: TopicRoute | None = None,
     ) -> dict[Queue, QueueEnds]:
-        """Minimum and end offset of each queue.
+        """Return minimum and end offset of each queue.
 
-        `stable` True gives the end that is on the broker's disk, found by pulls of single records
-        where the tail is not; it may fall back a little between two looks, so judge truncation by
-        `latest_offset`. False gives the readable end, which a host that dies may take back. Raises
-        `errors.ConfigError` for queues that the topic does not have.
+        `stable` True gives the end that is on the broker's disk, searched with pulls of single
+        records if the last one is not; it may decrease a little between two calls, so detect
+        truncation with `latest_offset`. False gives the readable end, which may decrease when a
+        host crashes. Raises `errors.ConfigError` for queues that the topic does not have.
         """
-        found = route
-        if found is None:
-            found = await self._driver.run(self._cluster.route(topic, fresh=True))
-        chosen = select_queues(found, queues)
+        current_route = route
+        if current_route is None:
+            current_route = await self._driver.run(self._cluster.route(topic, fresh=True))
+        chosen = select_queues(current_route, queues)
         return await self._driver.run(
-            queue_ends(self._cluster, found, chosen, self._group, stable=stable)
+            queue_ends(self._cluster, current_route, chosen, self._group, stable=stable)
         )
 
     async def reachable_ends(
         self, topic: str, *, stable: bool = True, route: TopicRoute | None = None
     ) -> Reachable[QueueEnds]:
-        """`ends` of all queues (of `route`, if given) whose brokers answer, and which of them are
-        away. Raises the error of a broker if none answers."""
+        """Return `ends` of all queues (of `route`, if given) whose brokers answer, and the queues
+        that are away. Raises the error of a broker if none answers."""
         at = route
         if at is None:
             at = await self._driver.run(self._cluster.route(topic, fresh=True))
@@ -96,18 +96,19 @@ class Metadata(AsyncClient):
         *,
         grace_ms: int = 2_000,
     ) -> dict[Queue, int]:
-        """For each queue the first offset held whose record was stored at or after `instant_ms` by
-        its broker's clock; earlier ones of these may be gone, which `boundary_at` says.
+        """Return for each queue the first held offset whose record was stored at or after
+        `instant_ms` by its broker's clock; earlier ones of these may be lost to retention, see
+        `boundary_at`.
 
-        Final: nothing that is stored later lies below it. Raises `errors.TimeNotFinal` before
-        `grace_ms` have passed at every broker, or while one is behind with its indexes.
+        Final: no later record gets a lower offset. Raises `errors.TimeNotFinal` before `grace_ms`
+        have passed at every broker, or while the indexes of one are behind.
         """
         route = await self._driver.run(self._cluster.route(topic, fresh=True))
         chosen = select_queues(route, queues)
-        found = await self._driver.run(
+        boundaries = await self._driver.run(
             boundaries_at(self._cluster, route, chosen, instant_ms, self._group, grace_ms)
         )
-        return {queue: boundary.offset for queue, boundary in found.items()}
+        return {queue: boundary.offset for queue, boundary in boundaries.items()}
 
     async def boundary_at(
         self,
@@ -117,8 +118,9 @@ class Metadata(AsyncClient):
         grace_ms: int = 2_000,
         route: TopicRoute | None = None,
     ) -> Reachable[TimeBoundary]:
-        """As `offset_at`, with whether retention may have removed records that were stored at or
-        after `instant_ms`; of the queues whose brokers answer, and which of them are away."""
+        """Return the same as `offset_at`, with a flag if retention may have removed records stored
+        at or after `instant_ms`; for the queues whose brokers answer, and the queues that are
+        away."""
         at = route
         if at is None:
             at = await self._driver.run(self._cluster.route(topic, fresh=True))
@@ -133,15 +135,15 @@ class Metadata(AsyncClient):
         return await self._driver.run(reachable(at.readable(), look))
 
     async def record_at(self, queue: Queue, offset: int) -> RecordMark | None:
-        """What the record at `offset` is known by, damaged or not; None if retention has removed
-        it. Raises `errors.LogTruncated` where the queue ends at `offset` or before."""
+        """Return the identity of the record at `offset`, damaged or not; None if retention has
+        removed it. Raises `errors.LogTruncated` if the queue ends at `offset` or before."""
         return await self._driver.run(record_at(self._cluster, queue, self._group, offset))
 
     async def search_offset(
         self, queue: Queue, instant_ms: int, *, boundary: Literal["lower", "upper"] = "lower"
     ) -> int:
-        """The broker's own answer for an instant: quick, and exact on 5.x only. A 4.x broker gives
-        the nearest record, and the last one where there is none."""
+        """Return the broker's own answer for an instant: quick, and exact on 5.x only. A 4.x broker
+        gives the nearest record, or the last one if there is none."""
         route = await self._driver.run(self._cluster.route(queue.topic))
         select_queues(route, [queue])
         address = require_address(route, queue.broker)
@@ -150,18 +152,19 @@ class Metadata(AsyncClient):
         )
 
     async def group_offsets(self, topic: str, group: str) -> dict[Queue, int | None]:
-        """What the group committed for each queue, None where it never did (4.x: 0 on queues that
-        still begin at 0)."""
+        """Return the group's committed offset of each queue, None without one (4.x: 0 on queues
+        that still begin at 0)."""
         route = await self._driver.run(self._cluster.route(topic, fresh=True))
-        found: dict[Queue, int | None] = {}
+        offsets: dict[Queue, int | None] = {}
         for queue in route.readable():
-            found[queue] = await self._driver.run(
+            offsets[queue] = await self._driver.run(
                 committed_offset(self._cluster, route, queue, group)
             )
-        return found
+        return offsets
 
     async def clock_ms(self, topic: str, broker: str) -> int:
-        """A lower bound of the broker's clock, up to a second behind it; ms since the epoch."""
+        """Return a lower bound of the broker's clock, up to a second behind it; ms since the
+        epoch."""
         route = await self._driver.run(self._cluster.route(topic))
         address = require_address(route, broker)
         return (await self._driver.run(self._cluster.runtime_info(address, broker))).clock_ms

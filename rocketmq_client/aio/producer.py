@@ -1,6 +1,6 @@
-"""The producer on asyncio: single records, batches, one-way.
+"""Asyncio producer: single records, batches, one-way.
 
-What is sent again and what is not is `_core.sending`'s. `sync.producer` is its twin.
+`_core.sending` decides about retries. `sync.producer` is the sync version.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["Producer"]
 class Producer(AsyncClient):
     """Sends records. Shared by any tasks of a loop.
 
-    A receipt says that the broker has the record, by default in its page cache: it survives the
-    death of the broker's process, not that of its host.
+    A receipt says that the broker has the record, by default in its page cache: it survives a crash
+    of the broker's process, not of its host.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Producer(AsyncClient):
         flag: int = 0,
         queue: Queue | None = None,
     ) -> SendReceipt:
-        """Send one record, to `queue` or to the topic's queues in turn. `flag` is the application's
-        own.
+        """Send one record, to `queue` or to the topic's queues in turn. The application defines
+        `flag`.
 
         Raises `errors.UnknownTopic`, `errors.ConfigError` (too large, not writable), and
-        `errors.NetworkError` when it is unknown whether it was stored.
+        `errors.NetworkError` if the record may have been stored.
         """
         words = (keys,) if isinstance(keys, str) else tuple(keys)
         message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
@@ -74,5 +74,5 @@ class Producer(AsyncClient):
     async def send_one_way(
         self, topic: str, message: OutgoingMessage, *, queue: Queue | None = None
     ) -> None:
-        """Send one record without asking for a receipt: it may be lost without a sign."""
+        """Send one record without a receipt: a loss is not reported."""
         await self._driver.run(self._sending.send_one_way(topic, message, queue))

@@ -1,7 +1,7 @@
-"""The pull consumer on asyncio: single and long pulls, offsets and membership of a group.
+"""Asyncio pull consumer: single and long pulls, offsets and membership of a group.
 
-For tools and applications that keep their own positions. Windows use `ranges`, which proves what it
-delivers. `sync.pulling` is its twin.
+For tools and applications that store their positions. Windows use `ranges`, which proves that no
+record is missing. `sync.pulling` is the sync version.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ Answer = TypeVar("Answer")
 class PullConsumer(AsyncClient):
     """Pulls from queues that the caller chooses. Shared by any tasks of a loop.
 
-    Pulling needs no membership; `join` tells brokers of a member all the same, for tools that list
-    them. Call it at least every 30 s: a member counts for 120 s. A pull asks for `tags` (several:
-    any of them) or for an `sql` expression over properties, which brokers obey only with
-    `enablePropertyFilter=true`; **a malformed expression is not refused, everything is delivered**.
+    Pulling needs no membership; `join` registers a member at the brokers, for tools that list
+    members. Call it at least every 30 s: a registration lasts 120 s. A pull asks for `tags`
+    (several: any of them) or for an `sql` expression over properties, which brokers evaluate only
+    with `enablePropertyFilter=true`; **a malformed expression is not refused, everything is
+    delivered**.
     """
 
     def __init__(self, settings: ClientSettings, *, group: str) -> None:
@@ -49,7 +50,7 @@ class PullConsumer(AsyncClient):
         self.client_id = f"{os.getpid()}@{secrets.token_hex(6)}"
 
     async def queues(self, topic: str) -> list[Queue]:
-        """The topic's queues that can be read now, ordered."""
+        """Return the topic's queues that can be read now, ordered."""
         return (await self._route(topic, fresh=True)).readable()
 
     async def pull(
@@ -62,8 +63,8 @@ class PullConsumer(AsyncClient):
         sql: str | None = None,
         wait_ms: int = 0,
     ) -> PullResult:
-        """One pull from `offset`. With `wait_ms` the broker holds it at the queue's end until a
-        record arrives, up to 5 s longer than asked; then the status is "nothing" or "filtered"."""
+        """Pull once from `offset`. With `wait_ms` the broker holds the pull at the queue's end
+        until a record arrives, up to 5 s longer; then the status is "nothing" or "filtered"."""
         subscription = subscription_of(queue.topic, tags, sql)
         return await self._asked(
             queue,
@@ -80,19 +81,20 @@ class PullConsumer(AsyncClient):
         )
 
     async def committed(self, queue: Queue) -> int | None:
-        """What the group committed, None if it never did (4.x: 0 on queues that begin at 0)."""
+        """Return the group's committed offset, None without one (4.x: 0 on queues that begin at
+        0)."""
         return await self._asked(
             queue, lambda route: committed_offset(self._cluster, route, queue, self.group)
         )
 
     async def commit(self, queue: Queue, offset: int) -> None:
-        """Tell the broker that the group goes on at `offset`; any number is taken."""
+        """Commit the group's `offset` at the broker; any number is accepted."""
         await self._asked(
             queue, lambda route: commit_offset(self._cluster, route, queue, self.group, offset)
         )
 
     async def join(self, subscriptions: Sequence[Subscription]) -> None:
-        """Heartbeat to the brokers of these topics as a member of the group."""
+        """Send a heartbeat to the brokers of these topics as a member of the group."""
         await self._driver.run(
             heartbeat(
                 self._cluster,
@@ -103,12 +105,12 @@ class PullConsumer(AsyncClient):
         )
 
     async def leave(self, subscriptions: Sequence[Subscription]) -> None:
-        """Tell the brokers of these topics that the member is gone."""
+        """Unregister the member at the brokers of these topics."""
         addresses = await self._masters(subscriptions)
         await self._driver.run(unregister(self._cluster, addresses, self.client_id, self.group))
 
     async def members(self, topic: str) -> list[str]:
-        """Client ids of the group's members, as one broker of the topic knows them."""
+        """Return the client ids of the group's members that one broker of the topic knows."""
         masters = (await self._route(topic)).masters()
         address = masters[min(masters)]
         return await self._driver.run(members(self._cluster, address, self.group))
@@ -122,7 +124,7 @@ class PullConsumer(AsyncClient):
         return await self._driver.run(self._cluster.route(topic, fresh=fresh))
 
     async def _masters(self, subscriptions: Sequence[Subscription]) -> list[Address]:
-        found: dict[Address, None] = {}
+        addresses: dict[Address, None] = {}
         for item in subscriptions:
-            found.update(dict.fromkeys((await self._route(item.topic)).masters().values()))
-        return list(found)
+            addresses.update(dict.fromkeys((await self._route(item.topic)).masters().values()))
+        return list(addresses)

@@ -1,8 +1,7 @@
-"""The option models of clients and producers, with ranges that servers and networks can bear.
+"""Option models of clients and producers, with ranges that servers and networks support.
 
-Every option is one that something obeys. Build models with `Model.parse({...})` to get one
-`errors.ConfigError` that lists every problem; calling the class directly raises pydantic's own
-`ValidationError`.
+Every option has an effect. Build models with `Model.parse({...})` to get one `errors.ConfigError`
+that lists every problem; calling the class directly raises pydantic's own `ValidationError`.
 """
 
 from __future__ import annotations
@@ -26,28 +25,28 @@ _MIB = 2**20
 
 
 def _servers(value: object) -> object:
-    """`"ns1:9876;ns2"`, separated by `;` or `,`, or a list of such items or of pairs."""
+    """Parse `"ns1:9876;ns2"`, separated by `;` or `,`, or a list of such items or of pairs."""
     if isinstance(value, str):
         value = [item.strip() for item in re.split("[;,]", value) if item.strip()]
     if not isinstance(value, list | tuple):
         raise ValueError("give 'host:port[;host:port…]'")  # noqa: TRY004 - pydantic wants it
-    found = [parse_server(item) for item in value]
-    wrong = [item for item, server in zip(value, found, strict=True) if server is None]
+    servers = [parse_server(item) for item in value]
+    wrong = [item for item, server in zip(value, servers, strict=True) if server is None]
     if wrong:
         raise ValueError(f"{errors.shown_addresses(wrong)}: not host:port")
-    return tuple(found)
+    return tuple(servers)
 
 
 def parse_server(item: object, default_port: int = _DEFAULT_PORT) -> object:
-    """Host and port of ``host:port``, None for text that is neither; other types are left to
-    pydantic."""
+    """Return host and port of ``host:port``, None for any other text; pydantic validates other
+    types."""
     if not isinstance(item, str):
         return item
-    found = _SERVER.fullmatch(item)
-    if found is None:
+    match = _SERVER.fullmatch(item)
+    if match is None:
         return None
-    port = int(found[3] or default_port)
-    return (found[1] or found[2], port) if port < 65536 else None
+    port = int(match[3] or default_port)
+    return (match[1] or match[2], port) if port < 65536 else None
 
 
 NameServers = Annotated[tuple[Address, ...], BeforeValidator(_servers), Field(min_length=1)]
@@ -61,7 +60,7 @@ class AuthConfig(CommonOptions):
     security_token: SecretStr | None = Field(None, description="token of a temporary key")
 
     def settings(self) -> Credentials:
-        """The plain value that shells run on."""
+        """Return the plain settings of clients."""
         token = self.security_token.get_secret_value() if self.security_token else None
         return Credentials(self.access_key, self.secret_key.get_secret_value(), token)
 
@@ -72,7 +71,7 @@ Auth = Annotated[
 
 
 class ClientConfig(CommonOptions):
-    """How to reach a cluster."""
+    """Options to reach a cluster."""
 
     name_servers: NameServers = Field(description="name servers, tried in this order")
     rpc_timeout_ms: int = Field(
@@ -100,7 +99,7 @@ class ClientConfig(CommonOptions):
     tls: Tls
 
     def settings(self) -> ClientSettings:
-        """The plain value that shells run on."""
+        """Return the plain settings of clients."""
         own = {"auth", "tls"}
         values = {
             f.name: getattr(self, f.name) for f in fields(ClientSettings) if f.name not in own
@@ -113,7 +112,7 @@ class ClientConfig(CommonOptions):
 
 
 class ProducerConfig(CommonOptions):
-    """How a producer sends."""
+    """Options of sending."""
 
     compress_over_bytes: int | None = Field(
         4096, ge=0, description="larger bodies are compressed; none: never"
@@ -131,5 +130,5 @@ class ProducerConfig(CommonOptions):
     )
 
     def settings(self) -> ProducerSettings:
-        """The plain value that producers run on."""
+        """Return the plain settings of producers."""
         return ProducerSettings(**self.model_dump())

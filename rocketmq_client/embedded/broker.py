@@ -1,8 +1,8 @@
-"""An embedded broker: topics, sends, ends, times, groups; pulls are `pulling`'s.
+"""An embedded broker: topics, sends, ends, times, groups; `pulling` has the pulls.
 
-Answers as a genuine 5.5.0 with default options, as far as this client asks. Belongs to the server's
-loop. What a broker's process keeps in memory is lost by a kill; the log is not, because a genuine
-one's page cache outlives its process.
+Answers the requests of this client like a genuine 5.5.0 with default options. Belongs to the
+server's loop. A kill loses the state in the process's memory but not the log, because a genuine
+broker's page cache outlives its process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LONGEST_TOPIC = 127
 
 @dataclass(slots=True)
 class Topic:
-    """`perm` bits: 4 read, 2 write."""
+    """Settings of a topic. `perm` bits: 4 read, 2 write."""
 
     queues: int
     perm: int = 6
@@ -44,7 +44,7 @@ class Topic:
 
 
 class EmbeddedBroker:
-    """One broker, while it runs and while it does not."""
+    """Broker, running or stopped."""
 
     def __init__(self, name: str, credentials: Credentials | None) -> None:
         self.name = name
@@ -82,27 +82,27 @@ class EmbeddedBroker:
         }
 
     def begin(self, address: Address) -> None:
-        """It listens at `address` from now on."""
+        """Start: the broker listens at `address`."""
         self.address = self.storage.host = address
         self.running = True
         self._booted_ms = _now_ms()
         self._later.begin(self._booted_ms)
 
     def end(self) -> None:
-        """Its process is gone."""
+        """Stop, as when its process dies."""
         self.running = False
         self._later.end()
         self.groups = Groups(self.groups.known)
 
     async def handle(self, request: Command, channel: Channel) -> Command:
-        """The answer to one request; a pull may take its time."""
+        """Return the answer to one request; a pull may be held."""
         try:
             self._check(request)
             if request.code == 11:
                 self._queue(request, right=4)
                 self.groups.known.add(request.fields.get("consumerGroup", ""))
-                found: Awaitable[Command] = self.pulls.pull(request, channel)
-                return await found
+                pulled: Awaitable[Command] = self.pulls.pull(request, channel)
+                return await pulled
             handler = self._handlers.get(request.code)
             if handler is None:
                 return answer(request, 3, f" request type {request.code} not supported")
@@ -113,8 +113,8 @@ class EmbeddedBroker:
     def _check(self, request: Command) -> None:
         if self.busy:
             raise Refused(2, "[REJECTREQUEST]system busy, start flow control for a while")
-        wanted = self._credentials
-        if wanted is not None and not is_signed_by(request.fields, request.body, wanted):
+        credentials = self._credentials
+        if credentials is not None and not is_signed_by(request.fields, request.body, credentials):
             raise Refused(16, "check signature failed.")
 
     # -- topics ---------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class EmbeddedBroker:
         return topic
 
     def _queue(self, request: Command, *, right: int) -> tuple[str, int]:
-        """The queue of a read or a send. Refused as a genuine broker refuses it."""
+        """Return the queue of a read or a send. Refuses with the errors of a genuine broker."""
         send = right == 2
         names = ("b", "e") if send and request.code != 10 else ("topic", "queueId")
         name = request.fields.get(names[0], "")
@@ -215,11 +215,13 @@ class EmbeddedBroker:
         born = int_field(request, "bornTimestamp" if long else "g", 0)
         sys_flag = int_field(request, "sysFlag" if long else "f", 0)
         flag = int_field(request, "flag" if long else "h", 0)
-        own = request.fields.get("properties" if long else "i", "").encode()
+        properties = request.fields.get("properties" if long else "i", "").encode()
         if request.code != 320:
-            if len(own) + len(_added()) > _MOST_PROPERTIES:
+            if len(properties) + len(_added()) > _MOST_PROPERTIES:
                 raise Refused(13, "the message is illegal, maybe properties length not matched.")
-            return [NewRecord(request.body, own + _added(), flag, sys_flag, born, channel.peer)]
+            return [
+                NewRecord(request.body, properties + _added(), flag, sys_flag, born, channel.peer)
+            ]
         try:
             elements = decode_batch(request.body)
         except ProtocolViolation as error:
@@ -245,11 +247,11 @@ class EmbeddedBroker:
         index, instant = self._index(request), int_field(request, "timestamp")
         if request.fields.get("boundaryType") == "UPPER":
             before = [o for o, item in index.from_offset(0) if item.store_ms <= instant]
-            found = before[-1] if before else index.first
+            offset = before[-1] if before else index.first
         else:
             after = (o for o, item in index.from_offset(0) if item.store_ms >= instant)
-            found = next(after, index.end)
-        return answer(request, fields={"offset": str(found)})
+            offset = next(after, index.end)
+        return answer(request, fields={"offset": str(offset)})
 
     def _runtime_info(self, request: Command, _channel: Channel) -> Command:
         seconds = (_now_ms() - self._booted_ms) // 1000
@@ -276,12 +278,12 @@ class EmbeddedBroker:
             fields.get("topic", ""),
             int_field(request, "queueId"),
         )
-        found = self.groups.offsets.get(key)
-        if found is None:
+        offset = self.groups.offsets.get(key)
+        if offset is None:
             if fields.get("setZeroIfNotFound") == "false" or self._index(request).first > 0:
                 raise Refused(22, "Not found, do not set to zero, maybe this group boot first")
-            found = 0
-        return answer(request, fields={"offset": str(found)})
+            offset = 0
+        return answer(request, fields={"offset": str(offset)})
 
     def _update_offset(self, request: Command, _channel: Channel) -> Command:
         fields = request.fields
@@ -311,10 +313,10 @@ class EmbeddedBroker:
 
     def _members(self, request: Command, _channel: Channel) -> Command:
         group = request.fields.get("consumerGroup", "")
-        found = self.groups.members(group)
-        if not found:
+        members = self.groups.members(group)
+        if not members:
             raise Refused(1, f"no consumer for this group, {group}")
-        return answer(request, body=write_json({"consumerIdList": found}))
+        return answer(request, body=write_json({"consumerIdList": members}))
 
     # -- options --------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""Members and offsets of consumer groups, as one embedded broker keeps them.
+"""Members and offsets of consumer groups at one embedded broker.
 
 Membership belongs to a connection: it begins with a heartbeat and ends with the connection, or when
-the member says so. Others of the group get a notice (request 40) then. In memory only.
+the member unregisters. The other members then get a notice (request 40). In memory only.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ Notify = Callable[[Command], None]
 
 
 class Groups:
-    """Belongs to the server's loop. A channel is any object that stands for a connection. `known`
-    are groups of which there was a pull or a heartbeat: offsets are taken of no others."""
+    """Groups of a broker. Belongs to the server's loop. A channel is any object that stands for a
+    connection. `known` has the groups with a pull or a heartbeat: offsets of other groups are
+    refused."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         self.known = set(known)
@@ -29,23 +30,23 @@ class Groups:
         self._numbers = itertools.count(1)
 
     def members(self, group: str) -> list[str]:
-        """Client ids, without repetition."""
+        """Return client ids, without repetition."""
         return sorted({name for name, _ in self._members.get(group, {}).values()})
 
     def heard(self, channel: object, notify: Notify, body: Mapping[str, Any]) -> None:
-        """A heartbeat came over `channel`."""
+        """Register the members of a heartbeat that came over `channel`."""
         client = str(body.get("clientID", ""))
         for item in body.get("consumerDataSet") or ():
             group = str(item.get("groupName", ""))
             self.known.add(group)
-            known = self._members.setdefault(group, {})
-            joined = channel not in known
-            known[channel] = (client, notify)
+            members = self._members.setdefault(group, {})
+            joined = channel not in members
+            members[channel] = (client, notify)
             if joined:
                 self._tell(group)
 
     def leave(self, channel: object, group: str | None = None) -> None:
-        """The member left one group, or all: its connection is gone."""
+        """Remove the member from one group, or from all when its connection is closed."""
         for name in [group] if group is not None else list(self._members):
             if self._members.get(name, {}).pop(channel, None) is not None:
                 self._tell(name)

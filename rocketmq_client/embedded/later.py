@@ -1,8 +1,8 @@
-"""Records that an embedded broker holds back: until a time, or, halves of transactions, for ever.
+"""Delayed records of an embedded broker, and halves of transactions, which are never delivered.
 
-They lie in topics of the broker's own, whose offsets their receipts have, and are stored again in
-the topic they were sent to when they are due. What is due while the broker is down comes when it is
-back. A genuine broker rounds timers down to whole seconds; here they are kept to the millisecond.
+They are stored in system topics, whose offsets their receipts have, and stored again in their topic
+when they are due. Records that fall due while the broker is down are delivered when it is back. A
+genuine broker rounds timers down to whole seconds; here they are kept to the millisecond.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _LONGEST_MS: Final = 3 * 24 * 3_600_000
 
 
 class Held(NamedTuple):
-    """In which topic and queue of the broker's own a record is held; until when, ms since the
-    epoch, if it is ever to be delivered."""
+    """System topic and queue of a delayed record, and its delivery time (ms since the epoch), if
+    any."""
 
     topic: str
     queue_id: int
@@ -33,7 +33,8 @@ class Held(NamedTuple):
 
 
 def held_back(properties: bytes, now_ms: int) -> Held | None:
-    """What the properties of a single record ask for. Raises `Refused` as a genuine broker does."""
+    """Return the delay that a record's properties ask for, of a single send. Raises `Refused` as a
+    genuine broker does."""
     if (_text(properties, "TRAN_MSG") or "").lower() == "true":
         return Held("RMQ_SYS_TRANS_HALF_TOPIC", 0, None)
     level = min(_number(properties, DELAY) or 0, len(_LEVELS_S))
@@ -68,8 +69,8 @@ def _number(properties: bytes, name: str) -> int | None:
 
 
 def _text(properties: bytes, name: str) -> str | None:
-    found = find_property(properties, name.encode())
-    return None if found is None else found.decode("utf-8", "replace")
+    value = find_property(properties, name.encode())
+    return None if value is None else value.decode("utf-8", "replace")
 
 
 class _Waiting(NamedTuple):
@@ -80,7 +81,7 @@ class _Waiting(NamedTuple):
 
 
 class Later:
-    """The records that one broker holds back. Belongs to the server's loop."""
+    """Delayed records of one broker. Belongs to the server's loop."""
 
     def __init__(self, storage: Storage, pulls: Pulls) -> None:
         self._storage, self._pulls = storage, pulls
@@ -91,7 +92,7 @@ class Later:
     def hold(
         self, topic: str, queue_id: int, record: NewRecord, held: Held, now_ms: int
     ) -> tuple[int, int]:
-        """Keep a record of this queue; gives its offset where it is held, and its position."""
+        """Store a delayed record; return its offset in the system topic and its position."""
         target = f"REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode()
         record = record._replace(properties=record.properties + target)
         if held.due_ms is not None:
@@ -101,12 +102,12 @@ class Later:
         return self._storage.append(held.topic, held.queue_id, record)
 
     def begin(self, now_ms: int) -> None:
-        """The broker runs: what is due is delivered, the rest waited for."""
+        """Start: deliver records that are due and schedule the others."""
         for number in self._waiting:
             self._wait_for(number, now_ms)
 
     def end(self) -> None:
-        """The broker is gone, and delivers nothing."""
+        """Stop; nothing is delivered any more."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -21,7 +21,7 @@ __all__ = ["NameServer"]
 
 
 class NameServer:
-    """Answers from the brokers' own tables."""
+    """Name server that answers from the brokers' tables."""
 
     def __init__(self, cluster: str, brokers: Mapping[str, EmbeddedBroker]) -> None:
         self._cluster = cluster
@@ -39,7 +39,7 @@ class NameServer:
         }
 
     def handle(self, request: Command) -> Command:
-        """The answer to one request."""
+        """Return the answer to one request."""
         handler = self._handlers.get(request.code)
         if handler is None:
             return answer(request, 3, f" request type {request.code} not supported")

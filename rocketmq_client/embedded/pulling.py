@@ -1,7 +1,7 @@
-"""Pulls at an embedded broker: what is found, what is refused, and pulls that are held.
+"""Pulls at an embedded broker: records, refusals, and held pulls.
 
 Statuses and remarks are those of a genuine 5.5.0, including its odd answers while retention removes
-files. Tags are compared by hash, as the genuine index does; SQL expressions are not understood, and
+files. Tags are compared by hash, as the genuine index does; SQL expressions are not supported and
 deliver everything, as a malformed one does there.
 """
 
@@ -25,7 +25,7 @@ _SCANNED = 800
 
 
 class Channel(Protocol):
-    """A client's connection."""
+    """Connection of a client."""
 
     @property
     def peer(self) -> Address: ...
@@ -41,7 +41,7 @@ class _Found(NamedTuple):
 
 
 class Pulls:
-    """The pulls of one broker."""
+    """Pulls of one broker."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -50,42 +50,42 @@ class Pulls:
         self._arrivals: dict[tuple[str, int], asyncio.Event] = {}
 
     def obey(self, options: Mapping[str, str]) -> None:
-        """Take the limits of a pull from the broker's options."""
+        """Apply the limits of a pull from the broker's options."""
         self._max_records = int(options.get("maxTransferCountOnMessageInMemory", "32"))
         self._max_bytes = int(options.get("maxTransferBytesOnMessageInMemory", "262144"))
 
     def wake(self, topic: str, queue_id: int) -> None:
-        """A record arrived: held pulls look again."""
+        """Wake held pulls of the queue after a record arrived."""
         event = self._arrivals.pop((topic, queue_id), None)
         if event is not None:
             event.set()
 
     async def pull(self, request: Command, _channel: Channel) -> Command:
-        """The answer, held back at the queue's end if the request allows it."""
+        """Return the answer, held at the queue's end if the request allows it."""
         flags = int_field(request, "sysFlag")
         if not flags & _HAS_SUBSCRIPTION:
             raise Refused(24, "the consumer's subscription not exist")
         key = request.fields.get("topic", ""), int_field(request, "queueId")
-        found = self._look(request, key)
-        if found.code == 19 and flags & _MAY_WAIT:
+        result = self._look(request, key)
+        if result.code == 19 and flags & _MAY_WAIT:
             arrived = self._arrivals.setdefault(key, asyncio.Event())
             try:
                 async with asyncio.timeout(int_field(request, "suspendTimeoutMillis", 0) / 1000):
                     await arrived.wait()
             except TimeoutError:
                 pass
-            found = self._look(request, key)
+            result = self._look(request, key)
         index = self._storage.index(*key)
         fields = {
             "suggestWhichBrokerId": "0",
-            "nextBeginOffset": str(found.next_offset),
+            "nextBeginOffset": str(result.next_offset),
             "minOffset": str(index.said_first),
             "maxOffset": str(index.end),
             "topicSysFlag": "0",
             "groupSysFlag": "0",
         }
-        body = b"".join(entry.data for entry in found.entries)
-        return answer(request, found.code, found.remark, fields, body)
+        body = b"".join(entry.data for entry in result.entries)
+        return answer(request, result.code, result.remark, fields, body)
 
     def _look(self, request: Command, key: tuple[str, int]) -> _Found:
         index = self._storage.index(*key)
@@ -117,7 +117,7 @@ class Pulls:
                 size += len(entry.data)
         if entries:
             return _Found(0, "FOUND", following, entries)
-        if index.get(offset) is None:  # retention has been here, and does not say so yet
+        if index.get(offset) is None:  # removed by retention, not reported yet
             return _Found(20, "MESSAGE_WAS_REMOVING", max(following, index.first), [])
         return _Found(20, "NO_MATCHED_MESSAGE", following, [])
 

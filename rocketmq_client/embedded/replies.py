@@ -1,6 +1,6 @@
-"""What embedded servers have in common: making answers, and refusing what they do not know.
+"""Shared by embedded servers: answers, and refusals of unknown requests.
 
-Pure functions over commands; which request means what is `broker`'s and `name_server`'s.
+Pure functions over commands; `broker` and `name_server` handle the requests.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from rocketmq_client._wire.commands import ANSWER, Command
 __all__ = ["SERVER_VERSION", "Refused", "answer", "int_field"]
 
 SERVER_VERSION = 513
-"""What a genuine 5.5.0 says of itself."""
+"""Version that a genuine 5.5.0 reports."""
 
 
 class Refused(Exception):
@@ -29,12 +29,12 @@ def answer(
     fields: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> Command:
-    """The answer to `request`, with a JSON header as 5.x writes it."""
+    """Build the answer to `request`, with a JSON header as 5.x writes it."""
     return Command(code, request.opaque, fields or {}, body, ANSWER, remark, "JAVA", SERVER_VERSION)
 
 
 def int_field(request: Command, name: str, default: int | None = None) -> int:
-    """A header field as a number. Raises `Refused` as a genuine decoder does."""
+    """Return a header field as a number. Raises `Refused` as a genuine decoder does."""
     text = request.fields.get(name)
     if text is None and default is not None:
         return default

@@ -1,7 +1,7 @@
 """`EmbeddedRocketMQ`: sockets and a thread around the embedded name server and brokers.
 
-One daemon thread with an event loop; everything of a server belongs to it, and what tests want of a
-broker comes through `do`. Binds to 127.0.0.1, on ports of its own unless told.
+One daemon thread with an event loop owns all state of a server; tests reach a broker through `do`.
+Binds to 127.0.0.1, on free ports by default.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 class EmbeddedRocketMQ:
     """A name server and `brokers` brokers `broker-a`, `broker-b`, … Use as a context manager.
 
-    `topics` are made on every broker: name → queues. `credentials` makes brokers verify signatures.
-    `tls` is a pair of PEM files, certificate and key: every port then speaks TLS only.
+    `topics` are created on every broker: name → queues. `credentials` makes brokers verify
+    signatures. `tls` is a pair of PEM files, certificate and key: every port then speaks TLS only.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class EmbeddedRocketMQ:
 
     @property
     def name_server(self) -> Address:
-        """Where the name server listens."""
+        """Address of the name server."""
         return (_HOST, self._ports[""])
 
     @property
@@ -108,22 +108,23 @@ class EmbeddedRocketMQ:
             self._thread.stop()
 
     def start_broker(self, name: str = "broker-a") -> None:
-        """Start it, or start it again under the address it had, with the log it had."""
+        """Start the broker, after a stop with the same address and log."""
         broker = self._brokers[name]
         self._thread.wait(lambda: self._listen(name, broker.handle))
         self._thread.do(lambda: broker.begin((_HOST, self._ports[name])))
 
     def kill_broker(self, name: str = "broker-a") -> None:
-        """Cut its connections at once; members are forgotten, the log is kept."""
+        """Cut its connections at once; it forgets members and keeps the log."""
         self._thread.do(self._brokers[name].end)
         self._thread.wait(lambda: self._close(name))
 
     def do(self, work: Callable[[EmbeddedBroker], T], broker: str = "broker-a") -> T:
-        """The result of `work` on a broker, called on the server's thread."""
+        """Return the result of `work` on a broker, called on the server's thread."""
         return self._thread.do(lambda: work(self._brokers[broker]))
 
     def hold_flush(self, *, held: bool = True, broker: str = "broker-a") -> None:
-        """While held nothing more counts as flushed; released, everything is."""
+        """Hold or release flushes: while held, no further record counts as flushed; a release
+        flushes all."""
 
         def change(target: EmbeddedBroker) -> None:
             storage = target.storage
@@ -133,11 +134,12 @@ class EmbeddedRocketMQ:
         self.do(change, broker)
 
     def lose_unflushed(self, broker: str = "broker-a") -> None:
-        """What the death of the broker's host does to its log. Restart the broker around it."""
+        """Lose the log's unflushed end, as when the broker's host crashes. Restart the broker
+        around it."""
         self.do(lambda target: target.storage.lose_unflushed(), broker)
 
     def remove_until(self, queue: Queue, offset: int, *, said: bool = True) -> None:
-        """Retention: what lies below `offset` is gone. Without `said` the broker goes on telling
+        """Remove records below `offset`, like retention. Without `said` the broker keeps reporting
         the old minimum, as a genuine one does for a while."""
         self.do(
             lambda target: target.storage.remove_until(
@@ -175,7 +177,8 @@ class EmbeddedRocketMQ:
         self._ports[name] = server.sockets[0].getsockname()[1]
 
     async def _start(self, serve: _Serve, port: int, tries: int) -> asyncio.Server:
-        """A port left a moment ago may have been given to a connection, and need several tries."""
+        """Start a server; retries, because a port left a moment ago may have been given to a
+        connection."""
         while True:
             try:
                 return await asyncio.start_server(
@@ -204,7 +207,7 @@ class EmbeddedRocketMQ:
 
 
 class _Channel:
-    """One client's connection: requests are answered as they are done, in any order."""
+    """Connection of a client: requests are answered when they are done, in any order."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -213,7 +216,7 @@ class _Channel:
         self.peer: Address = (str(host), int(port))
 
     def push(self, command: Command) -> None:
-        """Send a request of the server's own."""
+        """Send a request of the server."""
         if not self._writer.is_closing():
             self._writer.write(encode_command(command))
 
@@ -230,7 +233,7 @@ class _Channel:
                     self._begin(handler, request)
                 await self._writer.drain()
         except (ProtocolViolation, OSError):
-            pass  # as a genuine server: the connection is closed without a word
+            pass  # like a genuine server: close the connection without an answer
         finally:
             for task in list(self._tasks):
                 task.cancel()

@@ -1,7 +1,7 @@
-"""What an embedded broker stores: one log of records, and per queue an index into it.
+"""Storage of an embedded broker: one log of records, and an index into it per queue.
 
 Positions, sizes and record bytes are those of a genuine broker, so that stable ends, offset ids and
-checksums mean the same. In memory only. Times are given by the caller.
+checksums mean the same. In memory only. The caller passes times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Entry", "NewRecord", "QueueIndex", "Storage"]
 
 
 class Entry(NamedTuple):
-    """A stored record in its queue's index."""
+    """Stored record in its queue's index."""
 
     physical_offset: int
     data: bytes
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 
 
 class NewRecord(NamedTuple):
-    """What a producer sent of one record."""
+    """Record as its producer sent it."""
 
     body: bytes
     properties: bytes
@@ -40,8 +40,8 @@ class NewRecord(NamedTuple):
 
 @dataclass(slots=True)
 class QueueIndex:
-    """One queue: entries of offsets `[first, first + len(entries))`. `said_first` is the minimum
-    that the broker tells, which lags behind while retention removes files."""
+    """One queue: entries of offsets `[first, first + len(entries))`. `said_first` is the
+    reported minimum, which lags behind while retention removes files."""
 
     first: int = 0
     entries: list[Entry] = field(default_factory=list)
@@ -49,23 +49,23 @@ class QueueIndex:
 
     @property
     def end(self) -> int:
-        """The offset that the next record gets."""
+        """Offset of the next record."""
         return self.first + len(self.entries)
 
     def get(self, offset: int) -> Entry | None:
-        """The record at `offset`, if it is there."""
+        """Return the record at `offset`, or None."""
         place = offset - self.first
         return self.entries[place] if 0 <= place < len(self.entries) else None
 
     def from_offset(self, offset: int) -> Iterator[tuple[int, Entry]]:
-        """What is there from `offset` on, with offsets."""
+        """Yield records from `offset` on, with offsets."""
         start = max(offset, self.first)
         for place in range(start - self.first, len(self.entries)):
             yield self.first + place, self.entries[place]
 
 
 class Storage:
-    """The log of one broker. Not thread-safe: it belongs to the server's loop."""
+    """Log of one broker. Not thread-safe: it belongs to the server's loop."""
 
     def __init__(self, host: Address) -> None:
         self.host = host
@@ -77,11 +77,11 @@ class Storage:
         self.log_start = 0
 
     def index(self, topic: str, queue_id: int) -> QueueIndex:
-        """The queue's index, made when it is first asked for."""
+        """Return the queue's index; create it on first use."""
         return self.queues.setdefault((topic, queue_id), QueueIndex())
 
     def append(self, topic: str, queue_id: int, record: NewRecord) -> tuple[int, int]:
-        """Store it; gives its offset in the queue and its position in the log."""
+        """Store a record; return its offset in the queue and its position in the log."""
         index = self.index(topic, queue_id)
         offset, at = index.end, self.position
         self._last_ms = max(self._last_ms, time.time_ns() // 1_000_000)
@@ -114,13 +114,14 @@ class Storage:
 
     @property
     def earliest_ms(self) -> int:
-        """When the first record was stored that retention cannot have removed; -1 without one. The
-        log is one: what lies before a removed record is gone as well, whatever its queue."""
+        """Store time of the first record that retention cannot have removed; -1 without one. All
+        queues share one log: everything before a removed record is removed as well, in all
+        queues."""
         held = (entry for index in self.queues.values() for entry in index.entries)
         return min((e.store_ms for e in held if e.physical_offset >= self.log_start), default=-1)
 
     def lose_unflushed(self) -> None:
-        """What the death of the host does: everything beyond the flushed position is gone."""
+        """Drop everything beyond the flushed position, as when the host crashes."""
         for index in self.queues.values():
             while index.entries:
                 last = index.entries[-1]
@@ -130,8 +131,8 @@ class Storage:
         self.position = self.flushed
 
     def remove_until(self, topic: str, queue_id: int, offset: int, *, said: bool = True) -> None:
-        """Retention: remove what lies below `offset`. Without `said` the broker goes on telling the
-        old minimum, as a genuine one does for up to seconds."""
+        """Remove records below `offset`, like retention. Without `said` the broker keeps reporting
+        the old minimum, as a genuine one does for up to seconds."""
         index = self.index(topic, queue_id)
         gone = max(0, min(offset, index.end) - index.first)
         if gone:

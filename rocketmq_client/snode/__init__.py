@@ -1,10 +1,10 @@
-"""A service node: one address between RocketMQ's clients and its brokers, without state of its own.
+"""A service node: one stateless address between RocketMQ's clients and its brokers.
 
-Clients take it for their name server and for every broker: routes name nothing else. It relays
-sends, pulls and long polls over a few shared connections, and gives each member of a group a
-connection of its own to each broker, so that membership, notices, locks and expiry stay the
-brokers'. What it knows is lost with it and known again a moment later: several nodes stand behind
-one address or beside each other (`docs/rocketmq-snode.md`).
+To clients it is the name server and every broker: its routes contain no other address. It relays
+sends, pulls and long polls over a few shared connections, and opens a separate connection to each
+broker for each member of a group, so that brokers keep membership, notices, locks and expiry. A
+node that restarts learns its state again within moments; several nodes can run behind one address
+or next to each other (`docs/rocketmq-snode.md`).
 """
 
 from __future__ import annotations

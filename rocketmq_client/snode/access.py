@@ -1,8 +1,8 @@
-"""Who may do what at a node: allow-lists, signatures of its users, and its own signature upstream.
+"""Access control of a node: allow-lists, signatures of its users, and its signature for brokers.
 
-Without `users` a request is passed on as it is signed, and the broker judges it. With them the node
-verifies every request; with `credentials` it then signs anew, so brokers know one account and its
-secret stays here.
+Without `users` a request is forwarded with its signature, which the broker verifies. With them the
+node verifies every request; with `credentials` it then signs it again, so brokers know one account
+and its secret stays at the node.
 """
 
 from __future__ import annotations
@@ -21,42 +21,44 @@ __all__ = ["Access", "NotAdmitted"]
 
 _OF_SIGNATURES = ("AccessKey", "SecurityToken", "Signature")
 _OF_ANY_TOPIC = frozenset({33})
-"""A record by its place in the log, whatever topic it is of."""
+"""Requests for a record by its position in the log, of any topic."""
 _OF_ANY_GROUP = frozenset({43})
-"""The offsets of all groups on all topics."""
+"""Requests for the offsets of all groups on all topics."""
 
 
 class NotAdmitted(errors.LocalError):
-    """The node itself refuses a request; its client is told with code 16."""
+    """Refusal by the node; its client gets code 16."""
 
 
 class Access:
-    """Judges requests; holds no connection."""
+    """Allow-lists and users of a node; holds no connection."""
 
     def __init__(self, settings: SnodeSettings) -> None:
         self._topics, self._groups = settings.topics, settings.groups
         self._users = {name: Credentials(name, secret) for name, secret in settings.users}
         self._upstream = settings.credentials
         self.signs = bool(self._users)
-        """Whether requests have to be verified here."""
+        """True if the node verifies requests."""
         self.lists = bool(self._topics or self._groups)
-        """Whether there are allow-lists."""
+        """True if there are allow-lists."""
 
     def judge(self, code: int, fields: Mapping[str, str]) -> None:
-        """Raises `NotAdmitted` for a header that names what is not on an allow-list, or that names
-        nothing by which it could be judged."""
+        """Raise `NotAdmitted` for a header with a topic or group that is not on an allow-list, or
+        without any to check."""
         if not self.lists:
             return
         if code in _OF_ANY_GROUP or (self._topics and code in _OF_ANY_TOPIC):
-            raise NotAdmitted(f"request type {code} reaches what allow-lists leave out")
+            raise NotAdmitted(
+                f"request type {code} reaches resources that are not on the allow-lists"
+            )
         origin = origin_in(code, fields)
         if origin == "" and self._topics:
             raise NotAdmitted("a record is sent back without originTopic")
         self._judge((topic_in(code, fields), origin), groups_in(fields))
 
     def judge_body(self, request: Command) -> None:
-        """Raises `NotAdmitted` for a heartbeat or a lock in whose body there is something that is
-        not on an allow-list, or that cannot be judged."""
+        """Raise `NotAdmitted` for a heartbeat or a lock whose body has a topic or group that is not
+        on an allow-list, or cannot be checked."""
         if not self.lists:
             return
         try:
@@ -74,7 +76,7 @@ class Access:
                 raise NotAdmitted(f"group {group!r} is not served here")
 
     def names_user(self, header: bytes) -> bool:
-        """Whether a header, with its mark and length, names a user; nothing is verified."""
+        """Return True if a header, with its mark and length, names a user; verifies nothing."""
         try:
             key = decode_command(header).fields.get("AccessKey", "")
         except errors.ProtocolViolation:
@@ -82,14 +84,14 @@ class Access:
         return key in self._users
 
     def admit(self, request: Command) -> Command:
-        """The request as brokers are to see it. Raises `NotAdmitted` for one that none of
-        the users has signed."""
+        """Return the request for brokers. Raises `NotAdmitted` for a request that no user has
+        signed."""
         if not self.signs:
             return request
         user = self._users.get(request.fields.get("AccessKey", ""))
-        given = request.fields.get("SecurityToken")
+        token = request.fields.get("SecurityToken")
         if user is None or not is_signed_by(
-            request.fields, request.body, replace(user, security_token=given)
+            request.fields, request.body, replace(user, security_token=token)
         ):
             raise NotAdmitted("no user of this node has signed this request")
         if self._upstream is None:

@@ -1,9 +1,9 @@
-"""One client's connection to the node: frames in, answers out, and what is under way between.
+"""One client's connection to the node: requests, answers, and requests in flight.
 
-What names a broker that is connected goes on within the turn, without a task; everything else
-(routes, heartbeats, brokers to be connected to, refusals) is a task that `relay` answers. A client
-whose bytes are no frames loses its connection and nobody else's; one that does not read its
-answers, or whose broker takes no more, is not read from.
+A request that names a connected broker is forwarded within the turn of the event loop, without a
+task; a task of `relay` handles all others (routes, heartbeats, brokers without a connection,
+refusals). Invalid frames close the connection of their client only; a client that does not read its
+answers, or whose broker accepts no more data, is not read from.
 """
 
 from __future__ import annotations
@@ -49,16 +49,24 @@ __all__ = ["Client", "Shared"]
 _LOG = logging.getLogger(__name__)
 _HIGH_WATER_BYTES = 128 * 1024
 _PULLS_AHEAD = 4
-"""Pulls under way of a client that takes its answers; one at first, one more with each answer."""
+"""Limit of pulls in flight of a client that reads its answers; one at first, one more with each
+answer."""
+_FRAMES_AT_ONCE = 8
+"""Limit of requests of one client handled at once; the next ones wait for those of other
+clients."""
+_BACKLOGS_PER_TURN = 8
+"""Limit of clients with a backlog that are served in one turn of the event loop."""
 _HELD_MORE = 4
-"""Pulls that brokers may hold and that count no more after each look at a client."""
+"""Held pulls that each check of a client stops counting against its limit of pulls in flight."""
+_BACKLOG = "backlog"
+"""Reason to hold a client whose requests wait for a later turn."""
 _INTRODUCTION_S = 10.0
-"""Where there are users, a client has so long to sign something."""
+"""Deadline of a client's first signed request, on nodes with users."""
 
 
 @dataclass(slots=True)
 class Shared:
-    """What all clients of a node share."""
+    """State that all clients of a node share."""
 
     settings: SnodeSettings
     upstream: Upstream
@@ -68,11 +76,34 @@ class Shared:
     clients: set[Client]
     limits: Limits
     seldom: Seldom
+    backlogs: Backlogs
     connected: int = 0
 
 
+class Backlogs:
+    """Clients with more requests than are handled at once, served round robin."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Client] = deque()
+        self._scheduled = False
+
+    def add(self, client: Client) -> None:
+        """Serve the client in a later turn."""
+        self._waiting.append(client)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        for _ in range(min(len(self._waiting), _BACKLOGS_PER_TURN)):
+            self._waiting.popleft().take_frames()
+        self._scheduled = bool(self._waiting)
+        if self._scheduled:
+            asyncio.get_running_loop().call_soon(self._serve)
+
+
 class Client(asyncio.Protocol):
-    """A connection that was accepted. `port_broker` is the broker that its port stands for."""
+    """Accepted connection. `port_broker` is the broker of the virtual port, if it is one."""
 
     def __init__(self, shared: Shared, port_broker: str | None) -> None:
         self._shared = shared
@@ -89,6 +120,10 @@ class Client(asyncio.Protocol):
         self.unfinished_since = 0.0
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
+        self._answers_out = 0
+        self._backlog: deque[bytes] = deque()
+        self._backlog_bytes = 0
+        self._notices: dict[tuple[str, str], bytes] = {}
         self._held_by: set[object] = set()
         self._relayed = 0
         self._parked: deque[tuple[Head, bytes]] = deque()
@@ -101,13 +136,14 @@ class Client(asyncio.Protocol):
         self.member = Member(
             shared.upstream,
             self._push,
+            self._notify,
             timeout_ms=settings.upstream_timeout_ms,
             retry_ms=settings.heartbeat_retry_ms,
         )
 
     @property
     def in_flight(self) -> int:
-        """Requests that are not answered."""
+        """Requests without an answer."""
         return len(self.tasks) + self._relayed + len(self._parked)
 
     def abandon(self) -> None:
@@ -116,7 +152,7 @@ class Client(asyncio.Protocol):
             self._transport.abort()
 
     def cut_off(self, why: str) -> None:
-        """Cut the connection of a client that takes more than its share."""
+        """Cut the connection of a client that exceeds a limit."""
         if self not in self._shared.clients:
             return
         self._shared.metrics.add("cut_off")
@@ -126,25 +162,26 @@ class Client(asyncio.Protocol):
         self._forget()
 
     def check(self, now: float) -> None:
-        """Cut off a client that is silent, does not finish a frame, or does not say who it is."""
+        """Cut off a client that is idle, does not finish a frame, or signs no request."""
         settings = self._shared.settings
         before = self.queued
         self._weigh()
         if self.queued < before:
-            self.heard_at = now  # it takes answers
+            self.heard_at = now  # it reads answers
         if not self.queued:
             self._long_held += _HELD_MORE
             self._pull_on()
+            self._write_notices()
         stuck = self.unfinished and not self._held_by
         introduction_s = min(_INTRODUCTION_S, settings.idle_ms / 1000)
         if now - self.heard_at > settings.idle_ms / 1000 and not self.in_flight:
             self.abandon()
         elif stuck and now - self.unfinished_since > settings.frame_timeout_ms / 1000:
-            self.cut_off("its frame is not whole in time (frame_timeout_ms)")
+            self.cut_off("its frame is not complete in time (frame_timeout_ms)")
         elif (
             self._shared.access.signs and not self.introduced and now - self.began > introduction_s
         ):
-            self.cut_off("it has signed nothing")
+            self.cut_off("it has not signed a request")
 
     # -- what the event loop calls --------------------------------------------------------------
 
@@ -157,18 +194,37 @@ class Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = now = self._loop.time()
+        frames = self._cutter.cut(data)
+        if frames or not self.unfinished:
+            self.unfinished_since = now
+        waits = bool(self._backlog)
+        self._backlog.extend(frames)
+        self._backlog_bytes += sum(map(len, frames))
+        if not waits:
+            self.take_frames()
+
+    def take_frames(self) -> None:
+        """Handle requests that have arrived, at most `_FRAMES_AT_ONCE`; the rest in later turns."""
+        if self not in self._shared.clients:
+            return
+        now, backlog = self._loop.time(), self._backlog
         try:
-            frames = self._cutter.cut(data)
-            if frames or not self.unfinished:
-                self.unfinished_since = now
-            self._shared.limits.hold_unfinished(self, self._cutter.pending)
-            for raw in frames:
+            for _ in range(min(len(backlog), _FRAMES_AT_ONCE)):
+                raw = backlog.popleft()
+                self._backlog_bytes -= len(raw)
                 self._take(raw, now)
-            if self._cutter.failure is not None:
+            waiting_bytes = self._cutter.pending + self._backlog_bytes
+            self._shared.limits.hold_unfinished(self, waiting_bytes)
+            if self._cutter.failure is not None and not backlog:
                 raise self._cutter.failure
         except errors.ProtocolViolation as error:
             self._shared.metrics.add("violations")
             self.cut_off(str(error))
+        if backlog:
+            self.hold(_BACKLOG)
+            self._shared.backlogs.add(self)
+        elif _BACKLOG in self._held_by:
+            self.release(_BACKLOG)
         self._shared.upstream.turn.end()
 
     def pause_writing(self) -> None:
@@ -186,18 +242,20 @@ class Client(asyncio.Protocol):
         self.member.abandon()
         for task in list(self.tasks):
             task.cancel()
-        said = {"client": address_text(self.peer), "requests": self.requests}
+        details = {"client": address_text(self.peer), "requests": self.requests}
         if exc:
-            said["reason"] = str(exc)
+            details["reason"] = str(exc)
         if self.requests:
-            _LOG.info("a client is gone", extra=said)
+            _LOG.info("a client has disconnected", extra=details)
         else:
-            self._shared.seldom.say(logging.INFO, "a client that asked nothing is gone", **said)
+            self._shared.seldom.say(
+                logging.INFO, "a client has disconnected without a request", **details
+            )
 
     # -- what lines call ------------------------------------------------------------------------
 
     def answered(self, relayed: Relayed, code: int, frame: bytes) -> None:
-        """An answer to pass on."""
+        """Forward an answer."""
         self._relayed -= 1
         self.member.pulls -= relayed.code in PULLS
         self.member.held -= relayed.may_wait
@@ -206,54 +264,59 @@ class Client(asyncio.Protocol):
         if relayed.topic is not None:
             self._shared.metrics.moved(relayed.topic, "out", len(frame))
         self._write(frame)
-        if self not in self._held_by and self._pulls_ahead < _PULLS_AHEAD:
-            self._pulls_ahead += 1
-        self._pull_on()
+        self._answers_out += 1
 
     def unanswered(self, relayed: Relayed, error: RocketMQError) -> None:
-        """There is no answer to pass on: the node gives one."""
-        asked = Command(relayed.code, relayed.opaque, {})
+        """Answer a request that its broker did not answer."""
+        request = Command(relayed.code, relayed.opaque, {})
         self._relayed -= 1
         self.member.pulls -= relayed.code in PULLS
         self.member.held -= relayed.may_wait
         self._pulls_ahead = 1
-        answer = unanswered(asked, error)
+        answer = unanswered(request, error)
         frame = encode_command(answer)
-        spent = self._loop.time() - relayed.began
-        self._shared.metrics.answered(relayed.code, answer.code, len(frame), spent)
+        seconds = self._loop.time() - relayed.began
+        self._shared.metrics.answered(relayed.code, answer.code, len(frame), seconds)
         self._write(frame)
-        self._pull_on()
 
     def hold(self, reason: object) -> None:
-        """Read no more until `release`."""
+        """Stop reading until `release`."""
         if not self._held_by and self._transport is not None:
             self._transport.pause_reading()
         self._held_by.add(reason)
 
     def release(self, reason: object) -> None:
-        """Read again, if nothing else is in the way."""
+        """Read again, unless another reason remains."""
         self._held_by.discard(reason)
         self.unfinished_since = self._loop.time()
         if not self._held_by and self._transport is not None:
             self._transport.resume_reading()
 
     def flush(self) -> None:
-        """Write what the turn has put together."""
+        """Write the frames of this turn, then send parked pulls if the client reads its answers:
+        the write tells whether its buffer is full."""
         frames, self._out = self._out, []
+        answers, self._answers_out = self._answers_out, 0
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(frames))
             self._weigh()
+            if self not in self._held_by:
+                self._pulls_ahead = min(_PULLS_AHEAD, self._pulls_ahead + answers)
+                self._pull_on()
 
     def _weigh(self) -> None:
-        """Tell the limits how much the client has not taken."""
+        """Report the size of the client's write buffer to the limits."""
         if self._transport is not None and not self._transport.is_closing():
             self._shared.limits.hold_queued(self, self._transport.get_write_buffer_size())
 
     def _forget(self) -> None:
-        """Count it no more, though its socket may take a moment to close."""
+        """Stop counting the client, though its socket may take a moment to close."""
         self._shared.limits.forget(self)
         self._cutter.end()
         self._parked.clear()
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        self._notices.clear()
         self._shared.clients.discard(self)
 
     # -- requests -------------------------------------------------------------------------------
@@ -284,13 +347,13 @@ class Client(asyncio.Protocol):
             self._take_command(command_of(raw), len(raw))
 
     def _park(self, head: Head, raw: bytes) -> bool:
-        """Keep a pull back while answers to earlier ones are on their way: a client that takes
-        none must not make brokers send more. Pulls that brokers may hold soon count no more: a
-        client of many queues has many."""
+        """Park a pull while answers to earlier pulls are in flight: a client that does not read
+        must not make brokers send more. Pulls that brokers may hold soon stop counting: a client of
+        many queues has many."""
         if head.code not in PULLS or self._may_pull():
             return False
         if self.in_flight >= self._shared.settings.max_in_flight_per_client:
-            return False  # it is answered "busy"
+            return False  # answered "busy"
         self._parked.append((head, raw))
         return True
 
@@ -298,16 +361,16 @@ class Client(asyncio.Protocol):
         return self not in self._held_by and self.member.pulls - self._long_held < self._pulls_ahead
 
     def _pull_on(self) -> None:
-        """Send pulls on that were kept back, as far as they may go."""
+        """Send parked pulls, up to the client's limit."""
         self._long_held = min(self._long_held, self.member.held)
         while self._parked and self._may_pull():
             head, raw = self._parked.popleft()
             self._send_on(head, raw, self._loop.time())
 
     def _passed_on(self, head: Head, raw: bytes, now: float) -> bool:
-        """Whether it could go on within the turn."""
+        """Forward the request within the turn; return False if it needs a task."""
         shared, code = self._shared, head.code
-        # A frame that grows too large for brokers would cost everybody the line.
+        # A frame that grows too large for brokers would close a connection shared by many clients.
         grown, settings = len(raw) + MOST_DIGITS, shared.settings
         is_full = self.in_flight >= settings.max_in_flight_per_client
         if (
@@ -326,7 +389,7 @@ class Client(asyncio.Protocol):
             refuses = shared.upstream.without_lite.get(line.name)
             if refuses is None:
                 return False
-            if refuses:  # by number 11 the same request means the same to an older broker
+            if refuses:  # older brokers know the same request as code 11
                 raw = encode_command(command_of(raw)._replace(code=PULL))
                 again = read_head(raw)
                 if again is None:
@@ -336,15 +399,19 @@ class Client(asyncio.Protocol):
         if code in PULLS and not shared.upstream.admits_pull(
             line.name, self.member.pulls, len(shared.clients)
         ):
-            asked = Command(code, head.opaque, {}, flag=head.flag)
-            self._say(asked, refusal(asked, 2, "too many pulls are under way to this broker"), now)
+            request = Command(code, head.opaque, {}, flag=head.flag)
+            self._say(
+                request, refusal(request, 2, "too many pulls are in flight to this broker"), now
+            )
             return True
         relayed = None
         if not head.flag & ONE_WAY:
             wait = patience_of(code, head.fields, shared.settings.upstream_timeout_ms) / 1000
-            known = shared.metrics.moved(topic, "in", len(raw)) if type(topic) is str else None
+            topic_label = (
+                shared.metrics.moved(topic, "in", len(raw)) if type(topic) is str else None
+            )
             held = may_wait(code, head.fields)
-            relayed = Relayed(self, code, head.opaque, known, now, now + wait, held)
+            relayed = Relayed(self, code, head.opaque, topic_label, now, now + wait, held)
             self._relayed += 1
             self.member.pulls += code in PULLS
             self.member.held += held
@@ -359,7 +426,7 @@ class Client(asyncio.Protocol):
         return bound.line_to(self._shared.upstream.master(broker))
 
     def _served(self, code: int, fields: dict[str, Any]) -> bool:
-        """Whether allow-lists let it pass; what they refuse is refused by `relay`."""
+        """Return True if allow-lists admit the request; `relay` answers the others."""
         if not all(isinstance(value, str | None) for value in fields.values()):
             return False
         try:
@@ -377,7 +444,7 @@ class Client(asyncio.Protocol):
             self._count_pull(request.code, request.fields, 1)
             self._begin(self._answer(request))
         else:
-            busy = refusal(request, 2, f"{self.in_flight} requests are unanswered")
+            busy = refusal(request, 2, f"{self.in_flight} requests are in flight")
             self._say(request, busy, self._loop.time())
 
     def _begin(self, work: Coroutine[object, object, None]) -> None:
@@ -395,7 +462,6 @@ class Client(asyncio.Protocol):
             self._count_pull(request.code, request.fields, -1)
         if answer is not None:
             self._say(request, answer, began)
-            self._pull_on()
             self._shared.upstream.turn.end()
 
     def _count_pull(self, code: int, fields: dict[str, str], more: int) -> None:
@@ -411,14 +477,24 @@ class Client(asyncio.Protocol):
         if request.is_one_way:
             return
         frame = encode_command(answer)
-        spent = self._loop.time() - began
-        self._shared.metrics.answered(request.code, answer.code, len(frame), spent)
+        seconds = self._loop.time() - began
+        self._shared.metrics.answered(request.code, answer.code, len(frame), seconds)
         self._write(frame)
 
     def _push(self, command: Command) -> None:
-        """A request of a broker, for the member."""
+        """Send the member a request of a broker."""
         self._write(encode_command(command))
         self.flush()
+
+    def _notify(self, broker_and_group: tuple[str, str], frame: bytes) -> None:
+        """Keep a notice that members of a group changed until the next `check`. It carries only the
+        group, so the last one replaces those before it."""
+        self._notices[broker_and_group] = frame
+
+    def _write_notices(self) -> None:
+        for frame in self._notices.values():
+            self._write(frame)
+        self._notices.clear()
 
     def _write(self, frame: bytes) -> None:
         if self._transport is None:
@@ -428,10 +504,10 @@ class Client(asyncio.Protocol):
         self._out.append(frame)
 
 
-def _keep_little_unsent(found: socket.socket | None) -> None:
-    """Leave in the kernel's buffer what the network can take soon, not the megabytes that it has
-    room for: a client that takes nothing is noticed the sooner."""
+def _keep_little_unsent(sock: socket.socket | None) -> None:
+    """Keep only as much unsent data in the kernel's buffer as the network can take soon, not the
+    megabytes that fit: a client that does not read is noticed earlier."""
     option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
-    if found is not None and option is not None:
+    if sock is not None and option is not None:
         with suppress(OSError):
-            found.setsockopt(socket.IPPROTO_TCP, option, _HIGH_WATER_BYTES)
+            sock.setsockopt(socket.IPPROTO_TCP, option, _HIGH_WATER_BYTES)

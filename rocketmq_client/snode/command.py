@@ -1,8 +1,7 @@
-"""The command `rocketmq-snode`: one process that serves until it is told to stop.
+"""The command `rocketmq-snode`: one process that serves until SIGTERM or SIGINT.
 
-`rocketmq-snode serve --config snode.toml`; `rocketmq-snode list ns1:9876` shows which nodes there
-are. Logs one JSON object a line on standard error. SIGTERM
-and SIGINT drain; a second one ends at once.
+`rocketmq-snode serve --config snode.toml`; `rocketmq-snode list ns1:9876` lists the nodes. Logs one
+JSON object per line on standard error. SIGTERM and SIGINT drain; a second one ends at once.
 """
 
 from __future__ import annotations
@@ -30,28 +29,29 @@ from rocketmq_client.snode.settings import SnodeSettings
 __all__ = ["main"]
 
 _DESCRIPTORS = 65_536
-"""What the process asks for, as far as it may: clients and members' connections need one each."""
+"""Limit of descriptors that the process requests, up to its hard limit: each client and each
+connection of a member needs one."""
 
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has; the rest is what the node says of this one."""
+"""Attributes of every log record; all others are details of this one."""
 
 
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        said = {
+        members = {
             "ts": round(record.created, 3),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
         }
-        said |= {key: value for key, value in vars(record).items() if key not in _USUAL}
+        members |= {key: value for key, value in vars(record).items() if key not in _USUAL}
         if record.exc_info:
-            said["exception"] = self.formatException(record.exc_info)
-        return json.dumps(said, ensure_ascii=False)
+            members["exception"] = self.formatException(record.exc_info)
+        return json.dumps(members, ensure_ascii=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 2 for options that are wrong, 1 where no name server answers."""
+    """Run the command; return 2 for invalid options, 1 if no name server answers."""
     chosen = _parser().parse_args(arguments)
     try:
         if chosen.what == "list":
@@ -68,16 +68,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rocketmq-snode", description="RocketMQ service node")
-    found = parser.add_subparsers(required=True, dest="what")
-    serve = found.add_parser("serve", help="serve until SIGTERM")
-    serve.add_argument("--config", type=Path, help="TOML file; SNODE_… in the environment wins")
-    known = found.add_parser("list", help="the nodes that have renewed their entry of late")
-    known.add_argument("name_servers", help="host:port;host:port")
+    commands = parser.add_subparsers(required=True, dest="what")
+    serve = commands.add_parser("serve", help="serve until SIGTERM")
+    serve.add_argument(
+        "--config", type=Path, help="TOML file; SNODE_… in the environment has precedence"
+    )
+    list_nodes = commands.add_parser(
+        "list", help="list the nodes that renewed their entry recently"
+    )
+    list_nodes.add_argument("name_servers", help="host:port;host:port")
     return parser
 
 
 def _list(name_servers: str) -> int:
-    """Print name, address, clients and age of each node that lives."""
+    """Print name, address, clients and age of each live node."""
     settings = ClientConfig.parse({"name_servers": name_servers}).settings()
     for name, entry in asyncio.run(known_nodes(settings)).items():
         age = max(0.0, time.time() - entry["ts"] / 1000)
@@ -87,14 +91,14 @@ def _list(name_servers: str) -> int:
 
 async def _serve(settings: SnodeSettings) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    told = asyncio.Event()
+    descriptors = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < descriptors:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
+    stop_signal = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        told.set()
+        stop_signal.set()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)  # the next one ends the process
 
@@ -102,7 +106,7 @@ async def _serve(settings: SnodeSettings) -> None:
         loop.add_signal_handler(number, stop)
     async with Snode(settings) as node:
         print(f"listening on {address_text(node.address)}", flush=True)
-        await told.wait()
+        await stop_signal.wait()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Frames as a node passes them on: cut whole, their headers read, only their number written anew.
+"""Frames as a node forwards them: whole, with parsed headers, only their number rewritten.
 
-A body is never looked at and never decoded. A header is forwarded byte for byte except for its
-`opaque`, and only if it cannot mean anything else to a broker than it means here: plain JSON, no
-member but the seven that clients write, one `opaque`, no key in disguise. Everything else (binary
-headers among it) is left to `rocketmq_client._wire.commands`, which writes headers from values.
+Bodies are never parsed. A header is forwarded byte for byte except for its `opaque`, and only if a
+broker must read it the same way: plain JSON, only the seven members that clients write, one
+`opaque`, no escaped keys. `rocketmq_client._wire.commands` decodes and re-encodes all others,
+binary headers among them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = [
 ]
 
 SMALL_FRAME_BYTES: Final = 64 * 1024
-"""Larger frames are not taken of everybody where there are users."""
+"""Limit of frames without a verified user, on nodes with users."""
 
 MOST_DIGITS: Final = 10
-"""Of a number: a frame grows by less when it gets another one."""
+"""Most digits of a number: an upper bound of a frame's growth when it is renumbered."""
 
 _KNOWN: Final = frozenset(
     {"code", "extFields", "flag", "language", "opaque", "serializeTypeCurrentRPC", "version"}
@@ -49,8 +49,9 @@ class FrameCutter:
     """Cuts a stream into whole frames, their lengths included. It holds at most one unfinished
     frame of `max_frame_bytes`, and one chunk. A broken stream stays broken.
 
-    While `admits` is set, a frame over `SMALL_FRAME_BYTES` is waited for only if `admits` says so
-    of its mark and header."""
+    While `admits` is set, a frame over `SMALL_FRAME_BYTES` is accepted only if `admits` returns
+    True for its mark and header.
+    """
 
     __slots__ = ("_buffer", "_max_frame_bytes", "_wanted", "admits", "failure")
 
@@ -62,7 +63,7 @@ class FrameCutter:
         self.failure: errors.ProtocolViolation | None = None
 
     def cut(self, data: bytes) -> list[bytes]:
-        """The frames that are whole now. `failure` says that there will be none any more."""
+        """Return the frames that are whole now. If `failure` is set, there will be no more."""
         if self.failure is not None:
             return []
         if self._buffer:
@@ -72,7 +73,7 @@ class FrameCutter:
                 return []
             data = bytes(self._buffer)
             self._buffer.clear()
-        found: list[bytes] = []
+        frames: list[bytes] = []
         pos, end = 0, len(data)
         while end - pos >= 4:
             size = int.from_bytes(data[pos : pos + 4], "big", signed=True)
@@ -80,27 +81,27 @@ class FrameCutter:
                 self.failure = errors.ProtocolViolation(
                     f"no frame: {data[pos : pos + 5]!r}; is it TLS or plain as configured?"
                 )
-                return found
+                return frames
             stop = pos + 4 + size
             if stop > end:
                 self._wanted = 4 + size
                 break
-            found.append(data[pos:stop])
+            frames.append(data[pos:stop])
             pos = stop
         else:
             self._wanted = 4
         self._buffer += data[pos:]
         self._judge_large()
-        return found
+        return frames
 
     def end(self) -> None:
-        """Let go of what has arrived; there will be no frames any more."""
+        """Drop buffered bytes and accept no more frames."""
         self._buffer = bytearray()
         self.failure = self.failure or errors.ProtocolViolation("the connection was cut off")
 
     @property
     def pending(self) -> int:
-        """Bytes of the frame that is not whole."""
+        """Bytes of the unfinished frame."""
         return len(self._buffer)
 
     def _judge_large(self) -> None:
@@ -112,23 +113,23 @@ class FrameCutter:
         if stop > len(self._buffer) or not self.admits(bytes(self._buffer[4:stop])):
             self._buffer.clear()
             self.failure = errors.ProtocolViolation(
-                f"a frame of {self._wanted} bytes before a request that a user has signed"
+                f"a frame of {self._wanted} bytes before a request with a user's signature"
             )
 
-    # What a connection of `tubemq_client._io` asks of a decoder; `lines` reads frames itself.
+    # Decoder interface of `tubemq_client._io`, unused: `lines` reads frames itself.
 
     def receive_data(self, data: bytes) -> None:
-        """Not used."""
+        """Raise `NotImplementedError`."""
         raise NotImplementedError
 
     def next_frame(self) -> Reply | None:
-        """Not used."""
+        """Raise `NotImplementedError`."""
         raise NotImplementedError
 
 
 class Head(NamedTuple):
-    """The header of a request that can be forwarded as it is; `at` and `to` are the bounds of the
-    digits of `opaque` in the frame. Values of `fields` are whatever JSON has there."""
+    """Header of a request that can be forwarded unchanged; `at` and `to` are the bounds of the
+    digits of `opaque` in the frame. Values of `fields` have any JSON type."""
 
     code: int
     opaque: int
@@ -139,7 +140,7 @@ class Head(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What pairs an answer with its request."""
+    """Fields that pair an answer with its request."""
 
     code: int
     opaque: int
@@ -148,7 +149,7 @@ class Answer(NamedTuple):
 
 
 def read_head(raw: bytes) -> Head | None:
-    """The header, or None for one that has to be decoded and written anew."""
+    """Return the header, or None for one that must be decoded and re-encoded."""
     stop = 8 + int.from_bytes(raw[5:8], "big")
     if raw[4] or stop > len(raw):
         return None
@@ -180,8 +181,9 @@ def _header(raw: bytes, stop: int) -> dict[str, Any] | None:
 
 
 def read_answer(raw: bytes) -> Answer | None:
-    """What pairs an answer with its request, or None for what has to be decoded: a request of the
-    server, or another form of header. Servers are trusted to write one `opaque`."""
+    """Return the fields that pair an answer with its request, or None for a frame that must be
+    decoded: a request of the server, or another form of header. Servers are trusted to write one
+    `opaque`."""
     if raw[4]:
         return None
     stop = min(8 + int.from_bytes(raw[5:8], "big"), len(raw))
@@ -194,7 +196,7 @@ def read_answer(raw: bytes) -> Answer | None:
 
 
 def renumbered(raw: bytes, at: int, to: int, opaque: int) -> bytes:
-    """The same frame under another number."""
+    """Return the frame with another number."""
     digits = b"%d" % opaque
     more = len(digits) - (to - at)
     if not more:
@@ -207,5 +209,5 @@ def renumbered(raw: bytes, at: int, to: int, opaque: int) -> bytes:
 
 
 def command_of(raw: bytes) -> Command:
-    """The whole command. Raises `errors.ProtocolViolation`."""
+    """Decode the whole command. Raises `errors.ProtocolViolation`."""
     return decode_command(raw[4:])

@@ -1,9 +1,9 @@
-"""A line: a connection to a broker on which frames are passed on without being taken apart.
+"""Connection to a broker on which frames are forwarded without decoding.
 
 It is a connection of `tubemq_client._io` (TLS, deadlines, and calls that wait for their answer work
-as there), and beside these it carries *relayed* requests: sent in one piece with all others of the
-same turn, answered through the client that asked, without a task or a timer each. Deadlines of
-relayed requests are checked only by `expire`, which the server calls now and then.
+the same) which also carries *relayed* requests: written together with all others of the same turn
+of the event loop, answered through the client's connection, without a task or a timer each. Only
+`expire`, which the server calls periodically, checks their deadlines.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from rocketmq_client import errors
-from rocketmq_client._wire.commands import Command
-from rocketmq_client.snode.frames import FrameCutter, command_of, read_answer, renumbered
+from rocketmq_client._wire import codes
+from rocketmq_client._wire.commands import ONE_WAY, Command
+from rocketmq_client.snode.frames import FrameCutter, command_of, read_answer, read_head, renumbered
 from rocketmq_client.snode.routing import PULLS
 from tubemq_client._io.asyncio_connection import AsyncConnection
 
@@ -23,26 +24,27 @@ __all__ = ["LINES", "Line", "Load", "Relayed", "Turn"]
 
 _SERIALS: Final = 0x7FFFFFFF
 _HIGH_WATER_BYTES: Final = 1 << 20
+_MEMBERS_CHANGED: Final = codes.NOTIFY_CONSUMER_IDS_CHANGED.code
 
 
 class Asker(Protocol):
-    """Where answers go: a client's connection."""
+    """Target of answers: a client's connection."""
 
     def answered(self, relayed: Relayed, code: int, frame: bytes) -> None:
-        """The answer, under the client's own number."""
+        """Take the answer, with the client's number."""
 
     def unanswered(self, relayed: Relayed, error: errors.RocketMQError) -> None:
-        """There will be none."""
+        """Take the reason why there is no answer."""
 
     def hold(self, line: Line) -> None:
-        """The line is full: send no more until `release`."""
+        """Stop sending until `release`: the connection is full."""
 
     def release(self, line: Line) -> None:
-        """It is not full any more."""
+        """Continue sending: the connection is no longer full."""
 
 
 class Relayed(NamedTuple):
-    """A request under way. Times are on the loop's clock, seconds."""
+    """Request in flight. Times are on the loop's clock, seconds."""
 
     asker: Asker
     code: int
@@ -55,11 +57,11 @@ class Relayed(NamedTuple):
 
 class Flushable(Protocol):
     def flush(self) -> None:
-        """Write what was put together."""
+        """Write collected frames."""
 
 
 class Turn:
-    """What was put together since the loop last came by; `end` writes it, a write per socket."""
+    """Frames collected in one turn of the event loop; `end` writes them, one write per socket."""
 
     __slots__ = ("_touched",)
 
@@ -67,25 +69,25 @@ class Turn:
         self._touched: list[Flushable] = []
 
     def touch(self, written: Flushable) -> None:
-        """It has something to write."""
+        """Add a connection with collected frames."""
         self._touched.append(written)
 
     def end(self) -> None:
-        """Write it."""
+        """Write all collected frames."""
         while self._touched:
             self._touched.pop().flush()
 
 
 @dataclass(slots=True)
 class Load:
-    """What is under way to one broker over all lines."""
+    """Pulls in flight to one broker over all connections."""
 
     pulls: int = 0
 
 
 class Line(AsyncConnection):
-    """Frames over one transport, in both ways. `on_request` is given what the server asks, and
-    `on_end` the line itself when it is gone."""
+    """Frames over one transport, in both directions. `on_request` gets requests of the server, and
+    `on_end` the connection itself when it is closed."""
 
     def __init__(
         self, name: str, decoder: Any, turn: Turn, load: Load, on_end: Callable[[Line], None]
@@ -94,6 +96,7 @@ class Line(AsyncConnection):
         self.turn, self._load, self._on_end = turn, load, on_end
         self.pulls = 0
         self.on_request: Callable[[Command], None] | None = None
+        self.on_notice: Callable[[tuple[str, str], bytes], None] | None = None
         self._cutter = cast("FrameCutter", decoder)
         self._relayed: dict[int, Relayed] = {}
         self._out: list[bytes] = []
@@ -103,16 +106,17 @@ class Line(AsyncConnection):
 
     @property
     def in_flight(self) -> int:
-        """Requests that are not answered."""
+        """Requests without an answer."""
         return len(self._replies) + len(self._relayed)
 
     def _count_pulls(self, more: int) -> None:
-        """So many relayed pulls more are under way, or fewer."""
+        """Add `more` to the relayed pulls in flight."""
         self.pulls += more
         self._load.pulls += more
 
     def relay(self, raw: bytes, at: int, to: int, asker: Asker, relayed: Relayed | None) -> None:
-        """Pass a request of `asker` on with the turn; None for a one-way request."""
+        """Forward a request of `asker` at the end of the turn; `relayed` is None for a one-way
+        request."""
         serial = next(self._serials) & _SERIALS
         if relayed is not None:
             self._relayed[serial] = relayed
@@ -126,17 +130,17 @@ class Line(AsyncConnection):
         self._out.append(renumbered(raw, at, to, serial))
 
     def flush(self) -> None:
-        """Write what this turn has put together."""
+        """Write the frames of this turn."""
         frames, self._out = self._out, []
         if self._transport is not None and self._failure is None:
             self.used_at = self._loop.time()
             self._transport.write(b"".join(frames))
 
     def expire(self, now: float, patience_s: float) -> None:
-        """Give up relayed requests whose time is over, and the line itself if it is full and the
-        broker has taken nothing for `patience_s`: who is held by it is wanted elsewhere, too."""
+        """Expire relayed requests after their deadline, and close a full connection whose broker
+        has read nothing for `patience_s`: clients held by it also need other brokers."""
         if self._stuck_for(now) > patience_s:
-            self._fail(errors.ConnectionLost(f"{self.name} takes nothing"))
+            self._fail(errors.ConnectionLost(f"{self.name} does not read requests"))
         if now < self._soonest:
             return
         late = [serial for serial, one in self._relayed.items() if one.deadline <= now]
@@ -144,12 +148,12 @@ class Line(AsyncConnection):
             one = self._relayed.pop(serial)
             self._count_pulls(-(one.code in PULLS))
             self._judge(one.deadline)
-            one.asker.unanswered(one, errors.RpcTimeout(f"{self.name} gave no answer in time"))
+            one.asker.unanswered(one, errors.RpcTimeout(f"{self.name} did not answer in time"))
         left = self._relayed.values()
         self._soonest = min((one.deadline for one in left), default=float("inf"))
 
     def _stuck_for(self, now: float) -> float:
-        """Seconds for which a full line has got no shorter; 0 for others."""
+        """Return the seconds for which a full write buffer has not become smaller; 0 for others."""
         if self._transport is None or self._writable.is_set():
             self._backlog = 0
             return 0.0
@@ -186,14 +190,16 @@ class Line(AsyncConnection):
         self._on_end(self)
 
     def _take(self, raw: bytes) -> None:
-        found = read_answer(raw)
-        if found is not None:
-            relayed = self._relayed.pop(found.opaque, None)
+        answer = read_answer(raw)
+        if answer is not None:
+            relayed = self._relayed.pop(answer.opaque, None)
             if relayed is not None:
                 self._count_pulls(-(relayed.code in PULLS))
-                frame = renumbered(raw, found.at, found.to, relayed.opaque)
-                relayed.asker.answered(relayed, found.code, frame)
+                frame = renumbered(raw, answer.at, answer.to, relayed.opaque)
+                relayed.asker.answered(relayed, answer.code, frame)
                 return
+        if self.on_notice is not None and self._pass_notice(raw):
+            return
         command = command_of(raw)
         if command.is_answer:
             reply = cast("asyncio.Future[Any] | None", self._replies.get(command.opaque))
@@ -201,6 +207,17 @@ class Line(AsyncConnection):
                 reply.set_result(command)
         elif self.on_request is not None:
             self.on_request(command)
+
+    def _pass_notice(self, raw: bytes) -> bool:
+        """Forward a notice without decoding it: N members that join cause N² of them."""
+        head = read_head(raw)
+        if head is None or head.code != _MEMBERS_CHANGED or not head.flag & ONE_WAY:
+            return False
+        group = head.fields.get("consumerGroup")
+        if type(group) is not str or self.on_notice is None:
+            return False
+        self.on_notice((self.name, group), raw)
+        return True
 
     def _fail(self, failure: errors.RocketMQError, cause: BaseException | None = None) -> None:
         super()._fail(failure, cause)
@@ -219,7 +236,8 @@ class Line(AsyncConnection):
 
 
 class _Lines:
-    """What `tubemq_client._io` needs to open lines: a decoder. Calls encode for themselves."""
+    """Codec with which `tubemq_client._io` opens connections: only a decoder. Calls encode by
+    themselves."""
 
     decoder = FrameCutter
 

@@ -1,8 +1,8 @@
 """A listening port that counts connections from the moment they are accepted.
 
-asyncio's own server counts nothing before a TLS handshake is over, and reports each failure to
-accept with a traceback. Here a connection that is not admitted is closed at once, and a process
-without descriptors waits a moment and says it in one line.
+asyncio's server counts a connection only after its TLS handshake, and logs each failed accept with
+a traceback. This listener closes a connection that is not admitted at once, and without descriptors
+it waits a moment and logs one line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Listener", "Seldom"]
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 128
 _ACCEPTS = 32
-"""Connections that are accepted at a time, before others have their turn."""
+"""Connections accepted at a time, before other events of the loop."""
 _HANDSHAKE_S = 10.0
 _PAUSE_S = 0.2
 _SELDOM_S = 10.0
@@ -32,29 +32,29 @@ _GONE = frozenset({errno.ECONNABORTED, errno.EINTR, errno.EPROTO, errno.EPERM})
 
 
 class Seldom:
-    """Log lines that an attacker can cause: one each ten seconds, with the number left out."""
+    """Log lines that an attacker can cause: one per ten seconds, with the number left out."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._said: dict[str, tuple[float, int]] = {}
 
     def say(self, level: int, message: str, *values: object, **extra: object) -> None:
-        """Log `message`, unless that was done a moment ago."""
+        """Log `message`, at most once per ten seconds."""
         now = asyncio.get_running_loop().time()
         last, left_out = self._said.get(message, (-_SELDOM_S, 0))
         if now - last < _SELDOM_S:
             self._said[message] = (last, left_out + 1)
             return
         self._said[message] = (now, 0)
-        known = {"left_out": left_out} if left_out else {}
-        self._logger.log(level, message, *values, extra=extra | known)
+        details = {"left_out": left_out} if left_out else {}
+        self._logger.log(level, message, *values, extra=extra | details)
 
 
 class Listener:
-    """Accepts connections at one address and gives them to protocols that `make` makes.
+    """Accepts connections at one address and hands them to protocols from `make`.
 
-    `admits` tells whether there is room for one more. With `spare` a descriptor is kept that a
-    connection gets when the process has no other left.
+    `admits` returns True if there is room for one more. With `spare`, one descriptor is reserved
+    for a connection when the process has no other left.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class Listener:
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
-        found: Address = self._sockets[0].getsockname()[:2]
-        return found
+        """Listening address."""
+        address: Address = self._sockets[0].getsockname()[:2]
+        return address
 
     @property
     def opening(self) -> int:
-        """Connections that were accepted and have no protocol yet: their handshake goes on."""
+        """Accepted connections without a protocol: their handshake is not finished."""
         return len(self._opening)
 
     async def listen(self, address: Address, *, reuse_port: bool = False) -> None:
@@ -94,22 +94,22 @@ class Listener:
         )
         try:
             for family, place in dict.fromkeys((info[0], info[4]) for info in infos):
-                found = socket.create_server(
+                sock = socket.create_server(
                     place[:2], family=family, backlog=_BACKLOG, reuse_port=reuse_port
                 )
-                self._sockets.append(found)
-                found.setblocking(False)  # noqa: FBT003 - its only parameter
-                self._loop.add_reader(found, self._accept, found)
+                self._sockets.append(sock)
+                sock.setblocking(False)  # noqa: FBT003 - its only parameter
+                self._loop.add_reader(sock, self._accept, sock)
         except OSError:
             self.close()
             raise
 
     def close(self) -> None:
-        """Accept no more. Connections that were accepted stay."""
+        """Accept no more. Accepted connections stay open."""
         self._closed = True
-        for found in self._sockets:
-            self._loop.remove_reader(found)
-            found.close()
+        for sock in self._sockets:
+            self._loop.remove_reader(sock)
+            sock.close()
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
@@ -117,7 +117,7 @@ class Listener:
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(_ACCEPTS):
             try:
-                found, _peer = listening.accept()
+                sock, _peer = listening.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -130,11 +130,11 @@ class Listener:
                 self._wait(listening, error)
                 return
             if self._admits():
-                task = self._loop.create_task(self._open(found), name="snode-accept")
+                task = self._loop.create_task(self._open(sock), name="snode-accept")
                 self._opening.add(task)
                 task.add_done_callback(self._opening.discard)
             else:
-                found.close()
+                sock.close()
 
     def _wait(self, listening: socket.socket, error: OSError) -> None:
         self._seldom.say(logging.WARNING, "no connection can be accepted: %s", error.strerror)
@@ -147,22 +147,22 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def renew_spare(self) -> None:
-        """Take a spare descriptor again, once there is one."""
+        """Reserve the spare descriptor again, once one is free."""
         if self._spare is None and not self._closed:
             with suppress(OSError):
                 self._spare = _descriptor()
 
-    async def _open(self, found: socket.socket) -> None:
-        found.setblocking(False)  # noqa: FBT003 - its only parameter
+    async def _open(self, sock: socket.socket) -> None:
+        sock.setblocking(False)  # noqa: FBT003 - its only parameter
         try:
             await self._loop.connect_accepted_socket(
                 self._make,
-                found,
+                sock,
                 ssl=self._tls,
                 ssl_handshake_timeout=_HANDSHAKE_S if self._tls else None,
             )
         except (OSError, ssl.SSLError) as error:
-            found.close()
+            sock.close()
             self._seldom.say(logging.INFO, "a client's handshake failed: %s", error)
 
 

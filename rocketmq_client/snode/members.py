@@ -1,8 +1,8 @@
-"""A client that is a member of groups: its own connections, and its last heartbeat.
+"""Client that is a member of groups: its connections to brokers, and its last heartbeat.
 
-Brokers tie membership, notices, locks and expiry to a connection, so from its first heartbeat on
-everything this client sends to a broker goes over a connection of its own. One that breaks is
-opened again by repeating the heartbeat. Nothing outlives the client's connection to the node.
+Brokers tie membership, notices, locks and expiry to a connection, so after the first heartbeat all
+requests of this client use a separate connection to each broker. A broken one is reopened by
+repeating the heartbeat. Nothing outlives the client's connection to the node.
 """
 
 from __future__ import annotations
@@ -23,22 +23,25 @@ _SERIALS = 0x7FFFFFFF
 
 
 class Member:
-    """The upstream half of one client connection. `push` sends the client a request."""
+    """Upstream half of one client connection. `push` sends the client a request, `notify` the frame
+    of a notice that members changed, under its broker and group."""
 
     def __init__(
         self,
         upstream: Upstream,
         push: Callable[[Command], None],
+        notify: Callable[[tuple[str, str], bytes], None],
         *,
         timeout_ms: int,
         retry_ms: int,
     ) -> None:
         self._upstream = upstream
         self._push = push
+        self._notify = notify
         self._timeout_ms = timeout_ms
         self._retry_s = retry_ms / 1000
         self.pulls = 0
-        """Pulls under way; `held`: those of them that brokers may hold."""
+        """Pulls in flight; `held`: those of them that brokers may hold."""
         self.held = 0
         self._bound: dict[str, BoundConnection] = {}
         self._asked: dict[int, tuple[BoundConnection, int]] = {}
@@ -50,16 +53,16 @@ class Member:
 
     @property
     def bound(self) -> int:
-        """Connections of its own."""
+        """Number of the member's connections to brokers."""
         return len(self._bound)
 
     def connection_to(self, broker: str) -> BoundConnection | None:
-        """Its own connection to a broker, once there was a heartbeat."""
+        """Return the member's connection to a broker, None before a heartbeat."""
         return self._bound.get(broker)
 
     async def heartbeat(self, request: Command) -> Command:
-        """Tell every master; the first answer is returned. Equal heartbeats within a second go out
-        once. Raises the last failure if no broker answered."""
+        """Send the heartbeat to every master; return the first answer. Equal heartbeats within a
+        second are sent once. Raises the last failure if no broker answered."""
         async with self._beating:
             return await self._heartbeat_once(request)
 
@@ -79,20 +82,20 @@ class Member:
         good = [answer for answer in answers if isinstance(answer, Command)]
         if not good:
             failures = [item for item in answers if isinstance(item, errors.RocketMQError)]
-            raise failures[0] if failures else errors.ConnectError("no broker is there")
+            raise failures[0] if failures else errors.ConnectError("no broker is available")
         self._last = (now, request.body, good[0])
         return good[0]
 
     async def unregister(self, request: Command) -> Command:
-        """Tell every broker that knows the client that it leaves. The last heartbeat is not
-        repeated any more: it names the group that was left. The next one brings the others."""
+        """Unregister at every broker that knows the client. The last heartbeat is no longer
+        repeated: it names the group that was left. The next one registers the others."""
         async with self._beating:
             return await self._unregister_once(request)
 
     async def _unregister_once(self, request: Command) -> Command:
         self._last = self._heartbeat = None
         for name in [name for name, bound in self._bound.items() if not bound.usable]:
-            self._bound.pop(name).abandon()  # the heartbeat may be on its way there again
+            self._bound.pop(name).abandon()  # a heartbeat may be in flight on it
         masters = self._upstream.masters()
         answer: Command | None = None
         for name, bound in list(self._bound.items()):
@@ -100,17 +103,17 @@ class Member:
                 try:
                     answer = await bound.ask(masters[name], request, self._timeout_ms)
                 except errors.NetworkError:
-                    continue  # it forgets the member with the connection
+                    continue  # the broker removes the member with the connection
         return answer or Command(0, request.opaque, {}, flag=1)
 
     async def answered(self, reply: Command) -> None:
-        """The client answers something that a broker asked."""
+        """Forward the client's answer to a request of a broker."""
         bound, number = self._asked.pop(reply.opaque, (None, 0))
         if bound is not None:
             await bound.answer(reply._replace(opaque=number))
 
     def abandon(self) -> None:
-        """The client is gone: brokers learn it by their connections."""
+        """Close the connections when the client has disconnected, so that brokers remove it."""
         if self._keeper is not None:
             self._keeper.cancel()
         for bound in self._bound.values():
@@ -124,20 +127,20 @@ class Member:
         return await bound.ask(address, request, self._timeout_ms)
 
     def _open(self) -> BoundConnection:
-        def relay(asked: Command) -> None:
+        def relay(request: Command) -> None:
             number = next(self._numbers) & _SERIALS
-            if not asked.is_one_way:
-                self._asked[number] = (bound, asked.opaque)
+            if not request.is_one_way:
+                self._asked[number] = (bound, request.opaque)
                 while len(self._asked) > 1_000:  # a client that never answers
                     self._asked.pop(next(iter(self._asked)))
-            self._push(asked._replace(opaque=number, binary=False))
+            self._push(request._replace(opaque=number, binary=False))
 
-        bound = BoundConnection(self._upstream, relay)
+        bound = BoundConnection(self._upstream, relay, self._notify)
         return bound
 
     async def _keep(self) -> None:
-        """Repeat the last heartbeat where a connection broke or the master has moved, until the
-        broker takes it."""
+        """Repeat the last heartbeat after a connection broke or the master moved, until the broker
+        answers."""
         while True:
             await asyncio.sleep(self._retry_s)
             masters = self._upstream.masters()

@@ -1,7 +1,7 @@
-"""What a node counts, as Prometheus text, and a small HTTP port that shows it.
+"""Counters of a node, as Prometheus text, and a small HTTP port that serves them.
 
-`/metrics` and `/healthz` only; anything else is 404. No request body is read, a line is bounded,
-and a client that sends nothing is cut off.
+`/metrics` and `/healthz` only; anything else is 404. Request bodies are not read, lines are
+bounded, and idle clients are cut off.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _LARGEST_CODE = 9_999
 
 
 class Metrics:
-    """Counters by name and labels; gauges are asked for when they are shown. Requests and answers
-    have counters of their own, which cost a few dictionary look-ups."""
+    """Counters by name and labels; gauges are read when they are shown. Requests and answers have
+    separate counters, which cost a few dictionary look-ups."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
@@ -38,52 +38,52 @@ class Metrics:
         self._topics: dict[str, dict[str, int]] = {}
 
     def add(self, name: str, amount: int = 1, **labels: object) -> None:
-        """Count."""
+        """Add `amount` to a counter."""
         key = tuple((label, str(value)) for label, value in sorted(labels.items()))
         self._counts[name, key] += amount
 
     def asked(self, code: int, size: int) -> None:
-        """A request of `size` bytes came."""
+        """Count a request of `size` bytes."""
         if not 0 <= code <= _LARGEST_CODE:
             code = -1
-        known = self._asked.get(code)
-        if known is None:
-            known = self._asked[code] = [0, 0]
-        known[0] += 1
-        known[1] += size
+        counts = self._asked.get(code)
+        if counts is None:
+            counts = self._asked[code] = [0, 0]
+        counts[0] += 1
+        counts[1] += size
 
     def answered(self, asked: int, code: int, size: int, seconds: float) -> None:
-        """A request was answered with `code` after `seconds`."""
+        """Count an answer with `code` after `seconds`."""
         if not 0 <= asked <= _LARGEST_CODE:
             asked = -1
         self._answers[code] += 1
-        spent = self._spent.get(asked)
-        if spent is None:
-            spent = self._spent[asked] = _Spent()
-        spent.bytes += size
-        spent.seconds += seconds
-        spent.buckets[bisect_left(_BOUNDS_S, seconds)] += 1
+        histogram = self._spent.get(asked)
+        if histogram is None:
+            histogram = self._spent[asked] = _Spent()
+        histogram.bytes += size
+        histogram.seconds += seconds
+        histogram.buckets[bisect_left(_BOUNDS_S, seconds)] += 1
 
     def moved(self, topic: str, way: str, size: int) -> str:
-        """Bytes of a topic, "in" or "out". The name under which they are counted: clients name
-        topics as they like, so after the first `1000` the rest are one."""
-        known = self._topics.get(topic)
-        if known is None:
+        """Count bytes of a topic, "in" or "out". Return the label under which they are counted:
+        clients choose topic names, so after the first `1000` the rest share one."""
+        counts = self._topics.get(topic)
+        if counts is None:
             if len(self._topics) >= _MOST_TOPICS:
                 topic = _OTHER
-            known = self._topics.setdefault(topic, {"in": 0, "out": 0})
-        known[way] += size
+            counts = self._topics.setdefault(topic, {"in": 0, "out": 0})
+        counts[way] += size
         return topic
 
     def text(self, gauges: Mapping[str, float]) -> str:
-        """Prometheus' text format."""
+        """Return Prometheus' text format."""
         lines: list[str] = []
-        for name, found in _by_name(self._all()).items():
+        for name, samples in _by_name(self._all()).items():
             lines.append(f"# TYPE snode_{name} counter")
-            lines += [f"snode_{name}{_labels(labels)} {value:.15g}" for labels, value in found]
+            lines += [f"snode_{name}{_labels(labels)} {value:.15g}" for labels, value in samples]
         lines.append("# TYPE snode_answer_seconds histogram")
-        for code, spent in sorted(self._spent.items()):
-            lines += spent.lines(code)
+        for code, histogram in sorted(self._spent.items()):
+            lines += histogram.lines(code)
         for name, amount in gauges.items():
             lines += [f"# TYPE snode_{name} gauge", f"snode_{name} {amount:.12g}"]
         return "\n".join(lines) + "\n"
@@ -96,15 +96,15 @@ class Metrics:
             yield "request_bytes", (("code", str(code)),), size
         for code, count in sorted(self._answers.items()):
             yield "answers", (("code", str(code)),), count
-        for code, spent in sorted(self._spent.items()):
-            yield "answer_bytes", (("code", str(code)),), spent.bytes
+        for code, histogram in sorted(self._spent.items()):
+            yield "answer_bytes", (("code", str(code)),), histogram.bytes
         for topic, ways in sorted(self._topics.items()):
             for way, size in ways.items():
                 yield "topic_bytes", (("topic", topic), ("way", way)), size
 
 
 class _Spent:
-    """How long answers to one type of request took, and their bytes."""
+    """Histogram of answer times of one type of request, and bytes of its answers."""
 
     __slots__ = ("buckets", "bytes", "seconds")
 
@@ -122,10 +122,10 @@ class _Spent:
 
 
 def _by_name(
-    found: Iterable[tuple[str, tuple[tuple[str, str], ...], float]],
+    samples: Iterable[tuple[str, tuple[tuple[str, str], ...], float]],
 ) -> dict[str, list[tuple[tuple[tuple[str, str], ...], float]]]:
     names: dict[str, list[tuple[tuple[tuple[str, str], ...], float]]] = {}
-    for name, labels, value in found:
+    for name, labels, value in samples:
         names.setdefault(name, []).append((labels, value))
     return names
 
@@ -142,8 +142,8 @@ def _escaped(text: str) -> str:
 async def serve_http(
     address: Address, pages: Mapping[str, Callable[[], tuple[int, str]]]
 ) -> Listener:
-    """Listen; `pages` gives status and text by path. A descriptor is kept for a page, so that it
-    can be read while clients have all others. Raises `OSError`."""
+    """Listen; `pages` returns status and text by path. One descriptor is reserved for a page, so
+    that it can be read while clients use all others. Raises `OSError`."""
     reading = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -163,7 +163,7 @@ async def serve_http(
                 writer.write(head.encode() + body)
                 await writer.drain()
         except (OSError, TimeoutError, ValueError):
-            pass  # it asked nothing that can be answered
+            pass  # not a request that can be answered
         finally:
             reading -= 1
             writer.close()

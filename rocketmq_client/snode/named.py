@@ -1,9 +1,8 @@
-"""What a request names: its topic and the groups of consumers, in its header or in its body.
+"""Resources that a request names: its topic and consumer groups, in its header or its body.
 
-Pure; `access` holds it against allow-lists. Heartbeats and locks name groups and topics in bodies,
-which are read only for that. Brokers read JSON more leniently than this does (other spellings of a
-key, references, keys that come twice), so a body that could mean something else to a broker than it
-means here is refused.
+Pure; `access` compares them with allow-lists. Heartbeats and locks name groups and topics in
+bodies, which are parsed only for that. Brokers parse JSON more leniently (other spellings of a key,
+references, repeated keys), so a body that a broker could read differently is refused.
 """
 
 from __future__ import annotations
@@ -28,39 +27,40 @@ _RETRY: Final = "%RETRY%"
 
 
 class Named(NamedTuple):
-    """Topics and groups of consumers. A group's own retry topic, which every push consumer
-    subscribes to, is not among the topics."""
+    """Topics and consumer groups. A group's retry topic, which every push consumer subscribes to,
+    is not among the topics."""
 
     topics: frozenset[str]
     groups: frozenset[str]
 
 
 def topic_in(code: int, fields: Mapping[str, Any]) -> Any:
-    """The topic that a header names, or None."""
+    """Return the topic that a header names, or None."""
     return fields.get("b") if code in _SHORT_SENDS else fields.get("topic")
 
 
 def origin_in(code: int, fields: Mapping[str, Any]) -> Any:
-    """The topic whose record is sent back; empty if the header does not say, None for others."""
+    """Return the topic whose record is sent back; empty if the header does not name it, None for
+    other requests."""
     return (fields.get("originTopic") or "") if code == _SEND_BACK else None
 
 
 def groups_in(fields: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The groups of consumers that a header names, or None: requests read one or the other."""
+    """Return the consumer groups that a header names, or None: requests read one or the other."""
     return fields.get("consumerGroup"), fields.get("group")
 
 
 def named_in_body(code: int, body: bytes) -> Named:
-    """What the body of a heartbeat or a lock names; nothing for other requests. Raises
-    `errors.ProtocolViolation` for a body that cannot be judged."""
+    """Return the resources in the body of a heartbeat or a lock; none for other requests. Raises
+    `errors.ProtocolViolation` for a body that cannot be checked."""
     if code == HEARTBEAT:
-        found = _read(body, _NAMES)
-        members = list(_items(found, "consumerDataSet"))
+        body_object = _read(body, _NAMES)
+        members = list(_items(body_object, "consumerDataSet"))
         groups = [_word(member, "groupName") for member in members]
         sets = [list(_items(member, "subscriptionDataSet")) for member in members]
     elif code in _LOCKS:
-        found = _read(body, _NAMES_OF_LOCKS)
-        groups, sets = [_word(found, "consumerGroup")], [list(_items(found, "mqSet"))]
+        body_object = _read(body, _NAMES_OF_LOCKS)
+        groups, sets = [_word(body_object, "consumerGroup")], [list(_items(body_object, "mqSet"))]
     else:
         return Named(frozenset(), frozenset())
     topics = {
@@ -73,17 +73,17 @@ def named_in_body(code: int, body: bytes) -> Named:
 
 
 def _read(body: bytes, names: tuple[str, ...]) -> dict[str, Any]:
-    """The object in a body, in standard JSON, in which `names` have one spelling."""
+    """Return the object in a body, in standard JSON, in which each of `names` has one spelling."""
     plain = {_folded(name): name for name in names}
 
     def judged(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            raise ValueError("a key comes twice")
-        for key in found:
+        members = dict(pairs)
+        if len(members) < len(pairs):
+            raise ValueError("a key is repeated")
+        for key in members:
             if key.startswith(("$", "@")) or plain.get(_folded(key), key) != key:
-                raise ValueError(f"key {key[:40]!r} may be another one to a broker")
-        return found
+                raise ValueError(f"key {key[:40]!r} may mean another key to a broker")
+        return members
 
     try:
         found = json.loads(body.decode(), object_pairs_hook=judged)
@@ -98,18 +98,18 @@ def _folded(key: str) -> str:
     return _DISGUISE.sub("", key.casefold())
 
 
-def _items(found: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
-    value = found.get(name)
+def _items(members: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
+    value = members.get(name)
     if not isinstance(value, list | None):
-        raise ProtocolViolation(f"the body cannot be judged: {name} is no list")
+        raise ProtocolViolation(f"the body cannot be judged: {name} is not a list")
     for item in value or ():
         if not isinstance(item, dict):
-            raise ProtocolViolation(f"the body cannot be judged: {name} holds no objects")
+            raise ProtocolViolation(f"the body cannot be judged: {name} does not contain objects")
         yield item
 
 
-def _word(found: Mapping[str, Any], name: str) -> str:
-    value = found.get(name)
+def _word(members: Mapping[str, Any], name: str) -> str:
+    value = members.get(name)
     if not isinstance(value, str) or not value:
-        raise ProtocolViolation(f"the body cannot be judged: {name} is no text")
+        raise ProtocolViolation(f"the body cannot be judged: {name} is not text")
     return value

@@ -1,8 +1,8 @@
-"""The node's options where people type them: a TOML file, and the environment, which wins.
+"""The node's options: a TOML file, and the environment, which has precedence.
 
-Unknown names are refused and every problem is listed at once (`errors.ConfigError`), as is what
-would have no effect: a user that is not understood must not make a node that checks nobody. Values
-of users and credentials are never repeated. Only here is pydantic needed.
+Unknown names and options without effect are refused, and all problems are listed together
+(`errors.ConfigError`): a mistyped user must not start a node that verifies no request. Messages
+never contain values of users and credentials. Only this module needs pydantic.
 """
 
 from __future__ import annotations
@@ -31,39 +31,40 @@ _DEFAULT_PORT = 11911
 _INJECTED = re.compile(
     r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
-"""What Kubernetes puts beside our options for a Service whose name begins with ``snode``."""
+"""Variables that Kubernetes adds for a Service whose name begins with ``snode``."""
 _INJECTED_PORT = re.compile(r"(.+_)?PORT=(tcp|udp|sctp)://.*")
 _KEY_FIELDS = ("access_key", "secret_key", "security_token")
 
 
 def _address(value: object) -> object:
-    found = parse_server(value, _DEFAULT_PORT)
-    if found is None:
+    address = parse_server(value, _DEFAULT_PORT)
+    if address is None:
         raise ValueError("not host:port")
-    return found
+    return address
 
 
 def _ports(value: object) -> object:
-    """`{"broker-a": 11921}`, as a table or JSON, or ``broker-a=11921,broker-b=11922``."""
+    """Parse `{"broker-a": 11921}`, as a table or JSON, or ``broker-a=11921,broker-b=11922``."""
     return _pairs(value, "broker=port")
 
 
 def _users(value: object) -> object:
-    """`{"reader01": "secret"}`, as a table or JSON, or ``reader01=secret,reader02=secret``."""
-    found = _pairs(value, "key=secret")
-    for place, (key, secret) in enumerate(found, 1):
+    """Parse `{"reader01": "secret"}`, as a table or JSON, or
+    ``reader01=secret,reader02=secret``."""
+    pairs = _pairs(value, "key=secret")
+    for place, (key, secret) in enumerate(pairs, 1):
         if not isinstance(secret, str):
-            raise ValueError(f"item {place}: its secret is no text; put digits in quotes")  # noqa: TRY004 - pydantic wants it
+            raise ValueError(f"item {place}: its secret is not text; put digits in quotes")  # noqa: TRY004 - pydantic wants it
         if not key or not secret:
             raise ValueError(f"item {place}: its key or its secret is empty")
-    if not found:
-        raise ValueError("nobody is named; leave it out, and brokers judge clients' signatures")
-    return found
+    if not pairs:
+        raise ValueError("no user is given; leave it out, and brokers verify clients' signatures")
+    return pairs
 
 
 def _pairs(value: object, form: str) -> tuple[tuple[Any, Any], ...]:
-    if isinstance(value, str) and (known := _json_of(value)) is not None:
-        value = known
+    if isinstance(value, str) and (parsed := _json_of(value)) is not None:
+        value = parsed
     if isinstance(value, str):
         items = [item.partition("=") for item in value.split(",")] if value.strip() else []
         for place, (key, sign, text) in enumerate(items, 1):
@@ -73,12 +74,12 @@ def _pairs(value: object, form: str) -> tuple[tuple[Any, Any], ...]:
                     "or a semicolon needs it)"
                 )
         value = [(key.strip(), text.strip()) for key, _, text in items]
-    found = list(value.items()) if isinstance(value, Mapping) else value
-    if not isinstance(found, list | tuple) or not all(_is_pair(item) for item in found):
+    entries = list(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(entries, list | tuple) or not all(_is_pair(item) for item in entries):
         raise ValueError(f"give a table, {form},{form} or JSON")
-    if len({item[0] for item in found}) < len(found):
-        raise ValueError("a name comes twice")
-    return tuple((key, text) for key, text in found)
+    if len({item[0] for item in entries}) < len(entries):
+        raise ValueError("a name is repeated")
+    return tuple((key, text) for key, text in entries)
 
 
 def _is_pair(item: object) -> bool:
@@ -86,32 +87,32 @@ def _is_pair(item: object) -> bool:
 
 
 def _json_of(text: str) -> object:
-    """What is written in JSON, None for text in another form. Raises `ValueError`."""
+    """Parse JSON; return None for text in another form. Raises `ValueError`."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
         return _no_key_twice(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"it begins like JSON and is none: {error.msg}") from None
+        raise ValueError(f"it begins like JSON but is not JSON: {error.msg}") from None
 
 
 def _no_key_twice(text: str) -> object:
     def judged(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if len(dict(pairs)) < len(pairs):
-            raise ValueError("a name comes twice")
+            raise ValueError("a name is repeated")
         return dict(pairs)
 
-    found: object = json.loads(text, object_pairs_hook=judged)
-    return found
+    parsed: object = json.loads(text, object_pairs_hook=judged)
+    return parsed
 
 
 def _credentials(value: object) -> object:
-    """`{"access_key": …, "secret_key": …, "security_token": …}`, as a table or JSON, or
+    """Parse `{"access_key": …, "secret_key": …, "security_token": …}`, as a table or JSON, or
     ``key=secret``."""
     if value is None or isinstance(value, Credentials):
         return value
-    if isinstance(value, str) and (known := _json_of(value)) is not None:
-        value = known
+    if isinstance(value, str) and (parsed := _json_of(value)) is not None:
+        value = parsed
     if isinstance(value, str) and "=" in value:
         key, _, secret = value.partition("=")
         value = {"access_key": key.strip(), "secret_key": secret.strip()}
@@ -119,24 +120,24 @@ def _credentials(value: object) -> object:
         raise ValueError("give access_key and secret_key, and perhaps security_token")
     if not value.keys() <= set(_KEY_FIELDS):
         raise ValueError(f"unknown field; known: {', '.join(_KEY_FIELDS)}")
-    given = {name: text for name, text in value.items() if text is not None}
-    wrong = sorted(name for name, text in given.items() if not isinstance(text, str) or not text)
+    fields = {name: text for name, text in value.items() if text is not None}
+    wrong = sorted(name for name, text in fields.items() if not isinstance(text, str) or not text)
     if wrong:
-        raise ValueError(f"{', '.join(wrong)}: empty or no text; put digits in quotes")
-    return Credentials(**given)
+        raise ValueError(f"{', '.join(wrong)}: empty or not text; put digits in quotes")
+    return Credentials(**fields)
 
 
 def _names(value: object) -> object:
-    """``orders,payments``, JSON, or a list."""
+    """Parse ``orders,payments``, JSON, or a list."""
     if isinstance(value, str):
-        known = _json_of(value)
-        value = value.split(",") if known is None else known
+        parsed = _json_of(value)
+        value = value.split(",") if parsed is None else parsed
     if not isinstance(value, list | tuple | set | frozenset):
         raise ValueError("give a list, or names with commas between them")  # noqa: TRY004 - pydantic wants it
-    found = [item.strip() if isinstance(item, str) else item for item in value]
-    if "" in found:
+    names = [item.strip() if isinstance(item, str) else item for item in value]
+    if "" in names:
         raise ValueError("a name is empty; leave the option out to serve all")
-    return found
+    return names
 
 
 Names = Annotated[frozenset[str], BeforeValidator(_names)]
@@ -145,7 +146,7 @@ At = Annotated[Address, BeforeValidator(_address)]
 
 
 class SnodeConfig(CommonOptions):
-    """How a node listens, what it says of itself, and what it bears."""
+    """Options of a node: addresses, access and limits."""
 
     name_servers: NameServers = Field(description="name servers, tried in this order")
     listen: At = Field(("127.0.0.1", 11911), description="where clients connect")
@@ -193,14 +194,14 @@ class SnodeConfig(CommonOptions):
     admin_listen: At | None = Field(None, description="/clients as JSON; off by default")
 
     def settings(self) -> SnodeSettings:
-        """The plain value that a node runs on."""
+        """Return the plain settings of a node."""
         names = {field.name for field in fields(SnodeSettings)} - {"tls"}
         values: dict[str, Any] = {name: getattr(self, name) for name in names}
         return SnodeSettings(**values, tls=self.tls.settings() if self.tls else None)
 
 
 def read_options(path: Path | None, environment: Mapping[str, str]) -> SnodeSettings:
-    """Settings from a file and the environment. Raises `errors.ConfigError`."""
+    """Return settings from a file and the environment. Raises `errors.ConfigError`."""
     options: dict[str, Any] = {}
     if path is not None:
         try:

@@ -1,7 +1,7 @@
 """The registry of nodes: entries in every name server, which their nodes renew.
 
-An entry of a node that died stays, so readers go by its age: one that was not renewed for 45 s is
-of no node that lives. Stock clients need no registry; commands and clients that list nodes do.
+The entry of a dead node stays, so readers check its age: a node whose entry was not renewed for 45
+s is dead. Stock clients need no registry; commands and clients that list nodes do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tubemq_client._io.asyncio_connection import connect
 __all__ = ["NAMESPACE", "known_nodes"]
 
 NAMESPACE: Final = "SNODE_CONFIG"
-"""Where name servers keep the entries of nodes."""
+"""Namespace of the entries in name servers."""
 
 STALE_MS: Final = 45_000
 
@@ -29,16 +29,16 @@ STALE_MS: Final = 45_000
 async def known_nodes(
     settings: ClientSettings, *, now_ms: int | None = None
 ) -> dict[str, dict[str, Any]]:
-    """The entries of nodes that live, by name, as the first name server that answers has them.
-    Raises `errors.NetworkError`."""
+    """Return the entries of live nodes by name, from the first name server that answers. Raises
+    `errors.NetworkError`."""
     failure: errors.RocketMQError = errors.ConnectError("no name server")
     for address in settings.name_servers:
         try:
-            found = await _entries(address, settings)
+            answer = await _entries(address, settings)
         except errors.NetworkError as error:
             failure = error
             continue
-        return _living(found, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+        return _living(answer, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
     raise failure
 
 
@@ -50,29 +50,29 @@ async def _entries(address: Address, settings: ClientSettings) -> Command:
             lambda number: encode_command(Command(219, number, {"namespace": NAMESPACE})),
             timeout_s,
         )
-        found = await connection.wait(serial, asyncio.get_running_loop().time() + timeout_s)
+        answer = await connection.wait(serial, asyncio.get_running_loop().time() + timeout_s)
     finally:
         await connection.close()
-    return cast("Command", found)
+    return cast("Command", answer)
 
 
 def _living(answer: Command, now_ms: int) -> dict[str, dict[str, Any]]:
     if answer.code == codes.QUERY_NOT_FOUND:
-        return {}  # no node has ever written there
+        return {}  # no node has registered yet
     if answer.code != codes.SUCCESS:
         raise errors.for_code(answer.code, answer.remark or "", where="the registry")
     table = read_json(answer.body, "the registry").get("table") or {}
-    found = {name: _entry(text) for name, text in table.items()}
+    entries = {name: _entry(text) for name, text in table.items()}
     return {
         name: entry
-        for name, entry in sorted(found.items())
+        for name, entry in sorted(entries.items())
         if name.isprintable() and entry and now_ms - entry["ts"] <= STALE_MS
     }
 
 
 def _entry(text: object) -> dict[str, Any]:
-    """What a node has written of itself; nothing for what is of no node, as everybody who reaches a
-    name server may write there."""
+    """Return the entry that a node wrote; empty for any other text, because every client of a name
+    server may write there."""
     try:
         entry = read_json(str(text).encode(), "an entry")
     except errors.ProtocolViolation:

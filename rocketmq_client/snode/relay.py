@@ -1,10 +1,10 @@
-"""One request in, one answer out: where it goes, and what is said when that fails.
+"""One request in, one answer out: the target of a request, and the answer when it fails.
 
 Every request gets exactly one answer, unless it is one-way. Failures are answered with codes that
 clients act on: 14 (no such broker, or it cannot be reached: producers try another), 2 (no answer in
-time, or too much under way), 13 (larger than a frame may be), 16 (not on an allow-list), 1 anything
-else; each remark begins with ``snode:``. Producers read 2 and 14 as "certainly not stored", so a
-send that went out and was not answered is told 1: whether it was stored is not known.
+time, or too many requests in flight), 13 (larger than the frame limit), 16 (not on an allow-list),
+1 for all others; each remark begins with ``snode:``. Producers read 2 and 14 as "certainly not
+stored", so a send that was forwarded and not answered gets code 1: it may have been stored.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _NOT_SUPPORTED = 3
 _AT_BROKERS = "is administration, which a node does not serve: ask the brokers themselves"
 _ADMINISTRATION = {17: f"(updateTopic) {_AT_BROKERS}", 222: f"(resetOffsetByTime) {_AT_BROKERS}"}
 _STORES = frozenset({10, 36, 37, 310, 320})
-"""Sends, send back, end of a transaction: done twice, a record is there twice."""
+"""Sends, send back, end of a transaction: a repeated request stores the record twice."""
 _GONE_OUT = (errors.ConnectionLost, errors.RpcTimeout)
 
 
 def refusal(request: Command, code: int, why: str) -> Command:
-    """An answer of the node itself."""
+    """Build an answer of the node itself."""
     return Command(code, request.opaque, {}, b"", ANSWER, f"snode: {why}")
 
 
 def refusal_of(request: Command, error: errors.RocketMQError) -> Command:
-    """What a client is told of a failure."""
+    """Return the client's answer for a failure."""
     match error:
         case errors.Busy():
             return refusal(request, 2, str(error))
@@ -61,14 +61,14 @@ def refusal_of(request: Command, error: errors.RocketMQError) -> Command:
 
 
 def unanswered(request: Command, error: errors.RocketMQError) -> Command:
-    """What a client is told of a failure after its request went out to a broker."""
+    """Return the client's answer for a failure after its request was sent to a broker."""
     if request.code in _STORES and isinstance(error, _GONE_OUT):
-        return refusal(request, 1, f"whether it was stored is not known: {error}")
+        return refusal(request, 1, f"it may have been stored: {error}")
     return refusal_of(request, error)
 
 
 class Relay:
-    """Answers requests for any client; holds nothing of one."""
+    """Answers requests of all clients; keeps no state of a client."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Relay:
     async def answer(
         self, request: Command, member: Member, port_broker: str | None, slot: int
     ) -> Command | None:
-        """The answer; None for a one-way request. Does not raise, except when cancelled."""
+        """Return the answer; None for a one-way request. Does not raise, except when cancelled."""
         try:
             return await self._answer(request, member, port_broker, slot)
         except errors.RocketMQError as error:
@@ -115,12 +115,12 @@ class Relay:
         return await self._to_name_server(request, target.kind)
 
     async def _only_broker(self, any_broker: bool) -> str:  # noqa: FBT001 - one caller
-        """For a request that names none."""
+        """Return the broker of a request that names none."""
         if not self._upstream.info.brokers:
             await self._upstream.discover()
         masters = sorted(self._upstream.masters())
         if not masters:
-            raise errors.ConnectError("no broker is there")
+            raise errors.ConnectError("no broker is available")
         if len(masters) > 1 and not any_broker:
             raise errors.LocalError(
                 "the request names no broker and there are several; use a client of 4.9.5 or "
@@ -134,9 +134,9 @@ class Relay:
         address = await self._upstream.address_of(broker)
         if request.code not in PULLS:
             return await self._ask_broker(request, member, broker, address, slot)
-        others = member.pulls - 1  # the client has counted this one
+        others = member.pulls - 1  # the client counts this one already
         if not self._upstream.admits_pull(address_text(address), others, self.clients()):
-            raise errors.Busy(2, "too many pulls are under way to this broker")
+            raise errors.Busy(2, "too many pulls are in flight to this broker")
         load = self._upstream.load_of(address_text(address))
         load.pulls += 1
         try:
@@ -162,24 +162,24 @@ class Relay:
 
         if request.code != LITE_PULL:
             return await ask(request)
-        # Brokers of 4.9 do not know lite pulls; by number 11 the same request means the same.
-        known, name = self._upstream.without_lite, address_text(address)
-        if known.get(name) is not True:
+        # Brokers of 4.9 do not know lite pulls; they know the same request as code 11.
+        without_lite, name = self._upstream.without_lite, address_text(address)
+        if without_lite.get(name) is not True:
             answer = await ask(request)
-            known[name] = answer is not None and answer.code == _NOT_SUPPORTED
-            if not known[name]:
+            without_lite[name] = answer is not None and answer.code == _NOT_SUPPORTED
+            if not without_lite[name]:
                 return answer
         return await ask(request._replace(code=PULL))
 
     async def _to_holder(self, request: Command, member: Member, slot: int) -> Command | None:
-        """The answer of the first broker that has the topic and can be reached."""
+        """Return the answer of the first reachable broker that has the topic."""
         topic = request.fields.get("topic", "")
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
-        found = await self._upstream.ask_name_server(Command(105, 0, fields))
-        if found.code != 0:
-            return found._replace(opaque=request.opaque)
-        failure: errors.RocketMQError = errors.ConnectError("no broker of this topic is there")
-        for broker in sorted(parse_route(topic, found.body).masters()):
+        answer = await self._upstream.ask_name_server(Command(105, 0, fields))
+        if answer.code != 0:
+            return answer._replace(opaque=request.opaque)
+        failure: errors.RocketMQError = errors.ConnectError("no broker of this topic is available")
+        for broker in sorted(parse_route(topic, answer.body).masters()):
             try:
                 return await self._to_broker(request, member, broker, slot)
             except errors.NetworkError as error:

@@ -1,7 +1,7 @@
-"""Where a request goes, decided from the request alone; and routes that name the node.
+"""Target of a request, from the request alone; and routes that name the node.
 
-Pure. A broker is chosen by its *name*, which clients since 4.9.5 send with every request; never by
-an address that a client gives. Names become addresses through what the name server says.
+Pure. A broker is chosen by its *name*, which clients since 4.9.5 send with every request, never by
+an address from a client. The name server resolves names to addresses.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TO_BROKER: Final = frozenset(
     }
 )
 PASSED_ON: Final = _TO_BROKER - {38, 41, 42, 46}
-"""What goes on by its header alone, if that names a broker."""
+"""Requests that are forwarded by their header alone, if that names a broker."""
 _TO_ALL_BROKERS: Final = frozenset({34, 35})
 _TO_NAME_SERVER: Final = frozenset({101, 206, 219})
 _ANY_WILL_DO: Final = frozenset({38, 46})
@@ -58,8 +58,8 @@ _BEYOND_WAIT_MS: Final = 10_000
 
 
 class Target(NamedTuple):
-    """`kind` says to whom; `broker` is a name, or None if the request gives none. Then any broker
-    may do, or any that has the topic."""
+    """`kind` is the target; `broker` is a name, or None if the request gives none. Then any broker
+    is used, or any that has the topic."""
 
     kind: Literal["broker", "brokers", "name server", "route", "cluster", "nobody"]
     broker: str | None = None
@@ -68,7 +68,7 @@ class Target(NamedTuple):
 
 
 def target_of(request: Command) -> Target:
-    """To whom a request goes. "nobody" is answered with code 3."""
+    """Return the target of a request; an unknown code has none and is answered with code 3."""
     code = request.code
     if code == 105:
         return Target("route")
@@ -85,36 +85,37 @@ def target_of(request: Command) -> Target:
 
 
 def broker_in(code: int, fields: Mapping[str, Any]) -> Any:
-    """The broker that a header names, or None."""
-    found = fields.get("n") if code in _SENDS else None
-    return found or fields.get("bname") or fields.get("brokerName")
+    """Return the broker that a header names, or None."""
+    broker = fields.get("n") if code in _SENDS else None
+    return broker or fields.get("bname") or fields.get("brokerName")
 
 
 def _broker_named(request: Command) -> str | None:
-    found: str | None = broker_in(request.code, request.fields)
-    if found is None and request.code in _LOCKS:
+    broker: str | None = broker_in(request.code, request.fields)
+    if broker is None and request.code in _LOCKS:
         try:
             queues = read_json(request.body, "the queues to lock").get("mqSet") or []
         except ProtocolViolation:
             return None
         names = {item.get("brokerName") for item in queues if isinstance(item, dict)}
         return str(names.pop()) if len(names) == 1 else None
-    return found
+    return broker
 
 
 def patience_of(code: int, fields: Mapping[str, Any], usual_ms: int) -> int:
-    """How long the answer may take, ms: a pull as long as the broker may hold it, and 10 s more."""
+    """Return the timeout of an answer, ms: for a pull the time that the broker may hold it, plus 10
+    s."""
     if not may_wait(code, fields):
         return usual_ms
     try:
         wait = int(fields.get("suspendTimeoutMillis", "0"))
     except (ValueError, TypeError):
-        return usual_ms  # the broker says what is wrong with it
+        return usual_ms  # the broker reports the error
     return max(0, min(wait, 600_000)) + _BEYOND_WAIT_MS
 
 
 def may_wait(code: int, fields: Mapping[str, Any]) -> bool:
-    """Whether it is a pull that the broker may hold."""
+    """Return True for a pull that the broker may hold."""
     try:
         return code in PULLS and bool(int(fields.get("sysFlag", "0")) & _MAY_WAIT)
     except (ValueError, TypeError):
@@ -122,20 +123,20 @@ def may_wait(code: int, fields: Mapping[str, Any]) -> bool:
 
 
 def own_route(body: bytes, advertise: Address, ports: dict[str, int]) -> bytes:
-    """The route with the node in place of every broker. Replicas are left out, and so are brokers
-    that have no master now, with their queues: nobody could reach these through the node."""
-    found = read_json(body, "a route")
-    brokers = found.get("brokerDatas") or ()
-    led = [item for item in brokers if _MASTER in (item.get("brokerAddrs") or ())]
-    for item in led:
+    """Return the route with the node in place of every broker. Replicas are left out, and so are
+    brokers without a master and their queues: no client could reach these through the node."""
+    route = read_json(body, "a route")
+    brokers = route.get("brokerDatas") or ()
+    with_master = [item for item in brokers if _MASTER in (item.get("brokerAddrs") or ())]
+    for item in with_master:
         item["brokerAddrs"] = _own_address(str(item.get("brokerName")), advertise, ports)
-    names = {item.get("brokerName") for item in led}
-    queues = [item for item in found.get("queueDatas") or () if item.get("brokerName") in names]
-    return write_json({**found, "brokerDatas": led, "queueDatas": queues})
+    names = {item.get("brokerName") for item in with_master}
+    queues = [item for item in route.get("queueDatas") or () if item.get("brokerName") in names]
+    return write_json({**route, "brokerDatas": with_master, "queueDatas": queues})
 
 
 def own_cluster_info(info: ClusterInfo, advertise: Address, ports: dict[str, int]) -> bytes:
-    """Cluster info in standard JSON, with the node in place of every broker."""
+    """Return cluster info in standard JSON, with the node in place of every broker."""
     table: dict[str, Any] = {
         name: {
             "brokerAddrs": _own_address(name, advertise, ports),

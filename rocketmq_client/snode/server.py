@@ -1,9 +1,9 @@
-"""The node itself: it listens, relays, registers, and drains.
+"""The node: listens, relays, registers, and drains.
 
-One event loop, nothing blocks it: a held pull is one pending answer. A client whose bytes are no
-frames loses its connection and nobody else's; one that does not read its answers is not read from
-either. Stopping: no new clients, no registry entry, what is under way is answered for `drain_ms`,
-then everything is closed.
+One event loop without blocking calls: a held pull is one pending answer. Invalid frames close the
+connection of their client only; a client that does not read its answers is not read from. On stop
+the node accepts no new clients, removes its registry entry, answers requests in flight for up to
+`drain_ms`, then closes all connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rocketmq_client._wire.commands import Command
 from rocketmq_client._wire.json_text import write_json
 from rocketmq_client.model import Address, address_text
 from rocketmq_client.snode.access import Access
-from rocketmq_client.snode.clients import Client, Shared
+from rocketmq_client.snode.clients import Backlogs, Client, Shared
 from rocketmq_client.snode.limits import Limits
 from rocketmq_client.snode.listener import Listener, Seldom
 from rocketmq_client.snode.metrics import Metrics, serve_http
@@ -42,7 +42,7 @@ _DRAIN_STEP_S = 0.02
 
 
 class Snode:
-    """A running node. Use as an asynchronous context manager, or `start` and `stop`."""
+    """Running node. Use as an asynchronous context manager, or `start` and `stop`."""
 
     def __init__(self, settings: SnodeSettings) -> None:
         self._settings = settings
@@ -54,7 +54,7 @@ class Snode:
         limits = Limits(settings, clients, lambda: upstream.connections)
         seldom = Seldom(_LOG)
         self._shared = Shared(
-            settings, upstream, access, relay, self.metrics, clients, limits, seldom
+            settings, upstream, access, relay, self.metrics, clients, limits, seldom, Backlogs()
         )
         upstream.may_connect = lambda: limits.may_connect(self._connections())
         self._servers: list[Listener] = []
@@ -81,7 +81,7 @@ class Snode:
         return f"<Snode {self._settings.name} {address_text(self.address)} {self.gauges()}>"
 
     async def start(self) -> None:
-        """Listen, look for brokers, and register. Raises `errors.ConfigError` for an address that
+        """Listen, look up brokers, and register. Raises `errors.ConfigError` for an address that
         cannot be listened on."""
         settings = self._settings
         ports: list[tuple[int, str | None]] = [(settings.listen[1], None)]
@@ -94,9 +94,9 @@ class Snode:
             _close(self._servers)
             raise errors.ConfigError(f"listen: {error}", subject="snode options") from error
         self.address = self._servers[0].address
-        own = _advertising(settings, self.address)
+        advertised = _advertising(settings, self.address)
         clients = self._shared.clients
-        self._shared.relay = Relay(own, self._upstream, self._access, lambda: len(clients))
+        self._shared.relay = Relay(advertised, self._upstream, self._access, lambda: len(clients))
         self.metrics_address = await self._show(
             settings.metrics_listen,
             {"/metrics": lambda: (200, self.metrics.text(self.gauges()))},
@@ -106,8 +106,8 @@ class Snode:
         )
         for work in (self._keep(), self._expire(), self._check_clients()):
             self._tasks.append(asyncio.create_task(work, name="snode-keeper"))
-        told = {"address": address_text(self.address), "node": settings.name}
-        _LOG.info("listening on %s", address_text(self.address), extra=told)
+        details = {"address": address_text(self.address), "node": settings.name}
+        _LOG.info("listening on %s", address_text(self.address), extra=details)
 
     async def stop(self) -> None:
         """Drain and close. Safe to call twice."""
@@ -130,7 +130,7 @@ class Snode:
         _LOG.info("stopped", extra={"unanswered": left})
 
     async def abandon(self) -> None:
-        """End at once: nothing is answered any more, and the registry keeps the entry."""
+        """End at once: requests in flight get no answer, and the registry entry stays."""
         self._draining = True
         for task in self._tasks:
             task.cancel()
@@ -144,7 +144,7 @@ class Snode:
         await asyncio.sleep(0)
 
     def gauges(self) -> dict[str, float]:
-        """What is there now."""
+        """Return the current values of all gauges."""
         clients, upstream = self._shared.clients, self._upstream
         now = asyncio.get_running_loop().time()
         age = -1.0 if upstream.heard_at is None else now - upstream.heard_at
@@ -161,24 +161,24 @@ class Snode:
         }
 
     def _health(self) -> tuple[int, str]:
-        """200 while clients can be served: a name server answers, it knows a broker, and the node
-        is not stopping."""
-        found, state = self.gauges(), "ok"
-        age = found["name_server_age_seconds"]
+        """Return 200 while clients can be served: a name server answers, it knows a broker, and the
+        node is not stopping."""
+        gauges, state = self.gauges(), "ok"
+        age = gauges["name_server_age_seconds"]
         if self._draining:
             state = "stopping"
         elif not 0 <= age <= _STALE_S:
             state = "no name server answers"
-        elif not found["brokers"]:
+        elif not gauges["brokers"]:
             state = "name servers know no broker"
-        said = {"status": state, "name": self._settings.name, **found}
-        said["brokers"] = {
+        page = {"status": state, "name": self._settings.name, **gauges}
+        page["brokers"] = {
             name: address_text(at) for name, at in sorted(self._upstream.masters().items())
         }
-        return (200 if state == "ok" else 503), _page(said)
+        return (200 if state == "ok" else 503), _page(page)
 
     def _clients(self) -> dict[str, object]:
-        """What operators see of clients and connections."""
+        """Return clients and connections for operators."""
         now = asyncio.get_running_loop().time()
         clients = [
             {
@@ -205,7 +205,7 @@ class Snode:
         return listener
 
     def _connections(self) -> int:
-        """Clients, and connections that become some."""
+        """Return the number of clients, including connections in their handshake."""
         return len(self._shared.clients) + sum(one.opening for one in self._servers)
 
     def _admits(self) -> bool:
@@ -214,14 +214,14 @@ class Snode:
             return True
         self.metrics.add("refused_clients")
         shared.seldom.say(
-            logging.WARNING, "a client is refused: there are too many (max_clients, descriptors)"
+            logging.WARNING, "a client is refused: too many connections (max_clients, descriptors)"
         )
         return False
 
     async def _show(
         self, at: Address | None, pages: Mapping[str, Callable[[], tuple[int, str]]]
     ) -> Address | None:
-        """Open an HTTP port, with `/healthz` on each. The address it has."""
+        """Open an HTTP port, with `/healthz` on each. Return its address."""
         if at is None:
             return None
         try:
@@ -235,13 +235,13 @@ class Snode:
         return server.address
 
     async def _expire(self) -> None:
-        """Answer for brokers that do not, a little after the time is over."""
+        """Answer requests that brokers did not answer, soon after their deadline."""
         while True:
             await asyncio.sleep(_EXPIRY_STEP_S)
             self._upstream.expire(asyncio.get_running_loop().time())
 
     async def _keep(self) -> None:
-        """Look for brokers and renew the registry entry, for as long as the node lives."""
+        """Look up brokers and renew the registry entry, while the node runs."""
         settings = self._settings
         registered = -1e9
         while True:
@@ -252,11 +252,11 @@ class Snode:
                     await self._upstream.tell_name_servers(self._entry())
                     registered = now
             except errors.RocketMQError as error:
-                _LOG.warning("no look at the brokers: %s", error)
+                _LOG.warning("cannot look up brokers: %s", error)
             await asyncio.sleep(settings.discovery_period_ms / 1000)
 
     async def _check_clients(self) -> None:
-        """Drop clients whose time is over, a little after it."""
+        """Check the deadlines of clients periodically."""
         loop = asyncio.get_running_loop()
         shortest = min(self._settings.idle_ms, self._settings.frame_timeout_ms)
         step_s = max(0.05, min(_CHECK_STEP_S, shortest / 10_000))
@@ -292,7 +292,7 @@ def _close(servers: list[Listener]) -> None:
 
 
 def _advertising(settings: SnodeSettings, address: Address) -> SnodeSettings:
-    """The settings with the address that is really listened on, unless another is advertised."""
+    """Return the settings with the actual listening address, unless another is advertised."""
     return settings if settings.advertise else replace(settings, advertise=address)
 
 

@@ -1,6 +1,6 @@
-"""What a node runs on: plain values, judged when they are made.
+"""Settings of a node: plain values, validated on construction.
 
-Where people type them (a TOML file, the environment) is `command`; nothing here reads either.
+`options` reads them from a TOML file and the environment.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ _WILDCARDS = {"0.0.0.0", "::", ""}  # noqa: S104 - refused, not bound
 
 @dataclass(frozen=True, slots=True)
 class SnodeSettings:
-    """How a node listens, what it says of itself, and what it bears. Times are milliseconds.
+    """Settings of a node. Times are milliseconds.
 
-    `advertise` is the address that routes name, the listening one by default: it may not be a
-    wildcard. `ports` are virtual ports, broker name → port, for clients that send no broker name.
-    `topics` and `groups` are allow-lists; empty: all. `pool_size` connections go to each broker for
-    what belongs to no member. A client may have `max_in_flight_per_client` requests unanswered, a
-    broker `max_in_flight_per_broker` of all clients together beside `max_pulls_per_broker` pulls;
-    beyond that they are answered "busy". A client that says nothing for `idle_ms` and waits for
-    nothing is cut off, as brokers do, and so is one whose frame is not whole after
-    `frame_timeout_ms`. There may be `max_clients` connections; over all of them unfinished frames
-    may have `max_unfinished_bytes`, and answers that wait to be taken `max_queued_bytes`: the
-    oldest, or the largest, is cut off beyond that. `tls_cert_file` and
-    `tls_key_file` encrypt what clients see, `tls` what brokers see. `users` are access keys and
-    secrets of clients: with them every request is verified here. `credentials` then sign it anew
-    for brokers; without them the client's own signature is passed on. `admin_listen` shows clients
-    and connections as JSON.
+    `advertise` is the address in routes, the listening one by default: it may not be a wildcard.
+    `ports` are virtual ports, broker name → port, for clients that send no broker name. `topics`
+    and `groups` are allow-lists; empty: all. `pool_size` connections to each broker are shared by
+    all requests outside of groups. A client may have `max_in_flight_per_client` requests in flight,
+    a broker `max_in_flight_per_broker` of all clients together, plus `max_pulls_per_broker` pulls;
+    requests beyond that are answered "busy". A client is cut off if it sends nothing for `idle_ms`
+    without a request in flight, like brokers do, and if a frame is not whole after
+    `frame_timeout_ms`. There may be `max_clients` connections; unfinished frames of all of them may
+    have `max_unfinished_bytes`, and unread answers `max_queued_bytes`: beyond that the oldest, or
+    the largest, is cut off. `tls_cert_file` and `tls_key_file` encrypt connections of clients,
+    `tls` those to brokers. `users` are access keys and secrets of clients: with them the node
+    verifies every request. `credentials` then sign it again for brokers; without them the client's
+    signature is forwarded. `admin_listen` serves clients and connections as JSON.
     """
 
     name_servers: tuple[Address, ...]
@@ -74,8 +73,8 @@ class SnodeSettings:
             problems.append("name_servers: give at least one 'host:port'")
         if (self.advertise or self.listen)[0] in _WILDCARDS:
             problems.append(
-                f"advertise: {(self.advertise or self.listen)[0]!r} is no address that clients "
-                "can connect to, and routes name it"
+                f"advertise: {(self.advertise or self.listen)[0]!r} is not an address that clients "
+                "can connect to, and routes contain it"
             )
         positive = (
             *("pool_size", "max_in_flight_per_client", "max_in_flight_per_broker"),
@@ -95,13 +94,14 @@ class SnodeSettings:
             problems.append("tls_cert_file, tls_key_file: give both or none")
         if self.credentials is not None and not self.users:
             problems.append(
-                "credentials: without users everybody who reaches the node would have its rights; "
-                "give users, or leave credentials out and let brokers judge clients' signatures"
+                "credentials: without users every client that reaches the node would have its "
+                "rights; give users, or leave credentials out and let brokers verify clients' "
+                "signatures"
             )
-        known = self.credentials
+        credentials = self.credentials
         texts: list[object] = [text for user in self.users for text in user]
-        texts += [known.access_key, known.secret_key] if known else []
+        texts += [credentials.access_key, credentials.secret_key] if credentials else []
         if not all(isinstance(text, str) and text for text in texts):
-            problems.append("users, credentials: a key or a secret is empty or no text")
+            problems.append("users, credentials: a key or a secret is empty or not text")
         if problems:
             raise errors.ConfigError(problems, subject="snode options")

@@ -1,8 +1,8 @@
-"""The node's connections to name servers and brokers: shared ones, and a member's own.
+"""The node's connections to name servers and brokers: shared ones, and those of members.
 
-Sockets, TLS and reconnecting are `tubemq_client._io`'s, and every connection numbers its requests
-itself, so the numbers of two clients never meet. Requests are either passed on along a line
-(`lines`) or asked and awaited here (`ask`), on the same connections.
+`tubemq_client._io` provides sockets, TLS and reconnects. Every connection numbers its requests, so
+the numbers of two clients never collide. Requests are either forwarded (`lines`) or sent and
+awaited (`ask`), on the same connections.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ __all__ = ["BoundConnection", "Upstream", "ask"]
 async def ask(
     connection: AsyncConnection, request: Command, timeout_ms: int, limit_bytes: int
 ) -> Command | None:
-    """The answer to a request, under the request's own number; None for a one-way request. The
-    header is written anew, the body goes on as it is. Raises `errors.ConnectError` for a request
-    that never went out, `errors.IllegalRequest` for one that is larger than `limit_bytes` in the
-    node's words; after `errors.ConnectionLost` and `errors.RpcTimeout` its fate is open."""
+    """Return the answer to a request, with the request's own number; None for a one-way request.
+    The header is re-encoded, the body is unchanged. Raises `errors.ConnectError` for a request that
+    was not sent, and `errors.IllegalRequest` for one larger than `limit_bytes` after re-encoding;
+    after `errors.ConnectionLost` and `errors.RpcTimeout` it may have been executed."""
     seconds = timeout_ms / 1000
 
     def frame(number: int) -> bytes:
-        made = encode_command(request._replace(opaque=number, binary=False))
-        if len(made) > limit_bytes:
-            raise errors.IllegalRequest(13, f"a frame of {len(made)} bytes, at most {limit_bytes}")
-        return made
+        frame_bytes = encode_command(request._replace(opaque=number, binary=False))
+        if len(frame_bytes) > limit_bytes:
+            raise errors.IllegalRequest(
+                13, f"a frame of {len(frame_bytes)} bytes, at most {limit_bytes}"
+            )
+        return frame_bytes
 
     try:
         serial = await connection.post(frame, seconds)
@@ -49,14 +51,14 @@ async def ask(
         connection.forget(serial)
         return None
     deadline = asyncio.get_running_loop().time() + seconds
-    found: object = await connection.wait(serial, deadline)
-    assert isinstance(found, Command), "the codec's decoder makes them"
-    return found._replace(opaque=request.opaque, binary=False)
+    answer: object = await connection.wait(serial, deadline)
+    assert isinstance(answer, Command), "the codec's decoder makes them"
+    return answer._replace(opaque=request.opaque, binary=False)
 
 
 class Upstream:
-    """Shared connections: `pool_size` lines to each broker, one connection to each name server; and
-    the brokers that name servers know."""
+    """Shared connections: `pool_size` to each broker, one to each name server; and the brokers that
+    name servers know."""
 
     def __init__(self, settings: SnodeSettings) -> None:
         self._settings = settings
@@ -68,13 +70,14 @@ class Upstream:
         self._lines: set[Line] = set()
         self._loads: dict[str, Load] = {}
         self.may_connect: Callable[[], bool] = lambda: True
-        """Whether there is a descriptor for another connection."""
+        """Return True if there is a descriptor for another connection."""
         self._answering = 0
         self._stale_s = self.network.idle_connection_ms / 1000
         self.info = ClusterInfo({}, {})
         self.heard_at: float | None = None
         self.without_lite: dict[str, bool] = {}
-        """Addresses of brokers by whether they refuse lite pulls (361), as far as it is known."""
+        """Addresses of brokers that were tried with lite pulls (361); True for brokers that refuse
+        them."""
 
     @property
     def in_flight(self) -> int:
@@ -83,7 +86,7 @@ class Upstream:
 
     @property
     def pooled(self) -> int:
-        """Shared lines that are open."""
+        """Open shared connections."""
         return sum(line.usable for line in self._ready.values())
 
     @property
@@ -93,11 +96,11 @@ class Upstream:
 
     @property
     def connections(self) -> int:
-        """Lines to brokers, shared or a member's own."""
+        """Connections to brokers, shared and of members."""
         return len(self._lines)
 
     def lines(self) -> list[dict[str, object]]:
-        """What operators see of connections to brokers."""
+        """Return connections to brokers for operators."""
         shared = set(self._ready.values())
         return [
             {"broker": line.name, "shared": line in shared, "under_way": line.in_flight}
@@ -105,32 +108,33 @@ class Upstream:
         ]
 
     def line(self, name: str, decoder: Any) -> Line:
-        """A new line, before it is connected."""
+        """Return a new connection, not yet connected."""
         line = Line(name, decoder, self.turn, self.load_of(name), self._ended)
         self._lines.add(line)
         return line
 
     def expire(self, now: float) -> None:
-        """Give up what nobody answered in time."""
+        """Expire requests after their deadline."""
         for line in list(self._lines):
             line.expire(now, self._settings.upstream_timeout_ms / 1000)
         self.turn.end()
 
     def admits_pull(self, name: str, mine: int, clients: int) -> bool:
-        """Whether a client with `mine` pulls under way may have another one at the broker of this
-        address. Half of them go to whoever asks, a quarter is shared out equally."""
+        """Return True if a client with `mine` pulls in flight may send another one to the broker of
+        this address. Any client may use the first half of the limit, a quarter is shared out
+        equally."""
         pulls, most = self.load_of(name).pulls, self._settings.max_pulls_per_broker
         if pulls < (most + 1) // 2:
             return True
         return mine < max(1, most // 4 // max(1, clients)) and pulls < most
 
     def load_of(self, name: str) -> Load:
-        """What is under way to the broker of this address."""
+        """Return the load of the broker at this address."""
         return self._loads.setdefault(name, Load())
 
     def ready_line(self, broker: str, slot: int, now: float, *, pulls: bool) -> Line | None:
-        """An open line to a broker that is not overloaded; None if there is something to wait for
-        or to refuse."""
+        """Return an open connection to a broker that is not overloaded; None if the request must
+        wait or be refused."""
         master = self.master(broker)
         if master is None:
             return None
@@ -142,8 +146,8 @@ class Upstream:
         return None
 
     def _pool_of(self, slot: int, *, pulls: bool) -> int:
-        """Pulls and everything else have pools of their own, so that an answer to a send does not
-        wait behind megabytes of records."""
+        """Return the pool of a request: pulls have separate pools, so that an answer to a send does
+        not wait behind megabytes of records."""
         half = len(self._pools) // 2
         if not half:
             return 0
@@ -152,11 +156,11 @@ class Upstream:
     async def ask(
         self, address: Address, request: Command, timeout_ms: int, slot: int = 0
     ) -> Command | None:
-        """Over a shared line. Raises `errors.NetworkError`, and `errors.Busy` beyond
-        `max_in_flight_per_broker`."""
+        """Send a request over a shared connection and return its answer. Raises
+        `errors.NetworkError`, and `errors.Busy` beyond `max_in_flight_per_broker`."""
         pulls, count = request.code in PULLS, self._load(address)
         if not pulls and count >= self._settings.max_in_flight_per_broker:
-            raise errors.Busy(2, f"{count} requests are under way to this broker")
+            raise errors.Busy(2, f"{count} requests are in flight to this broker")
         slot = self._pool_of(slot, pulls=pulls)
         line = cast("Line", await self._pools[slot].connection(address))
         self._ready[slot, address] = line
@@ -167,8 +171,8 @@ class Upstream:
             line.pulls -= pulls
 
     async def ask_name_server(self, request: Command) -> Command:
-        """The answer of the name server that answered last, or of the next one that does: one that
-        hangs costs its time once."""
+        """Return the answer of the name server that answered last, or of the next one that does:
+        one that hangs costs its timeout once."""
         failure: errors.RocketMQError | None = None
         servers = self._settings.name_servers
         first = self._answering
@@ -184,7 +188,7 @@ class Upstream:
         raise failure or errors.ConnectError("no name server")
 
     async def tell_name_servers(self, request: Command) -> None:
-        """Send the request to every name server; one that cannot be reached misses it."""
+        """Send the request to every name server; skip those that cannot be reached."""
         for address in self._settings.name_servers:
             try:
                 await self._ask_one(address, request)
@@ -204,28 +208,29 @@ class Upstream:
         return answer
 
     async def discover(self) -> ClusterInfo:
-        """Learn the brokers anew: dead ones go."""
+        """Refresh the brokers from a name server; dead ones are removed."""
         answer = await self.ask_name_server(Command(106, 0, {}))
         if answer.code == 0:
             self.info = parse_cluster_info(answer.body)
         return self.info
 
     async def address_of(self, broker: str) -> Address:
-        """A broker's master, looked up again if it is not known. Raises `errors.ConnectError`."""
+        """Return a broker's master, looked up again if it is not known. Raises
+        `errors.ConnectError`."""
         for attempt in (1, 2):
             if (master := self.master(broker)) is not None:
                 return master
             if attempt == 1:
                 await self.discover()
-        raise errors.ConnectError(f"broker {broker!r} is not there")
+        raise errors.ConnectError(f"broker {broker!r} is not available")
 
     def master(self, broker: str) -> Address | None:
-        """Where a broker's master is, as far as it is known."""
+        """Return the address of a broker's master, None if it is not known."""
         data = self.info.brokers.get(broker)
         return data.master if data is not None else None
 
     def masters(self) -> dict[str, Address]:
-        """All masters by broker name."""
+        """Return all masters by broker name."""
         return {
             name: data.master for name, data in self.info.brokers.items() if data.master is not None
         }
@@ -241,17 +246,24 @@ class Upstream:
 
     def _ended(self, line: Line) -> None:
         self._lines.discard(line)
-        for key in [key for key, known in self._ready.items() if known is line]:
+        for key in [key for key, ready in self._ready.items() if ready is line]:
             del self._ready[key]
-        self.without_lite.pop(line.name, None)  # another version may come back
+        self.without_lite.pop(line.name, None)  # the broker may restart with another version
 
 
 class BoundConnection:
-    """A member's own line to one broker. `on_request` is given what the broker asks."""
+    """Connection of a member to one broker. `on_request` is called with requests of the broker,
+    `on_notice` with its notices that members of a group changed."""
 
-    def __init__(self, upstream: Upstream, on_request: Callable[[Command], None]) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        on_request: Callable[[Command], None],
+        on_notice: Callable[[tuple[str, str], bytes], None],
+    ) -> None:
         self._upstream = upstream
         self._on_request = on_request
+        self._on_notice = on_notice
         self._lock = asyncio.Lock()
         self.line: Line | None = None
         self._at: Address | None = None
@@ -259,20 +271,20 @@ class BoundConnection:
 
     @property
     def usable(self) -> bool:
-        """Whether it is open."""
+        """True while it is open."""
         return self.line is not None and self.line.usable
 
     def line_to(self, master: Address | None) -> Line | None:
-        """Its line, if that is open and leads to the broker's master; None says that the master is
-        not known, and then the line may stay as it is."""
+        """Return the connection if it is open and leads to the broker's master; with None for an
+        unknown master, any open connection is returned."""
         return self.line if self.usable and master in (None, self._at) else None
 
     async def ask(self, address: Address, request: Command, timeout_ms: int) -> Command | None:
-        """Over this connection, opened if need be: a master that has moved is followed, and leaves
-        what lived at its old address to itself. Raises `errors.NetworkError`."""
+        """Send a request over this connection, opened if needed: if the master has moved, connect
+        to the new address and leave state at the old one. Raises `errors.NetworkError`."""
         async with self._lock:
             if self._closed:
-                raise errors.ConnectionLost("the client is gone")
+                raise errors.ConnectionLost("the client has disconnected")
             if self.line_to(address) is None:
                 await self._open(address)
             line = self.line
@@ -290,20 +302,21 @@ class BoundConnection:
             self.line.abandon()
         if not upstream.may_connect():
             raise errors.Busy(2, "the node has too many connections")
-        found = await connect(address, upstream.network, LINES, kind=upstream.line)
-        self.line, self._at = cast("Line", found), address
+        connection = await connect(address, upstream.network, LINES, kind=upstream.line)
+        self.line, self._at = cast("Line", connection), address
         self.line.on_request = self._on_request
+        self.line.on_notice = self._on_notice
         if self._closed:
             self.line.abandon()
 
     async def answer(self, reply: Command) -> None:
-        """Carry the member's answer to what the broker asked."""
+        """Forward the member's answer to a request of the broker."""
         if self.line is not None and self.line.usable:
             serial = await self.line.post(lambda _: encode_command(reply), 1.0)
             self.line.forget(serial)
 
     def abandon(self) -> None:
-        """Close at once: the broker then knows that the member is gone."""
+        """Close at once, so that the broker removes the member."""
         self._closed = True
         if self.line is not None:
             self.line.abandon()

@@ -1,7 +1,7 @@
-"""The blocking shell: metadata, exact ranges, producers, pull consumers, administration.
+"""Sync API: metadata, exact ranges, producers, pull consumers, administration.
 
-Works in the caller's thread and starts none. `aio` has the same names for event loops; what either
-decides is in `_core`. What Spark's executors are not sent is imported when it is asked for.
+Works in the caller's thread and starts none. `aio` has the same names for event loops; `_core` has
+the logic of both. Modules that Spark's executors do not receive are imported on first use.
 """
 
 from __future__ import annotations

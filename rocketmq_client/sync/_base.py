@@ -1,6 +1,6 @@
-"""What every blocking client object has: settings, a driver, a cluster, a closing brace.
+"""Base of sync client objects: settings, a driver, a cluster, and `close`.
 
-Private to `sync`; `aio._base` is its twin. Nothing here decides anything.
+Private to `sync`; `aio._base` is the asyncio version. It contains no logic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["BlockingClient"]
 
 
 class BlockingClient(Closing):
-    """Base of the blocking shell's classes. Opens nothing until first used."""
+    """Base class of the sync API. Opens nothing until first used."""
 
     def __init__(self, settings: ClientSettings) -> None:
         shared = settings.connections if isinstance(settings, Session) else None
@@ -28,5 +28,5 @@ class BlockingClient(Closing):
         self._cluster = Cluster(settings)
 
     def close(self) -> None:
-        """Close every connection that is not a session's. Safe to call twice."""
+        """Close all connections except those of a session. Safe to call twice."""
         self._driver.close()

@@ -1,6 +1,7 @@
 """Blocking administration: topics, brokers and their options.
 
-Not needed for reading or writing; for tests, tools and the command line. `aio.admin` is its twin.
+Not needed for reading or writing; for tests, tools and the command line. `aio.admin` is the asyncio
+version.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ _READ_AND_WRITE = 6
 
 
 class Admin(BlockingClient):
-    """Changes and lists topics, looks at brokers. Every call blocks. `broker` is a broker's name;
-    None stands for all masters that the name server knows."""
+    """Creates, lists and deletes topics, reads and changes options of brokers. Every call blocks.
+    `broker` is a broker's name; None stands for all masters that the name server knows."""
 
     def topics(self) -> list[str]:
-        """The users' topics, ordered."""
+        """Return the users' topics, ordered."""
         return self._driver.run(list_topics(self._cluster))
 
     def brokers(self) -> ClusterInfo:
-        """All brokers by name, and the clusters."""
+        """Return all brokers by name, and the clusters."""
         return self._driver.run(self._cluster.brokers())
 
     def create_topic(
@@ -51,7 +52,7 @@ class Admin(BlockingClient):
         attributes: Mapping[str, str] | None = None,
         broker: str | None = None,
     ) -> None:
-        """Make the topic, or change it, with `queues` queues on each broker. Idempotent."""
+        """Create the topic, or change it, with `queues` queues on each broker. Idempotent."""
         self._driver.run(
             create_topic(
                 self._cluster,
@@ -65,25 +66,25 @@ class Admin(BlockingClient):
         )
 
     def delete_topic(self, topic: str) -> None:
-        """Remove the topic everywhere, with what it holds."""
+        """Remove the topic and its records from all brokers."""
         self._driver.run(delete_topic(self._cluster, topic, self._masters(None)))
 
     def topic_config(self, topic: str, broker: str) -> dict[str, Any] | None:
-        """The topic's settings at a broker; None from 4.x, which has no such request."""
+        """Return the topic's settings at a broker; None from 4.x, which has no such request."""
         address = self._masters(broker)[0]
         return self._driver.run(topic_config(self._cluster, address, topic, broker))
 
     def runtime_info(self, broker: str) -> RuntimeInfo:
-        """What a broker says of itself now."""
+        """Return a broker's runtime info."""
         return self._driver.run(self._cluster.runtime_info(self._masters(broker)[0], broker))
 
     def broker_config(self, broker: str) -> dict[str, str]:
-        """A broker's options as it runs with them."""
+        """Return a broker's active options."""
         address = self._masters(broker)[0]
         return self._driver.run(broker_config(self._cluster, address))
 
     def change_broker_config(self, options: Mapping[str, str], broker: str) -> None:
-        """Change options while the broker runs."""
+        """Change options of a running broker."""
         address = self._masters(broker)[0]
         self._driver.run(change_broker_config(self._cluster, address, options))
 

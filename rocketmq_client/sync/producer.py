@@ -1,6 +1,6 @@
-"""The blocking producer: single records, batches, one-way.
+"""Sync producer: single records, batches, one-way.
 
-What is sent again and what is not is `_core.sending`'s. `aio.producer` is its twin.
+`_core.sending` decides about retries. `aio.producer` is the asyncio version.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["Producer"]
 class Producer(BlockingClient):
     """Sends records. One per thread or shared; every call blocks until the receipt.
 
-    A receipt says that the broker has the record, by default in its page cache: it survives the
-    death of the broker's process, not that of its host.
+    A receipt says that the broker has the record, by default in its page cache: it survives a crash
+    of the broker's process, not of its host.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Producer(BlockingClient):
         flag: int = 0,
         queue: Queue | None = None,
     ) -> SendReceipt:
-        """Send one record, to `queue` or to the topic's queues in turn. `flag` is the application's
-        own.
+        """Send one record, to `queue` or to the topic's queues in turn. The application defines
+        `flag`.
 
         Raises `errors.UnknownTopic`, `errors.ConfigError` (too large, not writable), and
-        `errors.NetworkError` when it is unknown whether it was stored.
+        `errors.NetworkError` if the record may have been stored.
         """
         words = (keys,) if isinstance(keys, str) else tuple(keys)
         message = OutgoingMessage(body, tags, words, dict(properties or {}), flag)
@@ -74,5 +74,5 @@ class Producer(BlockingClient):
     def send_one_way(
         self, topic: str, message: OutgoingMessage, *, queue: Queue | None = None
     ) -> None:
-        """Send one record without asking for a receipt: it may be lost without a sign."""
+        """Send one record without a receipt: a loss is not reported."""
         self._driver.run(self._sending.send_one_way(topic, message, queue))

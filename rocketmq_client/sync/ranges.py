@@ -1,7 +1,7 @@
-"""The blocking exact range reader.
+"""Sync reader of exact ranges.
 
-Deliver `[start, end)` of a queue: each record once, none outside. The rules are those of
-`_core.range_read`, with the broker's filter of `_core.filtered_read`. `aio.ranges` is its twin.
+Delivers `[start, end)` of a queue: each record once, none outside. `_core.range_read` has the
+rules, `_core.filtered_read` those of the broker's filter. `aio.ranges` is the asyncio version.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class RangeReader(BlockingClient):
 
     `group` is the name that brokers see: a reader commits nothing and has no members, but brokers
     may create the group. `tags` keep only records with one of them; `tag_filter` "here" reads
-    everything and proves that nothing is missing, "broker" lets the broker filter by hash and is as
-    exact as its retention is quiet. `brokers` are addresses by broker name, for readers that must
-    ask no name server. `in_flight` pulls are on their way at a time. `deadline_ms` bounds the time
-    without progress. `gap_policy` "fail" raises `errors.DataLoss` when retention has removed part
-    of a range, "skip" goes on and records the gap in `stats`. `corrupt_records` is "fail", "drop"
-    or "quarantine" (calls `quarantine`). Delivery: exactly the range, once per `read()`. Use one
-    per thread.
+    everything and proves that nothing is missing, "broker" lets the broker filter by hash and is
+    exact only while retention removes nothing. `brokers` are addresses by broker name, for readers
+    that must not use a name server. Up to `in_flight` pulls are in flight. `deadline_ms` bounds the
+    time without progress. `gap_policy` "fail" raises `errors.DataLoss` when retention has removed
+    part of a range, "skip" continues and records the gap in `stats`. `corrupt_records` is "fail",
+    "drop" or "quarantine" (calls `quarantine`). Delivery: exactly the range, once per `read()`. Use
+    one per thread.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class RangeReader(BlockingClient):
         self._group = group
         self._brokers = dict(brokers or {})
         self._kind = FilteredRead if names and tag_filter == "broker" else RangeRead
-        wanted = frozenset(name.encode() for name in names)
-        self._decode = DecodePolicy(corrupt_records, quarantine, wanted)
+        tag_bytes = frozenset(name.encode() for name in names)
+        self._decode = DecodePolicy(corrupt_records, quarantine, tag_bytes)
         self._policy = ReadPolicy(gap_policy, deadline_ms, in_flight)
         self.stats = ReadStats()
 
     def read(self, range_: QueueRange) -> Iterator[RecordBatch]:
-        """The batches of `range_`, in offset order. Close the iterator to stop early.
+        """Yield the batches of `range_`, in offset order. Close the iterator to stop early.
 
         Raises `errors.RangeError` (`DataLoss`, `LogTruncated`, `CorruptRecord`, `RangeStalled`)
         when the range cannot be delivered whole; never delivers part of it silently.

@@ -1,8 +1,8 @@
-"""Connections that several blocking clients of one process share.
+"""Connections that several sync clients of one process share.
 
-A client has connections of its own by default, which is simplest and keeps one client's large reads
-out of another's way. Many small clients do better with one connection to each server.
-`aio.session` is its twin.
+By default each client opens its own connections, which is simplest and separates large reads from
+other clients. Many small clients should share one connection to each server. `aio.session` is the
+asyncio version.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["Session"]
 
 
 class Session(Closing, ClientSettings):
-    """Settings that come with connections: give it to clients in place of its settings.
+    """Settings with shared connections: pass it to clients in place of settings.
 
-    Closing a client leaves the connections open for the others. Closing the session fails every
-    client on it, so close it last. In another process (it may be pickled) it is its settings and
+    Closing a client leaves the connections open for the others. Closing the session fails all its
+    clients, so close it last. In another process (it can be pickled) it only has the settings and
     shares nothing.
     """
 

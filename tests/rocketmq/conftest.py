@@ -33,14 +33,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def open_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], sites.Site]]:
-    known: dict[str, sites.Site] = {}
+    open_sites: dict[str, sites.Site] = {}
     with ExitStack() as stack:
 
         def find(name: str) -> sites.Site:
-            if name not in known:
+            if name not in open_sites:
                 directory = tmp_path_factory.mktemp(f"rocketmq-{name}")
-                known[name] = stack.enter_context(sites.site_of(name, directory))
-            return known[name]
+                open_sites[name] = stack.enter_context(sites.site_of(name, directory))
+            return open_sites[name]
 
         yield find
 
@@ -52,5 +52,5 @@ def site(request: pytest.FixtureRequest, open_site: Callable[[str], sites.Site])
 
 @pytest.fixture(params=["sync", "aio"])
 def shell(request: pytest.FixtureRequest) -> Iterator[Shell]:
-    with shell_of(request.param) as made:
-        yield made
+    with shell_of(request.param) as opened:
+        yield opened

@@ -1,8 +1,8 @@
-"""The same questions to any server, and what of an answer can be compared.
+"""The same questions to any server, and the comparable parts of its answers.
 
-`python -m tests.rocketmq.dialogue 5.5.0` (where there is only loopback) asks a genuine line and
-rewrites its recording; tests play them against the embedded server and compare. Frames are recorded
-whole, so they also feed the decoders.
+`python -m tests.rocketmq.dialogue 5.5.0` (with loopback only) asks a genuine line and rewrites its
+recording; tests repeat the questions to the embedded server and compare. Frames are recorded whole,
+so they also feed the decoders.
 """
 
 from __future__ import annotations
@@ -178,10 +178,10 @@ def _asker(connection: socket.socket) -> Callable[[int, Question], tuple[bytes, 
             frame = _frame(connection)
             decoder = CommandDecoder()
             decoder.receive_data(frame)
-            found = decoder.next_command()
-            assert found is not None
-            if found.is_answer and found.opaque == number:
-                return frame, found
+            command = decoder.next_command()
+            assert command is not None
+            if command.is_answer and command.opaque == number:
+                return frame, command
 
     return ask
 
@@ -192,12 +192,12 @@ def _frame(connection: socket.socket) -> bytes:
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:
-    found = b""
-    while len(found) < count:
-        piece = connection.recv(count - len(found))
+    received = b""
+    while len(received) < count:
+        piece = connection.recv(count - len(received))
         assert piece, "the server closed the connection"
-        found += piece
-    return found
+        received += piece
+    return received
 
 
 _PULLED = ("nextBeginOffset", "minOffset", "maxOffset")
@@ -205,26 +205,27 @@ _STATES = {0, 19, 20, 21}
 
 
 def comparable(question: Question, answer: Command) -> dict[str, Any]:
-    """What two servers must say alike: codes, offsets, records, the shape of tables."""
-    found: dict[str, Any] = {"code": answer.code}
+    """Return the parts that two servers must have in common: codes, offsets, records, the shape of
+    tables."""
+    parts: dict[str, Any] = {"code": answer.code}
     for name in ("offset", "queueOffset", "queueId", "value", *_PULLED):
         if name in answer.fields:
-            found[name] = answer.fields[name]
+            parts[name] = answer.fields[name]
     if question.code == codes.PULL_MESSAGE.code and answer.code in _STATES:
-        found["remark"] = answer.remark
-        found["records"] = [
+        parts["remark"] = answer.remark
+        parts["records"] = [
             (record.queue_offset, record.flag, record.body, _own(record.properties))
             for record in parse_records(answer.body)
         ]
     elif answer.body and answer.code == 0:
-        found["body"] = _shape(question, read_json(answer.body, question.name))
-    return found
+        parts["body"] = _shape(question, read_json(answer.body, question.name))
+    return parts
 
 
 def _own(properties: bytes) -> dict[str, str]:
-    """Properties that the producer gave."""
-    known = decode_properties(properties)
-    return {name: known[name] for name in ("TAGS", "UNIQ_KEY") if name in known}
+    """Return the properties that the producer gave."""
+    pairs = decode_properties(properties)
+    return {name: pairs[name] for name in ("TAGS", "UNIQ_KEY") if name in pairs}
 
 
 _RUNTIME = (
@@ -246,14 +247,14 @@ def _shape(question: Question, body: dict[str, Any]) -> Any:
 
 
 def record(line: str) -> None:
-    """Ask a genuine server, and keep what it said."""
+    """Ask a genuine server and store its answers."""
     from tools.devkit.rocketmq.genuine import GenuineRocketMQ
 
     with GenuineRocketMQ("4.9.7" if line == "4.9.7" else "5.5.0") as mq:
-        said = list(converse(mq.name_server, mq.addresses["broker-a"]))
+        answers = list(converse(mq.name_server, mq.addresses["broker-a"]))
     FOLDER.mkdir(exist_ok=True)
     text = json.dumps(
-        {item.question.name: base64.b64encode(item.frame).decode() for item in said}, indent=1
+        {item.question.name: base64.b64encode(item.frame).decode() for item in answers}, indent=1
     )
     (FOLDER / f"{line}.json").write_text(text + "\n")
 

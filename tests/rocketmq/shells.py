@@ -1,4 +1,5 @@
-"""Both shells of the RocketMQ client behind blocking calls, so that scenarios are written once."""
+"""Sync and asyncio API of the RocketMQ client behind blocking calls, so that scenarios are written
+once."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ NAMES = ("Admin", "Metadata", "Producer", "PullConsumer", "RangeReader")
 
 
 class Shell:
-    """Builds clients of one shell; each is a context manager with blocking methods."""
+    """Builds clients of one API; each is a context manager with blocking methods."""
 
     Admin: Any
     Metadata: Any

@@ -1,7 +1,8 @@
-"""Where scenarios run: the embedded RocketMQ, or a genuine one of either line.
+"""Clusters for scenarios: the embedded RocketMQ, or a genuine one of either line.
 
 A site gives settings and fresh topics, and can kill and start its broker. Genuine clusters are
-started once a session; where they cannot be had, tests are skipped, or fail where they must not be.
+started once per session; where they are not available, tests are skipped, or fail where they must
+run.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ GENUINE = [pytest.param(line, marks=pytest.mark.real) for line in LINES]
 ALL = ["embedded", *GENUINE]
 
 TWO = " of two brokers"
-"""What the name of a genuine cluster ends with that has `broker-b`, too."""
+"""Suffix of names of genuine clusters that also have `broker-b`."""
 
 _SOON = {"transactionCheckInterval": "5000"}
-"""Brokers ask for transactions that nobody ended after seconds, not minutes."""
+"""Brokers check open transactions after seconds, not minutes."""
 
 _NUMBERS = itertools.count(1)
 
@@ -41,7 +42,7 @@ def _unavailable(reason: str) -> NoReturn:
 
 
 class Site:
-    """A cluster with `broker-a`."""
+    """Cluster with `broker-a`."""
 
     def __init__(self, name: str, cluster: EmbeddedRocketMQ | GenuineRocketMQ) -> None:
         self.name = name
@@ -59,7 +60,7 @@ class Site:
         return self.cluster.settings
 
     def topic(self, queues: int = 4, **options: object) -> str:
-        """A new topic that nobody has written to."""
+        """Create a topic without records; return its name."""
         name = f"topic-{os.getpid()}-{next(_NUMBERS)}"
         with Admin(self.settings) as admin:
             admin.create_topic(name, queues=queues, **options)  # type: ignore[arg-type]
@@ -84,7 +85,7 @@ def site_of(name: str, directory: Path) -> Iterator[Site]:
 
 
 def require(line: Line) -> dict[str, object]:
-    """What a genuine cluster needs; skips the test, or fails where it must not be skipped."""
+    """Return the requirements of a genuine cluster; skip the test, or fail where it must run."""
     artifacts = cached_artifacts(line)
     if artifacts is None:
         _unavailable("no RocketMQ jars; run: python -m tools.devkit.rocketmq.artifacts")

@@ -1,4 +1,4 @@
-"""The two shells offer the same; every public name loads; settings survive a trip to a process."""
+"""Sync and asyncio API offer the same names; every public name loads; settings can be pickled."""
 
 from __future__ import annotations
 
@@ -107,13 +107,13 @@ def test_queues_and_ranges() -> None:
     ],
 )
 def test_codes_become_errors_that_say_what_to_do(code, remark, kind) -> None:
-    found = errors.for_code(code, remark, where="PULL at b:1")
+    error = errors.for_code(code, remark, where="PULL at b:1")
 
-    assert type(found) is kind
-    assert isinstance(found, errors.RocketMQError)
-    assert (found.code, "PULL at b:1" in str(found)) == (code, True)
-    copy = pickle.loads(pickle.dumps(found))
-    assert (type(copy), str(copy), copy.code) == (kind, str(found), code)
+    assert type(error) is kind
+    assert isinstance(error, errors.RocketMQError)
+    assert (error.code, "PULL at b:1" in str(error)) == (code, True)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.code) == (kind, str(error), code)
 
 
 def test_name_servers_are_tried_in_turn() -> None:

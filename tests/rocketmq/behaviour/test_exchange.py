@@ -1,4 +1,4 @@
-"""What is sent comes back: single records, batches, one-way, compressed, with every property."""
+"""Records come back as they were sent: single, in batches, one-way, compressed, with properties."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_records_with_nothing_in_them_and_with_all_that_fits_come_back(
         receipts += producer.send_batch(topic, [full, empty, full])
         receipts.append(producer.send(topic, b"after"))
 
-    found = read_all(shell, site, receipts[0].queue, 6)
+    messages = read_all(shell, site, receipts[0].queue, 6)
 
     assert [receipt.offset for receipt in receipts] == list(range(6))
-    assert [message.body for message in found] == [b"", b"", b"x", b"", b"x", b"after"]
-    assert found[0].tags == "t"
-    assert found[4].properties["n"] == most["n"]
+    assert [message.body for message in messages] == [b"", b"", b"x", b"", b"x", b"after"]
+    assert messages[0].tags == "t"
+    assert messages[4].properties["n"] == most["n"]
 
 
 @pytest.mark.parametrize("method", ["zlib", "lz4", "zstd"])
@@ -93,9 +93,9 @@ def test_a_one_way_record_arrives(shell: Shell, site: Site) -> None:
     ):
         producer.send_one_way(topic, OutgoingMessage(b"quick"))
         (queue,) = consumer.queues(topic)
-        found = consumer.pull(queue, 0, wait_ms=5_000)
+        pulled = consumer.pull(queue, 0, wait_ms=5_000)
 
-    assert [message.body for message in found.messages] == [b"quick"]
+    assert [message.body for message in pulled.messages] == [b"quick"]
 
 
 def test_records_spread_over_the_queues_in_turn(shell: Shell, site: Site) -> None:

@@ -1,4 +1,4 @@
-"""Pulls as users make them: filters, long polls, ends, offsets and members of a group, topics."""
+"""Pulls for users: filters, long polls, ends, offsets and members of a group, topics."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_one_text_is_one_tag_and_one_key(shell: Shell, site: Site) -> None:
         producer.send(queue.topic, b"x", keys="4711", queue=queue)
         producer.send_batch(queue.topic, [OutgoingMessage(b"x", keys="4711")], queue=queue)
     with shell.RangeReader(site.settings, group="g") as reader:
-        found = [m for batch in reader.read(QueueRange(queue, 3, 5)) for m in batch.messages()]
-    assert [message.keys for message in found] == [("4711",), ("4711",)]
+        messages = [m for batch in reader.read(QueueRange(queue, 3, 5)) for m in batch.messages()]
+    assert [message.keys for message in messages] == [("4711",), ("4711",)]
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_sql_expressions_filter_by_property(shell: Shell, site: Site) -> None:
         pytest.skip("the embedded server knows no SQL: it delivers everything")
     queue = filled(shell, site, ("a", "b", "a", "b"))
     with shell.PullConsumer(site.settings, group="g") as consumer:
-        found = consumer.pull(queue, 0, sql="n > 1 AND TAGS = 'a'")
+        pulled = consumer.pull(queue, 0, sql="n > 1 AND TAGS = 'a'")
         with pytest.raises(errors.ConfigError, match="give one of them"):
             consumer.pull(queue, 0, sql="n > 1", tags=["a"])
 
-    assert [message.offset for message in found.messages] == [2]
+    assert [message.offset for message in pulled.messages] == [2]
 
 
 def test_a_long_poll_ends_with_the_first_record(shell: Shell, site: Site) -> None:
@@ -109,19 +109,19 @@ def test_a_long_poll_ends_with_the_first_record(shell: Shell, site: Site) -> Non
         (queue,) = consumer.queues(topic)
         later = threading.Timer(0.5, producer.send, (topic, b"late"))
         later.start()
-        found = consumer.pull(queue, 0, wait_ms=15_000)
+        pulled = consumer.pull(queue, 0, wait_ms=15_000)
         later.join()
 
-    assert [message.body for message in found.messages] == [b"late"]
+    assert [message.body for message in pulled.messages] == [b"late"]
 
 
 def test_a_long_poll_without_records_ends(shell: Shell, site: Site) -> None:
     topic = site.topic(1)
     with shell.PullConsumer(site.settings, group="g") as consumer:
         (queue,) = consumer.queues(topic)
-        found = consumer.pull(queue, 0, wait_ms=200)
+        pulled = consumer.pull(queue, 0, wait_ms=200)
 
-    assert (found.status, found.messages, found.next_offset) == ("nothing", (), 0)
+    assert (pulled.status, pulled.messages, pulled.next_offset) == ("nothing", (), 0)
 
 
 def test_ends_of_queues(shell: Shell, site: Site) -> None:
@@ -131,7 +131,7 @@ def test_ends_of_queues(shell: Shell, site: Site) -> None:
         deadline = time.monotonic() + 60 * PATIENCE
         while (stable := metadata.ends(queue.topic)[queue]).max_offset < 3:
             assert time.monotonic() < deadline, "three records were not flushed in 60 s"
-        with pytest.raises(errors.ConfigError, match="broker-a:7 is no queue"):
+        with pytest.raises(errors.ConfigError, match="broker-a:7 is not a queue"):
             metadata.ends(queue.topic, [type(queue)("broker-a", queue.topic, 7)])
         with pytest.raises(errors.UnknownTopic):
             metadata.topic("no-such-topic")
@@ -210,7 +210,7 @@ def test_topics_come_and_go(shell: Shell, site: Site) -> None:
 
 
 def test_a_broker_that_comes_back_is_found_at_once(shell: Shell) -> None:
-    """The route that was kept while it was away is good for half a minute more."""
+    """The cached route stays valid for half a minute."""
     queue = Queue("broker-b", "orders", 0)
     with (
         EmbeddedRocketMQ(topics={"orders": 1}, brokers=2) as mq,
@@ -240,5 +240,5 @@ def test_a_queue_that_is_added_is_committed_at_once(shell: Shell) -> None:
         added = Queue("broker-a", "orders", 1)
         consumer.commit(added, 3)
         assert consumer.committed(added) == 3
-        with pytest.raises(errors.ConfigError, match="broker-a:2 is no queue"):
+        with pytest.raises(errors.ConfigError, match="broker-a:2 is not a queue"):
             consumer.commit(Queue("broker-a", "orders", 2), 3)

@@ -1,4 +1,5 @@
-"""Exact windows: random ranges equal the receipts, while producing and over the broker's death."""
+"""Exact windows: random ranges equal the receipts, also during writes and after a broker's
+death."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ WINDOWS = 200
 
 
 def wait_readable(metadata, topic: str, written) -> dict:
-    """Ends that reach everything acknowledged."""
+    """Wait for ends that include all acknowledged records; return them."""
     deadline = time.monotonic() + 60 * PATIENCE
     while True:
         ends = metadata.ends(topic, stable=False)
@@ -30,20 +31,20 @@ def wait_readable(metadata, topic: str, written) -> dict:
 
 
 def read(reader, range_: QueueRange) -> dict[int, tuple[bytes, str | None]]:
-    found: dict[int, tuple[bytes, str | None]] = {}
+    records: dict[int, tuple[bytes, str | None]] = {}
     position = range_.start
     for batch in reader.read(range_):
         assert batch.start == position, "batches tile the range"
         position = batch.end
         for message in batch.messages():
-            assert message.offset not in found, "a record came twice"
-            found[message.offset] = (message.body, message.tags)
-    return found
+            assert message.offset not in records, "a record came twice"
+            records[message.offset] = (message.body, message.tags)
+    return records
 
 
 def check_windows(shell: Shell, site: Site, topic: str, writer: Writer, chance, count) -> int:
-    """Random windows over the queues hold every offset once and equal the receipts; every other
-    one is read for two tags as well, one of which shares its hash with a third."""
+    """Read random windows: each offset once, equal to the receipts. Every second one is also read
+    with two tags, one of which shares its hash with a third."""
     compared = 0
     with (
         shell.Metadata(site.settings) as metadata,
@@ -54,14 +55,14 @@ def check_windows(shell: Shell, site: Site, topic: str, writer: Writer, chance, 
             ends = metadata.ends(topic, stable=False)
             queue = chance.choice(sorted(ends))
             first, last = sorted(chance.randint(0, ends[queue].latest_offset) for _ in "ab")
-            found = read(reader, QueueRange(queue, first, last))
-            assert list(found) == list(range(first, last))
+            records = read(reader, QueueRange(queue, first, last))
+            assert list(records) == list(range(first, last))
             for offset, value in writer.acknowledged(queue).items():
                 if first <= offset < last:
-                    assert found[offset] == value
+                    assert records[offset] == value
                     compared += 1
             if number % 2:
-                chosen = {n: item for n, item in found.items() if item[1] in {"red", "BB"}}
+                chosen = {n: item for n, item in records.items() if item[1] in {"red", "BB"}}
                 assert read(choosing, QueueRange(queue, first, last)) == chosen
     return compared
 
@@ -82,8 +83,8 @@ def test_random_windows_equal_the_receipts(shell: Shell, site: Site) -> None:
     ):
         ends = wait_readable(metadata, topic, writer.written)
         for queue, items in writer.written.items():
-            found = read(reader, QueueRange(queue, 0, ends[queue].latest_offset))
-            assert items.items() <= found.items(), "an acknowledged record is missing"
+            records = read(reader, QueueRange(queue, 0, ends[queue].latest_offset))
+            assert items.items() <= records.items(), "an acknowledged record is missing"
 
     assert before > 0
     assert after > 0
@@ -99,14 +100,14 @@ def test_a_read_goes_on_over_the_death_of_its_broker(shell: Shell, site: Site) -
         end = wait_readable(metadata, topic, writer.written)[queue].latest_offset
     with shell.RangeReader(site.settings, group="windows") as reader:
         batches = reader.read(QueueRange(queue, 0, end))
-        found = [message.body for message in next(batches).messages()]
+        bodies = [message.body for message in next(batches).messages()]
         site.cluster.kill_broker()
         restart = threading.Thread(target=site.cluster.start_broker)
         restart.start()
-        found += [message.body for batch in batches for message in batch.messages()]
+        bodies += [message.body for batch in batches for message in batch.messages()]
         restart.join()
 
-    assert found == [items[offset][0] for offset in range(end)]
+    assert bodies == [items[offset][0] for offset in range(end)]
     assert reader.stats.records == end
 
 
@@ -124,12 +125,12 @@ def test_windows_of_tags_equal_filtering(shell: Shell, site: Site, where) -> Non
             for _ in range(10):
                 queue = chance.choice(sorted(writer.written))
                 first, last = sorted(chance.randint(0, ends[queue].latest_offset) for _ in "ab")
-                found = {
+                records = {
                     message.offset: (message.body, message.tags)
                     for batch in reader.read(QueueRange(queue, first, last))
                     for message in batch.messages()
                 }
-                assert found == {
+                assert records == {
                     offset: item
                     for offset, item in writer.written[queue].items()
                     if first <= offset < last and item[1] in tags
@@ -158,9 +159,9 @@ def test_a_reader_needs_no_name_server_when_it_is_given_addresses(shell: Shell, 
         wait_readable(metadata, topic, writer.written)
     nowhere = type(site.settings)((("127.0.0.1", 1),))
     with shell.RangeReader(nowhere, group="windows", brokers=brokers) as reader:
-        found = read(reader, QueueRange(queue, 0, len(items)))
+        records = read(reader, QueueRange(queue, 0, len(items)))
 
-    assert found == items
+    assert records == items
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What scenarios write: records whose receipts are kept, in the background if asked."""
+"""Writers of scenarios: they keep the receipts of their records, and can run in the background."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Written = dict[Queue, dict[int, tuple[bytes, str | None]]]
 
 
 class Writer:
-    """Sends single records and batches of random sizes to all queues of a topic. `written` has, by
-    queue and offset, what was acknowledged. As a context manager it writes until the end; meanwhile
-    `acknowledged` gives a copy of it."""
+    """Sends single records and batches of random sizes to all queues of a topic. `written` has the
+    acknowledged records by queue and offset. As a context manager it writes until the end;
+    meanwhile `acknowledged` returns a copy."""
 
     def __init__(self, settings: ClientSettings, topic: str, seed: int) -> None:
         self.written: Written = defaultdict(dict)
@@ -33,13 +33,13 @@ class Writer:
         self._thread = threading.Thread(target=self._keep_writing, daemon=True)
 
     def write(self, records: int) -> None:
-        """Write at least so many, once: the producer is closed then."""
+        """Write at least this number of records. Only once: it closes the producer."""
         with self._producer:
             while self._number < records:
                 self._write_some()
 
     def acknowledged(self, queue: Queue) -> dict[int, tuple[bytes, str | None]]:
-        """What was acknowledged of a queue so far, by offset."""
+        """Return the records acknowledged so far of a queue, by offset."""
         with self._lock:
             return dict(self.written[queue])
 
@@ -77,9 +77,9 @@ class Writer:
             return
         with self._lock:
             for message, receipt in zip(messages, receipts, strict=True):
-                known = self.written[receipt.queue]
-                assert receipt.offset not in known, "an offset was given twice"
-                known[receipt.offset] = (message.body, message.tags)
+                acknowledged = self.written[receipt.queue]
+                assert receipt.offset not in acknowledged, "an offset was given twice"
+                acknowledged[receipt.offset] = (message.body, message.tags)
 
     def _message(self) -> OutgoingMessage:
         self._number += 1

@@ -1,4 +1,4 @@
-"""Options become plain settings; every problem is told at once, and no secret with it."""
+"""Options become plain settings; all problems are listed together, without secrets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_name_servers_in_any_form(value, servers) -> None:
 
 
 def test_everything_arrives() -> None:
-    found = ClientConfig.parse(
+    settings = ClientConfig.parse(
         {
             "name_servers": "ns",
             "rpc_timeout_ms": 2_000,
@@ -32,9 +32,9 @@ def test_everything_arrives() -> None:
         }
     ).settings()
 
-    assert found.rpc_timeout_ms == 2_000
-    assert found.auth == Credentials("key", "hidden", "token")
-    assert found.tls == TlsSettings(ca_file="ca.pem")
+    assert settings.rpc_timeout_ms == 2_000
+    assert settings.auth == Credentials("key", "hidden", "token")
+    assert settings.tls == TlsSettings(ca_file="ca.pem")
     assert ProducerConfig.parse({}).settings() == ProducerSettings()
     assert ProducerConfig.parse({"compression": "zstd", "retries": 0}).settings() == (
         ProducerSettings(compression="zstd", retries=0)

@@ -1,4 +1,4 @@
-"""Runs a conversation against a broker that a test plays: no socket, no waiting, no clock."""
+"""Runs a conversation against a scripted broker: no socket, no waiting, no clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Broker = Callable[[Method, Request], Command]
 
 
 def play(conversation: Any, broker: Broker) -> list[Any]:
-    """What the conversation delivers. `broker` answers a request or raises."""
+    """Return the values that the conversation delivers. `broker` answers a request or raises."""
     delivered: list[Any] = []
     clock = 0
     answer: Any = None
@@ -61,14 +61,14 @@ def _reply(effect: Any, broker: Broker) -> Any:
 
 
 def asked(request: Request) -> tuple[int, int]:
-    """Offset and count of a pull."""
+    """Return offset and count of a pull."""
     command = Command(0, 0, request.fields)
     return number(command, "queueOffset"), number(command, "maxMsgNums")
 
 
 def record(offset: int, body: bytes = b"", properties: bytes = b"", **changes: Any) -> bytes:
     body = body or b"record %d" % offset
-    made = StoredRecord(
+    stored = StoredRecord(
         queue_id=0,
         flag=0,
         queue_offset=offset,
@@ -85,7 +85,7 @@ def record(offset: int, body: bytes = b"", properties: bytes = b"", **changes: A
         properties=properties,
         crc=body_crc(body),
     )
-    return encode_record(made._replace(**changes))
+    return encode_record(stored._replace(**changes))
 
 
 def found(offsets: Any, *, following: int = 0, ends: tuple[int, int] = (0, 1000)) -> Command:
@@ -104,7 +104,7 @@ def pulled(
 
 
 def runtime(**changes: str) -> Command:
-    """What a broker says of itself: twelve seconds on, with everything on disk and indexed."""
+    """Build a runtime info: twelve seconds after the start, with everything on disk and indexed."""
     table = {
         "commitLogMaxOffset": "0",
         "remainHowManyDataToFlush": "0 B",

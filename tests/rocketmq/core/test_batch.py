@@ -1,4 +1,4 @@
-"""Batches as Arrow: a row does not depend on its neighbours, whatever a producer's clock says."""
+"""Batches as Arrow: a row does not depend on other rows, with any clock of a producer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocketmq_client._wire.records import scan
 from tests.rocketmq.core.script import QUEUE, record
 
 TIMES = (0, -5, 253_402_300_800_000, 10**16, 2**62, -(2**62), 1_795_000_000_000)
-"""Ordinary, before 1970, the year 10000, and what no timestamp of the finer units can hold."""
+"""Ordinary times, before 1970, the year 10000, and times beyond the finer units."""
 
 
 def born(times, unit: str) -> list[int | None]:

@@ -1,4 +1,4 @@
-"""The broker's tag filter: odd answers are not taken for a place where to go on."""
+"""The broker's tag filter: odd answers do not give the next offset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def find_address(_fresh):
 
 
 class Reading:
-    """Twelve records with the tag, of which a broker gives four at a time."""
+    """Twelve records with the tag; the broker returns four per pull."""
 
     def __init__(
         self,

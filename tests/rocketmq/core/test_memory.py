@@ -1,4 +1,4 @@
-"""What a reader holds at a time is bounded, whatever lies in the log: bombs, and tags far apart."""
+"""Readers hold bounded memory with any log: compression bombs, and tags far apart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def bomb(offset: int) -> bytes:
 
 @cache
 def far_apart(offset: int) -> bytes:
-    """Every tenth record is small and has the tag, the others are large and have none."""
+    """Return the record at an offset: every tenth is small and has the tag, the others are large
+    and have none."""
     return record(offset, b"kept", TAG) if offset % 10 == 0 else record(offset, bytes(100_000))
 
 
@@ -67,10 +68,10 @@ def offsets_of(found: list[RecordBatch]) -> list[int]:
 
 @pytest.mark.parametrize("kind", [RangeRead, FilteredRead])
 def test_bodies_that_unpack_to_much_are_delivered_before_more_are_unpacked(kind) -> None:
-    found = batches(kind, bomb, 50, tags=frozenset({b"a"}))
+    delivered = batches(kind, bomb, 50, tags=frozenset({b"a"}))
 
-    assert offsets_of(found) == list(range(50))
-    assert max(batch.nbytes for batch in found) <= 12 * MIB
+    assert offsets_of(delivered) == list(range(50))
+    assert max(batch.nbytes for batch in delivered) <= 12 * MIB
 
 
 def test_an_answer_is_read_up_to_the_bound_and_says_so() -> None:
@@ -82,15 +83,15 @@ def test_an_answer_is_read_up_to_the_bound_and_says_so() -> None:
 
 
 def test_answers_of_which_little_is_kept_are_not_held_without_bound() -> None:
-    found = batches(RangeRead, far_apart, 200, tags=frozenset({b"a"}))
+    delivered = batches(RangeRead, far_apart, 200, tags=frozenset({b"a"}))
 
-    assert offsets_of(found) == list(range(0, 200, 10))
-    assert max(batch.columns.held_bytes for batch in found) <= 6 * MIB
-    assert len(found) > 1
+    assert offsets_of(delivered) == list(range(0, 200, 10))
+    assert max(batch.columns.held_bytes for batch in delivered) <= 6 * MIB
+    assert len(delivered) > 1
 
 
 def one_pull(make, offset: int, count: int, sent: int) -> PullResult:
-    """A pull of `count` records from `offset`, answered with `sent` of them."""
+    """Pull `count` records from `offset`; the broker answers with `sent` of them."""
     bodies = b"".join(map(make, range(offset, offset + sent)))
     answer = pulled(0, "FOUND", offset + sent, (0, 200), bodies)
     asking = pull(Cluster(ClientSettings((ADDRESS,))), ADDRESS, QUEUE, "g", offset, count)
@@ -104,15 +105,15 @@ def one_pull(make, offset: int, count: int, sent: int) -> PullResult:
 
 
 def test_a_pull_returns_what_was_unpacked_within_the_bound_and_where_the_rest_begins() -> None:
-    found: list[int] = []
+    offsets: list[int] = []
     at = 0
     while at < 20:
         result = one_pull(bomb, at, 32, 20 - at)
         assert sum(len(message.body) for message in result.messages) <= 12 * MIB
-        found += [message.offset for message in result.messages]
+        offsets += [message.offset for message in result.messages]
         at = result.next_offset
 
-    assert found == list(range(20))
+    assert offsets == list(range(20))
 
 
 def test_a_pull_returns_no_more_records_than_it_asked_for() -> None:
@@ -141,10 +142,10 @@ def test_a_filtered_read_takes_no_more_records_of_an_answer_than_it_asked_for() 
         policy=ReadPolicy(),
         stats=ReadStats(),
     )
-    found = play(read.conversation(), answer)
+    delivered = play(read.conversation(), answer)
 
-    assert [len(batch) for batch in found] == [1_000] * 5
-    assert offsets_of(found) == list(range(5_000))
+    assert [len(batch) for batch in delivered] == [1_000] * 5
+    assert offsets_of(delivered) == list(range(5_000))
 
 
 def test_an_inner_batch_of_more_records_than_an_index_can_count_is_refused() -> None:

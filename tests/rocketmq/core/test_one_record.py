@@ -1,4 +1,4 @@
-"""One record by its offset: what brokers answer while it is not there is not taken at its word."""
+"""Look-up of one record: answers without the record are verified."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ V4 = {"brokerVersionDesc": "V4_9_7", "commitLogMinOffset": "1048576"}
 def look(
     *answers: Command, behind: Sequence[int] = (), info: Mapping[str, str] | None = None
 ) -> StoredRecord | None:
-    """What becomes of offset 5, the last answer being given for ever."""
+    """Return the result for offset 5; the last answer is repeated for ever."""
     left, lag = list(answers), iter(behind)
 
     def broker(method: object, request: object) -> Command:
@@ -59,7 +59,7 @@ def test_a_hole_that_stays_unexplained_is_the_work_of_retention() -> None:
 
 
 def test_what_a_4_x_broker_goes_on_to_remove_is_gone() -> None:
-    """It keeps the minimum of a queue of which nothing is left."""
+    """It keeps the minimum of an empty queue."""
     assert look(REMOVING, info=V4) is None
     assert look(REMOVING, REMOVING, found([5]), info=V4).queue_offset == 5
     with pytest.raises(errors.RangeStalled):
@@ -106,7 +106,8 @@ def test_a_queue_of_which_nothing_is_left_begins_at_its_end(info, last, low, *, 
     [("V5_5_0", False, 1), ("V5_5_0", True, 3), ("V4_9_7", False, 3), ("", False, 3)],
 )
 def test_a_broker_tells_its_release_once(version, looks, *, stable) -> None:
-    """A 5.x broker takes a tenth of a second to say what it is; a lag sensor asks at every poke."""
+    """A 5.x broker takes a tenth of a second for its runtime info; a lag sensor asks at every
+    poke."""
     asked_for = []
 
     def broker(method: object, request: object) -> Command:
@@ -160,7 +161,7 @@ def test_a_stable_end_is_not_beyond_the_disk_after_a_reset() -> None:
 
 
 def test_a_queue_that_ends_before_is_shorter_though_its_broker_is_written_to() -> None:
-    """It has something to index at every look; what was there at the first one has to be."""
+    """It has something to index at every look; only the part of the first look must be indexed."""
     looks = itertools.count(1)
 
     def broker(method: object, request: object) -> Command:

@@ -1,4 +1,4 @@
-"""The exact reader against every answer that genuine brokers were seen to give, and worse."""
+"""The exact reader with all observed answers of genuine brokers, and worse ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Reading:
 
 
 def plain(limit=32, end=1000):
-    """A broker with records `[0, end)` that gives up to `limit` at a time."""
+    """Return a broker with records `[0, end)` and up to `limit` per answer."""
 
     def answer(method, request) -> Command:
         assert method is codes.PULL_MESSAGE
@@ -54,7 +54,8 @@ def plain(limit=32, end=1000):
 
 
 def in_turn(*odd, then=None, info=None):
-    """A broker that gives the odd answers to the first pulls, and then behaves."""
+    """Return a broker that gives the odd answers to the first pulls, and correct ones
+    afterwards."""
     waiting, then = list(odd), then or plain()
 
     def answer(method, request) -> Command:
@@ -170,7 +171,7 @@ STRANGER = record(700, physical_offset=4096, topic="other")
 
 
 def removed(odd: Command, until: int, info: dict[str, str]):
-    """A broker that gives the odd answer below `until`, and goes on telling the minimum 0."""
+    """Return a broker that gives the odd answer below `until` and keeps reporting the minimum 0."""
 
     def answer(method, request) -> Command:
         if method is codes.GET_BROKER_RUNTIME_INFO:
@@ -288,12 +289,12 @@ def test_damaged_records_follow_the_policy() -> None:
     with pytest.raises(errors.CorruptRecord, match="offset 7"):
         Reading(0, 100).offsets(in_turn(damaged(7)))
 
-    aside = []
-    for policy in (DecodePolicy("drop"), DecodePolicy("quarantine", aside.append)):
+    quarantined = []
+    for policy in (DecodePolicy("drop"), DecodePolicy("quarantine", quarantined.append)):
         reading = Reading(0, 100, decode=policy)
         assert reading.offsets(in_turn(damaged(7))) == [n for n in range(100) if n != 7]
         assert reading.stats.corrupt == 1
-    assert [(entry.offset, entry.data) for entry in aside] == [(7, b"record 7")]
+    assert [(entry.offset, entry.data) for entry in quarantined] == [(7, b"record 7")]
 
 
 def test_what_a_quarantine_raises_ends_the_read() -> None:
@@ -335,7 +336,7 @@ def test_limits_that_a_broker_raises_while_it_runs_are_used() -> None:
 
 
 def test_a_hole_is_as_old_as_it_was_seen_without_a_break() -> None:
-    """A broker that was away for long in between is asked for five seconds again."""
+    """After a long outage in between, the broker has another five seconds."""
 
     def away(_method, _request) -> Command:
         raise errors.ConnectError("connection refused")

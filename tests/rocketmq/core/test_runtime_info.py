@@ -1,4 +1,4 @@
-"""A broker that has just started cannot say anything of itself for a second: it is asked again."""
+"""A broker fails to return its runtime info in the first second after its start: it is retried."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.rocketmq.core.script import ADDRESS, play, runtime
 
 
 def asked(failures: int, error: errors.RocketMQError) -> tuple[object, int]:
-    """What comes of asking a broker that fails so often at first, and how often it was asked."""
+    """Request the runtime info of a broker that first fails `failures` times; return the result or
+    error, and the number of requests."""
     times = 0
 
     def broker(_method, _request) -> Command:
@@ -33,9 +34,9 @@ JUST_STARTED = errors.for_code(1, "java.util.NoSuchElementException, java.util.L
 
 @pytest.mark.parametrize("failures", [1, 4])
 def test_a_broker_that_has_just_started_is_asked_again(failures: int) -> None:
-    found, times = asked(failures, JUST_STARTED)
+    result, times = asked(failures, JUST_STARTED)
 
-    assert not isinstance(found, Exception)
+    assert not isinstance(result, Exception)
     assert times == failures + 1
 
 

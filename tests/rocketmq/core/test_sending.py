@@ -1,4 +1,4 @@
-"""Sends against a broker that a test plays: what is tried again, and what is raised in the end."""
+"""Sends to a scripted broker: retries, and final errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stored(queue_id: int = 0) -> Command:
 
 
 class World:
-    """Name server and brokers whose answers are given in order; the last of each stays."""
+    """Name server and brokers with scripted answers; the last of each is repeated."""
 
     def __init__(self, routes, sends) -> None:
         self.routes, self.sends = list(routes), list(sends)
@@ -97,13 +97,13 @@ def test_tries_that_are_used_up_raise_why_the_sending_failed(away) -> None:
 
 
 def test_a_topic_that_was_there_is_waited_for_from_the_first_look_on() -> None:
-    made = sending(route_period_ms=-10_000, retries=2)  # the clock of each play begins at 0
+    sends = sending(route_period_ms=-10_000, retries=2)  # the clock of each play begins at 0
     world = World([route("broker-a"), GONE, route("broker-a"), GONE], [stored()])
-    send(made, world)
+    send(sends, world)
 
-    assert send(made, world).offset == 7
+    assert send(sends, world).offset == 7
     with pytest.raises(errors.ConnectError, match="no broker of topic 'orders'") as caught:
-        send(made, world)
+        send(sends, world)
     assert world.tried == ["broker-a", "broker-a"]
     assert isinstance(caught.value.__cause__, errors.UnknownTopic)
 
@@ -122,11 +122,11 @@ def test_a_topic_or_queue_that_nobody_knew_is_raised_at_once() -> None:
 def test_a_body_that_no_reader_would_unpack_is_not_sent() -> None:
     world = World([route("broker-a")], [stored()])
     body = bytes(MAX_BODY_BYTES)
-    made = sending(max_message_bytes=2**20)
+    sends = sending(max_message_bytes=2**20)
 
-    assert play(made.send("orders", OutgoingMessage(body), None), world).offset == 7
+    assert play(sends.send("orders", OutgoingMessage(body), None), world).offset == 7
     with pytest.raises(errors.ConfigError, match=r"67108865 bytes .* readers unpack no more"):
-        play(made.send("orders", OutgoingMessage(body + b"0"), None), world)
+        play(sends.send("orders", OutgoingMessage(body + b"0"), None), world)
     assert len(world.tried) == 1
 
 
@@ -134,13 +134,13 @@ def test_a_body_that_no_reader_would_unpack_is_not_sent() -> None:
     ("message", "problem"),
     [
         (OutgoingMessage("text"), "body: a str"),
-        (OutgoingMessage(b"x", properties={"n": 1}), "property 'n': 1 is no text"),
+        (OutgoingMessage(b"x", properties={"n": 1}), "property 'n': 1 is not text"),
         (OutgoingMessage(b"x", properties={1: "n"}), "name of a property: 1"),
         (OutgoingMessage(b"x", properties={"n": "\ud800"}), "property 'n'"),
         (OutgoingMessage(b"x", properties={"n": "a\x01"}), "separator"),
         (OutgoingMessage(b"x", properties={"n": ""}), "property 'n': '' is left out by brokers"),
         (OutgoingMessage(b"x", properties={"": "n"}), "property '': 'n' is left out by brokers"),
-        (OutgoingMessage(b"x", properties={"KEYS": "n"}), "KEYS have arguments of their own"),
+        (OutgoingMessage(b"x", properties={"KEYS": "n"}), "KEYS have separate arguments"),
         (OutgoingMessage(b"x", properties={"n": "y" * 32_768}), "a record can have 32767"),
         (OutgoingMessage(b"x", properties={"n": "\u00e9" * 16_384}), "a record can have 32767"),
         (OutgoingMessage(b"x", tags=7), "tags: 7"),
@@ -152,12 +152,12 @@ def test_a_body_that_no_reader_would_unpack_is_not_sent() -> None:
 )
 def test_a_record_that_cannot_be_sent_is_refused_before_it_is(message, problem) -> None:
     world = World([route("broker-a")], [stored()])
-    made = sending()
+    sends = sending()
 
     for conversation in (
-        made.send("orders", message, None),
-        made.send_batch("orders", [OutgoingMessage(b"fine"), message], None),
-        made.send_one_way("orders", message, None),
+        sends.send("orders", message, None),
+        sends.send_batch("orders", [OutgoingMessage(b"fine"), message], None),
+        sends.send_one_way("orders", message, None),
     ):
         with pytest.raises(errors.ConfigError) as caught:
             play(conversation, world)
@@ -167,17 +167,17 @@ def test_a_record_that_cannot_be_sent_is_refused_before_it_is(message, problem) 
 
 def test_a_batch_leaves_room_for_what_4_x_brokers_append_to_each_of_its_records() -> None:
     world = World([route("broker-a")], [stored()])
-    made = sending()
-    beside = len("n\x01\x02UNIQ_KEY\x01ID\x02WAIT\x01true\x02")
+    sends = sending()
+    other_bytes = len("n\x01\x02UNIQ_KEY\x01ID\x02WAIT\x01true\x02")
     full, over = (
-        OutgoingMessage(b"x", properties={"n": "y" * (count - beside)})
+        OutgoingMessage(b"x", properties={"n": "y" * (count - other_bytes)})
         for count in (31_743, 31_744)
     )
 
-    assert play(made.send_batch("orders", [full], None), world)[0].offset == 7
+    assert play(sends.send_batch("orders", [full], None), world)[0].offset == 7
     with pytest.raises(errors.ConfigError, match=r"31744 bytes; .* in a batch 31743"):
-        play(made.send_batch("orders", [full, over], None), world)
-    assert play(made.send("orders", over, None), world).offset == 7
+        play(sends.send_batch("orders", [full, over], None), world)
+    assert play(sends.send("orders", over, None), world).offset == 7
 
 
 @pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TRAN_MSG"])

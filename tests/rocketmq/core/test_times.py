@@ -33,8 +33,8 @@ ROUTE = TopicRoute(
 def test_it_is_the_first_record_held_that_is_not_before_the_instant(
     times, gone, instant, earliest
 ) -> None:
-    """Several records of one millisecond, and what retention has taken, among them. Where it may
-    have taken some that were stored at or after the instant, that is said."""
+    """Also with several records of one millisecond, and with records removed by retention. If it
+    may have removed records stored at or after the instant, the result has a flag."""
     first = min(gone, len(times))
 
     def broker(method: object, request: object) -> Command:
@@ -47,15 +47,15 @@ def test_it_is_the_first_record_held_that_is_not_before_the_instant(
 
     ends = QueueEnds(QUEUE, first, len(times), False, len(times))
     cluster = Cluster(ClientSettings((ADDRESS,)))
-    found = play(boundary_at(cluster, ROUTE, ends, instant, "g"), broker)
+    boundary = play(boundary_at(cluster, ROUTE, ends, instant, "g"), broker)
 
     held = next((n for n in range(first, len(times)) if times[n] >= instant), len(times))
-    assert found.offset == held
-    assert found.eroded == (held == first > 0 and not 0 < earliest < instant)
+    assert boundary.offset == held
+    assert boundary.eroded == (held == first > 0 and not 0 < earliest < instant)
 
 
 def test_what_is_removed_while_it_is_looked_for_leaves_it_open() -> None:
-    """The record before the answer is gone when it is asked for: nothing tells its time."""
+    """The record before the answer is removed before it is read: its time is unknown."""
 
     def broker(method: object, request: object) -> Command:
         if method is codes.GET_BROKER_RUNTIME_INFO:
@@ -67,9 +67,9 @@ def test_what_is_removed_while_it_is_looked_for_leaves_it_open() -> None:
 
     ends = QueueEnds(QUEUE, 0, 10, False, 10)
     cluster = Cluster(ClientSettings((ADDRESS,)))
-    found = play(boundary_at(cluster, ROUTE, ends, 40, "g"), broker)
+    boundary = play(boundary_at(cluster, ROUTE, ends, 40, "g"), broker)
 
-    assert found == TimeBoundary(6, eroded=True)
+    assert boundary == TimeBoundary(6, eroded=True)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_an_instant_is_final_when_nothing_before_it_can_come(info, why) -> None:
 
 @pytest.mark.parametrize("indexes", [True, False])
 def test_a_broker_that_is_written_to_all_the_time_is_behind_at_every_look(*, indexes: bool) -> None:
-    """What was there at the first look counts, not what came since."""
+    """Only the records present at the first look count, not later ones."""
     looks = itertools.count(1)
 
     def broker(*_: object) -> Command:

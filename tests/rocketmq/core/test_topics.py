@@ -1,4 +1,4 @@
-"""Which topics exact ranges can be read from, judged by route and settings."""
+"""Kinds of topics for exact ranges, from route and settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.rocketmq.core.script import ADDRESS, play
 
 
 def judge(topic: str = "orders", attributes: object = None, **known: object) -> None:
-    """Ask what `check_kind` asks of a broker whose settings of the topic have `attributes`."""
+    """Run `check_kind` with a broker whose settings of the topic have `attributes`."""
     brokers = {"broker-a": BrokerData("broker-a", "c", {0: ADDRESS})}
     route = TopicRoute(topic, brokers, (QueueData("broker-a", 1, 1, 6),), **known)  # type: ignore[arg-type]
 

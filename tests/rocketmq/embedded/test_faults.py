@@ -1,4 +1,4 @@
-"""What the embedded server can be made to suffer, and what a reader makes of it."""
+"""Faults of the embedded server, and the reader's reactions."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def fill(rocketmq, count=300):
 
 def bodies(rocketmq, queue, start, end, **options):
     with RangeReader(rocketmq.settings, group="g", **options) as reader:
-        found = [
+        delivered = [
             m.body for batch in reader.read(QueueRange(queue, start, end)) for m in batch.messages()
         ]
-    return found, reader.stats
+    return delivered, reader.stats
 
 
 def test_topics_are_not_made_or_removed_while_nobody_is_there_to_do_it(rocketmq) -> None:
@@ -65,9 +65,9 @@ def test_retention_that_is_told_is_a_loss_or_a_gap(rocketmq) -> None:
 
     with pytest.raises(errors.DataLoss):
         bodies(rocketmq, queue, 0, 300)
-    found, stats = bodies(rocketmq, queue, 0, 300, gap_policy="skip")
+    delivered, stats = bodies(rocketmq, queue, 0, 300, gap_policy="skip")
 
-    assert found == [b"%d" % n for n in range(100, 300)]
+    assert delivered == [b"%d" % n for n in range(100, 300)]
     assert [(gap.start, gap.end) for gap in stats.gaps] == [(0, 100)]
 
 
@@ -77,9 +77,9 @@ def test_a_damaged_record_is_found_by_its_checksum(rocketmq) -> None:
 
     with pytest.raises(errors.CorruptRecord, match="offset 150"):
         bodies(rocketmq, queue, 0, 300)
-    found, stats = bodies(rocketmq, queue, 0, 300, corrupt_records="drop")
+    delivered, stats = bodies(rocketmq, queue, 0, 300, corrupt_records="drop")
 
-    assert len(found) == 299
+    assert len(delivered) == 299
     assert stats.corrupt == 1
 
 
@@ -156,11 +156,11 @@ def test_signatures_open_the_door_and_nothing_else_does() -> None:
 
 
 def test_everything_travels_over_tls(tmp_path) -> None:
-    made = make_certificates(tmp_path)
+    certificates = make_certificates(tmp_path)
     with EmbeddedRocketMQ(
-        topics={"orders": 1}, tls=(made.server.cert, made.server.key)
+        topics={"orders": 1}, tls=(certificates.server.cert, certificates.server.key)
     ) as rocketmq:
-        settings = ClientSettings((rocketmq.name_server,), tls=TlsSettings(ca_file=made.ca))
+        settings = ClientSettings((rocketmq.name_server,), tls=TlsSettings(ca_file=certificates.ca))
         with Producer(settings) as producer:
             receipt = producer.send("orders", b"secret")
         with RangeReader(settings, group="g") as reader:
@@ -266,7 +266,7 @@ def test_a_view_of_numbers_is_sent_whole(rocketmq) -> None:
 
 
 def test_keys_are_what_blanks_separate_and_no_other_spaces(rocketmq) -> None:
-    """As other producers may have sent them."""
+    """Other producers may have sent such keys."""
     key = "order\u00a04711\u3000x"
     record = NewRecord(b"x", f"KEYS\x01{key}  b\x02".encode(), 0, 0, 0, ("127.0.0.1", 1))
     rocketmq.do(lambda broker: broker.storage.append("orders", 0, record))

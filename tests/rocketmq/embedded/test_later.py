@@ -1,4 +1,4 @@
-"""Delays, timers, halves of transactions at an embedded broker: nothing comes before its time."""
+"""Delays, timers, halves of transactions at an embedded broker: no record comes before its time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUEUE = Queue("broker-a", "orders", 0)
 
 
 def send(rocketmq, *given: dict[str, str]) -> list[int]:
-    """Offsets of the receipts of records with these properties."""
+    """Send records with these properties; return the offsets of their receipts."""
     with Producer(rocketmq.settings) as producer:
         return [producer.send("orders", b"x", properties=one).offset for one in given]
 
@@ -26,7 +26,7 @@ def end(rocketmq) -> int:
 
 
 def first(rocketmq) -> dict[str, str]:
-    """Properties of the first record, waited for by a pull that the broker holds."""
+    """Return the properties of the first record, from a held pull."""
     with PullConsumer(rocketmq.settings, group="g") as consumer:
         (message,) = consumer.pull(QUEUE, 0, wait_ms=10_000).messages
     return message.properties
@@ -37,8 +37,8 @@ def soon(ms: int = 200) -> str:
 
 
 def test_receipts_of_what_is_held_back_are_of_other_topics(rocketmq) -> None:
-    given = [{"DELAY": "1"}, {"DELAY": "1"}, {"DELAY": "99"}, {"TIMER_DELAY_SEC": "60"}]
-    offsets = send(rocketmq, *given, {"TIMER_DELAY_MS": "60000"}, {"TRAN_MSG": "true"})
+    properties = [{"DELAY": "1"}, {"DELAY": "1"}, {"DELAY": "99"}, {"TIMER_DELAY_SEC": "60"}]
+    offsets = send(rocketmq, *properties, {"TIMER_DELAY_MS": "60000"}, {"TRAN_MSG": "true"})
     assert (offsets, end(rocketmq)) == ([0, 1, 0, 0, 1, 0], 0)
     with Metadata(rocketmq.settings) as metadata, pytest.raises(errors.UnknownTopic):
         metadata.topic("SCHEDULE_TOPIC_XXXX")
@@ -49,10 +49,10 @@ def test_a_record_comes_when_it_is_due_and_says_where_it_was_sent(rocketmq) -> N
     send(rocketmq, {"TIMER_DELIVER_MS": at})
     assert end(rocketmq) == 0
 
-    found = first(rocketmq)
+    properties = first(rocketmq)
 
     assert time.time_ns() // 1_000_000 >= int(at)
-    assert (found["REAL_TOPIC"], found["REAL_QID"]) == ("orders", "0")
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("orders", "0")
 
 
 def test_what_is_due_while_the_broker_is_down_comes_when_it_is_back(rocketmq) -> None:
@@ -63,8 +63,8 @@ def test_what_is_due_while_the_broker_is_down_comes_when_it_is_back(rocketmq) ->
 
 
 def test_what_holds_nothing_back_comes_at_once(rocketmq) -> None:
-    given = [{"DELAY": "0"}, {"TIMER_DELIVER_MS": soon(-10)}, {"TRAN_MSG": "false"}]
-    assert send(rocketmq, *given) == [0, 1, 2]
+    properties = [{"DELAY": "0"}, {"TIMER_DELIVER_MS": soon(-10)}, {"TRAN_MSG": "false"}]
+    assert send(rocketmq, *properties) == [0, 1, 2]
 
 
 def test_what_is_no_time_is_refused(rocketmq) -> None:

@@ -1,4 +1,5 @@
-"""What genuine servers said: the decoders read it in any cuts, and the embedded one says the same.
+"""Recorded answers of genuine servers: decoders read them in any cuts, the embedded server repeats
+them.
 
 Recordings are made by `tests/rocketmq/dialogue.py`. Where a line differs from the embedded server,
 which imitates 5.5.0, the difference is named here.
@@ -38,19 +39,19 @@ def recorded(line: str) -> dict[str, bytes]:
 
 def decoded(stream: bytes, step: int) -> list[Command]:
     decoder = CommandDecoder()
-    found = []
+    commands = []
     for at in range(0, len(stream), step):
         decoder.receive_data(stream[at : at + step])
-        found += list(iter(decoder.next_command, None))
-    return found
+        commands += list(iter(decoder.next_command, None))
+    return commands
 
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, Command]:
     with EmbeddedRocketMQ() as mq:
         address = mq.do(lambda broker: broker.address)
-        said = list(dialogue.converse(mq.name_server, address))
-    return {item.question.name: item.answer for item in said}
+        replies = list(dialogue.converse(mq.name_server, address))
+    return {item.question.name: item.answer for item in replies}
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -59,10 +60,10 @@ def test_recordings_are_read_in_any_cuts(line, step) -> None:
     frames = recorded(line)
     stream = b"".join(frames.values())
 
-    found = decoded(stream, step)
+    commands = decoded(stream, step)
 
-    assert [answer.is_answer for answer in found] == [True] * len(frames)
-    assert found == decoded(stream, len(stream))
+    assert [answer.is_answer for answer in commands] == [True] * len(frames)
+    assert commands == decoded(stream, len(stream))
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -70,9 +71,9 @@ def test_recordings_are_read_in_any_cuts(line, step) -> None:
 def test_the_embedded_server_says_what_genuine_ones_said(line, question, answers) -> None:
     (genuine,) = decoded(recorded(line)[question.name], 1_000_000)
     expected = dialogue.comparable(question, genuine)
-    found = dialogue.comparable(question, answers[question.name])
+    parts = dialogue.comparable(question, answers[question.name])
 
     if (line, question.name) in ELSEWISE:
-        assert found != expected, "the difference is gone: remove it from the list"
+        assert parts != expected, "the difference is gone: remove it from the list"
     else:
-        assert found == expected
+        assert parts == expected

@@ -1,8 +1,8 @@
-"""Deaths of a genuine broker's host: what was not on its disk is gone, or an older disk comes back.
+"""Crashes of a genuine broker's host: unflushed records are lost, or an older disk comes back.
 
-The loss of power is played by hand: what lies behind the flushed position is destroyed, and every
-index with it. A broker that was killed takes what it finds for flushed, so that a restart stands
-for a flush here; by itself it flushes nothing.
+The test simulates a loss of power: it destroys the log behind the flushed position, and all
+indexes. A killed broker counts everything it finds as flushed, so a restart replaces a flush here;
+otherwise the broker flushes nothing.
 """
 
 from __future__ import annotations
@@ -70,18 +70,18 @@ def what_was_not_on_disk_is_gone(mq: GenuineRocketMQ, topic: Topic) -> None:
 
 
 def flush(mq: GenuineRocketMQ) -> None:
-    """A broker that was killed takes all it finds for flushed."""
+    """Flush: a killed broker counts everything it finds as flushed."""
     with mq.broker_down():
         pass
 
 
 def store(mq: GenuineRocketMQ) -> Path:
-    """All that the broker keeps."""
+    """Return the directory of the broker's store."""
     return mq.home / "broker-a" / "store"
 
 
 def position(mq: GenuineRocketMQ) -> int:
-    """Where the flushed part of the log ends; there is no other yet."""
+    """Return the end of the flushed part of the log; there is no other yet."""
     with Admin(mq.settings) as admin:
         table = admin.runtime_info("broker-a").table
     assert table["remainHowManyDataToFlush"].startswith("0")
@@ -89,7 +89,7 @@ def position(mq: GenuineRocketMQ) -> int:
 
 
 def lose(mq: GenuineRocketMQ, flushed: int) -> None:
-    """What a host's death may do: nothing behind `flushed` was written, no index is whole."""
+    """Simulate a crash of the host: nothing behind `flushed` was written, no index is whole."""
     (log,) = (store(mq) / "commitlog").iterdir()
     size = log.stat().st_size
     with log.open("r+b") as file:

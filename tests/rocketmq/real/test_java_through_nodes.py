@@ -1,8 +1,8 @@
 """Unmodified Java clients of both lines through nodes in front of genuine brokers of both lines.
 
-What clients do works through a node as it does directly; nodes that are killed in mid-stream cost
-no acknowledged record, whether they stand beside each other or behind one address; a broker that
-dies behind a node has its members back when it returns. The rare pairs run with the long tests.
+Clients work through a node as they do directly; killed nodes cost no acknowledged record, next to
+each other or behind one address; a broker that dies behind a node has its members back when it
+returns. The rare pairs run with the long tests.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PAIRS = [
 
 
 class JavaClient:
-    """One Java process; its lines are gathered as they come."""
+    """Java process; collects its lines as they come."""
 
     def __init__(
         self, artifacts: RocketMQArtifacts, java: JavaRuntime, program: str, *words: str
@@ -79,7 +79,7 @@ class JavaClient:
         return [line.split()[1] for line in list(self.lines) if line.startswith(word + " ")]
 
     def peers(self) -> set[int]:
-        """Ports that it has connections to; none once it has ended."""
+        """Return the ports of its connections; none once it has ended."""
         try:
             return self._peers(Path(f"/proc/{self._process.pid}"))
         except OSError:
@@ -91,13 +91,13 @@ class JavaClient:
         for link in (process / "fd").iterdir():
             with contextlib.suppress(OSError):  # closed meanwhile
                 sockets.add(str(link.readlink()))
-        found = set()
+        ports = set()
         for table in ("tcp", "tcp6"):
             for line in (process / "net" / table).read_text().splitlines()[1:]:
                 words = line.split()
                 if words[3] == "01" and f"socket:[{words[9]}]" in sockets:
-                    found.add(int(words[2].rpartition(":")[2], 16))
-        return found
+                    ports.add(int(words[2].rpartition(":")[2], 16))
+        return ports
 
     def wait(self, timeout_s: float) -> None:
         self._process.wait(timeout_s)
@@ -110,9 +110,9 @@ class JavaClient:
 
 def java_client(stack: ExitStack, line, program: str, *words: str) -> JavaClient:
     needs = require(line)
-    made = JavaClient(needs["artifacts"], needs["java"], program, *words)  # type: ignore[arg-type]
-    stack.callback(made.close)
-    return made
+    client = JavaClient(needs["artifacts"], needs["java"], program, *words)  # type: ignore[arg-type]
+    stack.callback(client.close)
+    return client
 
 
 def text(*nodes: NodeProcess) -> str:
@@ -199,12 +199,12 @@ def _nodes(stack: ExitStack, site: Site, way: str) -> list[NodeProcess]:
 
 
 def _read_through(node: NodeProcess, topic: str) -> set[str]:
-    settings, found = ClientSettings((node.address,)), set()
+    settings, bodies = ClientSettings((node.address,)), set()
     with Metadata(settings) as metadata, RangeReader(settings, group="g") as reader:
         for queue, end in metadata.ends(topic, stable=False).items():
             for batch in reader.read(QueueRange(queue, 0, end.latest_offset)):
-                found |= {message.body.decode() for message in batch.messages()}
-    return found
+                bodies |= {message.body.decode() for message in batch.messages()}
+    return bodies
 
 
 @pytest.mark.timeout(180)

@@ -1,6 +1,7 @@
-"""What only a genuine server shows: access control, retention at work, and limits that it changes.
+"""Features of genuine servers only: access control, active retention, and limits changed at run
+time.
 
-Each test starts a cluster of its own, with the options it needs.
+Each test starts its own cluster, with the options it needs.
 """
 
 from __future__ import annotations
@@ -70,9 +71,13 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
     broker = tmp_path / "broker-a" / "conf"
     broker.mkdir(parents=True)
     (broker / "plain_acl.yml").write_text(PLAIN_ACL)
-    made = make_certificates(tmp_path)
-    known = {"broker_options": options, "credentials": ADMIN, "java_options": _with_tls(made)}
-    with cluster(line, tmp_path, **known) as mq:
+    certificates = make_certificates(tmp_path)
+    cluster_options = {
+        "broker_options": options,
+        "credentials": ADMIN,
+        "java_options": _with_tls(certificates),
+    }
+    with cluster(line, tmp_path, **cluster_options) as mq:
         right = replace(mq.settings, auth=ADMIN)
         with Admin(right) as admin:
             admin.create_topic("orders", queues=1)
@@ -80,7 +85,7 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
         with Producer(right) as producer:
             receipt = producer.send("orders", b"x")
         _through_a_node(mq)
-        _over_tls(right, made)
+        _over_tls(right, certificates)
         _windows(right, READER if line == "4.9.7" else ADMIN, tmp_path / "sink")
         for wrong in (None, Credentials("RocketMQadmin", "wrong-secret")):
             settings = replace(mq.settings, auth=wrong)
@@ -100,23 +105,24 @@ def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Pa
     assert batch.columns.bodies == [b"x"]
 
 
-def _with_tls(made: Certificates) -> tuple[str, ...]:
-    """Options of servers that take TLS on their ordinary ports, with a certificate of ours."""
+def _with_tls(certificates: Certificates) -> tuple[str, ...]:
+    """Return options of servers that accept TLS on their ordinary ports, with a certificate of this
+    test."""
     return (
         "-Dtls.test.mode.enable=false",
-        f"-Dtls.server.certPath={made.server.cert}",
-        f"-Dtls.server.keyPath={made.server.key}",
+        f"-Dtls.server.certPath={certificates.server.cert}",
+        f"-Dtls.server.keyPath={certificates.server.key}",
     )
 
 
-def _over_tls(right: ClientSettings, made: Certificates) -> None:
-    """The same port, encrypted and verified; from clients and from a node."""
-    secured = replace(right, tls=TlsSettings(ca_file=made.ca))
+def _over_tls(right: ClientSettings, certificates: Certificates) -> None:
+    """Connect to the same port with verified TLS, from clients and from a node."""
+    secured = replace(right, tls=TlsSettings(ca_file=certificates.ca))
     with Producer(secured) as producer, RangeReader(secured, group="g") as reader:
         receipt = producer.send("other", b"secret")
         place = QueueRange(receipt.queue, receipt.offset, receipt.offset + 1)
         assert [m.body for batch in reader.read(place) for m in batch.messages()] == [b"secret"]
-    stranger = replace(right, tls=TlsSettings(ca_file=made.other_ca))
+    stranger = replace(right, tls=TlsSettings(ca_file=certificates.other_ca))
     with Producer(stranger) as producer, pytest.raises(errors.TlsError):
         producer.send("other", b"x")
     options = SnodeSettings(right.name_servers, listen=("127.0.0.1", 0), tls=secured.tls)
@@ -125,7 +131,8 @@ def _over_tls(right: ClientSettings, made: Certificates) -> None:
 
 
 def _windows(writer: ClientSettings, reader: Credentials, root: Path) -> None:
-    """Windows need no right but to read; without it nothing is kept, and no record is lost."""
+    """Run windows with the right to read only; without it nothing is stored, and no record is
+    lost."""
     root.mkdir()
     topic = Topic(writer, "other", root)
     with pytest.raises(errors.NoPermission):
@@ -138,7 +145,8 @@ def _windows(writer: ClientSettings, reader: Credentials, root: Path) -> None:
 
 
 def _through_a_node(mq: GenuineRocketMQ) -> None:
-    """Signatures pass a node; one that verifies them signs anew for a user that brokers lack."""
+    """Send signed requests through a node; a node that verifies them signs them again for brokers
+    that lack the user."""
     user = Credentials("app00001", "a-secret-of-its-own")
     plain = SnodeSettings((mq.name_server,), listen=("127.0.0.1", 0))
     signing = replace(plain, users=((user.access_key, user.secret_key),), credentials=ADMIN)
@@ -186,7 +194,8 @@ def test_what_retention_takes_during_a_read_is_a_gap_and_never_silence(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("line", LINES)
 def test_a_queue_of_which_nothing_is_left_begins_at_its_end(line: Line, tmp_path: Path) -> None:
-    """4.9.7 goes on to tell its old minimum; the first of these has the log's very first record."""
+    """4.9.7 keeps reporting its old minimum; the first of these queues has the log's very first
+    record."""
     options = {
         "mappedFileSizeCommitLog": str(1024 * 1024),
         "fileReservedTime": "0",
@@ -218,12 +227,12 @@ def test_a_queue_of_which_nothing_is_left_begins_at_its_end(line: Line, tmp_path
 
 def _read_what_is_left(mq: GenuineRocketMQ, whole: QueueRange) -> int:
     with RangeReader(mq.settings, group="g", gap_policy="skip") as reader:
-        found = [offset for batch in reader.read(whole) for offset in batch.columns.offsets]
+        offsets = [offset for batch in reader.read(whole) for offset in batch.columns.offsets]
     missing = [n for gap in reader.stats.gaps for n in range(gap.start, gap.end)]
 
-    assert sorted(found + missing) == list(range(whole.end)), "delivered or named, once each"
-    assert found == sorted(found)
-    return len(found)
+    assert sorted(offsets + missing) == list(range(whole.end)), "delivered or named, once each"
+    assert offsets == sorted(offsets)
+    return len(offsets)
 
 
 def _fill(mq: GenuineRocketMQ):
@@ -260,8 +269,8 @@ def test_limits_of_a_pull_can_be_raised_while_the_broker_runs(tmp_path: Path) ->
                 "broker-a",
             )
             with RangeReader(mq.settings, group="g") as reader:
-                found = sum(len(batch) for batch in reader.read(QueueRange(queue, 0, count)))
-                figures.append((found, reader.stats.fetches))
+                total = sum(len(batch) for batch in reader.read(QueueRange(queue, 0, count)))
+                figures.append((total, reader.stats.fetches))
 
-    assert [found for found, _ in figures] == [count, count]
+    assert [total for total, _ in figures] == [count, count]
     assert figures[1][1] * 5 < figures[0][1], "fewer, larger answers"

@@ -1,4 +1,4 @@
-"""A node in front of an embedded RocketMQ, on a loop of its own."""
+"""A node in front of an embedded RocketMQ, on its own loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tubemq_client.embedded.loop_thread import LoopThread
 
 
 class Node:
-    """A node on another thread, with blocking methods."""
+    """Node on another thread, with blocking methods."""
 
     def __init__(self, settings: SnodeSettings) -> None:
         self._thread = LoopThread("test-snode")
@@ -43,7 +43,7 @@ class Node:
         return self._thread.do(work)
 
     def kill(self) -> None:
-        """Cut every connection and listen no more, without a word to anybody."""
+        """Cut every connection and stop listening, without a drain."""
         self._thread.wait(self.node.abandon)
 
 
@@ -55,13 +55,13 @@ def start(rocketmq: EmbeddedRocketMQ) -> Iterator[Callable[..., Node]]:
     with ExitStack() as stack:
 
         def begin(**options: Any) -> Node:
-            known = {
+            defaults = {
                 "name_servers": (rocketmq.name_server,),
                 "listen": ("127.0.0.1", 0),
                 "discovery_period_ms": 100,
                 "heartbeat_retry_ms": 50,
                 "registry_period_ms": 200,
             }
-            return stack.enter_context(Node(SnodeSettings(**(known | options))))
+            return stack.enter_context(Node(SnodeSettings(**(defaults | options))))
 
         yield begin

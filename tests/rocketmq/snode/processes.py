@@ -1,4 +1,4 @@
-"""A node in a process of its own, which dies as processes do."""
+"""A node in a separate process, which can be killed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class NodeProcess:
     """`rocketmq-snode serve`. Use as a context manager; `kill` is SIGKILL."""
 
     def __init__(self, name_server: Address, name: str, port: int = 0, **options: object) -> None:
-        known = {
+        defaults = {
             "name_servers": address_text(name_server),
             "name": name,
             "listen": f"127.0.0.1:{port}",
             "discovery_period_ms": 500,
         }
         self._environment = os.environ | {
-            f"SNODE_{key.upper()}": str(value) for key, value in (known | options).items()
+            f"SNODE_{key.upper()}": str(value) for key, value in (defaults | options).items()
         }
         self._process: subprocess.Popen[str] | None = None
         self.address: Address = ("127.0.0.1", port)
@@ -45,9 +45,9 @@ class NodeProcess:
             text=True,
         )
         assert self._process.stdout is not None
-        said = self._process.stdout.readline()
-        assert said.startswith("listening"), said
-        self.address = ("127.0.0.1", int(said.rpartition(":")[2]))
+        line = self._process.stdout.readline()
+        assert line.startswith("listening"), line
+        self.address = ("127.0.0.1", int(line.rpartition(":")[2]))
         self._environment["SNODE_LISTEN"] = address_text(self.address)
 
     def kill(self) -> None:

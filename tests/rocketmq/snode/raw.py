@@ -1,4 +1,4 @@
-"""A client that says what it likes, and small helpers of the tests of nodes."""
+"""A client that sends any bytes, and small helpers of the tests of nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST = Queue("broker-a", "orders", 0)
 
 
 class Raw:
-    """A client that says what it likes."""
+    """Client that sends any commands."""
 
     def __init__(self, address) -> None:
         self._socket = socket.create_connection(address, 30)
@@ -36,11 +36,11 @@ class Raw:
         self._socket.sendall(b"".join(map(encode_command, commands)))
 
     def receive(self) -> Command:
-        while (found := self._decoder.next_command()) is None:
+        while (command := self._decoder.next_command()) is None:
             data = self._socket.recv(65536)
             assert data, "cut off"
             self._decoder.receive_data(data)
-        return found
+        return command
 
     def ask(self, command: Command) -> Command:
         self.send(command)
@@ -48,11 +48,11 @@ class Raw:
 
 
 def answer_to(client: Raw, command: Command) -> Command:
-    """The answer, notices that come before it left out."""
+    """Send a command; return its answer and skip notices before it."""
     client.send(command)
-    while not (found := client.receive()).is_answer:
+    while not (answer := client.receive()).is_answer:
         pass
-    return found
+    return answer
 
 
 def fill(settings, count=300, queue=FIRST):
@@ -69,10 +69,10 @@ def read(settings, start, end, queue=FIRST):
 
 def eventually(question, patience=30.0):
     deadline = time.monotonic() + patience * PATIENCE
-    while not (found := question()):
+    while not (result := question()):
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.02)
-    return found
+    return result
 
 
 def heartbeat(client: str) -> Command:

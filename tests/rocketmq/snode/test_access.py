@@ -1,4 +1,5 @@
-"""Who may pass a node: signatures that it verifies, its own upstream, allow-lists on every path."""
+"""Access control of a node: signatures of users, the node's own signature, allow-lists on every
+path."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ rocketmq = embedded_rocketmq(1, credentials=BROKERS)
 
 
 def node_for(rocketmq, **options):
-    known = {"listen": ("127.0.0.1", 0), "discovery_period_ms": 100}
-    return Node(SnodeSettings((rocketmq.name_server,), **(known | options)))
+    defaults = {"listen": ("127.0.0.1", 0), "discovery_period_ms": 100}
+    return Node(SnodeSettings((rocketmq.name_server,), **(defaults | options)))
 
 
 def test_the_node_verifies_its_users_and_signs_anew(rocketmq) -> None:
@@ -46,7 +47,7 @@ def test_the_node_verifies_its_users_and_signs_anew(rocketmq) -> None:
     with node_for(rocketmq, credentials=BROKERS, users=users) as node:
         right = replace(node.settings, auth=READER)
         with Producer(right) as producer, RangeReader(right, group="g") as reader:
-            for number in range(3):  # the first opens the line, the others pass on it
+            for number in range(3):  # the first opens the connection, the others use it
                 assert producer.send("orders", b"%d" % number).offset == number
             batches = reader.read(QueueRange(QUEUE, 0, 3))
             assert [m.body for batch in batches for m in batch.messages()] == [b"0", b"1", b"2"]
@@ -95,11 +96,11 @@ def test_allow_lists_hold_on_a_line_that_is_open() -> None:
     with (
         EmbeddedRocketMQ(topics={"orders": 1, "secret": 1}) as rocketmq,
         node_for(rocketmq, topics=frozenset({"orders"})) as node,
-        Producer(node.settings) as known,
+        Producer(node.settings) as producer,
         PullConsumer(node.settings, group="g") as consumer,
     ):
         for number in range(2):
-            assert known.send("orders", b"x").offset == number
+            assert producer.send("orders", b"x").offset == number
             assert consumer.pull(QUEUE, number).messages
         with pytest.raises(errors.NoPermission, match="snode: topic 'secret'"):
             consumer.pull(Queue("broker-a", "secret", 0), 0)
@@ -148,11 +149,11 @@ def test_allow_lists_hold_for_what_bodies_name(code, fields, body) -> None:
         Raw(node.address) as client,
     ):
         producer.send("orders", b"a line is open")
-        said = client.ask(Command(code, 1, fields, body))
+        answer = client.ask(Command(code, 1, fields, body))
         reached = rocketmq.do(lambda broker: broker.groups.members("others"))
 
-    assert said.code == 16
-    assert str(said.remark).startswith("snode: ")
+    assert answer.code == 16
+    assert str(answer.remark).startswith("snode: ")
     assert reached == []
 
 
@@ -171,7 +172,7 @@ def test_what_is_listed_passes(code, fields, body, answer) -> None:
         Raw(node.address) as client,
     ):
         said = client.ask(Command(code, 1, fields, body))
-        while not said.is_answer:  # the notice of the member's own coming
+        while not said.is_answer:  # the notice after its heartbeat
             said = client.receive()
 
     assert said.code == answer
@@ -179,10 +180,10 @@ def test_what_is_listed_passes(code, fields, body, answer) -> None:
 
 def test_clients_reach_a_node_over_tls(tmp_path) -> None:
     certificates = make_certificates(tmp_path)
-    own = certificates.server
+    server = certificates.server
     with (
         EmbeddedRocketMQ(topics={"orders": 1}) as rocketmq,
-        node_for(rocketmq, tls_cert_file=own.cert, tls_key_file=own.key) as node,
+        node_for(rocketmq, tls_cert_file=server.cert, tls_key_file=server.key) as node,
     ):
         tls = TlsSettings(ca_file=certificates.ca)
         with Producer(replace(node.settings, tls=tls)) as producer:
@@ -193,17 +194,17 @@ def test_clients_reach_a_node_over_tls(tmp_path) -> None:
 
 
 def test_a_node_reaches_servers_over_tls(tmp_path) -> None:
-    made = make_certificates(tmp_path)
-    pair = (made.server.cert, made.server.key)
+    certificates = make_certificates(tmp_path)
+    pair = (certificates.server.cert, certificates.server.key)
     with EmbeddedRocketMQ(topics={"orders": 1}, tls=pair) as rocketmq:
-        with node_for(rocketmq, tls=TlsSettings(ca_file=made.ca)) as node:
+        with node_for(rocketmq, tls=TlsSettings(ca_file=certificates.ca)) as node:
             with Producer(node.settings) as producer:
                 assert [producer.send("orders", b"x").offset for _ in range(2)] == [0, 1]
             with PullConsumer(node.settings, group="g") as consumer:
                 consumer.join([Subscription("orders")])
                 assert consumer.members("orders") == [consumer.client_id]
         with (
-            node_for(rocketmq, tls=TlsSettings(ca_file=made.other_ca)) as node,
+            node_for(rocketmq, tls=TlsSettings(ca_file=certificates.other_ca)) as node,
             Producer(node.settings) as producer,
             pytest.raises(errors.ServerError, match="snode: "),
         ):

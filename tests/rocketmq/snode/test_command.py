@@ -1,4 +1,4 @@
-"""The command `rocketmq-snode`: its options, its life, its end."""
+"""The command `rocketmq-snode`: its options, start and end."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_the_environment_wins_over_the_file(tmp_path) -> None:
         'name_servers = "ns1:9876;ns2"\nlisten = "127.0.0.1:12000"\ntopics = ["a"]\n'
         'pool_size = 3\n[ports]\nbroker-a = 12001\n[tls]\nca_file = "ca.pem"\n'
     )
-    found = read_options(path, {"SNODE_POOL_SIZE": "5", "SNODE_TOPICS": "b,c", "OTHER": "x"})
+    settings = read_options(path, {"SNODE_POOL_SIZE": "5", "SNODE_TOPICS": "b,c", "OTHER": "x"})
 
-    assert found.name_servers == (("ns1", 9876), ("ns2", 9876))
-    assert (found.listen, found.pool_size) == (("127.0.0.1", 12000), 5)
-    assert found.topics == {"b", "c"}
-    assert found.ports == (("broker-a", 12001),)
-    assert found.tls is not None
-    assert found.tls.ca_file == "ca.pem"
+    assert settings.name_servers == (("ns1", 9876), ("ns2", 9876))
+    assert (settings.listen, settings.pool_size) == (("127.0.0.1", 12000), 5)
+    assert settings.topics == {"b", "c"}
+    assert settings.ports == (("broker-a", 12001),)
+    assert settings.tls is not None
+    assert settings.tls.ca_file == "ca.pem"
 
 
 def test_every_problem_is_told(tmp_path) -> None:
@@ -70,7 +70,7 @@ def test_users_are_read_from_the_environment(users, found) -> None:
 
 
 def test_lists_and_ports_are_read_from_the_environment() -> None:
-    found = read_options(
+    settings = read_options(
         None,
         NS
         | {
@@ -81,9 +81,9 @@ def test_lists_and_ports_are_read_from_the_environment() -> None:
             "SNODE_CREDENTIALS": '{"access_key": "node", "secret_key": "k=1"}',
         },
     )
-    assert (found.topics, found.groups) == ({"orders", "payments"}, {"a,b"})
-    assert found.ports == (("broker-a", 11921), ("broker-b", 11922))
-    assert found.credentials == Credentials("node", "k=1")
+    assert (settings.topics, settings.groups) == ({"orders", "payments"}, {"a,b"})
+    assert settings.ports == (("broker-a", 11921), ("broker-b", 11922))
+    assert settings.credentials == Credentials("node", "k=1")
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_lists_and_ports_are_read_from_the_environment() -> None:
     ],
 )
 def test_what_is_not_understood_is_refused_and_no_secret_is_told(name, value) -> None:
-    known = NS | {"SNODE_USERS": "u=v"}
+    environment = NS | {"SNODE_USERS": "u=v"}
     with pytest.raises(errors.ConfigError, match=f"- {name.lower()}") as caught:
-        read_options(None, known | {f"SNODE_{name}": value})
+        read_options(None, environment | {f"SNODE_{name}": value})
     assert "s3" not in str(caught.value)
     assert "12345678" not in str(caught.value)
 
@@ -141,7 +141,7 @@ def test_files_are_judged_as_the_environment_is(tmp_path, text) -> None:
 
 def test_settings_take_texts_only() -> None:
     users: Any = (("alice", 12345678),)
-    with pytest.raises(errors.ConfigError, match="no text") as caught:
+    with pytest.raises(errors.ConfigError, match="not text") as caught:
         SnodeSettings((("ns", 9876),), users=users)
     assert "12345678" not in str(caught.value)
 
@@ -182,20 +182,20 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path) -> None:
                     assert producer.send("orders", b"x").offset == 0
                 registered = eventually(lambda: asyncio.run(known_nodes(rocketmq.settings)))
                 process.send_signal(signal.SIGTERM)
-                _, said = process.communicate(timeout=20 * PATIENCE)
+                _, log = process.communicate(timeout=20 * PATIENCE)
             finally:
                 process.kill()
         left = asyncio.run(known_nodes(rocketmq.settings))
 
-    lines = [json.loads(line) for line in said.splitlines()]
+    lines = [json.loads(line) for line in log.splitlines()]
     assert process.returncode == 0
-    assert [found["addr"] for found in registered.values()] == [f"127.0.0.1:{port}"]
+    assert [entry["addr"] for entry in registered.values()] == [f"127.0.0.1:{port}"]
     assert left == {}
     by_message = {line["message"]: line for line in lines}
     assert next(iter(by_message)).startswith("listening on 127.0.0.1:")
     assert by_message["stopping: no new clients"]["under_way"] == 0
     assert by_message["stopped"]["unanswered"] == 0
-    gone = by_message["a client is gone"]
+    gone = by_message["a client has disconnected"]
     assert gone["client"].startswith("127.0.0.1:")
     assert gone["requests"] >= 2
 
@@ -215,7 +215,7 @@ def test_wrong_options_end_it_with_words() -> None:
 
 
 def test_entries_of_strangers_are_not_listed(rocketmq, capsys) -> None:
-    """Everybody who reaches a name server may write there, whatever it is."""
+    """Any client that reaches a name server may write there."""
     now = time.time_ns() // 1_000_000
     entry = {"addr": "10.0.0.5:11911", "clients": 2, "ts": now}
     wrong: list[Any] = [

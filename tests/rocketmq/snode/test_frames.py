@@ -1,4 +1,4 @@
-"""Frames as a node passes them on: cut anywhere, renumbered, and never in disguise."""
+"""Frames as a node forwards them: cut anywhere, renumbered, and without escaped keys."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def framed(header: bytes, body: bytes = b"") -> bytes:
 def test_a_renumbered_frame_is_the_same_request_under_another_number(command, number) -> None:
     raw = encode_command(command)
     head = read_head(raw)
-    if head is None:  # it is written anew from values
+    if head is None:  # re-encoded from values
         assert any("opaque" in text for pair in command.fields.items() for text in pair)
         return
     assert (head.code, head.opaque, head.fields) == (command.code, command.opaque, command.fields)

@@ -1,4 +1,4 @@
-"""What a node does with clients and brokers that misbehave: one answer each, bounded memory."""
+"""Misbehaving clients and brokers of a node: one answer for each request, bounded memory."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_client_that_does_not_read_costs_bounded_memory(rocketmq, start) -> No
 
 
 def to_a_stuck_broker(rocketmq, flag: int) -> bytes:
-    """A send of 1 MiB to the first broker, which does not read its connections any more."""
+    """Build a send of 1 MiB to the first broker, which no longer reads from its connections."""
     rocketmq.do(
         lambda _: [c._writer.transport.pause_reading() for c in rocketmq._channels["broker-a"]]
     )
@@ -162,9 +162,9 @@ def test_lite_pulls_reach_brokers_that_do_not_know_them(rocketmq, start) -> None
     fill(node.settings, 5)
     fields = {**PULL, "maxMsgNums": "32", "queueOffset": "0"}
     with Raw(node.address) as client:
-        found = [client.ask(Command(361, number, fields)) for number in (1, 2, 3)]
+        answers = [client.ask(Command(361, number, fields)) for number in (1, 2, 3)]
 
-    assert [(a.code, a.opaque, len(parse_records(a.body))) for a in found] == [
+    assert [(a.code, a.opaque, len(parse_records(a.body))) for a in answers] == [
         (0, number, 5) for number in (1, 2, 3)
     ]
 
@@ -187,7 +187,7 @@ def test_every_request_gets_one_answer(rocketmq, start) -> None:
 
 
 def frame_of(size: int) -> bytes:
-    """A send of so many bytes, in a frame whose number is one digit."""
+    """Build a send of `size` bytes, in a frame with a number of one digit."""
     frame = encode_command(Command(310, 1, {"b": "orders", "e": "0", "n": "broker-a"}))
     body = bytes(size - len(frame))
     return (size - 4).to_bytes(4, "big") + frame[4:] + body
@@ -200,28 +200,28 @@ def test_a_frame_that_would_grow_too_large_is_refused(rocketmq, start, too_many)
     held = Command(11, 2, {**PULL, "queueOffset": "1", "maxMsgNums": "1", "sysFlag": "6"})
     held = held._replace(fields=held.fields | {"suspendTimeoutMillis": "20000"})
     with Raw(node.address) as other, Raw(node.address) as client:
-        for _ in range(9):  # numbers of two digits on the shared line
+        for _ in range(9):  # numbers of two digits on the shared connection
             assert other.ask(ASK_THE_FIRST).code == 0
         other.send(held)
         eventually(lambda: node.do(node.node.gauges)["held_pulls"] == 1)
         client._socket.sendall(frame_of(16 * 2**20 + too_many))
-        said = client.receive()
+        answer = client.receive()
         assert node.do(node.node.gauges)["held_pulls"] == 1
         fill(rocketmq.settings, 1)
         assert other.receive().code == 0
 
-    assert said.code == 13
-    assert str(said.remark).startswith("snode: a frame of ")
+    assert answer.code == 13
+    assert str(answer.remark).startswith("snode: a frame of ")
 
 
 def test_a_frame_that_is_large_passes(rocketmq, start) -> None:
     node = start()
     with Raw(node.address) as client:
         client._socket.sendall(frame_of(16 * 2**20 - 100))
-        said = client.receive()
+        answer = client.receive()
 
-    assert said.code == 13
-    assert str(said.remark).startswith("message size")
+    assert answer.code == 13
+    assert str(answer.remark).startswith("message size")
 
 
 def stored(rocketmq) -> int:
@@ -229,7 +229,7 @@ def stored(rocketmq) -> int:
 
 
 def stores_and_does_not_answer(rocketmq, how: str) -> None:
-    """The broker stores the next send, and its answer is late, or its connection breaks."""
+    """Make the broker store the next send and answer late, or cut its connection."""
 
     def change(broker) -> None:
         def send(request, channel):
@@ -258,10 +258,10 @@ def test_a_send_whose_fate_is_open_is_told_so(rocketmq, start, over, how) -> Non
             assert answer_to(client, heartbeat("a")).code == 0
         before = stored(rocketmq)
         stores_and_does_not_answer(rocketmq, how)
-        said = answer_to(client, send)
+        answer = answer_to(client, send)
 
-    assert said.code == 1
-    assert "snode: whether it was stored is not known" in str(said.remark)
+    assert answer.code == 1
+    assert "snode: it may have been stored" in str(answer.remark)
     assert stored(rocketmq) == before + 1
 
 
@@ -270,7 +270,7 @@ def test_producers_do_not_send_again_what_a_broker_may_have_stored(rocketmq, sta
     node = start(upstream_timeout_ms=400)
     stores_and_does_not_answer(rocketmq, how)
     with Producer(node.settings) as producer:
-        with pytest.raises(errors.BrokerFailure, match="snode: whether it was stored"):
+        with pytest.raises(errors.BrokerFailure, match="snode: it may have been stored"):
             producer.send("orders", b"x", queue=FIRST)
         assert stored(rocketmq) == 1
         assert producer.send("orders", b"after", queue=FIRST).offset == 1

@@ -1,4 +1,4 @@
-"""All that clients of a node hold together is bounded, and honest ones are served all the same."""
+"""Resources of all clients of a node together are bounded, and honest clients are served."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client.model import address_text
 from rocketmq_client.snode import SnodeSettings
 from rocketmq_client.snode.frames import FrameCutter
+from rocketmq_client.snode.lines import Relayed
 from tests.kit.certificates import make_certificates
 from tests.kit.ports import reserved_port
-from tests.rocketmq.snode.raw import FIRST, PULL, Raw, eventually, fill, heartbeat
+from tests.rocketmq.snode.raw import FIRST, PULL, Raw, answer_to, eventually, fill, heartbeat
 
 MIB = 2**20
 LOOK_UP = Command(206, 1, {})
@@ -29,12 +30,12 @@ HELD = {**PULL, "maxMsgNums": "1", "sysFlag": "6", "suspendTimeoutMillis": "2000
 
 
 def gauge(node, name: str) -> float:
-    found: float = node.do(node.node.gauges)[name]
-    return found
+    value: float = node.do(node.node.gauges)[name]
+    return value
 
 
 def answers_of(node) -> int:
-    """Good answers that the node gave."""
+    """Return the number of successful answers of the node."""
     return int(node.do(lambda: node.node.metrics._answers[0]))
 
 
@@ -49,7 +50,7 @@ def is_cut_off(client: Raw) -> bool:
 
 
 def begin_frame(client: Raw, announced: int, sent: int) -> None:
-    """The beginning of a request of `announced` bytes, `sent` bytes of it."""
+    """Send the first `sent` bytes of a request of `announced` bytes."""
     frame = encode_command(Command(310, 1, {"b": "orders", "n": "broker-a"}, bytes(announced)))
     with suppress(OSError):
         client._socket.sendall(frame[:sent])
@@ -158,8 +159,8 @@ def test_pages_answer_and_the_log_stays_small_while_descriptors_are_used_up(
                 assert first.ask(LOOK_UP).code == 0
                 for _ in range(400):
                     with suppress(OSError):
-                        found = socket.create_connection(("127.0.0.1", port), 5)
-                        stack.enter_context(found)
+                        connection = socket.create_connection(("127.0.0.1", port), 5)
+                        stack.enter_context(connection)
                 for place in ("healthz", "metrics"):
                     with urllib.request.urlopen(f"http://127.0.0.1:{page}/{place}") as answer:
                         assert answer.status == 200
@@ -248,7 +249,7 @@ def test_a_header_is_waited_for_up_to_a_small_frame() -> None:
     cutter = FrameCutter(16 * MIB)
     cutter.admits = lambda header: b"user" in header
     frame = encode_command(Command(310, 1, {"AccessKey": "user"}, bytes(MIB)))
-    assert [found for at in range(0, len(frame), 5) for found in cutter.cut(frame[at : at + 5])]
+    assert [whole for at in range(0, len(frame), 5) for whole in cutter.cut(frame[at : at + 5])]
     assert cutter.failure is None
 
 
@@ -266,3 +267,81 @@ def test_connections_that_never_shake_hands_count_too(rocketmq, start, tmp_path)
         with Raw(node.address) as refused:
             assert eventually(lambda: is_cut_off(refused))
         assert not any(map(is_cut_off, silent))
+
+
+def only_client(node):
+    """Return the node's side of the only connection."""
+    return node.do(lambda: next(iter(node.node._shared.clients)))
+
+
+def test_a_notice_that_members_changed_is_passed_on_once_a_tick(rocketmq, start) -> None:
+    node = start()
+    with Raw(node.address) as member:
+        answer_to(member, heartbeat("reader"))
+        assert member.receive().code == 40  # the notice after its heartbeat
+        decoded: list[Command] = []
+        only_client(node).member.connection_to("broker-a").line.on_request = decoded.append
+        rocketmq.do(lambda broker: [broker.groups._tell("g") for _ in range(500)])
+        first = member.receive()
+        frames = 1
+        member.send(LOOK_UP)
+        while not member.receive().is_answer:
+            frames += 1
+
+    assert first.fields == {"consumerGroup": "g"}
+    assert frames <= 10
+    assert decoded == []
+
+
+def test_requests_of_one_client_are_handled_a_few_at_a_time(rocketmq, start) -> None:
+    node = start()
+    with Raw(node.address) as client:
+        assert client.ask(LOOK_UP).code == 0
+        served = only_client(node)
+        frames = encode_command(LOOK_UP) * 200
+
+        def requests_handled_at_once() -> int:
+            before = served.requests
+            served.data_received(frames)
+            return served.requests - before
+
+        assert node.do(requests_handled_at_once) == 8
+        assert {client.receive().opaque for _ in range(200)} == {1}
+    assert eventually(lambda: gauge(node, "unfinished_bytes") == 0)
+
+
+class FullTransport:
+    """Transport to a client that reads nothing: every write fills its buffer."""
+
+    def __init__(self, client) -> None:
+        self._client = client
+
+    def write(self, _data: bytes) -> None:
+        self._client.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return 300_000
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        """Do nothing."""
+
+
+def test_answers_that_fill_the_buffer_allow_no_further_pulls(rocketmq, start) -> None:
+    node = start()
+    with Raw(node.address) as lazy:
+        assert lazy.ask(LOOK_UP).code == 0
+        client = only_client(node)
+
+        def pulls_allowed() -> int:
+            transport, client._transport = client._transport, FullTransport(client)
+            relayed = Relayed(client, 11, 1, None, 0.0, 0.0)
+            for _ in range(2):
+                client.answered(relayed, 0, bytes(150_000))
+            client._shared.upstream.turn.end()
+            client._transport = transport
+            return client._pulls_ahead
+
+        assert node.do(pulls_allowed) == 1

@@ -1,4 +1,4 @@
-"""What heartbeats and locks name, and bodies that a broker may read otherwise."""
+"""Resources named by heartbeats and locks, and bodies that a broker may read differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node in front of brokers: what clients, brokers and operators notice of it."""
+"""The node in front of brokers, as seen by clients, brokers and operators."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_each_broker_of_a_topic_is_asked_for_its_kind_through_the_node(rocketmq,
         admin.create_topic("mixed", queues=1, broker="broker-a")
     node = start()
     with Metadata(node.settings) as metadata, Admin(node.settings) as admin:
-        found = [admin.topic_config("mixed", name) for name in ("broker-a", "broker-b")]
-        assert [item and item["attributes"] for item in found] == [{}, {"queue.type": "BatchCQ"}]
+        configs = [admin.topic_config("mixed", name) for name in ("broker-a", "broker-b")]
+        assert [item and item["attributes"] for item in configs] == [{}, {"queue.type": "BatchCQ"}]
         with pytest.raises(errors.UnsupportedTopic, match="BatchCQ"):
             metadata.topic("mixed")
 
@@ -107,8 +107,8 @@ def test_answers_belong_to_their_askers(rocketmq, start) -> None:
         with Raw(node.address) as client:  # all use the same number
             for _ in range(16):
                 offset = chance.randrange(1_000)
-                asked = Command(11, 1, {**fields, "queueOffset": str(offset)})
-                answer = client.ask(asked)
+                request = Command(11, 1, {**fields, "queueOffset": str(offset)})
+                answer = client.ask(request)
                 records = parse_records(answer.body)
                 if answer.opaque != 1 or [r.queue_offset for r in records] != [
                     *range(offset, offset + 32)
@@ -161,7 +161,7 @@ def test_groups_live_over_two_nodes_as_over_one_broker(rocketmq, start) -> None:
         second.join(subscriptions)
         time.sleep(1.1)
         second.join(subscriptions)
-        second.close()  # without a word
+        second.close()  # without unregistering
         eventually(lambda: first.members("orders") == [first.client_id])
 
 
@@ -169,15 +169,17 @@ def test_notices_reach_the_members(rocketmq, start) -> None:
     one, two = start(name="one"), start(name="two")
     with Raw(one.address) as first, Raw(two.address) as second:
         first.send(heartbeat("a"))
-        said = [first.receive() for _ in range(3)]  # the answer, and a notice of each broker
+        first_commands = [
+            first.receive() for _ in range(3)
+        ]  # the answer, and a notice of each broker
         second.send(heartbeat("b"))
         notices = [first.receive() for _ in range(2)]
-        beside = [second.receive() for _ in range(3)]
-        second.close()  # without a word
+        second_commands = [second.receive() for _ in range(3)]
+        second.close()  # without unregistering
         notices += [first.receive() for _ in range(2)]
 
-    assert sorted(command.code for command in beside) == [0, 40, 40]
-    assert sorted(command.code for command in said) == [0, 40, 40]
+    assert sorted(command.code for command in second_commands) == [0, 40, 40]
+    assert sorted(command.code for command in first_commands) == [0, 40, 40]
     assert [(command.code, command.fields) for command in notices] == [
         (40, {"consumerGroup": "g"})
     ] * 4
@@ -190,7 +192,7 @@ def test_members_are_back_after_their_broker_is(rocketmq, start) -> None:
     with PullConsumer(node.settings, group="g") as consumer:
         consumer.join(subscriptions)
         rocketmq.kill_broker("broker-a")
-        with pytest.raises((errors.Busy, errors.ConnectError)):  # the node's word, or the route's
+        with pytest.raises((errors.Busy, errors.ConnectError)):  # from the node, or from the route
             consumer.pull(FIRST, 0)
         other = Queue("broker-b", "orders", 0)
         assert consumer.pull(other, 0).status == "nothing"
@@ -250,15 +252,15 @@ def test_equal_heartbeats_within_a_second_go_out_once(rocketmq, start) -> None:
         broker._handlers[34] = hear
 
     rocketmq.do(listen)
-    found = {}
+    heartbeats = {}
     with Raw(node.address) as client:
         client.send(*(heartbeat("a")._replace(opaque=number) for number in (1, 2, 3)))
-        while len(found) < 3:
+        while len(heartbeats) < 3:
             command = client.receive()
             if command.is_answer:
-                found[command.opaque] = command.code
+                heartbeats[command.opaque] = command.code
 
-    assert found == {1: 0, 2: 0, 3: 0}
+    assert heartbeats == {1: 0, 2: 0, 3: 0}
     assert len(seen) == 1
 
 
@@ -267,11 +269,11 @@ def test_virtual_ports_stand_for_brokers(rocketmq, start) -> None:
         node = start(ports=(("broker-b", port),))
         fill(node.settings, 5, Queue("broker-b", "orders", 0))
         with Raw(("127.0.0.1", port)) as client:
-            found = client.ask(Command(30, 1, {"topic": "orders", "queueId": "0"}))
+            answer = client.ask(Command(30, 1, {"topic": "orders", "queueId": "0"}))
         with Metadata(node.settings) as metadata:
             masters = metadata.topic("orders").masters()
 
-    assert found.fields["offset"] == "5"
+    assert answer.fields["offset"] == "5"
     assert masters == {"broker-a": node.address, "broker-b": ("127.0.0.1", port)}
 
 
@@ -302,14 +304,14 @@ def test_the_registry_entry_appears_and_goes(rocketmq, start) -> None:
     ask = Command(101, 1, {"namespace": "SNODE_CONFIG", "key": "one"})
     with Raw(rocketmq.name_server) as client:
         node = start(name="one")
-        found = eventually(
+        entries = eventually(
             lambda: (a := client.ask(ask)).code == 0 and json.loads(a.fields["value"])
         )
-        first = found["ts"]
+        first = entries["ts"]
         eventually(lambda: json.loads(client.ask(ask).fields["value"])["ts"] > first)
         node._thread.wait(node.node.stop)
 
-        assert found["addr"] == f"127.0.0.1:{node.address[1]}"
+        assert entries["addr"] == f"127.0.0.1:{node.address[1]}"
         assert client.ask(ask).code == 22
 
 
@@ -335,11 +337,11 @@ def test_health_and_metrics(rocketmq, start) -> None:
 
 def test_what_is_under_way_is_answered_before_the_node_stops(rocketmq, start) -> None:
     node = start()
-    found = []
+    answers = []
 
     def wait() -> None:
         with PullConsumer(node.settings, group="g") as consumer:
-            found.append(consumer.pull(FIRST, 0, wait_ms=600).status)
+            answers.append(consumer.pull(FIRST, 0, wait_ms=600).status)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
@@ -347,7 +349,7 @@ def test_what_is_under_way_is_answered_before_the_node_stops(rocketmq, start) ->
     node._thread.wait(node.node.stop)
     waiting.join(60)
 
-    assert found == ["nothing"]
+    assert answers == ["nothing"]
 
 
 def test_a_node_that_dies_costs_no_acknowledged_record(rocketmq, start) -> None:

@@ -1,4 +1,4 @@
-"""The node while something beside it is ill: name servers that hang, brokers that move or go."""
+"""The node during outages: name servers that hang, brokers that move or stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.rocketmq.snode.raw import Raw, answer_to, eventually, fill, heartbeat
 
 @pytest.fixture
 def hanging() -> Iterator[tuple[str, int]]:
-    """The address of a server that accepts, and never answers."""
+    """Yield the address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0), backlog=50) as server:
         yield server.getsockname()[:2]
 
@@ -83,12 +83,12 @@ def test_who_leaves_while_a_broker_is_away_is_not_back_when_it_is(rocketmq, star
         time.sleep(0.5)
         assert members() == ["stays"]
 
-        assert answer_to(leaves, heartbeat("leaves")).code == 0  # it comes again
+        assert answer_to(leaves, heartbeat("leaves")).code == 0  # it registers again
         assert members() == ["leaves", "stays"]
 
 
 def test_members_follow_a_master_that_moves(start, rocketmq) -> None:
-    """Its old process lives on, as a replica does."""
+    """Its old process stays alive, like a replica."""
     with EmbeddedRocketMQ(topics={"orders": 1}) as other:
         fill(other.settings, 5)
         moved = other.do(lambda broker: broker.address)
@@ -113,26 +113,26 @@ ASK = Command(30, 9, {"topic": "orders", "queueId": "0", "bname": "broker-a"})
 
 
 def lead_to(data, address):
-    """The name server's word of brokers, with another address of `broker-a`."""
+    """Return the name server's brokers, with another address of `broker-a`."""
 
     def changed(broker):
-        found = data(broker)
+        brokers = data(broker)
         if broker.name == "broker-a":
-            found["brokerAddrs"] = {"0": address_text(address)}
-        return found
+            brokers["brokerAddrs"] = {"0": address_text(address)}
+        return brokers
 
     return changed
 
 
 def test_queues_of_a_broker_without_a_master_are_away(start, rocketmq) -> None:
-    """Its replica is left in the route, as without a node."""
+    """Its replica stays in the route, as without a node."""
     data = rocketmq._name_server._broker_data
 
     def as_replica(broker):
-        found = data(broker)
+        brokers = data(broker)
         if broker.name == "broker-b":
-            found["brokerAddrs"] = {"1": "127.0.0.1:1"}
-        return found
+            brokers["brokerAddrs"] = {"1": "127.0.0.1:1"}
+        return brokers
 
     rocketmq.do(lambda _: setattr(rocketmq._name_server, "_broker_data", as_replica))
     node = start()

@@ -30,7 +30,7 @@ GROUP = "lake"
 
 
 def sink_of(kind: str, root: str) -> Sink:
-    """The lake below `root`: a directory, or a table in a file of its own."""
+    """Return the sink below `root`: a directory, or a table in its own file."""
     place = f"{root}/{kind}"
     if kind == "iceberg":
         Path(place).mkdir(exist_ok=True)
@@ -93,7 +93,7 @@ def run_window(
 def run_killed(
     name_server: Address, topic: str, root: str, task: str, kill_at: Point, **options: object
 ) -> None:
-    """`run_window` in a process that kills itself at a point, which it must reach."""
+    """Run `run_window` in a process that kills itself at a point, which it must reach."""
     words = (name_server, topic, root, task, kill_at)
     child = CONTEXT.Process(target=run_window, args=words, kwargs=options)
     child.start()

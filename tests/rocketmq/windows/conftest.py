@@ -1,4 +1,4 @@
-"""Two embedded brokers with two queues each, and a topic whose windows are played there."""
+"""Two embedded brokers with two queues each, and a topic for windows."""
 
 from __future__ import annotations
 

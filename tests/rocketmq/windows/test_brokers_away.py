@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture
 def restarting(rocketmq, topic) -> Iterator[None]:
-    """Both brokers are away, and name servers have forgotten them; the topic was read before."""
+    """Stop both brokers, and remove them from name servers; the topic was read before."""
     topic.produce(20)
     topic.run("first")
     topic.produce(20)
@@ -35,8 +35,8 @@ def restarting(rocketmq, topic) -> Iterator[None]:
 
 @pytest.fixture
 def unreachable(rocketmq, topic) -> tuple[datetime, datetime]:
-    """`broker-b` is in the route, as its host died a moment ago, and takes no connections. Between
-    which instants records were sent before."""
+    """Keep `broker-b` in the route without accepting connections, as after a crash of its host.
+    Return the instants before and after the records sent earlier."""
     start = datetime.now(UTC)
     topic.produce(20)
     end = datetime.now(UTC)
@@ -141,19 +141,19 @@ def test_a_queue_that_is_taken_from_its_topic_is_no_broker_that_is_away(rocketmq
 
 
 def test_a_topic_that_is_made_write_only_is_waited_for(rocketmq, topic) -> None:
-    """A window that is planned, or under way, ends with what a retry cures; the next one leaves the
-    queues to later ones."""
+    """A planned or running window fails with a retriable error; the next one leaves the queues to
+    later ones."""
     topic.produce(20)
     queue = SPACE.partition("orders", "broker-a:1")
     with Admin(rocketmq.settings) as admin, QueueReader(rocketmq.settings, "g") as reader:
         admin.create_topic("orders", queues=2, perm=2, broker="broker-a")
         with pytest.raises(errors.ConnectError, match="made write-only") as caught:
             list(reader.read(SPACE.range(queue, 0, 5)))
-        away = topic.run()
+        result = topic.run()
         admin.create_topic("orders", queues=2, perm=6, broker="broker-a")
 
     assert caught.value.retriable
-    assert (away.total, topic.run().total) == (10, 10)
+    assert (result.total, topic.run().total) == (10, 10)
     topic.check()
 
 
@@ -167,10 +167,10 @@ def test_a_topic_that_is_made_write_only_while_a_window_is_planned_is_away(
     looked = Metadata.topic
 
     def look(client, name):
-        found = looked(client, name)
+        ends = looked(client, name)
         with Admin(rocketmq.settings) as admin:
             admin.create_topic("orders", queues=2, perm=2, broker="broker-a")
-        return found
+        return ends
 
     with monkeypatch.context() as patched:
         patched.setattr(Metadata, "topic", look)

@@ -1,4 +1,4 @@
-"""Windows of records that retention removes: an error, a recorded gap, or none of theirs."""
+"""Windows of records that retention removes: an error, a recorded gap, or not affected."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture
 def hours(rocketmq, topic) -> list[datetime]:
-    """Instants before, between and behind three times ten records in each of two queues; the
+    """Return instants before, between and after three times ten records in each of two queues; the
     brokers' clocks are past all of them."""
-    found = [datetime.now(UTC)]
+    instants = [datetime.now(UTC)]
     for _ in range(3):
         time.sleep(0.02)
         topic.produce(40)
         time.sleep(0.02)
-        found.append(datetime.now(UTC))
+        instants.append(datetime.now(UTC))
     time.sleep(3.2)
-    return found
+    return instants
 
 
 def _remove(rocketmq, offset: int, *queues: str) -> None:
@@ -40,7 +40,7 @@ def _remove(rocketmq, offset: int, *queues: str) -> None:
 def test_a_window_of_time_that_retention_has_reached_is_not_begun(
     removed, rocketmq, topic, hours
 ) -> None:
-    """Some, all and more than what was stored in the first hour is gone, or all there was."""
+    """Retention removed some, all or more of the first hour's records, or all records."""
     _remove(rocketmq, removed, *ALL)
     with pytest.raises(DataLoss, match=rf"broker-a:0: what is left begins at {removed}"):
         topic.run(between=(hours[0], hours[1]))
@@ -56,8 +56,8 @@ def test_a_window_of_time_behind_what_retention_took_is_whole(rocketmq, topic, h
 
 
 def test_what_retention_took_of_windows_of_time_is_a_gap_once(rocketmq, topic, hours) -> None:
-    """The first window may have lost all from the queues' beginning; the others begin where it
-    ended, and what is gone of them is told exactly."""
+    """The first window may have lost all records from the queues' beginning; the others begin where
+    it ended, and their lost records are reported exactly."""
     _remove(rocketmq, 17, *ALL)
     skip = {"gap_policy": "skip"}
     results = [topic.run(between=pair, policies=skip) for pair in pairwise(hours)]
@@ -99,7 +99,7 @@ def test_a_plan_that_is_stored_stands_though_retention_has_reached_it(
 
 
 def test_a_quiet_queue_whose_records_are_long_gone_holds_nothing_up(rocketmq, topic, hours) -> None:
-    """The log of its broker goes back behind the instant, and all that is gone is older still."""
+    """Its broker's log begins before the instant, and all removed records are older still."""
     _remove(rocketmq, 3, *ALL)
     for broker in ("broker-a", "broker-b"):
         rocketmq.do(lambda target: _empty(target.storage.index("orders", 0)), broker)
@@ -107,13 +107,13 @@ def test_a_quiet_queue_whose_records_are_long_gone_holds_nothing_up(rocketmq, to
 
 
 def _empty(index) -> None:
-    """As if the queue had had its last record before those that retention has removed."""
+    """Simulate a queue whose last record is older than those that retention has removed."""
     index.first = index.said_first = index.end
     index.entries.clear()
 
 
 def test_a_quiet_topic_that_expires_was_not_made_anew(rocketmq, topic) -> None:
-    """All that was read is removed, and the brokers go on telling the old minimum for a while."""
+    """All records read are removed, and the brokers keep reporting the old minimum for a while."""
     topic.produce(20)
     topic.run()
     topic.produce(8)
@@ -128,7 +128,7 @@ def test_a_quiet_topic_that_expires_was_not_made_anew(rocketmq, topic) -> None:
 
 
 def test_queues_that_a_4_x_broker_has_emptied_hold_nothing_up(rocketmq, topic) -> None:
-    """Their minimum stays where it was for as long as no record comes, read or not."""
+    """Their minimum stays the same until the next record, read or not."""
     topic.produce(20)
     topic.run()
     with Producer(rocketmq.settings) as producer:

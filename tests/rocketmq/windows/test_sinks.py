@@ -1,4 +1,5 @@
-"""Every kind of sink takes RocketMQ's windows as TubeMQ's: once, killed or not, tried again."""
+"""Every kind of sink stores RocketMQ's windows like TubeMQ's: once, killed or not, after
+retries."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ Rows = set[tuple[str, int, bytes]]
 def of_delta(root: Path) -> list[dict[str, object]]:
     from deltalake import DeltaTable
 
-    found: list[dict[str, object]] = DeltaTable(f"{root}/delta").to_pyarrow_table().to_pylist()
-    return found
+    table_rows: list[dict[str, object]] = DeltaTable(f"{root}/delta").to_pyarrow_table().to_pylist()
+    return table_rows
 
 
 def of_iceberg(root: Path) -> list[dict[str, object]]:
@@ -33,8 +34,8 @@ def of_iceberg(root: Path) -> list[dict[str, object]]:
 
     uri = f"sqlite:///{root}/iceberg/catalog.db"
     table = load_catalog("lake", type="sql", uri=uri).load_table("sales.orders")
-    found: list[dict[str, object]] = table.scan().to_arrow().to_pylist()
-    return found
+    table_rows: list[dict[str, object]] = table.scan().to_arrow().to_pylist()
+    return table_rows
 
 
 def of_jdbc(root: Path) -> list[dict[str, object]]:
@@ -61,10 +62,12 @@ def produce(rocketmq: EmbeddedRocketMQ, first: int, last: int) -> Rows:
 
 
 def rows(root: Path, kind: str) -> Rows:
-    """What a reader of the sink's kind finds; nothing twice."""
-    found = [(str(r["partition"]), int(str(r["offset"])), r["value"]) for r in READERS[kind](root)]
-    assert len(found) == len(set(found)), "a record came twice"
-    return set(found)  # type: ignore[arg-type]
+    """Return the rows that a reader of the sink's kind sees; none twice."""
+    sink_rows = [
+        (str(r["partition"]), int(str(r["offset"])), r["value"]) for r in READERS[kind](root)
+    ]
+    assert len(sink_rows) == len(set(sink_rows)), "a record came twice"
+    return set(sink_rows)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", READERS)
@@ -92,8 +95,8 @@ def test_topics_whose_offsets_do_not_count_records_are_refused_before_anything_i
 
     attributes = {"compact": {"cleanup.policy": "COMPACTION"}, "batch": {"queue.type": "BatchCQ"}}
     with Admin(rocketmq.settings) as admin:
-        for topic, given in attributes.items():
-            admin.create_topic(topic, attributes=given)
+        for topic, attribute in attributes.items():
+            admin.create_topic(topic, attributes=attribute)
     for topic in attributes:
         with pytest.raises(errors.UnsupportedTopic, match="kind"):
             run_window(rocketmq.name_server, topic, str(tmp_path / "refused"), "first")

@@ -1,4 +1,4 @@
-"""Windows of RocketMQ's queues: every receipt once in the sink, whatever dies meanwhile.
+"""Windows of RocketMQ's queues: every receipt once in the sink, with crashes of any part.
 
 On the embedded server and, with `-m real`, on genuine ones of both lines.
 """
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.timeout(240)
 WINDOWS = int(os.environ.get("ROCKETMQ_WINDOWS", "30"))
 """Random windows of a run against a live producer; two hundred by hand."""
 KILLED_AT = POINTS if os.environ.get("SCENARIOS_OVER") == "all" else POINTS[::5]
-"""Where a run is killed; the points are those of the other source."""
+"""Points at which a run is killed; those of the other source."""
 
 
 def test_random_windows_equal_the_receipts_over_a_killed_broker(site: Site, tmp_path) -> None:
@@ -75,7 +75,7 @@ def test_random_windows_equal_the_receipts_over_a_killed_broker(site: Site, tmp_
 
 
 def test_windows_through_a_node_equal_the_receipts(site: Site, tmp_path) -> None:
-    """Nothing but the node is reached: its routes name nothing else."""
+    """Only the node is reachable: its routes contain no other address."""
     options = SnodeSettings((site.settings.name_servers[0],), listen=("127.0.0.1", 0))
     with Node(options) as node:
         topic = Topic(node.settings, site.topic(queues=2), tmp_path)
@@ -88,12 +88,12 @@ def test_windows_through_a_node_equal_the_receipts(site: Site, tmp_path) -> None
 def test_windows_of_tags_equal_filtering(site: Site, tmp_path) -> None:
     topic = Topic(site.settings, site.topic(queues=2), tmp_path)
     topic.produce(30, "kept")
-    kept = dict(topic.receipts)
+    receipts = dict(topic.receipts)
     topic.produce(30, "left")
     with Producer(site.settings) as producer:  # a hash that "kept" does not share
         producer.send(topic.topic, b"none")
     deadline = time.monotonic() + 60 * PATIENCE
-    while topic.rows().items() != kept.items():
+    while topic.rows().items() != receipts.items():
         assert time.monotonic() < deadline
         topic.run(tags=("kept",))
         time.sleep(0.2)
@@ -102,8 +102,8 @@ def test_windows_of_tags_equal_filtering(site: Site, tmp_path) -> None:
 def test_a_text_in_the_place_of_filters_is_one_tag(rocketmq, topic) -> None:
     for tags in ("paid", "p", None):
         topic.produce(8, tags)
-    known = {"identity": "main", "topic": "orders", "group": "lake"}
-    with open_source("rocketmq", rocketmq.settings, filters="paid", **known) as source:
+    arguments = {"identity": "main", "topic": "orders", "group": "lake"}
+    with open_source("rocketmq", rocketmq.settings, filters="paid", **arguments) as source:
         read = source.probe()
         found = [m.tags for end in source.ends("latest").values() for m in read(range_of(end))]
 
@@ -168,13 +168,13 @@ def test_a_cleared_task_reads_and_writes_nothing_again(topic) -> None:
 def test_a_window_ends_at_what_is_on_disk_and_a_dead_host_costs_nothing(rocketmq, topic) -> None:
     topic.produce(12)
     rocketmq.hold_flush(broker="broker-a")
-    kept = dict(topic.receipts)
+    receipts = dict(topic.receipts)
     topic.produce(12)
     topic.run()
     here = {key: body for key, body in topic.rows().items() if key[0].startswith("broker-a")}
-    assert here.items() <= kept.items()
+    assert here.items() <= receipts.items()
     rocketmq.lose_unflushed("broker-a")
-    lost = {key for key in topic.receipts.keys() - kept.keys() if key[0].startswith("broker-a")}
+    lost = {key for key in topic.receipts.keys() - receipts.keys() if key[0].startswith("broker-a")}
     assert lost
     for key in lost:
         del topic.receipts[key]
@@ -187,7 +187,7 @@ def test_a_window_ends_at_what_is_on_disk_and_a_dead_host_costs_nothing(rocketmq
 def test_a_boundary_is_not_fixed_behind_what_a_dead_host_takes_back(
     rocketmq, topic, monkeypatch
 ) -> None:
-    """Offsets that are given out again are of records stored after it."""
+    """Reused offsets belong to records stored later."""
 
     def produce(hours: int, count: int) -> None:
         with monkeypatch.context() as patched:  # so long ago, by the brokers' clocks
@@ -214,14 +214,14 @@ def test_a_boundary_is_not_fixed_behind_what_a_dead_host_takes_back(
 def test_a_boundary_is_not_fixed_where_nothing_tells_what_a_dying_host_has_on_disk(
     rocketmq, topic, monkeypatch
 ) -> None:
-    """Its broker told where the boundary is, and dies before it is asked what is on disk."""
+    """The broker answers about the boundary, and dies before it reports its flushed position."""
     looked, looks = Metadata.boundary_at, count(1)
 
     def boundary_at(*words, **options):
-        found = looked(*words, **options)
-        if next(looks) == 2:  # for where the window ends
+        boundary = looked(*words, **options)
+        if next(looks) == 2:  # the look for the window's end
             rocketmq._thread.wait(lambda: rocketmq._close("broker-b"))
-        return found
+        return boundary
 
     start = datetime.now(UTC)
     rocketmq.hold_flush(broker="broker-b")
@@ -251,7 +251,8 @@ def test_a_stable_end_that_falls_back_a_little_is_no_loss(rocketmq, topic, monke
 
 
 def _coarse_ends(source, which="stable"):
-    """As a broker with much unflushed says it: a lower bound below what was stable before."""
+    """Report ends like a broker with much unflushed data: a lower bound below the earlier stable
+    end."""
     with Metadata(source.settings()) as metadata:
         found = metadata.ends(source.topic, stable=False)
     return {queue: _lower(ends) for queue, ends in found.items()}

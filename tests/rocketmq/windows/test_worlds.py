@@ -1,4 +1,5 @@
-"""Windows in random worlds: each has what was on disk, once, and what is missing is told."""
+"""Windows in random worlds: each has the records that were on disk, once; missing ones are
+reported."""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ from tubemq_provider.windows.verify import chain_problems
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 WORLDS = int(os.environ.get("ROCKETMQ_WORLDS", "3"))
-"""By hand many more."""
+"""Number of worlds; more by hand."""
 STEPS = 12
 
 
 class Windows:
-    """Windows of one kind, one after the other; a try that fails is repeated as the same task."""
+    """Windows of one kind, in order; a failed try is repeated as the same task."""
 
     def __init__(self, world: World, root: Path, *, timed: bool) -> None:
         root.mkdir()
@@ -37,8 +38,8 @@ class Windows:
         self.start = self.end = EPOCH
 
     def attempt(self, *, last: bool = False):
-        """One try, of a window up to now if it is the last one. What fails has to be cured by
-        another one, unless the group has not begun."""
+        """Run one try; the last one is a window up to now. Another try must cure a failure, unless
+        the group has not begun."""
         if self.timed and self.start == self.end:
             length = self.world.chance.choice([37, 500, 3_000])
             self.end = self.start + timedelta(milliseconds=length)
@@ -74,8 +75,8 @@ def test_windows_of_a_random_world_equal_what_was_on_disk(
         for _ in range(STEPS):
             world.chance.choice([cursor, timed]).attempt()
         world.heal()
-        while (found := cursor.attempt(last=True)) is None or found.total or found.has_more:
-            assert found is not None, "nothing is in the way"
+        while (result := cursor.attempt(last=True)) is None or result.total or result.has_more:
+            assert result is not None, "nothing is in the way"
         world.past_ms = max(world.past_ms, 60_000)  # an interval may be under way
         for _ in range(2):
             assert timed.attempt(last=True) is not None, "nothing is in the way"
@@ -89,7 +90,7 @@ def test_windows_of_a_random_world_equal_what_was_on_disk(
 
 
 def _check_rows(world: World, windows: Windows) -> None:
-    """Each offset of the ranges is a row, or a gap that is told and is none of ours."""
+    """Check that each offset of the ranges is a row, or a reported gap without our records."""
     rows, seen = windows.rows(), set()
     for key, offset, is_gap in _places(windows):
         assert (key, offset) not in seen, "in two windows"
@@ -102,31 +103,31 @@ def _check_rows(world: World, windows: Windows) -> None:
 
 
 def _check_ends(world: World, windows: Windows) -> None:
-    """Windows reach the end of every queue that has records."""
+    """Check that windows reach the end of every queue that has records."""
     ends: dict[str, int] = defaultdict(int)
     for key, offset, _ in _places(windows):
         ends[key] = max(ends[key], offset + 1)
-    for key, known in world.truth.items():
-        live = known.keys() - world.expired[key]
+    for key, records in world.truth.items():
+        live = records.keys() - world.expired[key]
         assert max(live, default=-1) < ends[key] or not live, key
 
 
 def _check_times(world: World, windows: Windows) -> None:
-    """Rows were stored within their window, but for those of queues that join with it; and all
-    that were stored by now, and could be read, are there."""
-    found = set(windows.rows())
+    """Check that rows were stored within their window, except those of queues that join with it,
+    and that all readable records stored by now are present."""
+    rows = set(windows.rows())
     for marker in published_windows(windows.lake):
         start, end = (_milliseconds(datetime.fromisoformat(at)) for at in marker.plan.time)
         for key, (first, last) in marker.plan.ranges.items():
             for offset in range(first, last) if key not in marker.plan.joined else ():
-                if (key, offset) in found:
+                if (key, offset) in rows:
                     assert start <= world.truth[key][offset].store_ms < end, (key, offset)
-    upto = _milliseconds(windows.start)
-    told = {(key, offset) for key, offset, _ in _places(windows)}
-    for key, known in world.truth.items():
-        for offset, entry in known.items():
-            if entry.store_ms < upto and offset not in world.expired[key]:
-                assert (key, offset) in told, "a silent gap"
+    end_ms = _milliseconds(windows.start)
+    planned = {(key, offset) for key, offset, _ in _places(windows)}
+    for key, records in world.truth.items():
+        for offset, entry in records.items():
+            if entry.store_ms < end_ms and offset not in world.expired[key]:
+                assert (key, offset) in planned, "a silent gap"
 
 
 def _milliseconds(at: datetime) -> int:
@@ -134,7 +135,7 @@ def _milliseconds(at: datetime) -> int:
 
 
 def _places(windows: Windows) -> Iterator[tuple[str, int, bool]]:
-    """Every offset of every range, and whether it is told as missing."""
+    """Yield every offset of every range, with True if it is reported as missing."""
     for marker in published_windows(windows.lake):
         for key, (start, end) in marker.plan.ranges.items():
             lost = [*marker.plan.gaps.get(key, ()), *marker.counts.gaps.get(key, ())]

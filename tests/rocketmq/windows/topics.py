@@ -1,4 +1,4 @@
-"""A topic, what was sent to it, and windows of it: what tests of windows share."""
+"""Topic with known records, and windows of it: shared by tests of windows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tubemq_provider.windows.verify import chain_problems
 __all__ = ["ALL", "Topic"]
 
 PLANNED = ("plan", "task plan stored", 1)
-"""Where a run is killed so that nothing is left of it but its plan."""
+"""Point at which a killed run leaves nothing but its plan."""
 ALL = ("broker-a:0", "broker-a:1", "broker-b:0", "broker-b:1")
 """Two queues at each of two brokers."""
 
 
 class Topic:
-    """A topic, what was sent to it, and windows of it."""
+    """Topic with known records, and windows of it."""
 
     def __init__(self, settings, topic: str, root: Path) -> None:
         self.settings, self.topic, self.root = settings, topic, root
@@ -36,7 +36,7 @@ class Topic:
                 try:
                     receipt = producer.send(self.topic, body, tags=tags)
                 except errors.RocketMQError:
-                    continue  # it is unknown whether it was stored
+                    continue  # it may have been stored
                 self.receipts[receipt.queue.key, receipt.offset] = body
 
     def run(self, task: str | None = None, **options):
@@ -47,12 +47,12 @@ class Topic:
         return run_window(name_server, self.topic, str(self.root), task, **options)
 
     def run_killed(self, task: str, point=PLANNED, **options) -> None:
-        """A run that is killed at a point; by default with nothing left of it but its plan."""
+        """Kill a run at a point; by default nothing is left of it but its plan."""
         name_server = self.settings.name_servers[0]
         run_killed(name_server, self.topic, str(self.root), task, point, **options)
 
     def catch_up(self) -> None:
-        """Until what was acknowledged is on disk and in the sink."""
+        """Run windows until all acknowledged records are on disk and in the sink."""
         deadline = time.monotonic() + 60 * PATIENCE
         while not self.receipts.keys() <= self.rows().keys():
             assert time.monotonic() < deadline, "the stable end does not come"
@@ -60,19 +60,19 @@ class Topic:
             time.sleep(0.2)
 
     def rows(self) -> dict[tuple[str, int], bytes]:
-        """Every record in the sink, which has none twice."""
+        """Return every record in the sink; none twice."""
         if not (self.root / "lake").exists():
             return {}
         table = read_windows(self.root / "lake").to_table().to_pylist()
-        found = {(row["partition"], row["offset"]): row["value"] for row in table}
-        assert len(found) == len(table), "a record came twice"
-        return found
+        records = {(row["partition"], row["offset"]): row["value"] for row in table}
+        assert len(records) == len(table), "a record came twice"
+        return records
 
     def check(self) -> None:
-        found = self.rows()
-        assert self.receipts.items() <= found.items()
+        records = self.rows()
+        assert self.receipts.items() <= records.items()
         plans = [marker.plan for marker in published_windows(self.root / "lake")]
         assert chain_problems(plans) == []
-        for key in {key for key, _ in found}:
-            offsets = sorted(offset for name, offset in found if name == key)
+        for key in {key for key, _ in records}:
+            offsets = sorted(offset for name, offset in records if name == key)
             assert offsets == list(range(len(offsets))), "every offset, from the first on"

@@ -1,8 +1,9 @@
-"""A world in which anything may happen before any request is answered, and what it leaves true.
+"""Random world in which anything may happen before an answer, and its true records.
 
 Two embedded brokers under a clock that the world moves. Records are stored, flushed or not, and
 removed by retention; brokers die, with or without their host's memory, leave the route and come
-back; queues are added and closed to readers or writers. `truth` has what ever was on disk.
+back; queues are added and closed to readers or writers. `truth` has all records that were on disk
+at any time.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class World:
         self.chance = random.Random(seed)
         self.restless = False
         self.past_ms = 0
-        self.events: list[tuple[str, str]] = []  # what a failure is understood by
+        self.events: list[tuple[str, str]] = []  # the log that explains a failure
         self.truth: dict[str, dict[int, Entry]] = defaultdict(dict)
         self.expired: dict[str, set[int]] = defaultdict(set)
         self.mq = EmbeddedRocketMQ(topics={"orders": 2}, brokers=2)
@@ -79,12 +80,12 @@ class World:
         return EPOCH + timedelta(milliseconds=self.past_ms)
 
     def heal(self) -> None:
-        """Everything is there, on disk, and quiet from now on."""
+        """Restore everything on disk and inject no further faults."""
         self.restless = False
         self.mq._thread.do(self._heal)
 
     def look(self) -> None:
-        """Add what is there now to the truth."""
+        """Add all present records to the truth."""
         for name, broker in self.mq._brokers.items():
             for (_, number), index in broker.storage.queues.items():
                 self.truth[f"{name}:{number}"].update(index.from_offset(0))
@@ -103,7 +104,7 @@ class World:
         return handle
 
     def _find(self, request):
-        """Where a topic is. A read that waits for a broker asks for nothing else."""
+        """Answer a route request. A read that waits for a broker asks for nothing else."""
         self._tick()
         for name in sorted(self._dead):
             if self.chance.random() < _SOON:
@@ -137,7 +138,7 @@ class World:
         broker.storage.flushed = broker.storage.position
 
     def die(self, broker: EmbeddedBroker) -> None:
-        """It may be in the route for a while."""
+        """Kill a broker; it may stay in the route for a while."""
         self._dead.add(broker.name)
         broker.running = self.chance.random() < 0.5
 
@@ -146,9 +147,9 @@ class World:
         self.look()
         broker.storage.lose_unflushed()
         for (_, number), index in broker.storage.queues.items():
-            known = self.truth[f"{broker.name}:{number}"]
-            for offset in [offset for offset in known if offset >= index.end]:
-                del known[offset]
+            records = self.truth[f"{broker.name}:{number}"]
+            for offset in [offset for offset in records if offset >= index.end]:
+                del records[offset]
 
     def leave_route(self, broker: EmbeddedBroker) -> None:
         broker.running = False
@@ -158,12 +159,14 @@ class World:
         broker.running, broker.busy = True, False
 
     def expire(self, broker: EmbeddedBroker) -> None:
-        """Retention removes up to a third of what is on disk, in the order of the log."""
+        """Remove up to a third of the records on disk, in the order of the log, like retention."""
         self.look()
         storage = broker.storage
-        upto = storage.log_start + self.chance.randint(0, storage.flushed - storage.log_start) // 3
+        removed_end = (
+            storage.log_start + self.chance.randint(0, storage.flushed - storage.log_start) // 3
+        )
         for (topic, number), index in storage.queues.items():
-            gone = sum(entry.physical_offset < upto for entry in index.entries)
+            gone = sum(entry.physical_offset < removed_end for entry in index.entries)
             places = range(index.first, index.first + gone)
             self.expired[f"{broker.name}:{number}"].update(places)
             storage.remove_until(topic, number, places.stop)
@@ -179,7 +182,7 @@ class World:
         broker.busy = True
 
     def nothing(self, broker: EmbeddedBroker) -> None:
-        """A quiet moment."""
+        """Do nothing."""
 
     def _heal(self) -> None:
         for broker in self.mq._brokers.values():

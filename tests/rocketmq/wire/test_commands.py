@@ -29,11 +29,11 @@ COMMANDS = st.builds(
 
 def decoded(chunks, limit=1_000_000) -> list[Command]:
     decoder = CommandDecoder(limit)
-    found = []
+    commands = []
     for chunk in chunks:
         decoder.receive_data(chunk)
-        found += list(iter(decoder.next_command, None))
-    return found
+        commands += list(iter(decoder.next_command, None))
+    return commands
 
 
 @settings(deadline=None)
@@ -110,8 +110,8 @@ def test_headers_take_numbers_and_refuse_other_shapes() -> None:
         text = json.dumps(header).encode()
         return bytes(1) + len(text).to_bytes(3, "big") + text
 
-    found = decode_command(frame({"code": 5, "extFields": {"n": 7, "b": True, "x": None}}))
-    assert (found.code, found.opaque, found.fields) == (5, 0, {"n": "7", "b": "true"})
+    command = decode_command(frame({"code": 5, "extFields": {"n": 7, "b": True, "x": None}}))
+    assert (command.code, command.opaque, command.fields) == (5, 0, {"n": "7", "b": "true"})
     for wrong in ({"code": "5"}, {"code": 1 << 40}, {"extFields": [1]}, {"remark": 5}):
         with pytest.raises(errors.ProtocolViolation):
             decode_command(frame(wrong))

@@ -65,10 +65,10 @@ def same(found: StoredRecord, wanted: StoredRecord) -> None:
 @settings(deadline=None)
 @given(st.lists(records(), max_size=4))
 def test_records_are_read_as_they_were_written(wanted) -> None:
-    found = parse_records(b"".join(map(encode_record, wanted)))
+    parsed = parse_records(b"".join(map(encode_record, wanted)))
 
-    assert len(found) == len(wanted)
-    for one, other in zip(found, wanted, strict=True):
+    assert len(parsed) == len(wanted)
+    for one, other in zip(parsed, wanted, strict=True):
         same(one, other)
         assert one.is_sound
 
