@@ -14,23 +14,31 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_provider.files.locations import Location
-from tubemq_provider.sinks._delta_log import Shape, says_type, unknown_types
+from tubemq_provider.sinks._delta_log import LoadedTable, Shape, says_type, unknown_types
 from tubemq_provider.sinks._unsigned import unsigned_problems
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.partitioning import PartitionBy
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
 
     from tubemq_provider.sinks._table_sink import StagedWindow
 
-__all__ = ["column_misfits", "hidden_type_problems", "misfits", "rules_of", "type_problems"]
+__all__ = [
+    "KNOWN_FEATURES",
+    "READER_VERSION",
+    "WRITER_VERSION",
+    "column_misfits",
+    "hidden_type_problems",
+    "misfits",
+    "rules_of",
+    "type_problems",
+]
 
 _NESTED_NULLS: Final = ("containsNull", "valueContainsNull", "nullable", "metadata")
-_WRITER_VERSION: Final = 7
-_READER_VERSION: Final = 3
-_KNOWN: Final = frozenset(
+WRITER_VERSION: Final = 7
+READER_VERSION: Final = 3
+KNOWN_FEATURES: Final = frozenset(
     {
         "allowColumnDefaults",
         "appendOnly",
@@ -79,7 +87,7 @@ _COLUMN_RULES: Final = {
 }
 
 
-def rules_of(table: DeltaTable) -> object:
+def rules_of(table: LoadedTable) -> object:
     """All that `misfits` goes by; two equal ones judge alike."""
     found = table.metadata()
     return (
@@ -92,7 +100,7 @@ def rules_of(table: DeltaTable) -> object:
 
 
 def misfits(
-    table: DeltaTable, shape: Shape, staged: StagedWindow, by: PartitionBy | None
+    table: LoadedTable, shape: Shape, staged: StagedWindow, by: PartitionBy | None
 ) -> list[str]:
     """Why staged files cannot be added to the table once it has this shape; empty if they can.
     Columns that the table wants without nulls are read where nobody has counted them."""
@@ -107,7 +115,7 @@ def misfits(
 
 
 def column_misfits(
-    table: DeltaTable, shape: Shape, schema: pa.Schema, by: PartitionBy | None
+    table: LoadedTable, shape: Shape, schema: pa.Schema, by: PartitionBy | None
 ) -> list[str]:
     """Those of `misfits` that follow from the columns of files alone. Partition columns that the
     writer makes of others need not be in `schema` yet."""
@@ -146,7 +154,7 @@ def _has_type(schema: pa.Schema) -> bool:
     return not says_type(found, _NANOSECONDS)
 
 
-def hidden_type_problems(table: DeltaTable | None, schema: pa.Schema) -> list[str]:
+def hidden_type_problems(table: LoadedTable | None, schema: pa.Schema) -> list[str]:
     """Columns with types inside of maps that readers have to be told of. delta-rs tells them only
     of those elsewhere, and nobody could open the table any more."""
     known: set[str] = set()
@@ -192,7 +200,7 @@ def _partition_problems(shape: Shape, by: PartitionBy | None) -> Iterator[str]:
     )
 
 
-def _table_problems(table: DeltaTable) -> Iterator[str]:
+def _table_problems(table: LoadedTable) -> Iterator[str]:
     found = table.metadata()
     for name, (harmless, problem) in _PROPERTIES.items():
         if found.configuration.get(name, harmless).lower() != harmless:
@@ -208,17 +216,17 @@ def _table_problems(table: DeltaTable) -> Iterator[str]:
     yield from _protocol_problems(table)
 
 
-def _protocol_problems(table: DeltaTable) -> Iterator[str]:
+def _protocol_problems(table: LoadedTable) -> Iterator[str]:
     protocol = table.protocol()
-    if protocol.min_writer_version > _WRITER_VERSION:
+    if protocol.min_writer_version > WRITER_VERSION:
         version = protocol.min_writer_version
-        yield f"it wants writers of version {version}; {_WRITER_VERSION} is known here"
-    if protocol.min_reader_version > _READER_VERSION:
+        yield f"it wants writers of version {version}; {WRITER_VERSION} is known here"
+    if protocol.min_reader_version > READER_VERSION:
         version = protocol.min_reader_version
-        yield f"it wants readers of version {version}; {_READER_VERSION} is known here"
+        yield f"it wants readers of version {version}; {READER_VERSION} is known here"
     asked = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     # A feature whose property is on has been named with it.
-    for name in sorted(asked - _KNOWN):
+    for name in sorted(asked - KNOWN_FEATURES):
         yield (
             f"it has the feature {name}, which asks of writers what is not done here; drop it "
             f"(ALTER TABLE … DROP FEATURE {name}), {_TABLE_OF_OUR_OWN}"

@@ -75,15 +75,19 @@ class ObjectStorage:
 
     def read(self, name: str) -> Document | None:
         """See `Storage.read`."""
+        data = self.read_bytes(name)
+        return None if data is None else as_document(name, data)
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """See `Storage.read_bytes`; one request."""
         import obstore
 
         store = self._store
         try:
             with refusals_told(self._url):
-                data = obstore.get(store, name).bytes()
+                return bytes(obstore.get(store, name).bytes())
         except FileNotFoundError:
             return None
-        return as_document(name, bytes(data))
 
     def create(self, name: str, document: Document) -> bool:
         """A conditional put. Raises `ConfigError` for stores that do not honour the condition."""

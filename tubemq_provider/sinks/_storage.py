@@ -49,6 +49,9 @@ class Storage(Protocol):
     def read(self, name: str) -> Document | None:
         """The JSON document under `name`, or None. Raises `DocumentError` if it is not JSON."""
 
+    def read_bytes(self, name: str) -> bytes | None:
+        """Return the bytes under `name`, or None."""
+
     def create(self, name: str, document: Document) -> bool:
         """Store `document` under `name` only if nothing is there, atomically; False if there is."""
 
@@ -102,6 +105,15 @@ class LocalStorage:
             with failures_told(self.root / name):
                 fsync_path((self.root / name).parent)
         return found
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """See `Storage.read_bytes`."""
+        path = self.root / name
+        try:
+            with failures_told(path):
+                return path.read_bytes()
+        except FileNotFoundError:
+            return None
 
     def create(self, name: str, document: Document) -> bool:
         """See `Storage.create`."""

@@ -1,11 +1,19 @@
-"""Windows in a Delta table, through delta-rs: one commit per window, guarded by its transaction.
+"""Windows in a Delta table: one commit per window, guarded by its transaction.
 
 The commit adds the window's files and two application transactions: ``tubemq/<cluster>/<topic>/
 <group>/<window id>`` with version 1 says that the window is in the table; the same with ``/try``
 carries the number of the try whose marker counts. Delta keeps both through log clean-up and
-checkpoints, and refuses a commit whose application transaction another commit has touched since
-the table was loaded. delta-rs accepts a repeated one from a *fresh* handle, so the commit is always
-made from the handle that was asked.
+checkpoints.
+
+What a window needs of the table is read from the log without the table's files
+(`_delta_snapshot`), and the commit is put into the log under the number that follows the state in
+which the window is not, only if no other commit has it (`_delta_log`). So a window costs the same
+after 100 windows and after 10 000. Checkpoints and log clean-up are delta-rs's, at the table's
+interval. A log with features or a layout that are not known here, or one that commits go into
+through a lock, is read and written through delta-rs altogether, which loads all files. It refuses a
+commit whose application transaction another commit has touched since the table was loaded, and
+accepts a repeated one from a *fresh* handle, so the commit is always made from the handle that was
+asked.
 
 Readers need nothing: every Delta reader sees whole windows only. This module must not import
 airflow or pyspark, and leaves the order of steps to `_table_sink`.
@@ -13,6 +21,8 @@ airflow or pyspark, and leaves the order of steps to `_table_sink`.
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import tempfile
 import time
@@ -30,6 +40,7 @@ from tubemq_provider.sinks._delta_errors import gist, stores_told
 from tubemq_provider.sinks._delta_history import in_history
 from tubemq_provider.sinks._delta_log import (
     DURABLE,
+    LoadedTable,
     Shape,
     commit_of,
     durable_before,
@@ -44,6 +55,12 @@ from tubemq_provider.sinks._delta_rules import (
     misfits,
     rules_of,
     type_problems,
+)
+from tubemq_provider.sinks._delta_snapshot import (
+    LogNotUnderstood,
+    Snapshot,
+    checkpoint_hint,
+    read_snapshot,
 )
 from tubemq_provider.sinks._delta_stats import stats_of
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
@@ -72,9 +89,15 @@ if TYPE_CHECKING:
 
 __all__ = ["DeltaSink", "application_id"]
 
+_log = logging.getLogger(__name__)
+
 _FORCED: Final = 100
 _ESCAPE: Final = re.compile(r"\\|%[0-9A-Fa-f]{2}")
 _FIRST_COMMIT: Final = f"_delta_log/{0:020}.json"
+_INTERVAL: Final = 100
+"""Commits between checkpoints, unless the table says another number: delta-rs's default."""
+_LOCKS: Final = ("s3_locking_provider", "conditional_put", "copy_if_not_exists")
+"""Options by which delta-rs commits otherwise than by creating the commit only if it is absent."""
 
 
 def application_id(plan: WindowPlan) -> str:
@@ -119,6 +142,7 @@ class DeltaSink(TableSink):
         self._by = PartitionBy.of(partition_by, "values", max_partitions)
         _delta()
         self._handle: DeltaTable | None = None
+        self._snapshot: Snapshot | None = None
         self._seen: tuple[str, bytes | None] | None = None
         self._judged: object = None
         self._staged: StagedWindow | None = None
@@ -126,6 +150,7 @@ class DeltaSink(TableSink):
         self._committed = "", 0
         self._evolution = checked_evolution(schema_evolution)
         self._options = dict(storage_options or {})
+        self._through_delta_rs = _has_lock(self._options)
         self._storage = storage_for(str(url), self._options)
         self._location = location_at(self._storage.url, self._options)
         if isinstance(self._storage, LocalStorage) and _ESCAPE.search(self._storage.url):
@@ -160,7 +185,8 @@ class DeltaSink(TableSink):
         try:
             self._refuse_another()
         except TableChanged:
-            self._handle, self._seen, self._known_marker_store = None, None, None
+            self._handle, self._snapshot, self._seen = None, None, None
+            self._known_marker_store = None
         return super().begin(plan, attempt)
 
     def _staging_area(self, root: str | Path | None) -> StagingArea:
@@ -175,8 +201,32 @@ class DeltaSink(TableSink):
 
     # -- the table --------------------------------------------------------------------------------
 
-    def _table(self) -> DeltaTable | None:
-        """The table as it is now. Only what was committed since the last look is read."""
+    def _table(self) -> LoadedTable | None:
+        """Return the table as it is now, None if there is none. Only commits since the last call
+        are read. Raises `TableChanged` if another table is where the known one was."""
+        if self._handle is None and not self._through_delta_rs:
+            try:
+                return self._newest_snapshot()
+            except LogNotUnderstood as exc:
+                _log.debug("%s is loaded through delta-rs: %s", self._storage.url, exc)
+                self._snapshot = None
+        return self._loaded()
+
+    def _newest_snapshot(self) -> Snapshot | None:
+        known = self._snapshot
+        if known is not None and (newer := known.refreshed(self._storage)) is not None:
+            self._snapshot = newer
+            return newer
+        found = read_snapshot(self._storage, self._location)
+        if known is not None and (found is None or found.metadata().id != known.metadata().id):
+            raise self._replaced()
+        self._snapshot = found
+        if found is not None:
+            self._seen = log_name(found.version()), found.newest
+        return found
+
+    def _loaded(self) -> DeltaTable | None:
+        """Return the table as delta-rs loads it, with all its files."""
         from deltalake.exceptions import TableNotFoundError
 
         if self._handle is not None:
@@ -184,21 +234,27 @@ class DeltaSink(TableSink):
                 self._handle.update_incremental()
             return self._handle
         try:
-            self._handle = _delta().DeltaTable(self._storage.url, storage_options=self._options)
+            self._handle = self._opened()
         except TableNotFoundError:
             return None
         newest = log_name(self._handle.version())
         self._seen = newest, self._entry(newest)
         return self._handle
 
+    def _opened(self) -> DeltaTable:
+        return _delta().DeltaTable(self._storage.url, storage_options=self._options)
+
     def _refuse_another(self) -> None:
         """Raises `TableChanged` if another table is where the known one was, or none. delta-rs goes
         on from the commits that it knows, and would add the window to whatever has come there."""
         if self._seen is not None and self._entry(self._seen[0]) != self._seen[1]:
-            raise TableChanged(
-                f"Delta table {self._storage.url} was dropped or made anew while a window was "
-                f"written; nothing of the window is in it, a retry goes by what is there then"
-            )
+            raise self._replaced()
+
+    def _replaced(self) -> TableChanged:
+        return TableChanged(
+            f"Delta table {self._storage.url} was dropped or made anew while a window was "
+            f"written; nothing of the window is in it, a retry goes by what is there then"
+        )
 
     @contextmanager
     def _another_told(self) -> Iterator[None]:
@@ -251,14 +307,14 @@ class DeltaSink(TableSink):
         self._staged = staged
         self._judge(table)
 
-    def _judge(self, table: DeltaTable) -> None:
+    def _judge(self, table: LoadedTable) -> None:
         """Whether the staged files fit the table as it is, or as the commit will change it. Raises
         `ConfigError` if not."""
         self._change, staged = None, self._staged
         if staged is not None:
             self._refuse_columns(table, staged.schema)
             now = shape_of(table)
-            shape = self._wanted(table, now, staged.schema)
+            shape = self._wanted(now, staged.schema)
             if problems := misfits(table, shape, staged, self._by):
                 raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
             self._change = None if shape == now else shape
@@ -271,25 +327,26 @@ class DeltaSink(TableSink):
         self._refuse_columns(table, columns)
         if table is None or is_stub([field.name for field in table.schema().fields]):
             return
-        shape = self._wanted(table, shape_of(table), columns)
+        shape = self._wanted(shape_of(table), columns)
         if problems := column_misfits(table, shape, columns, self._by):
             raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
-    def _refuse_columns(self, table: DeltaTable | None, schema: pa.Schema) -> None:
+    def _refuse_columns(self, table: LoadedTable | None, schema: pa.Schema) -> None:
         there = () if table is None else [field.name for field in table.schema().fields]
         problems = [*case_problems(schema, there), *type_problems(schema)]
         if problems := problems or hidden_type_problems(table, schema):
             raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
-    def _wanted(self, table: DeltaTable, now: Shape, schema: pa.Schema) -> Shape:
+    def _wanted(self, now: Shape, schema: pa.Schema) -> Shape:
         """What the table has to be made of for files of `schema`."""
         stub = is_stub([field.name for field in now.fields])
-        if self._by is not None and stub and not now.partition_columns and not table.file_uris():
+        unpartitioned = self._by is not None and stub and not now.partition_columns
+        if unpartitioned and not (self._handle or self._opened()).file_uris():
             # Made for an empty window, when nobody knew the types of partition columns.
-            return grown(Shape((), self._by.names, first=True), schema)
+            return grown(Shape((), self._apart, first=True), schema)
         return grown(now, schema) if self._evolution == "add_columns" else now
 
-    def _grown(self, table: DeltaTable, schema: pa.Schema) -> DeltaTable:
+    def _grown(self, table: LoadedTable, schema: pa.Schema) -> LoadedTable:
         """A table that was made for an empty window gets its columns from the first with records.
         Another try may add them at the same time."""
         from deltalake.exceptions import DeltaError
@@ -299,7 +356,7 @@ class DeltaSink(TableSink):
         fields = [f for f in _delta().Schema.from_arrow(schema).fields if f.name != "partition"]
         with suppress(DeltaError):
             if fields:
-                table.alter.add_columns(fields)
+                (self._handle or self._opened()).alter.add_columns(fields)
         return self._table() or table
 
     def _create(self, schema: pa.Schema) -> None:
@@ -328,7 +385,7 @@ class DeltaSink(TableSink):
     def _confirmed(self, plan: WindowPlan) -> str | None:
         table = self._table()
         with self._another_told():
-            found = None if table is None else _token_in(table, plan)
+            found = None if table is None else _token_in(table, plan, self._storage.url)
         if found is not None and table is not None:
             # The commit of another try, which may have died before that was on disk, is among the
             # newest, or was forced before.
@@ -339,15 +396,13 @@ class DeltaSink(TableSink):
 
     @stores_told
     def _commit(self, window: TableWindow) -> None:
-        """From the state that was looked at last: delta-rs refuses it if a later commit has the
-        window, or other columns."""
-        from deltalake.exceptions import CommitFailedError
-
-        table = self._handle
+        """From the state that was read last: a commit after it is refused, or by delta-rs one that
+        has the window or other columns."""
+        table: LoadedTable | None = self._handle or self._snapshot
         if table is None:
             raise SinkDamaged(f"{self._storage.url}: the table is gone")
         self._refuse_another()
-        if _token_in(table, window.plan) is not None:
+        if _token_in(table, window.plan, self._storage.url) is not None:
             raise CommitRefused(f"window {window.plan.window_id} is in the table")
         if window.files and rules_of(table) != self._judged and not self._judged_anew(table):
             raise TableChanged(
@@ -355,9 +410,16 @@ class DeltaSink(TableSink):
                 f"{window.plan.window_id} was written; nothing of it is in the table, a retry "
                 f"judges the table as it is then"
             )
-        if self._change is not None and window.files:
-            self._commit_change(table, self._change, window)
-            return
+        change = self._change if window.files else None
+        if change is not None or self._handle is None:
+            self._put_commit(table, change, window)
+        else:
+            self._commit_through(self._handle, window)
+
+    def _commit_through(self, table: DeltaTable, window: TableWindow) -> None:
+        """The commit through delta-rs, of a table that only delta-rs understands."""
+        from deltalake.exceptions import CommitFailedError
+
         added = [_add_action(file) for file in window.files]
         before = self._force_earlier(table.version())
         said, schema = _properties(window, before), table.schema()
@@ -381,9 +443,9 @@ class DeltaSink(TableSink):
             return False
         return True
 
-    def _commit_change(self, table: DeltaTable, shape: Shape, window: TableWindow) -> None:
-        """The commit with new columns. It gets the next number of the log, or is refused: whatever
-        another commit did since the table was loaded, it is looked at first."""
+    def _put_commit(self, table: LoadedTable, shape: Shape | None, window: TableWindow) -> None:
+        """The commit, with new columns if `shape` has any. It gets the next number of the log, or
+        is refused: what another commit did since the table was read is judged first."""
         from deltalake.exceptions import DeltaError
 
         before = self._force_earlier(table.version())
@@ -400,6 +462,32 @@ class DeltaSink(TableSink):
         if not done:
             raise CommitRefused(f"{self._storage.url}: another commit came first")
         self._committed = window.token, before
+        if self._snapshot is not None and self._handle is None:
+            self._snapshot = self._snapshot.after([data])
+            self._checkpoint_if_due(self._snapshot)
+
+    def _checkpoint_if_due(self, snapshot: Snapshot) -> None:
+        """Have delta-rs write a checkpoint and clean the log up, as it does after commits of its
+        own, when `delta.checkpointInterval` commits came since the last one.
+
+        It loads all files for that: once in an interval, a window costs more with history. The
+        window has been committed, so an error only delays the checkpoint to the next window.
+        """
+        configuration = snapshot.metadata().configuration
+        text = configuration.get("delta.checkpointInterval", "")
+        interval = int(text) if text.isdecimal() and int(text) else _INTERVAL
+        if snapshot.version() - snapshot.checkpoint < interval:
+            return
+        try:
+            newest = int((checkpoint_hint(self._storage) or {}).get("version", -1))
+            if snapshot.version() - newest < interval:  # another writer's
+                return
+            table = self._opened()
+            table.create_checkpoint()
+            if configuration.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
+                table.cleanup_metadata()
+        except Exception as exc:  # noqa: BLE001 (of many kinds, and the window is in the table)
+            _log.warning("%s: no checkpoint was written: %s", self._storage.url, gist(exc))
 
     # -- on disk ----------------------------------------------------------------------------------
 
@@ -428,6 +516,13 @@ class DeltaSink(TableSink):
         fsync_path(self._storage.root / "_delta_log")
 
 
+def _has_lock(options: Mapping[str, str]) -> bool:
+    """Whether delta-rs commits through a lock or by a method of the store's own: then all writers
+    have to, or one would overwrite another's commit."""
+    names = [name.lower().removeprefix("aws_") for name in (*options, *os.environ)]
+    return any(name in _LOCKS for name in names)
+
+
 def _delta() -> Any:
     try:
         import deltalake
@@ -436,14 +531,14 @@ def _delta() -> Any:
     return deltalake
 
 
-def _token_in(table: DeltaTable, plan: WindowPlan) -> str | None:
+def _token_in(table: LoadedTable, plan: WindowPlan, url: str) -> str | None:
     """The token of the try that brought the window into the table, as `_properties` wrote it."""
     name = application_id(plan)
     if table.transaction_version(name) is None:
         return None
     number = table.transaction_version(f"{name}/try")
     if number is None:
-        raise SinkDamaged(f"{table.table_uri}: {name} is in the table without its try")
+        raise SinkDamaged(f"{url}: {name} is in the table without its try")
     return f"{number:x}"
 
 
