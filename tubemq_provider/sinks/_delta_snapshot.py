@@ -36,8 +36,7 @@ _CHECKPOINT: Final = re.compile(
     r"_delta_log/(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet"
 )
 _OF_FILES: Final = (b'{"add"', b'{"remove"', b'{"cdc"', b'{"commitInfo"')
-_COLUMNS: Final = ("metaData", "protocol", "txn.appId", "txn.version")
-_LEAVES: Final = ("metaData.id", "protocol.minWriterVersion", "txn.appId")
+_COLUMNS: Final = ("metaData.", "protocol.", "txn.appId", "txn.version")
 _WHOLE_BYTES: Final = 1024 * 1024
 """A checkpoint of an object store up to this size is read in one request."""
 _AT_ONCE: Final = 8
@@ -75,7 +74,7 @@ class Snapshot:
     _metadata: Mapping[str, Any]
     _protocol: Mapping[str, Any]
     _recent: Mapping[str, int] = field(default_factory=dict)
-    _earlier: tuple[pa.Table, ...] = ()
+    _earlier: tuple[pa.StructArray, ...] = ()
 
     def version(self) -> int:
         """Return the version of the newest commit."""
@@ -101,8 +100,8 @@ class Snapshot:
         return ProtocolVersions(
             int(found["minReaderVersion"]),
             int(found["minWriterVersion"]),
-            found.get("writerFeatures"),
-            found.get("readerFeatures"),
+            _features(found, "minWriterVersion", WRITER_VERSION, "writerFeatures"),
+            _features(found, "minReaderVersion", READER_VERSION, "readerFeatures"),
         )
 
     def schema(self) -> Any:
@@ -123,11 +122,10 @@ class Snapshot:
     def _checkpointed(self, app_id: str) -> int | None:
         import pyarrow.compute as pc
 
-        for table in self._earlier:
-            for ids, versions in zip(table["id"].chunks, table["version"].chunks, strict=True):
-                at = pc.index(ids, app_id).as_py()
-                if at >= 0:
-                    return int(versions[at].as_py())
+        for rows in self._earlier:
+            at = pc.index(pc.struct_field(rows, "appId"), app_id).as_py()
+            if at >= 0:
+                return int(rows[at]["version"].as_py())
         return None
 
     def after(self, commits: Sequence[bytes]) -> Snapshot:
@@ -279,8 +277,6 @@ def _of_checkpoint(
     storage: Storage, location: Location, version: int, hint: Mapping[str, Any]
 ) -> Snapshot:
     """The state at a checkpoint of one file or of several parts. Raises `FileNotFoundError`."""
-    import pyarrow as pa
-
     count = int(hint.get("parts") or 1)
     stem = f"_delta_log/{version:020}.checkpoint"
     names = [f"{stem}.parquet"]
@@ -290,15 +286,11 @@ def _of_checkpoint(
     metadata = protocol = None
     transactions = []
     for name in names:
-        table = _state_columns(storage, location, name, whole=small)
-        metadata = _row(table, "metaData", "id") or metadata
-        protocol = _row(table, "protocol", "minWriterVersion") or protocol
-        if "txn" in table.column_names:
-            found = table["txn"].combine_chunks()
-            ids, versions = _part(found, "appId"), _part(found, "version")
-            there = ids.is_valid()
-            columns = {"id": ids.filter(there), "version": versions.filter(there)}
-            transactions.append(pa.table(columns))
+        for table in _state_columns(storage, location, name, whole=small):
+            metadata = _row(table, "metaData", "id") or metadata
+            protocol = _row(table, "protocol", "minWriterVersion") or protocol
+            if "txn" in table.column_names:
+                transactions += table["txn"].chunks
     if metadata is None or protocol is None:
         raise LogNotUnderstood(f"checkpoint {version} has no metadata or no protocol")
     _require_known(protocol)
@@ -306,8 +298,10 @@ def _of_checkpoint(
     return Snapshot(version, version, None, metadata, protocol, {}, tuple(transactions))
 
 
-def _state_columns(storage: Storage, location: Location, name: str, *, whole: bool) -> pa.Table:
-    """Columns of the state, of row groups that have some of it."""
+def _state_columns(
+    storage: Storage, location: Location, name: str, *, whole: bool
+) -> list[pa.Table]:
+    """Columns of the state by row group."""
     import pyarrow.parquet as pq
 
     local = isinstance(storage, LocalStorage)
@@ -320,37 +314,49 @@ def _state_columns(storage: Storage, location: Location, name: str, *, whole: bo
     else:
         source = location.open(name)
     with source, pq.ParquetFile(source, pre_buffer=not local) as opened:
-        footer = opened.metadata
         groups = [
-            at for at in range(footer.num_row_groups) if _may_have_state(footer.row_group(at))
+            (at, _leaves(opened.metadata.row_group(at))) for at in range(opened.num_row_groups)
         ]
-        return opened.read_row_groups(groups, columns=[*_COLUMNS], use_threads=False)
+        return [
+            opened.read_row_groups([at], columns=leaves, use_threads=False)
+            for at, leaves in groups
+            if leaves
+        ]
 
 
-def _may_have_state(group: Any) -> bool:
-    """Whether a row group can have metadata, protocol or transactions, by its null counts."""
-    for at in range(group.num_columns):
-        column = group.column(at)
-        if column.path_in_schema in _LEAVES:
-            stats = column.statistics
-            if stats is None or not stats.has_null_count or stats.null_count < group.num_rows:
-                return True
-    return False
+def _leaves(group: Any) -> list[str]:
+    """Columns of the state that have a value in a row group, by its null counts: most rows are of
+    files, and to decode their nulls costs as much as all else."""
+    columns = (group.column(at) for at in range(group.num_columns))
+    return [column.path_in_schema for column in columns if _has_state(column)]
+
+
+def _has_state(column: Any) -> bool:
+    if not column.path_in_schema.startswith(_COLUMNS):
+        return False
+    stats = column.statistics
+    return stats is None or not stats.has_null_count or stats.null_count < column.num_values
 
 
 def _row(table: pa.Table, name: str, leaf: str) -> dict[str, Any] | None:
     """The one row whose `leaf` of the struct `name` is not null."""
-    if name not in table.column_names:
-        return None
-    column = table[name].combine_chunks()
-    rows = column.filter(_part(column, leaf).is_valid()).to_pylist()
-    return rows[-1] if rows else None
-
-
-def _part(column: Any, name: str) -> Any:
     import pyarrow.compute as pc
 
-    return pc.struct_field(column, name)
+    for rows in table[name].chunks if name in table.column_names else ():
+        if rows.type.get_field_index(leaf) < 0:
+            continue
+        at = pc.index(pc.struct_field(rows, leaf).is_valid(), True).as_py()
+        if at >= 0:
+            return dict(rows[at].as_py())
+    return None
+
+
+def _features(
+    protocol: Mapping[str, Any], version: str, with_list: int, name: str
+) -> list[str] | None:
+    """The named features; versions without a list imply theirs."""
+    found = protocol.get(name)
+    return list(found or ()) if found or int(protocol[version]) >= with_list else None
 
 
 def _require_known(protocol: Mapping[str, Any]) -> None:
