@@ -242,7 +242,9 @@ class DeltaSink(TableSink):
         return self._handle
 
     def _opened(self) -> DeltaTable:
-        return _delta().DeltaTable(self._storage.url, storage_options=self._options)
+        found: DeltaTable
+        found = _delta().DeltaTable(self._storage.url, storage_options=self._options)
+        return found
 
     def _refuse_another(self) -> None:
         """Raises `TableChanged` if another table is where the known one was, or none. delta-rs goes
@@ -432,7 +434,7 @@ class DeltaSink(TableSink):
             raise CommitUnclear(f"{self._storage.url}: {gist(exc)}") from None
         self._committed = window.token, before
 
-    def _judged_anew(self, table: DeltaTable) -> bool:
+    def _judged_anew(self, table: LoadedTable) -> bool:
         """Where columns may be added, another window may have added some: what has changed is
         looked at again. False where that would mean to read files again. Raises `ConfigError`."""
         if self._evolution == "refuse":
