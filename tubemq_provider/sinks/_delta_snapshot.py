@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -161,7 +162,8 @@ class Snapshot:
             commits = self._listed(storage)
         if storage.read_bytes(log_name(self.number)) != self.newest or self.newest is None:
             return None
-        return self.after(commits)
+        with _left_to_deltalake():
+            return self.after(commits)
 
     def _listed(self, storage: Storage) -> list[bytes]:
         low = f"_delta_log/{self.number + 1:020}"
@@ -185,17 +187,24 @@ def checkpoint_hint(storage: Storage) -> Mapping[str, Any] | None:
 def read_snapshot(storage: Storage, location: Location) -> Snapshot | None:
     """Return the newest state of the table in `storage`, None if no table is there. Raises
     `LogNotUnderstood` for a log that deltalake has to read."""
-    try:
+    with _left_to_deltalake():
         hint = checkpoint_hint(storage)
         if hint is not None and isinstance(storage, LocalStorage):
             found = _read_local(storage, location, hint)
             if found is not None:
                 return found
         return _read_listed(storage, location, hint)
+
+
+@contextmanager
+def _left_to_deltalake() -> Iterator[None]:
+    """Raise `LogNotUnderstood` for documents of another form, and for what pyarrow raises for a
+    file that is not Parquet."""
+    try:
+        yield
     except TubeMQError:
         raise
     except (LookupError, TypeError, ValueError, OSError) as exc:
-        # Documents of another form, and what pyarrow raises for a file that is not Parquet.
         raise LogNotUnderstood(str(exc)) from exc
 
 
