@@ -74,7 +74,7 @@ class Shape:
 
 
 def shape_of(table: LoadedTable) -> Shape:
-    """What the table is made of now."""
+    """Return the current columns and partition columns of the table."""
     return Shape(tuple(table.schema().fields), tuple(table.metadata().partition_columns))
 
 
@@ -92,7 +92,7 @@ def grown(shape: Shape, schema: pa.Schema) -> Shape:
 
 
 def unknown_types(table: LoadedTable, shape: Shape) -> list[str]:
-    """New columns of types that the table's readers need not know."""
+    """Return a line for each new column whose type needs a feature that the table lacks."""
     if shape.first:
         return []
     old = {field.name for field in table.schema().fields}
@@ -105,18 +105,19 @@ def unknown_types(table: LoadedTable, shape: Shape) -> list[str]:
 
 
 def says_type(said: Any, word: str) -> bool:
-    """Whether a field or a schema of deltalake has a type that begins with `word`, also inside of
-    another; a column may be called so."""
+    """Return True if a field or a schema of deltalake has a type that begins with `word`, nested
+    types included; a column name does not count."""
     return re.search(f'[tT]ype":"{word}', said.to_json()) is not None
 
 
 def log_name(version: int) -> str:
-    """The commit's file, relative to the table."""
+    """Return the name of a commit's file, relative to the table."""
     return f"_delta_log/{version:020}.json"
 
 
 def durable_before(commit: bytes | None) -> int | None:
-    """Up to which version the log was on disk before a commit, if the commit says so."""
+    """Return the version up to which the log was on disk before a commit; None if the commit does
+    not record it."""
     for line in (commit or b"").splitlines():
         if line.startswith(b'{"commitInfo"'):
             try:
@@ -133,8 +134,8 @@ def commit_of(
     transactions: Mapping[str, int],
     metadata: Mapping[str, str],
 ) -> bytes:
-    """The commit that adds files to the table, and gives it this shape unless that is None;
-    `metadata` is about it."""
+    """Return the commit that adds files to the table, and gives it this shape unless that is None;
+    `metadata` goes into its ``commitInfo``."""
     now_ms = time.time_ns() // 1_000_000
     by = list((shape or shape_of(table)).partition_columns)
     said = {
@@ -169,8 +170,8 @@ def commit_of(
 
 
 def _protocol(table: LoadedTable, shape: Shape) -> list[dict[str, Any]]:
-    """What readers and writers have to know of the columns of a table that gets its first, if it
-    does not ask for that yet."""
+    """Return the protocol action for features that the first columns of a table need and the table
+    lacks."""
     wanted = _missing_features(table, shape)
     if not wanted:
         return []
@@ -201,7 +202,7 @@ def _lacking(table: LoadedTable, shape: Shape) -> Iterator[tuple[Any, str]]:
 
 
 def values_of(file: FileFact) -> dict[str, str | None]:
-    """What a file's rows share, as Delta writes it."""
+    """Return the partition values of a file, as Delta writes them."""
     return {name: text for name, _, text in file.keys}
 
 

@@ -1,4 +1,4 @@
-"""What a Delta table demands of its writers, and whether added files keep to it.
+"""Requirements that a Delta table has of its writers, checked against the files to add.
 
 delta-rs commits files as they are: it looks neither at constraints nor at names, so a table whose
 rules are not kept reads as nulls, or holds rows that its owner has forbidden. Rules that can be
@@ -88,7 +88,8 @@ _COLUMN_RULES: Final = {
 
 
 def rules_of(table: LoadedTable) -> object:
-    """All that `misfits` goes by; two equal ones judge alike."""
+    """Return everything that the result of `misfits` depends on; equal values give equal
+    results."""
     found = table.metadata()
     return (
         str(found.id),
@@ -102,8 +103,8 @@ def rules_of(table: LoadedTable) -> object:
 def misfits(
     table: LoadedTable, shape: Shape, staged: StagedWindow, by: PartitionBy | None
 ) -> list[str]:
-    """Why staged files cannot be added to the table once it has this shape; empty if they can.
-    Columns that the table wants without nulls are read where nobody has counted them."""
+    """Return the reasons why staged files cannot be added to the table with this shape; empty if
+    they can. NOT NULL columns are read from the files where footers have no null counts."""
     return [
         *_partition_problems(shape, by),
         *_table_problems(table),
@@ -117,8 +118,8 @@ def misfits(
 def column_misfits(
     table: LoadedTable, shape: Shape, schema: pa.Schema, by: PartitionBy | None
 ) -> list[str]:
-    """Those of `misfits` that follow from the columns of files alone. Partition columns that the
-    writer makes of others need not be in `schema` yet."""
+    """Return those problems of `misfits` that follow from the columns of the files alone. Partition
+    columns that the writer derives from others need not be in `schema` yet."""
     made = {*shape.partition_columns} - {*schema.names}
     fields = tuple(field for field in shape.fields if field.name not in made)
     return [
@@ -148,15 +149,16 @@ def _has_type(schema: pa.Schema) -> bool:
     try:
         found = Schema.from_arrow(schema)
         pa.schema(found.to_arrow())  # as a reader opens it: not extension types of fixed size
-    except Exception:  # noqa: BLE001 - deltalake raises no class of its own, with a trace of Rust
+    except Exception:  # noqa: BLE001 - deltalake raises no specific class, with a Rust backtrace
         return False
     # deltalake makes tables with nanoseconds, by a feature that no protocol of Delta has.
     return not says_type(found, _NANOSECONDS)
 
 
 def hidden_type_problems(table: LoadedTable | None, schema: pa.Schema) -> list[str]:
-    """Columns with types inside of maps that readers have to be told of. delta-rs tells them only
-    of those elsewhere, and nobody could open the table any more."""
+    """Return a line for each column with a type inside of a map that needs a reader feature.
+    delta-rs adds the feature for such types elsewhere only, and the table could not be opened any
+    more."""
     known: set[str] = set()
     if table is not None:
         protocol = table.protocol()
@@ -311,7 +313,7 @@ def _parts(field: Any) -> Any:
 
 
 def _type_of(field: Any) -> object:
-    """A field's type without what says whether parts of it may be null."""
+    """Return a field's type without the nullability of its parts."""
     return _without_nulls(_parts(field))
 
 
@@ -322,7 +324,8 @@ def _without_nulls(found: Any) -> Any:
 
 
 def _looser(wanted: Any, given: Any) -> bool:
-    """Whether a part of `given` may be null where that of `wanted` must not. Of equal types."""
+    """Return True if a part of `given` may be null where that of `wanted` must not be. Both are of
+    equal types."""
     if isinstance(wanted, Mapping):
         return any(
             (value is False and given[key] is True) or _looser(value, given[key])

@@ -211,8 +211,8 @@ def _left_to_deltalake() -> Iterator[None]:
 def _read_local(
     storage: LocalStorage, location: Location, hint: Mapping[str, Any]
 ) -> Snapshot | None:
-    """The state by the commits after the checkpoint of `hint`, one after another: a listing would
-    cost more with every commit that log clean-up has left.
+    """Return the state at the newest commit, found by reading the commits after the checkpoint of
+    `hint` one by one: the cost of a listing grows with every commit that log clean-up keeps.
 
     None if the newest commit found is not there itself. The hint is outdated then: clean-up has
     removed commits that followed its checkpoint, and only a listing tells which came last.
@@ -285,7 +285,8 @@ def _from_the_first(commits: Sequence[bytes]) -> Snapshot:
 def _of_checkpoint(
     storage: Storage, location: Location, version: int, hint: Mapping[str, Any]
 ) -> Snapshot:
-    """The state at a checkpoint of one file or of several parts. Raises `FileNotFoundError`."""
+    """Return the state at a checkpoint of one file or of several parts. Raises
+    `FileNotFoundError`."""
     count = int(hint.get("parts") or 1)
     stem = f"_delta_log/{version:020}.checkpoint"
     names = [f"{stem}.parquet"]
@@ -348,7 +349,7 @@ def _has_state(column: Any) -> bool:
 
 
 def _row(table: pa.Table, name: str, leaf: str) -> dict[str, Any] | None:
-    """The one row whose `leaf` of the struct `name` is not null."""
+    """Return the only row whose `leaf` of the struct `name` is not null."""
     import pyarrow.compute as pc
 
     for rows in table[name].chunks if name in table.column_names else ():
@@ -363,7 +364,7 @@ def _row(table: pa.Table, name: str, leaf: str) -> dict[str, Any] | None:
 def _features(
     protocol: Mapping[str, Any], version: str, with_list: int, name: str
 ) -> list[str] | None:
-    """The named features; versions without a list imply theirs."""
+    """Return the table features by name; None for versions that imply theirs."""
     found = protocol.get(name)
     return list(found or ()) if found or int(protocol[version]) >= with_list else None
 
@@ -383,7 +384,7 @@ def _commits_from(storage: Storage, version: int) -> Iterator[bytes]:
 
 
 def _read_all(storage: Storage, versions: Sequence[int]) -> list[bytes]:
-    """Commits by version, several at once. Raises `LogNotUnderstood` if one is not there."""
+    """Return commits by version, read in parallel. Raises `LogNotUnderstood` if one is missing."""
     names = [log_name(version) for version in versions]
     if isinstance(storage, LocalStorage) or len(names) < 2:
         found = [storage.read_bytes(name) for name in names]
@@ -397,7 +398,7 @@ def _read_all(storage: Storage, versions: Sequence[int]) -> list[bytes]:
 
 
 def _actions(commit: bytes) -> Iterator[dict[str, Any]]:
-    """The actions of a commit other than those of files, which are of no matter here."""
+    """Yield the actions of a commit except those of files and ``commitInfo``."""
     for line in commit.splitlines():
         if line.strip() and not line.startswith(_OF_FILES):
             action = json.loads(line)
