@@ -1,6 +1,6 @@
 """Column names that some readers cannot tell apart, in a table or a directory.
 
-Delta, Spark, Hive and most engines of SQL know no case in names, and Iceberg, which goes by paths,
+Delta, Spark, Hive and most engines of SQL know no case in names, and Iceberg, which uses paths,
 knows no column ``a.b`` from the part ``b`` of a column ``a``. This module judges names and knows no
 table format. Columns that a table has under just that name are its own affair. Readers of windows
 in directories see the window's folder as a column.

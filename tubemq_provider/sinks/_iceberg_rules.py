@@ -170,7 +170,7 @@ def _becomes(found: Any, wanted: Any) -> bool:
 
 
 def _type_problems(table: Table, schema: pa.Schema) -> Iterator[str]:
-    """Return pyiceberg's objections to columns that both have."""
+    """Yield pyiceberg's objections to columns that both have."""
     import pyarrow as pa
     from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
 

@@ -101,16 +101,17 @@ _LOCKS: Final = ("s3_locking_provider", "conditional_put", "copy_if_not_exists")
 
 
 def application_id(plan: WindowPlan) -> str:
-    """The `txnAppId` of a window; its `txnVersion` is 1."""
+    """Return the `txnAppId` of a window; its `txnVersion` is 1."""
     return f"tubemq/{plan.cluster}/{plan.topic}/{plan.group}/{plan.window_id}"
 
 
 class DeltaSink(TableSink):
     """Exactly-once windows in the Delta table at `url` (a path, ``s3://…``, ``gs://…``, ``az://…``).
 
-    The table is made from the first window's columns if there is none. An existing one must have
-    their names and types and the same partition columns; columns of its own must be nullable. NOT
-    NULL is checked in the files; tables with rules that are not (`_delta_rules`) are refused.
+    The table is created from the first window's columns if there is none. An existing one must
+    have their names and types and the same partition columns; its other columns must be nullable.
+    NOT NULL is checked in the files; tables with rules that are not checked (`_delta_rules`) are
+    refused.
 
     - `storage_options`: as for delta-rs; the same go to what is kept beside the table.
     - `staging_root`: a local directory where engines write before files are brought in. Default:
@@ -247,8 +248,8 @@ class DeltaSink(TableSink):
         return found
 
     def _refuse_another(self) -> None:
-        """Raises `TableChanged` if another table is where the known one was, or none. delta-rs goes
-        on from the commits that it knows, and would add the window to whatever has come there."""
+        """Raise `TableChanged` if the table was dropped or replaced by another one. delta-rs
+        continues from the commits that it knows, and would add the window to the new table."""
         if self._seen is not None and self._entry(self._seen[0]) != self._seen[1]:
             raise self._replaced()
 
@@ -260,7 +261,7 @@ class DeltaSink(TableSink):
 
     @contextmanager
     def _another_told(self) -> Iterator[None]:
-        """Errors of a log that is another one now say so."""
+        """Raise `TableChanged` instead of errors that a replaced log causes."""
         from deltalake.exceptions import DeltaError
 
         try:
@@ -270,7 +271,7 @@ class DeltaSink(TableSink):
             raise
 
     def _entry(self, name: str) -> bytes | None:
-        """A commit in the log. Each is unlike any other: it has a time, and ids of its own."""
+        """Return a commit of the log. No two are equal: each has a time and unique ids."""
         try:
             with self._location.open(name) as source:
                 return bytes(source.read())
@@ -310,8 +311,8 @@ class DeltaSink(TableSink):
         self._judge(table)
 
     def _judge(self, table: LoadedTable) -> None:
-        """Whether the staged files fit the table as it is, or as the commit will change it. Raises
-        `ConfigError` if not."""
+        """Check that the staged files fit the table as it is, or as the commit will change it.
+        Raises `ConfigError`."""
         self._change, staged = None, self._staged
         if staged is not None:
             self._refuse_columns(table, staged.schema)
@@ -340,17 +341,17 @@ class DeltaSink(TableSink):
             raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
     def _wanted(self, now: Shape, schema: pa.Schema) -> Shape:
-        """What the table has to be made of for files of `schema`."""
+        """Return the shape that the table needs for files of `schema`."""
         stub = is_stub([field.name for field in now.fields])
         unpartitioned = self._by is not None and stub and not now.partition_columns
         if unpartitioned and not (self._handle or self._opened()).file_uris():
-            # Made for an empty window, when nobody knew the types of partition columns.
+            # Created for an empty window, before the types of partition columns were known.
             return grown(Shape((), self._apart, first=True), schema)
         return grown(now, schema) if self._evolution == "add_columns" else now
 
     def _grown(self, table: LoadedTable, schema: pa.Schema) -> LoadedTable:
-        """A table that was made for an empty window gets its columns from the first with records.
-        Another try may add them at the same time."""
+        """Add the columns of the first window with records to a table that was created for an empty
+        one. Another try may add them at the same time."""
         from deltalake.exceptions import DeltaError
 
         if not is_stub([field.name for field in table.schema().fields]):
@@ -419,7 +420,7 @@ class DeltaSink(TableSink):
             self._commit_through(self._handle, window)
 
     def _commit_through(self, table: DeltaTable, window: TableWindow) -> None:
-        """The commit through delta-rs, of a table that only delta-rs understands."""
+        """Commit through delta-rs, for a table that only delta-rs understands."""
         from deltalake.exceptions import CommitFailedError
 
         added = [_add_action(file) for file in window.files]
@@ -435,8 +436,8 @@ class DeltaSink(TableSink):
         self._committed = window.token, before
 
     def _judged_anew(self, table: LoadedTable) -> bool:
-        """Where columns may be added, another window may have added some: what has changed is
-        looked at again. False where that would mean to read files again. Raises `ConfigError`."""
+        """Check the files again where columns may be added: another window may have added some.
+        False where that would mean to read files again. Raises `ConfigError`."""
         if self._evolution == "refuse":
             return False
         try:
@@ -446,8 +447,8 @@ class DeltaSink(TableSink):
         return True
 
     def _put_commit(self, table: LoadedTable, shape: Shape | None, window: TableWindow) -> None:
-        """The commit, with new columns if `shape` has any. It gets the next number of the log, or
-        is refused: what another commit did since the table was read is judged first."""
+        """Commit under the next number of the log, with new columns if `shape` has any. The commit
+        is refused if another one has the number, and the table is checked again first."""
         from deltalake.exceptions import DeltaError
 
         before = self._force_earlier(table.version())
@@ -469,11 +470,11 @@ class DeltaSink(TableSink):
             self._checkpoint_if_due(self._snapshot)
 
     def _checkpoint_if_due(self, snapshot: Snapshot) -> None:
-        """Have delta-rs write a checkpoint and clean the log up, as it does after commits of its
-        own, when `delta.checkpointInterval` commits came since the last one.
+        """Have delta-rs write a checkpoint and clean the log up, as it does after its own commits,
+        when `delta.checkpointInterval` commits were made since the last one.
 
-        It loads all files for that: once in an interval, a window costs more with history. The
-        window has been committed, so an error only delays the checkpoint to the next window.
+        It loads all files for that: once per interval, the cost of a window grows with history.
+        The window is committed already, so an error only delays the checkpoint to the next one.
         """
         configuration = snapshot.metadata().configuration
         text = configuration.get("delta.checkpointInterval", "")
@@ -519,8 +520,8 @@ class DeltaSink(TableSink):
 
 
 def _has_lock(options: Mapping[str, str]) -> bool:
-    """Whether delta-rs commits through a lock or by a method of the store's own: then all writers
-    have to, or one would overwrite another's commit."""
+    """Return True if delta-rs commits through a lock or by another method of the store: all writers
+    have to use it then, or one would overwrite another's commit."""
     names = [name.lower().removeprefix("aws_") for name in (*options, *os.environ)]
     return any(name in _LOCKS for name in names)
 
@@ -534,7 +535,7 @@ def _delta() -> Any:
 
 
 def _token_in(table: LoadedTable, plan: WindowPlan, url: str) -> str | None:
-    """The token of the try that brought the window into the table, as `_properties` wrote it."""
+    """Return the token of the try that added the window to the table."""
     name = application_id(plan)
     if table.transaction_version(name) is None:
         return None

@@ -83,13 +83,13 @@ _WINDOW: Final = "tubemq.window"
 _HASH: Final = "tubemq.hash"
 _TRY: Final = "tubemq.try"
 _TOKEN_ENDS: Final = re.compile("[/-]")
-"""What follows the token in the name of a file that was written in place, or brought in."""
+"""Separator after the token in the name of a file that was written in place, or brought in."""
 _MERGES: Final = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "20",
     "commit.manifest.target-size-bytes": str(256 * 1024),
 }
-"""Where the table does not say otherwise: one list of manifests is read and written a window."""
+"""Defaults of the table's properties: a window reads and writes one list of manifests."""
 _NAME_MAPPING: Final = "schema.name-mapping.default"
 _ONCE: Final = {"commit.retry.num-retries": "0"}
 _STORAGE: Final = {
@@ -184,8 +184,8 @@ class IcebergSink(TableSink):
         return self._known_storage
 
     def _refuse_another(self, table: Table | None) -> None:
-        """Raises `TableChanged` if files and markers are where another table is, or was: entries of
-        files that are elsewhere make a table that nobody can read."""
+        """Raise `TableChanged` if the table is not the one that files and markers belong to: a
+        table with entries of files that are elsewhere cannot be read."""
         found = None if table is None else str(table.metadata.table_uuid)
         if self._known_id and found != self._known_id:
             raise TableChanged(
@@ -220,7 +220,7 @@ class IcebergSink(TableSink):
     # -- the table --------------------------------------------------------------------------------
 
     def _table(self) -> Table | None:
-        """The table as it is now. Kept for what may be a little older (`_loaded`)."""
+        """Return the current table. Kept in `_loaded` for callers that accept an older state."""
         from pyiceberg.exceptions import NoSuchTableError
 
         self._loaded = None
@@ -304,7 +304,7 @@ class IcebergSink(TableSink):
             raise StoreFailed(f"Iceberg table {name} cannot be made: {exc}") from exc
 
     def _grow(self, table: Table, schema: pa.Schema) -> None:
-        """A table that was made before anybody knew its columns gets them. Another try may add
+        """Add the columns to a table that was created before they were known. Another try may add
         them at the same time."""
         from pyiceberg.exceptions import CommitFailedException
 
@@ -377,7 +377,7 @@ class IcebergSink(TableSink):
             )
 
     def _is_noted(self, snapshot: Snapshot) -> bool:
-        """Whether the marker of a snapshot's window is found without the snapshot."""
+        """Return True if the marker of a snapshot's window is confirmed without the snapshot."""
         window_id = _said(snapshot).get(_WINDOW, "")
         return self._existing_marker_store().confirmed(window_id) is not None
 
@@ -407,15 +407,15 @@ class IcebergSink(TableSink):
         return problems
 
     def _add_columns(self, change: Transaction) -> None:
-        """Columns that the table has not, in the same commit; the catalog refuses it if others have
-        changed the columns since."""
+        """Add columns that the table lacks, in the same commit; the catalog refuses it if another
+        writer has changed the columns since."""
         known = {field.name for field in change.table_metadata.schema().fields}
         given = [] if self._schema is None else list(self._schema)
         if more := [field for field in given if field.name not in known]:
             set_columns(change, self._schema, more)
 
     def _named_by_files(self, window_id: str, tokens: Collection[str]) -> str | None:
-        """Reads the manifests of the current snapshot, for a commit whose own snapshot expired."""
+        """Read the manifests of the current snapshot, for a commit whose own snapshot expired."""
         table = self._existing_table()
         root = f"{table.location().rstrip('/')}/{data_of(window_id)}/"
         for path in _paths(table):
@@ -446,7 +446,7 @@ def _append(
     change: Transaction, table: Table, window: TableWindow, said: Mapping[str, str]
 ) -> None:
     """Add the window's files to `change` by their facts, as `add_files` would by their footers.
-    No other try has these names, so nobody has to look for them in all manifests. Raises
+    No other try has these names, so no manifest is searched for them. Raises
     `ValueError` for files that do not fit."""
     if table.name_mapping() is None:
         mapping = change.table_metadata.schema().name_mapping.model_dump_json()
@@ -492,7 +492,7 @@ def _make_once(exists: Callable[[], bool], make: Callable[[], object]) -> None:
 
 
 def _snapshot_of(table: Table, window_id: str) -> Snapshot | None:
-    """The snapshot that brought a window in; the newest ones are asked first."""
+    """Return the snapshot that added a window, newest first."""
     for snapshot in reversed(table.metadata.snapshots):
         said = _said(snapshot)
         if said.get(_WINDOW) == window_id and _TRY in said:
@@ -501,8 +501,8 @@ def _snapshot_of(table: Table, window_id: str) -> Snapshot | None:
 
 
 def _in_history(table: Table, plan: WindowPlan) -> bool | None:
-    """Whether a window's snapshot leads to the present one; None if snapshots between have expired,
-    or its own, and nothing tells. pyiceberg lets a snapshot forget a parent that expires."""
+    """Return True if a window's snapshot is an ancestor of the current one; None if snapshots
+    between have expired, or its own. pyiceberg lets a snapshot forget a parent that expires."""
     lineage = list(_lineage(table))
     if not lineage:
         return False if not table.metadata.snapshots else None
@@ -516,7 +516,7 @@ def _in_history(table: Table, plan: WindowPlan) -> bool | None:
 
 
 def _lineage(table: Table) -> Iterator[Snapshot]:
-    """The present snapshot and those before it, as far as the table still knows them."""
+    """Yield the current snapshot and its ancestors, as far as the table still knows them."""
     known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     snapshot = table.current_snapshot()
     while snapshot is not None:
@@ -525,8 +525,8 @@ def _lineage(table: Table) -> Iterator[Snapshot]:
 
 
 def _has_older(table: Table, plan: WindowPlan) -> bool:
-    """Whether the table's history has an older window of the same group, and not the window's own:
-    snapshots expire from the oldest on."""
+    """Return True if the table's history has an older window of the same group, and not the window
+    itself: snapshots expire oldest first."""
     if _snapshot_of(table, plan.window_id) is not None:
         return False
     windows = (cursor_window_of(_said(snapshot).get(_WINDOW, "")) for snapshot in _lineage(table))
@@ -541,7 +541,7 @@ def _is_append(snapshot: Snapshot) -> bool:
 
 
 def _paths(table: Table) -> Iterator[str]:
-    """Data files of the present snapshot."""
+    """Yield data files of the current snapshot."""
     snapshot = table.current_snapshot()
     for manifest in [] if snapshot is None else snapshot.manifests(table.io):
         for entry in manifest.fetch_manifest_entry(table.io):

@@ -69,7 +69,7 @@ _PREFIX: Final = "window_id="
 
 
 def local_root(root: str | PathLike[str]) -> Path:
-    """The local path meant by `root` (a path, or a ``file://`` URL), absolute.
+    """Return the absolute local path of `root` (a path, or a ``file://`` URL).
 
     Raises `ConfigError` for URLs of other schemes, with what to do instead.
     """
@@ -127,7 +127,7 @@ class ParquetSink:
         return StorageBook(LocalStorage(self.root), "_boundaries")
 
     def marker(self, window_id: str) -> Marker | None:
-        """The marker of a published window, or None.
+        """Return the marker of a published window, or None.
 
         Raises `SinkDamaged` if the window's place is taken by something without a valid marker.
         """
@@ -172,7 +172,7 @@ class ParquetSink:
         return missing_root(self.root)
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
-        """A fresh staging directory named after the window and the try."""
+        """Begin a try in a new staging directory, named after the window and the try."""
         if not self._judged:
             ensure_root(self.root)
             refuse_object_mounts(self.root)
