@@ -93,7 +93,7 @@ _READ_ONLY: Final = ("read-only", "standby", "prefer-standby")
 _NO_DATABASE: Final = re.compile(r"[=?#/\\\x00-\x1f]|:(?=//)")
 _SEARCH_PATH: Final = "name the schema instead: ?table=<schema>.<table>"
 
-# As SQLAlchemy divides an address: a password goes on to the next @, whatever is in between.
+# As SQLAlchemy splits an address: a password ends at the next @.
 _LOGIN: Final = re.compile(r"//[^:/]*(?::[^@]*)?@")
 _ADDRESS: Final = re.compile(
     r"//(?P<host>\[[0-9A-Fa-f:.]+\]|[\w.\\-]*)(?::(?P<port>\d{1,5}))?(?:/[^/?#@=]*)?(?:\?(?P<query>[^#@]*))?"

@@ -1,4 +1,4 @@
-"""Errors of delta-rs, told without what an object store answered.
+"""Errors of delta-rs, reported without the replies of an object store.
 
 delta-rs hands on a store's whole reply, which can quote keys, tokens and signed requests. What it
 was about to do and the status of the reply are kept; the reply itself, addresses and what comes

@@ -62,7 +62,7 @@ KNOWN_FEATURES: Final = frozenset(
 
 _NTZ_FEATURE: Final = "timestampNtz"
 _NANOSECONDS: Final = "timestamp_nanos"
-_TABLE_OF_OUR_OWN: Final = "or write windows into a table of their own and copy from there"
+_SEPARATE_TABLE: Final = "or write windows into a table of their own and copy from there"
 _MAPS_NAMES: Final = (
     "it maps column names (delta.columnMapping.mode), so files under their plain names would read "
     "as nulls; drop the feature (ALTER TABLE … DROP FEATURE columnMapping)"
@@ -206,14 +206,14 @@ def _table_problems(table: LoadedTable) -> Iterator[str]:
     found = table.metadata()
     for name, (harmless, problem) in _PROPERTIES.items():
         if found.configuration.get(name, harmless).lower() != harmless:
-            yield f"{problem}, {_TABLE_OF_OUR_OWN}"
+            yield f"{problem}, {_SEPARATE_TABLE}"
     prefix = "delta.constraints."
     for name, rule in sorted(found.configuration.items()):
         if name.lower().startswith(prefix):
             short = name[len(prefix) :]
             yield (
                 f"its CHECK constraint {short} ({rule}) is not checked here; drop it "
-                f"(ALTER TABLE … DROP CONSTRAINT {short}), {_TABLE_OF_OUR_OWN}"
+                f"(ALTER TABLE … DROP CONSTRAINT {short}), {_SEPARATE_TABLE}"
             )
     yield from _protocol_problems(table)
 
@@ -231,7 +231,7 @@ def _protocol_problems(table: LoadedTable) -> Iterator[str]:
     for name in sorted(asked - KNOWN_FEATURES):
         yield (
             f"it has the feature {name}, which asks of writers what is not done here; drop it "
-            f"(ALTER TABLE … DROP FEATURE {name}), {_TABLE_OF_OUR_OWN}"
+            f"(ALTER TABLE … DROP FEATURE {name}), {_SEPARATE_TABLE}"
         )
 
 
@@ -264,7 +264,7 @@ def _rule_problems(field: Any) -> Iterator[str]:
         if key in field.metadata:
             yield (
                 f"its column {field.name!r} {what}, which is not seen to here; drop that, "
-                f"{_TABLE_OF_OUR_OWN}"
+                f"{_SEPARATE_TABLE}"
             )
 
 
@@ -282,7 +282,7 @@ def _null_problems(shape: Shape, staged: StagedWindow) -> Iterator[str]:
                 f"NOT NULL from it, or fill it in a transform"
             )
         # Whether it is null *inside* a value cannot be counted cheaply, so what may be is refused.
-        if _looser(_parts(known), _parts(field)):
+        if _allows_more_nulls(_parts(known), _parts(field)):
             yield (
                 f"column {known.name!r} is {known.type}, the parts of which must not be null, and "
                 f"those of {field.type} may be; allow it, or cast it in a transform"
@@ -323,15 +323,15 @@ def _without_nulls(found: Any) -> Any:
     return [_without_nulls(item) for item in found] if isinstance(found, list) else found
 
 
-def _looser(wanted: Any, given: Any) -> bool:
+def _allows_more_nulls(wanted: Any, given: Any) -> bool:
     """Return True if a part of `given` may be null where that of `wanted` must not be. Both are of
     equal types."""
     if isinstance(wanted, Mapping):
         return any(
-            (value is False and given[key] is True) or _looser(value, given[key])
+            (value is False and given[key] is True) or _allows_more_nulls(value, given[key])
             for key, value in wanted.items()
             if key in given and key != "metadata"
         )
     if isinstance(wanted, list):
-        return any(_looser(*pair) for pair in zip(wanted, given, strict=True))
+        return any(_allows_more_nulls(*pair) for pair in zip(wanted, given, strict=True))
     return False

@@ -83,7 +83,7 @@ def _bounds(kind: pa.DataType, low: Any, high: Any) -> tuple[Any, Any] | None:
     if pa.types.is_timestamp(kind) and kind.tz is not None and isinstance(low, datetime):
         try:
             return _instant(low), _instant(high + timedelta(microseconds=999))
-        except OverflowError:  # 9999-12-31 stands for "for ever"
+        except OverflowError:  # 9999-12-31 means "for ever"
             return None
     return None
 

@@ -1,7 +1,7 @@
 """From the facts of a file to Iceberg's entry for it, as pyiceberg's `add_files` makes it.
 
 pyiceberg only knows how to read a footer for that. What it takes from one is given to it as a
-footer with a single row group that stands for the whole file, so its own code decides about
+footer with a single row group that represents the whole file, so its own code decides about
 columns, bounds and partitions. This module opens no file and commits nothing.
 """
 

@@ -98,7 +98,7 @@ def _names_in(table: Table) -> list[str]:
 def misfits(table: Table, columns: StagedColumns, by: PartitionBy | None) -> list[str]:
     """Return the reasons why files with `columns` cannot be added to the table; empty if they can.
     Files that were written by partition need no partition values in their footers."""
-    apart = _told_problems(table, columns) if by is None else _spec_problems(table, by)
+    apart = _footer_problems(table, columns) if by is None else _spec_problems(table, by)
     # Columns are found by number where files have them, and by the mapping of names elsewhere.
     mapped = [] if columns.numbered else _mapping_problems(table, columns.names)
     return [*apart, *mapped]
@@ -231,7 +231,7 @@ def _spec_problems(table: Table, by: PartitionBy) -> Iterator[str]:
     )
 
 
-def _told_problems(table: Table, columns: StagedColumns) -> Iterator[str]:
+def _footer_problems(table: Table, columns: StagedColumns) -> Iterator[str]:
     schema = table.schema()
     for field in table.spec().fields:
         name = schema.find_column_name(field.source_id) or ""

@@ -1,7 +1,7 @@
 """`partition_by` in Iceberg's words: partition specs, and the partitions that files are in.
 
-pyiceberg takes a file's partition from its footer; files that were written apart come with the
-values, so also nulls and texts that no footer tells in full have their place. This module changes a
+pyiceberg takes a file's partition from its footer; files that were written by partition come with
+their values, which includes nulls and texts that footers truncate. This module changes a
 transaction at most and commits nothing.
 """
 

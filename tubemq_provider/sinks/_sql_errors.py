@@ -65,18 +65,18 @@ def plain_errors(
         try:
             return method(self, *args, **options)
         except SQLAlchemyError as exc:
-            told: TubeMQError = DatabaseError(_told(exc, self.address, self.login))
+            failure: TubeMQError = DatabaseError(_message_of(exc, self.address, self.login))
         except TubeMQError as exc:
-            told = exc
-            if isinstance(told.__context__, SQLAlchemyError):
-                told.__context__ = None
+            failure = exc
+            if isinstance(failure.__context__, SQLAlchemyError):
+                failure.__context__ = None
         # Outside of `except`, so that not even the context leads to what was caught.
-        raise told
+        raise failure
 
     return plain
 
 
-def _told(error: sa.exc.SQLAlchemyError, address: str, login: tuple[str, ...]) -> str:
+def _message_of(error: sa.exc.SQLAlchemyError, address: str, login: tuple[str, ...]) -> str:
     from sqlalchemy.exc import DBAPIError, StatementError
 
     if not isinstance(error, StatementError):

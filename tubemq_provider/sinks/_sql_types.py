@@ -191,7 +191,7 @@ class RowWriter:
 
 def _small_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
     """Batches of a bounded size in rows and bytes: as Python values and as a statement,
-    records take several times what they take in a file. pyarrow's own go on over row groups."""
+    records take several times what they take in a file. pyarrow's own span row groups."""
     for group in range(file.num_row_groups):
         for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group]):
             rows = max(1, batch.num_rows * _BATCH_BYTES // max(batch.nbytes, 1))

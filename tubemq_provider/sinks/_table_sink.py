@@ -58,7 +58,7 @@ __all__ = [
     "stub_schema",
 ]
 
-_COMMITS: Final = 50
+_COMMIT_ATTEMPTS: Final = 50
 """Attempts of a commit that meets commits of others."""
 
 
@@ -110,7 +110,7 @@ class TableSink(ABC):
     exactly_once = True
     identity: str
     _local: StagingArea
-    """Local staging area, of tries that do not stage in the table's storage and earlier releases."""
+    """Local staging area: of tries that stage locally, and of earlier releases."""
     _by: PartitionBy | None
     """Partitioning of the table, None if it was not specified."""
 
@@ -196,7 +196,7 @@ class TableSink(ABC):
         found = self._document(plan.window_id)
         if found is None:
             try:
-                window = self._bring(staging, plan, counts, progress)
+                window = self._stage_files(staging, plan, counts, progress)
             except (OSError, CountMismatch):
                 # The try that published may have taken this try's staging place away (`tidy`).
                 found = self._document(plan.window_id)
@@ -233,7 +233,7 @@ class TableSink(ABC):
 
     # -- steps of publishing ----------------------------------------------------------------------
 
-    def _bring(
+    def _stage_files(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> TableWindow:
         """Files and marker of this try, under names that no other try uses."""
@@ -260,7 +260,7 @@ class TableSink(ABC):
     def _settle(self, window: TableWindow, progress: Progress) -> Publication:
         """Commit until the table has the window, by this try or by another."""
         window_id = window.plan.window_id
-        token = self._settled(window)
+        token = self._commit_until_present(window)
         progress("committed")
         document = self._sealed_by(window_id, token)
         progress("confirmed")
@@ -269,12 +269,12 @@ class TableSink(ABC):
             self._withdraw(window)
         return Publication(won, self._marker(window_id, document))
 
-    def _settled(self, window: TableWindow) -> str:
+    def _commit_until_present(self, window: TableWindow) -> str:
         """Commit and return the token of the try whose commit has the window."""
         window_id = window.plan.window_id
         token: str | None = None
-        for _ in range(_COMMITS):
-            token = token or self._confirmed(window.plan) or self._brought_by_others(window)
+        for _ in range(_COMMIT_ATTEMPTS):
+            token = token or self._confirmed(window.plan) or self._forgotten_commit(window)
             if token is not None:
                 return token
             try:
@@ -294,11 +294,11 @@ class TableSink(ABC):
                 # Believed at once: others may expire its snapshot before the next look.
                 return self._confirmed(window.plan) or window.token
         raise CommitRefused(
-            f"window {window_id} met another commit of {self.storage.url} {_COMMITS} times; "
-            f"nothing is published, a retry writes it again"
+            f"window {window_id} met another commit of {self.storage.url} "
+            f"{_COMMIT_ATTEMPTS} times; nothing is published, a retry writes it again"
         )
 
-    def _brought_by_others(self, window: TableWindow) -> str | None:
+    def _forgotten_commit(self, window: TableWindow) -> str | None:
         """Return the token of another try whose commit the table has forgotten. Only windows with a
         confirmed marker are forgotten, so this is checked after the table. A try that did not reach
         its commit left no token."""

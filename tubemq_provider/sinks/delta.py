@@ -91,7 +91,7 @@ __all__ = ["DeltaSink", "application_id"]
 
 _log = logging.getLogger(__name__)
 
-_FORCED: Final = 100
+_MAX_FORCED_COMMITS: Final = 100
 _ESCAPE: Final = re.compile(r"\\|%[0-9A-Fa-f]{2}")
 _FIRST_COMMIT: Final = f"_delta_log/{0:020}.json"
 _INTERVAL: Final = 100
@@ -144,8 +144,8 @@ class DeltaSink(TableSink):
         _delta()
         self._handle: DeltaTable | None = None
         self._snapshot: Snapshot | None = None
-        self._seen: tuple[str, bytes | None] | None = None
-        self._judged: object = None
+        self._known_commit: tuple[str, bytes | None] | None = None
+        self._checked_rules: object = None
         self._staged: StagedWindow | None = None
         self._change: Shape | None = None
         self._committed = "", 0
@@ -155,7 +155,7 @@ class DeltaSink(TableSink):
         self._storage = storage_for(str(url), self._options)
         self._location = location_at(self._storage.url, self._options)
         if isinstance(self._storage, LocalStorage) and _ESCAPE.search(self._storage.url):
-            # Else it would go by the log of another table.
+            # deltalake would read the log of another table.
             raise ConfigError(
                 f"{self._storage.url} has a backslash or an escape such as %20 in it, which "
                 f"deltalake decodes: it would open another directory; choose another path",
@@ -184,9 +184,9 @@ class DeltaSink(TableSink):
         if isinstance(self._storage, LocalStorage):
             ensure_root(self._storage.root)
         try:
-            self._refuse_another()
+            self._refuse_replacement()
         except TableChanged:
-            self._handle, self._snapshot, self._seen = None, None, None
+            self._handle, self._snapshot, self._known_commit = None, None, None
             self._known_marker_store = None
         return super().begin(plan, attempt)
 
@@ -223,7 +223,7 @@ class DeltaSink(TableSink):
             raise self._replaced()
         self._snapshot = found
         if found is not None:
-            self._seen = log_name(found.version()), found.newest
+            self._known_commit = log_name(found.version()), found.newest
         return found
 
     def _loaded(self) -> DeltaTable | None:
@@ -231,7 +231,7 @@ class DeltaSink(TableSink):
         from deltalake.exceptions import TableNotFoundError
 
         if self._handle is not None:
-            with self._another_told():
+            with self._detecting_replacement():
                 self._handle.update_incremental()
             return self._handle
         try:
@@ -239,7 +239,7 @@ class DeltaSink(TableSink):
         except TableNotFoundError:
             return None
         newest = log_name(self._handle.version())
-        self._seen = newest, self._entry(newest)
+        self._known_commit = newest, self._entry(newest)
         return self._handle
 
     def _opened(self) -> DeltaTable:
@@ -247,27 +247,30 @@ class DeltaSink(TableSink):
         found = _delta().DeltaTable(self._storage.url, storage_options=self._options)
         return found
 
-    def _refuse_another(self) -> None:
+    def _refuse_replacement(self) -> None:
         """Raise `TableChanged` if the table was dropped or replaced by another one. delta-rs
         continues from the commits that it knows, and would add the window to the new table."""
-        if self._seen is not None and self._entry(self._seen[0]) != self._seen[1]:
+        if (
+            self._known_commit is not None
+            and self._entry(self._known_commit[0]) != self._known_commit[1]
+        ):
             raise self._replaced()
 
     def _replaced(self) -> TableChanged:
         return TableChanged(
-            f"Delta table {self._storage.url} was dropped or made anew while a window was "
-            f"written; nothing of the window is in it, a retry goes by what is there then"
+            f"Delta table {self._storage.url} was dropped or recreated while a window was "
+            f"written; nothing of the window is in it, a retry uses the table that is there then"
         )
 
     @contextmanager
-    def _another_told(self) -> Iterator[None]:
+    def _detecting_replacement(self) -> Iterator[None]:
         """Raise `TableChanged` instead of errors that a replaced log causes."""
         from deltalake.exceptions import DeltaError
 
         try:
             yield
         except DeltaError:
-            self._refuse_another()
+            self._refuse_replacement()
             raise
 
     def _entry(self, name: str) -> bytes | None:
@@ -296,7 +299,7 @@ class DeltaSink(TableSink):
 
     @stores_told
     def _prepare(self, staged: StagedWindow | None) -> None:
-        self._refuse_another()
+        self._refuse_replacement()
         table = self._table()
         if staged is not None:
             self._refuse_columns(table, staged.schema)
@@ -306,22 +309,22 @@ class DeltaSink(TableSink):
         if table is None:
             raise SinkDamaged(f"{self._storage.url}: no Delta table, right after it was made")
         if staged is not None and self._by is None:
-            table = self._grown(table, staged.schema)
+            table = self._with_columns(table, staged.schema)
         self._staged = staged
-        self._judge(table)
+        self._check_files(table)
 
-    def _judge(self, table: LoadedTable) -> None:
+    def _check_files(self, table: LoadedTable) -> None:
         """Check that the staged files fit the table as it is, or as the commit will change it.
         Raises `ConfigError`."""
         self._change, staged = None, self._staged
         if staged is not None:
             self._refuse_columns(table, staged.schema)
             now = shape_of(table)
-            shape = self._wanted(now, staged.schema)
+            shape = self._required_shape(now, staged.schema)
             if problems := misfits(table, shape, staged, self._by):
                 raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
             self._change = None if shape == now else shape
-        self._judged = rules_of(table)
+        self._checked_rules = rules_of(table)
 
     @stores_told
     def check_columns(self, columns: pa.Schema) -> None:
@@ -330,7 +333,7 @@ class DeltaSink(TableSink):
         self._refuse_columns(table, columns)
         if table is None or is_stub([field.name for field in table.schema().fields]):
             return
-        shape = self._wanted(shape_of(table), columns)
+        shape = self._required_shape(shape_of(table), columns)
         if problems := column_misfits(table, shape, columns, self._by):
             raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
@@ -340,16 +343,16 @@ class DeltaSink(TableSink):
         if problems := problems or hidden_type_problems(table, schema):
             raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
-    def _wanted(self, now: Shape, schema: pa.Schema) -> Shape:
+    def _required_shape(self, now: Shape, schema: pa.Schema) -> Shape:
         """Return the shape that the table needs for files of `schema`."""
         stub = is_stub([field.name for field in now.fields])
         unpartitioned = self._by is not None and stub and not now.partition_columns
         if unpartitioned and not (self._handle or self._opened()).file_uris():
             # Created for an empty window, before the types of partition columns were known.
-            return grown(Shape((), self._apart, first=True), schema)
+            return grown(Shape((), self._partition_columns, first=True), schema)
         return grown(now, schema) if self._evolution == "add_columns" else now
 
-    def _grown(self, table: LoadedTable, schema: pa.Schema) -> LoadedTable:
+    def _with_columns(self, table: LoadedTable, schema: pa.Schema) -> LoadedTable:
         """Add the columns of the first window with records to a table that was created for an empty
         one. Another try may add them at the same time."""
         from deltalake.exceptions import DeltaError
@@ -371,43 +374,49 @@ class DeltaSink(TableSink):
         """
         deltalake = _delta()
         with tempfile.TemporaryDirectory(prefix="tubemq-delta-") as scratch:
-            apart = [name for name in self._apart if name in schema.names]
+            apart = [name for name in self._partition_columns if name in schema.names]
             deltalake.DeltaTable.create(
                 scratch,
                 schema=deltalake.Schema.from_arrow(schema),
-                partition_by=apart if len(apart) == len(self._apart) < len(schema) else None,
+                partition_by=apart
+                if len(apart) == len(self._partition_columns) < len(schema)
+                else None,
             )
             first = (Path(scratch) / _FIRST_COMMIT).read_bytes()
         self._storage.create_file(_FIRST_COMMIT, first)
 
     @property
-    def _apart(self) -> tuple[str, ...]:
+    def _partition_columns(self) -> tuple[str, ...]:
         return () if self._by is None else self._by.names
 
     @stores_told
     def _confirmed(self, plan: WindowPlan) -> str | None:
         table = self._table()
-        with self._another_told():
+        with self._detecting_replacement():
             found = None if table is None else _token_in(table, plan, self._storage.url)
         if found is not None and table is not None:
             # The commit of another try, which may have died before that was on disk, is among the
             # newest, or was forced before.
             version, (token, before) = table.version(), self._committed
-            first = before + 1 if token == found else max(0, version - _FORCED)
+            first = before + 1 if token == found else max(0, version - _MAX_FORCED_COMMITS)
             self._force_to_disk(first, version)
         return found
 
     @stores_told
     def _commit(self, window: TableWindow) -> None:
-        """From the state that was read last: a commit after it is refused, or by delta-rs one that
-        has the window or other columns."""
+        """Commit from the state that was read last: a later commit makes it fail, with delta-rs
+        one that has the window or other columns."""
         table: LoadedTable | None = self._handle or self._snapshot
         if table is None:
             raise SinkDamaged(f"{self._storage.url}: the table is gone")
-        self._refuse_another()
+        self._refuse_replacement()
         if _token_in(table, window.plan, self._storage.url) is not None:
             raise CommitRefused(f"window {window.plan.window_id} is in the table")
-        if window.files and rules_of(table) != self._judged and not self._judged_anew(table):
+        if (
+            window.files
+            and rules_of(table) != self._checked_rules
+            and not self._passes_recheck(table)
+        ):
             raise TableChanged(
                 f"Delta table {self._storage.url}: its columns or properties changed while window "
                 f"{window.plan.window_id} was written; nothing of it is in the table, a retry "
@@ -430,18 +439,18 @@ class DeltaSink(TableSink):
             table.create_write_transaction(added, "append", schema, commit_properties=said)
         except CommitFailedError as exc:
             raise CommitRefused(f"{self._storage.url}: {gist(exc)}") from None
-        except Exception as exc:  # noqa: BLE001 (told by its kind, and a retry looks first)
+        except Exception as exc:  # noqa: BLE001 (reported by kind, and a retry checks first)
             # Hooks that run after the commit raise what the commit raises.
             raise CommitUnclear(f"{self._storage.url}: {gist(exc)}") from None
         self._committed = window.token, before
 
-    def _judged_anew(self, table: LoadedTable) -> bool:
+    def _passes_recheck(self, table: LoadedTable) -> bool:
         """Check the files again where columns may be added: another window may have added some.
         False where that would mean to read files again. Raises `ConfigError`."""
         if self._evolution == "refuse":
             return False
         try:
-            self._judge(table)
+            self._check_files(table)
         except OSError:
             return False
         return True
@@ -499,7 +508,7 @@ class DeltaSink(TableSink):
         lost. The newest window's commit says up to where the log was on disk before it, so as a
         rule that is one file. Returns `version`."""
         if isinstance(self._storage, LocalStorage):
-            first = max(0, version - _FORCED)
+            first = max(0, version - _MAX_FORCED_COMMITS)
             for number in range(version, first, -1):
                 known = durable_before(self._entry(log_name(number)))
                 if known is not None:
@@ -509,8 +518,8 @@ class DeltaSink(TableSink):
         return version
 
     def _force_to_disk(self, first: int, last: int) -> None:
-        """delta-rs leaves local log files to the operating system; a caller told "written" may rely
-        on it."""
+        """Force log files to disk: delta-rs leaves that to the operating system, and the result
+        "written" promises it."""
         if not isinstance(self._storage, LocalStorage):
             return
         for number in range(first, last + 1):

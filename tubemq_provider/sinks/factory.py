@@ -155,7 +155,7 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
     if kind in DATABASES:
         problems += [REFUSED[kind]] if kind in REFUSED else address_problems(kind, rest)
         table = _table_of(rest)[1]
-        if _given_twice(rest):
+        if _names_two_tables(rest):
             problems.append("the address has table= more than once")
         if not table:
             problems.append("the address of a database needs ?table=<name>")
@@ -169,7 +169,7 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
     elif kind == "iceberg" and "." not in rest.strip("/").partition("/")[2]:
         problems.append("iceberg: needs a catalog and a table, as iceberg:lake/sales.orders")
     elif kind in ("", "delta", "append", "markers"):
-        problems += _place_problems(_place_in(rest))
+        problems += _place_problems(_path_of(rest))
     if kind in _OBJECTS:
         problems += _prefix_problems(f"{word}:{rest}")
     return problems
@@ -215,8 +215,8 @@ def sink_uri(spec: str | PathLike[str]) -> str:
     """
     word, rest = _split(fspath(spec))
     if word in ("", "delta", "append", "markers"):
-        inner, _ = _split(_place_in(rest))
-        place = _place_in(rest)
+        inner, _ = _split(_path_of(rest))
+        place = _path_of(rest)
         return place if inner else f"file://{Path(place).absolute()}"
     if word in _OBJECTS:
         return f"{word}:{rest}".rstrip("/")
@@ -282,21 +282,21 @@ def _object_store(word: str, rest: str, options: _Options) -> Sink:
 def _delta(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.delta import DeltaSink
 
-    return DeltaSink(_place_in(rest), **options.stored, **options.of_table)
+    return DeltaSink(_path_of(rest), **options.stored, **options.of_table)
 
 
 def _append(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.append import AppendSink
 
     options.refuse("append sink", *_OF_FACTS)
-    return AppendSink(_place_in(rest), exactly_once=options.exactly_once, **options.stored)
+    return AppendSink(_path_of(rest), exactly_once=options.exactly_once, **options.stored)
 
 
 def _markers(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.markers import MarkerSink
 
     options.refuse("marker sink", "staging_root", *_OF_FACTS)
-    return MarkerSink.at(_place_in(rest), storage_options=options.storage_options)
+    return MarkerSink.at(_path_of(rest), storage_options=options.storage_options)
 
 
 def _iceberg(_: str, rest: str, options: _Options) -> Sink:
@@ -319,7 +319,7 @@ def _database(word: str, rest: str, options: _Options) -> Sink:
 
     options.refuse("jdbc sink", "storage_options", *_OF_FACTS)
     address, table = _table_of(rest)
-    if _given_twice(rest):
+    if _names_two_tables(rest):
         raise ConfigError("the address has table= more than once", subject="sink")
     if not table:
         raise _unknown(f"{word}: the address of a database needs ?table=<name>")
@@ -348,7 +348,7 @@ def _table_of(rest: str) -> tuple[str, str]:
     return f"{address}?{kept}" if kept else address, table
 
 
-def _given_twice(rest: str) -> bool:
+def _names_two_tables(rest: str) -> bool:
     """Return True if an address names two tables."""
     query = without_login(rest)[1].partition("?")[2]
     names = [name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)]
@@ -364,7 +364,7 @@ def _split(text: str) -> tuple[str, str]:
     return found[1].lower(), found[2]
 
 
-def _place_in(rest: str) -> str:
+def _path_of(rest: str) -> str:
     """Return the place after ``delta:`` or ``append:``; ``delta:///x`` means ``/x``."""
     return f"/{rest.lstrip('/')}" if rest.startswith("//") else rest.removeprefix("file://")
 

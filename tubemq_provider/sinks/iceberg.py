@@ -4,7 +4,7 @@ The snapshot carries the window id, the plan's hash and the token of the try. py
 commit that met another one by rebasing and committing again, so two tries that both looked and
 found nothing would both succeed (measured with 0.12; that is its default of four retries). So
 the sink turns the retries off, on its own handle only, and commits with Iceberg's requirement that
-the branch is still at the snapshot it looked at. The catalog checks that in the same step that
+the branch is still at the snapshot that it has read. The catalog checks that in the same step that
 swaps the metadata; if it fails, nothing is in the table and the try looks again. No lock is held,
 so none can be left behind.
 
@@ -189,9 +189,9 @@ class IcebergSink(TableSink):
         found = None if table is None else str(table.metadata.table_uuid)
         if self._known_id and found != self._known_id:
             raise TableChanged(
-                f"Iceberg table {self._identifier} was dropped, renamed or made anew while a "
-                f"window was written; nothing of the window is in it, a retry goes by what is "
-                f"there then"
+                f"Iceberg table {self._identifier} was dropped, renamed or recreated while a "
+                f"window was written; nothing of the window is in it, a retry uses the table "
+                f"that is there then"
             )
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
@@ -280,7 +280,7 @@ class IcebergSink(TableSink):
             self._columns, self._schema = columns_of(None, ()), None
             return
         if is_stub(table.schema().column_names) and not is_stub(staged.schema.names):
-            self._grow(table, staged.schema)
+            self._add_first_columns(table, staged.schema)
             table = self._existing_table()
         self._columns = columns_of(staged.schema, staged.files)
         self._schema = staged.schema
@@ -303,7 +303,7 @@ class IcebergSink(TableSink):
         except OSError as exc:
             raise StoreFailed(f"Iceberg table {name} cannot be made: {exc}") from exc
 
-    def _grow(self, table: Table, schema: pa.Schema) -> None:
+    def _add_first_columns(self, table: Table, schema: pa.Schema) -> None:
         """Add the columns to a table that was created before they were known. Another try may add
         them at the same time."""
         from pyiceberg.exceptions import CommitFailedException
@@ -321,10 +321,10 @@ class IcebergSink(TableSink):
         if snapshot is None:
             return None
         self._force_to_disk(table, snapshot)
-        return str(_said(snapshot)[_TRY])
+        return str(_properties_of(snapshot)[_TRY])
 
     def _commit(self, window: TableWindow) -> None:
-        """From the state that was looked at last. It may be a little old: the catalog refuses the
+        """Commit from the state that was read last. It may be outdated: the catalog refuses the
         commit if the branch, the columns or the partition spec are others by now."""
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
@@ -346,7 +346,7 @@ class IcebergSink(TableSink):
         }
         change = table.transaction()
         require_columns(change)
-        old = outdated(table.metadata, _WINDOW, self._is_noted)
+        old = outdated(table.metadata, _WINDOW, self._is_confirmed)
         try:
             if window.files and self._evolution == "add_columns":
                 self._add_columns(change)
@@ -372,13 +372,13 @@ class IcebergSink(TableSink):
         if problem := id_problem(table.metadata, schema):
             raise TableChanged(
                 f"Iceberg table {self._identifier}: its columns changed while the window was "
-                f"written ({problem}); nothing of the window is in it, a retry goes by the table "
+                f"written ({problem}); nothing of the window is in it, a retry uses the table "
                 f"as it is then"
             )
 
-    def _is_noted(self, snapshot: Snapshot) -> bool:
+    def _is_confirmed(self, snapshot: Snapshot) -> bool:
         """Return True if the marker of a snapshot's window is confirmed without the snapshot."""
-        window_id = _said(snapshot).get(_WINDOW, "")
+        window_id = _properties_of(snapshot).get(_WINDOW, "")
         return self._existing_marker_store().confirmed(window_id) is not None
 
     def check_columns(self, columns: pa.Schema) -> None:
@@ -426,8 +426,8 @@ class IcebergSink(TableSink):
         return None
 
     def _force_to_disk(self, table: Table, snapshot: Snapshot) -> None:
-        """pyiceberg leaves local metadata to the operating system; a caller told "written" may
-        rely on it."""
+        """Force metadata to disk: pyiceberg leaves that to the operating system, and the result
+        "written" promises it."""
         if not isinstance(self.storage, LocalStorage):
             return
         mine = [
@@ -494,7 +494,7 @@ def _make_once(exists: Callable[[], bool], make: Callable[[], object]) -> None:
 def _snapshot_of(table: Table, window_id: str) -> Snapshot | None:
     """Return the snapshot that added a window, newest first."""
     for snapshot in reversed(table.metadata.snapshots):
-        said = _said(snapshot)
+        said = _properties_of(snapshot)
         if said.get(_WINDOW) == window_id and _TRY in said:
             return snapshot
     return None
@@ -506,7 +506,7 @@ def _in_history(table: Table, plan: WindowPlan) -> bool | None:
     lineage = list(_lineage(table))
     if not lineage:
         return False if not table.metadata.snapshots else None
-    if any(_said(snapshot).get(_WINDOW) == plan.window_id for snapshot in lineage):
+    if any(_properties_of(snapshot).get(_WINDOW) == plan.window_id for snapshot in lineage):
         return True
     first = lineage[-1].sequence_number or 0
     own = _snapshot_of(table, plan.window_id)
@@ -529,7 +529,9 @@ def _has_older(table: Table, plan: WindowPlan) -> bool:
     itself: snapshots expire oldest first."""
     if _snapshot_of(table, plan.window_id) is not None:
         return False
-    windows = (cursor_window_of(_said(snapshot).get(_WINDOW, "")) for snapshot in _lineage(table))
+    windows = (
+        cursor_window_of(_properties_of(snapshot).get(_WINDOW, "")) for snapshot in _lineage(table)
+    )
     return any(
         found is not None and found[1] == plan.scope_hash and found[0] < (plan.seq or 0)
         for found in windows
@@ -548,5 +550,5 @@ def _paths(table: Table) -> Iterator[str]:
             yield str(entry.data_file.file_path)
 
 
-def _said(snapshot: Snapshot) -> dict[str, str]:
+def _properties_of(snapshot: Snapshot) -> dict[str, str]:
     return snapshot.summary.additional_properties if snapshot.summary else {}

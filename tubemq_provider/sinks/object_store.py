@@ -4,7 +4,7 @@ Layout under the root URL::
 
     data/window_id=<window id>/<token>/   files of a try; not read without a manifest
     _tubemq/windows/<window id>.json      the manifest: marker, token and files of the winner
-    quarantine/window_id=<id>/<token>/    corrupt records that were set aside
+    quarantine/window_id=<id>/<token>/    corrupt records in quarantine
     _boundaries/<instant>-<h>.json        time boundaries, fixed once
 
 Engines, and Spark tasks on other machines, write the files of a try right where they stay, under
@@ -78,7 +78,7 @@ class ObjectStoreSink:
       default they write into the store themselves, with the same `storage_options`.
     - `identity`: part of every window id; by default the URL.
     - `verify`: how files are checked before they are published (`files.staging.Verify`).
-    - `partition_by`: columns, ``day(…)`` and ``hour(…)`` of which files are apart, in folders below
+    - `partition_by`: columns, ``day(…)`` and ``hour(…)`` that partition the files, in folders below
       the try's prefix; `max_partitions`: the most that one task may make.
 
     A local path works too, for tests and for users of the layout of manifests.
@@ -208,7 +208,7 @@ class ObjectStoreSink:
             # The old records are still there, and the other try may die: nothing was replaced.
             raise StoreConflict(
                 f"{self.storage.url}: another try has begun to replace window {window_id}, which "
-                f"is as it was; a retry looks at what has become of it and replaces it anew"
+                f"is as it was; a retry checks its state and replaces it again"
             )
         return Publication(winner.get("token") == token, self._marker(winner, window_id))
 

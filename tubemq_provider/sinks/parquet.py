@@ -3,7 +3,7 @@
 Layout under the root::
 
     window_id=<window id>/           a published window: data files and `_tubemq_window.json`;
-                                     `_corrupt/` if corrupt records were set aside
+                                     `_corrupt/` with corrupt records in quarantine
     _boundaries/<instant>-<h>.json   time boundaries, fixed once
 
 Tries work in ``.<root's name>.tubemq-staging/<window id>.<attempt>/`` beside the root, or in
@@ -94,7 +94,7 @@ class ParquetSink:
     where one place has several names (mounts), and never give two places the same. `staging_root`:
     where tries work, on the file system of `root`; by default beside it. `verify`: how files are
     checked before they are published (`files.staging.Verify`). `partition_by`: columns, ``day(…)``
-    and ``hour(…)`` of which files are apart, in folders inside the window's directory;
+    and ``hour(…)`` that partition the files, in folders inside the window's directory;
     `max_partitions`: the most that one task may make.
     """
 
@@ -143,7 +143,7 @@ class ParquetSink:
                 )
         if document is None:
             return None
-        # A try may have died between rename and fsync; a caller told "written" may rely on it.
+        # A try may have died between rename and fsync; "written" promises that it is on disk.
         fsync_path(self.root)
         return read_marker(document, str(place), window_id)
 

@@ -69,7 +69,7 @@ def read_windows(
         raise require_extra("arrow", exc) from exc
     sink = _sink_of(source, storage_options)
     storage = _storage_of(sink)
-    markers = _wanted(published_windows(sink), window_ids)
+    markers = _selected(published_windows(sink), window_ids)
     files = [name for marker in markers for name in _names(sink, marker)]
     if not files:
         return ds.dataset(pa.table({"window_id": pa.array([], pa.string())}))
@@ -120,7 +120,7 @@ def _losses(fragment: ds.ParquetFileFragment, schema: pa.Schema) -> Iterator[tup
         common = schema.field(held.name).type
         if _keeps_values(held.type, common):
             continue
-        if pt.is_timestamp(held.type) and _in_reach_of_nanoseconds(fragment, held, common):
+        if pt.is_timestamp(held.type) and _fits_nanoseconds(fragment, held, common):
             continue
         largest = _largest(fragment, held.name) if pt.is_integer(held.type) else None
         if largest is not None and largest <= _whole_numbers(common):
@@ -199,7 +199,7 @@ def _whole_numbers(kind: pa.DataType) -> int:
     return -1
 
 
-def _in_reach_of_nanoseconds(
+def _fits_nanoseconds(
     fragment: ds.ParquetFileFragment, held: pa.Field, common: pa.DataType
 ) -> bool:
     """Return True if, by the footer, all instants of a column are in years that nanoseconds
@@ -309,7 +309,7 @@ def _names(sink: Sink, marker: Marker) -> Iterable[str]:
     return marker.files
 
 
-def _wanted(markers: list[Marker], window_ids: Iterable[str] | None) -> list[Marker]:
+def _selected(markers: list[Marker], window_ids: Iterable[str] | None) -> list[Marker]:
     if window_ids is None:
         return markers
     wanted = set(window_ids)

@@ -206,7 +206,7 @@ def test_a_table_made_anew_while_a_window_is_written_gets_nothing_of_it(
                 publish(delta(place), plan_of(sink, 7 + seq), f"new-{seq}")
 
     make_anew("begun")
-    with pytest.raises(TableChanged, match="made anew while a window was written"):
+    with pytest.raises(TableChanged, match="recreated while a window was written"):
         sink.publish(staging, plan, COUNTS, make_anew)
     assert publish(sink, plan, "again").won
     found = delta(place).marker(plan.window_id)

@@ -313,7 +313,7 @@ def test_a_table_made_anew_while_a_window_is_written_gets_no_entries_of_other_fi
     catalog, schema = iceberg_catalog(root), table_at(root).schema()
     catalog.drop_table(NAME)
     catalog.create_table(NAME, schema, location=place and f"file://{root}/{place}")
-    with pytest.raises(TableChanged, match="made anew while a window was written"):
+    with pytest.raises(TableChanged, match="recreated while a window was written"):
         sink.publish(staging, plan_of(sink, 2), COUNTS, ignore)
     assert rows_at(root) == Counter()
     assert publish(sink, plan_of(sink, 2), "again").won
