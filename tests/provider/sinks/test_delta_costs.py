@@ -1,4 +1,4 @@
-"""What a window reads of a Delta table does not grow with the windows before it."""
+"""The cost of a window in a Delta table does not grow with the windows before it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def snapshot_of(place: Path) -> Snapshot:
 
 
 def assert_as_deltalake(place: Path, *app_ids: str) -> None:
-    """A snapshot of the log says the same as deltalake."""
+    """Assert that a snapshot of the log equals the state that deltalake loads."""
     own, table = snapshot_of(place), DeltaTable(place)
     assert own.version() == table.version()
     assert rules_of(own) == rules_of(table)
@@ -43,7 +43,7 @@ def assert_as_deltalake(place: Path, *app_ids: str) -> None:
 
 
 def table_of(place: Path, files: int) -> Path:
-    """A table with as many windows of one file each, right after a checkpoint."""
+    """Create a table with `files` windows of one file each, right after a checkpoint."""
     table = DeltaTable.create(place, schema=Schema.from_arrow(COLUMNS))
     adds, transactions = [], []
     for number in range(files):

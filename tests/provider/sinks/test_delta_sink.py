@@ -272,7 +272,8 @@ def test_a_table_that_does_not_fit_is_refused_with_every_reason(sink: DeltaSink)
 
 
 def refusal_of(sink: DeltaSink) -> str:
-    """Why the table does not take a window; nothing of which is in it or beside it afterwards."""
+    """Return why the table refuses a window, after a check that nothing of it is in the table or
+    next to it."""
     before = rows_of(sink.storage.url)
     with pytest.raises(ConfigError) as refused:
         publish(sink, plan_of(sink))
