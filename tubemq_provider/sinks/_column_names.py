@@ -1,6 +1,6 @@
-"""Whether columns that a table or a directory would get can be told from others by every reader.
+"""Column names that some readers cannot tell apart, in a table or a directory.
 
-Delta, Spark, Hive and most engines of SQL know no case in names, and Iceberg, which goes by paths,
+Delta, Spark, Hive and most engines of SQL know no case in names, and Iceberg, which uses paths,
 knows no column ``a.b`` from the part ``b`` of a column ``a``. This module judges names and knows no
 table format. Columns that a table has under just that name are its own affair. Readers of windows
 in directories see the window's folder as a column.
@@ -24,8 +24,8 @@ _FOLDER: Final = "window_id"
 
 
 def case_problems(files: pa.Schema, table: Iterable[str] = ()) -> list[str]:
-    """Why columns of files that are not among the columns of `table` would be taken for others; a
-    line for each."""
+    """Return a line for each column of the files that `table` lacks and that readers would confuse
+    with another column."""
     there = [*table]
     seen = {name.lower(): f"the table's column {name!r}" for name in there}
     problems = []
@@ -42,8 +42,8 @@ def case_problems(files: pa.Schema, table: Iterable[str] = ()) -> list[str]:
 
 
 def path_problems(files: pa.Schema, table: Iterable[str], paths: Iterable[str] = ()) -> list[str]:
-    """Why columns of files that are not among the columns of `table` cannot be told from others by
-    their paths, of which the table has `paths`; a line for each."""
+    """Return a line for each column of the files that `table` lacks and whose path is ambiguous
+    among `paths`, those of the table."""
     seen = dict.fromkeys(paths, "the table's")
     problems = []
     for field in _new(files, table):
@@ -68,7 +68,7 @@ def refuse_folder_columns(files: Iterable[FileFact]) -> None:
 
 
 def refuse_folder_column(names: Iterable[str]) -> None:
-    """Raises `ConfigError` for a column that is called as the folders of windows are."""
+    """Raise `ConfigError` for a column with the name of the window directories."""
     for name in names:
         if name.lower() == _FOLDER:
             raise ConfigError(

@@ -68,8 +68,8 @@ _PARAMETERS: Final[dict[str, frozenset[str]]] = {
     "oracle": _words("service_name encoding nencoding"),
     "sqlite": _words("timeout"),
 }
-"""What neither holds a secret nor leads elsewhere. `host` may name a socket, where the address has
-no host."""
+"""Parameters that neither hold a secret nor lead to another server. `host` may name a socket, where
+the address has no host."""
 
 _OVERRULING: Final = _words(
     """hostaddr port dbname database service servicefile server dsn odbc_connect unix_socket addr
@@ -93,7 +93,7 @@ _READ_ONLY: Final = ("read-only", "standby", "prefer-standby")
 _NO_DATABASE: Final = re.compile(r"[=?#/\\\x00-\x1f]|:(?=//)")
 _SEARCH_PATH: Final = "name the schema instead: ?table=<schema>.<table>"
 
-# As SQLAlchemy divides an address: a password goes on to the next @, whatever is in between.
+# As SQLAlchemy splits an address: a password ends at the next @.
 _LOGIN: Final = re.compile(r"//[^:/]*(?::[^@]*)?@")
 _ADDRESS: Final = re.compile(
     r"//(?P<host>\[[0-9A-Fa-f:.]+\]|[\w.\\-]*)(?::(?P<port>\d{1,5}))?(?:/[^/?#@=]*)?(?:\?(?P<query>[^#@]*))?"
@@ -103,9 +103,9 @@ _ODBC: Final = re.compile(r"[\w .-]*")
 
 
 class Place(NamedTuple):
-    """Where an address leads: `host` in lower case (several joined by commas; a socket's path as it
-    is), and its port, the dialect's own if none is named; None for a socket or for several hosts,
-    which have theirs with them."""
+    """Return host and port of an address: `host` in lower case (several joined by commas; a
+    socket's path unchanged), the dialect's default port if none is named; None for a socket or for
+    several hosts, which carry their own ports."""
 
     host: str
     port: int | None
@@ -115,7 +115,7 @@ class Place(NamedTuple):
 
 
 def without_login(rest: str) -> tuple[str, str]:
-    """What is behind the ``dialect:`` of an address, as ``//user:password@`` or ``//``, and the
+    """Split the part after ``dialect:`` of an address into ``//user:password@`` or ``//``, and the
     rest."""
     found = _LOGIN.match(rest)
     if found is not None:
@@ -124,7 +124,7 @@ def without_login(rest: str) -> tuple[str, str]:
 
 
 def address_problems(backend: str, rest: str) -> list[str]:
-    """What is wrong with an address without credentials; `rest` is what is behind the colon."""
+    """Return the problems of an address without credentials; `rest` is the part after the colon."""
     if "@" in rest and backend != "sqlite":
         return [f"{CREDENTIALS} (an @ that is none of them is written %40)"]
     found = _matched(backend, rest)
@@ -155,8 +155,9 @@ def address_problems(backend: str, rest: str) -> list[str]:
 def meaning_problems(
     backend: str, database: str, parameters: Iterable[tuple[str, str]]
 ) -> list[str]:
-    """Why an address would mean another table on another worker or in another run: settings of a
-    session that change what names or values mean, files without an absolute path."""
+    """Return the reasons why an address could mean another table on another worker or in another
+    run: session settings that change the meaning of names or values, files without an absolute
+    path."""
     given = list(parameters)
     if backend == "sqlite":
         return _file_problems(database, [name.lower() for name, _ in given])
@@ -201,8 +202,8 @@ def _server_problems(parameters: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def several_hosts_problem(backend: str, parameters: Iterable[tuple[str, str]]) -> str | None:
-    """Why an address of several servers may lead to a copy that is late: a window that it has not
-    yet would count as lost, and nothing can be written there. None if it cannot."""
+    """Return the reason why an address of several servers may reach a lagging replica, where a
+    missing window would count as lost and writes fail. None if it cannot."""
     given = list(parameters)
     hosts = [host for name, value in given if name == "host" for host in value.split(",")]
     attributes = dict(given).get("target_session_attrs")
@@ -266,7 +267,7 @@ def environment_problems(environment: Mapping[str, str], *, named: bool, port: b
 
 
 def place_of(backend: str, rest: str) -> Place:
-    """Where an address without problems leads."""
+    """Return the target of a valid address."""
     found = _matched(backend, rest)
     if found is None:
         return Place("", None)

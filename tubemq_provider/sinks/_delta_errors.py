@@ -1,4 +1,4 @@
-"""Errors of delta-rs, told without what an object store answered.
+"""Errors of delta-rs, reported without the replies of an object store.
 
 delta-rs hands on a store's whole reply, which can quote keys, tokens and signed requests. What it
 was about to do and the status of the reply are kept; the reply itself, addresses and what comes
@@ -22,11 +22,11 @@ _T = TypeVar("_T")
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _REQUEST: Final = "Error performing"
 _REPLY: Final = re.compile(rf":?\s*\W*{_REQUEST}|\n|<|{{")
-"""Where a store's own words may begin: addresses, further lines, XML or JSON."""
+"""Start of a store's reply in an error text: addresses, further lines, XML or JSON."""
 
 
 def gist(exc: Exception) -> str:
-    """An error of delta-rs in a line: its kind, what it was about, what a store answered."""
+    """Return an error of delta-rs as one line: its kind, its subject, the store's status."""
     text = _COLOURS.sub("", str(exc))
     about = _REPLY.split(text, maxsplit=1)[0].strip()
     answer = answer_in(text)
@@ -34,8 +34,8 @@ def gist(exc: Exception) -> str:
 
 
 def stores_told(method: Callable[Concatenate[Any, _P], _T]) -> Callable[Concatenate[Any, _P], _T]:
-    """A method of something placed in a storage that raises `ConfigError` where delta-rs is refused
-    by the store, and `StoreFailed` for its other errors there. All other errors stay."""
+    """Wrap a method so that it raises `ConfigError` where the store refuses delta-rs, and
+    `StoreFailed` for other errors of the store. All other errors pass unchanged."""
 
     @wraps(method)
     def telling(self: Any, /, *args: _P.args, **given: _P.kwargs) -> _T:

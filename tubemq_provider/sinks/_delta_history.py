@@ -18,8 +18,9 @@ _LOOKS: Final = 1000
 
 
 def in_history(read: Callable[[int], bytes | None], newest: int, window_id: str) -> bool:
-    """Whether the commit of a window leads to the commit `newest`. `read` gives a commit of the
-    log, None for one that was cleaned up; then nothing tells, unless a restore was seen."""
+    """Return True if the commit of a window is an ancestor of the commit `newest`. `read` returns a
+    commit of the log, None for one that log clean-up removed; the answer is then True unless a
+    restore was found."""
     restored: dict[int, int | datetime] = {}
     times: dict[int, datetime] = {}
     at, whole = None, newest < _LOOKS
@@ -60,7 +61,7 @@ def _info(data: bytes) -> dict[str, Any]:
 
 
 def _names(data: bytes, info: dict[str, Any], window_id: str) -> bool:
-    """Whether a commit brought the window in."""
+    """Return True if a commit added the window."""
     if f'"{window_id}"' in str(info.get("tubemq", "")):
         return True
     return any(
@@ -69,7 +70,7 @@ def _names(data: bytes, info: dict[str, Any], window_id: str) -> bool:
 
 
 def _restored_to(info: dict[str, Any]) -> int | datetime | None:
-    """The version, or the time, to which a commit has restored the table."""
+    """Return the version, or the time, that a commit has restored the table to."""
     if str(info.get("operation", "")).upper() != "RESTORE":
         return None
     said = info.get("operationParameters") or {}
@@ -79,7 +80,7 @@ def _restored_to(info: dict[str, Any]) -> int | datetime | None:
     for name in ("timestamp", "datetime"):
         if (time := _time(said.get(name))) is not None:
             return time
-    return -1  # nobody knows where to: further back than any window
+    return -1  # unknown target: assume it is older than any window
 
 
 def _time(value: object) -> datetime | None:

@@ -1,10 +1,10 @@
-"""Commits of a Delta table that change what the table is made of: its columns with the first files
-that have them.
+"""Commits of a Delta table that add files, and columns with the first files that have them.
 
 delta-rs adds files in one commit and columns in another; a reader between the two, or a crash,
-would see half of it. So such a commit is put into the log here, as the one object that Delta's
-protocol makes it: created only if no other commit has its number. All other commits are delta-rs's.
-This module makes bytes; it must not store anything.
+would see half of it. And it adds files only to a table whose files it has loaded, which costs more
+with every window. So the sink puts such commits into the log itself, each as the one object that
+Delta's protocol makes it: created only if no other commit has its number. This module makes bytes;
+it must not store anything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from tubemq_provider.sinks._delta_stats import stats_of
@@ -22,10 +22,10 @@ from tubemq_provider.windows.facts import FileFact
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
 
 __all__ = [
     "DURABLE",
+    "LoadedTable",
     "Shape",
     "commit_of",
     "durable_before",
@@ -44,6 +44,25 @@ DURABLE = "tubemqDurable"
 """In the metadata of a window's commit: up to which version the log was on disk before it."""
 
 
+class LoadedTable(Protocol):
+    """State of a table at a version: deltalake's `DeltaTable`, or a `Snapshot` of the log."""
+
+    def version(self) -> int:
+        """Return the version of the newest commit."""
+
+    def metadata(self) -> Any:
+        """Return deltalake's `Metadata`, or an object with its attributes."""
+
+    def schema(self) -> Any:
+        """Return deltalake's `Schema`."""
+
+    def protocol(self) -> Any:
+        """Return deltalake's `ProtocolVersions`."""
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """Return the version that an application has committed last, or None."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Columns of a table, as deltalake's fields, and those it is partitioned by. `first`: it had
@@ -54,8 +73,8 @@ class Shape:
     first: bool = False
 
 
-def shape_of(table: DeltaTable) -> Shape:
-    """What the table is made of now."""
+def shape_of(table: LoadedTable) -> Shape:
+    """Return the current columns and partition columns of the table."""
     return Shape(tuple(table.schema().fields), tuple(table.metadata().partition_columns))
 
 
@@ -72,8 +91,8 @@ def grown(shape: Shape, schema: pa.Schema) -> Shape:
     return replace(shape, fields=(*shape.fields, *more))
 
 
-def unknown_types(table: DeltaTable, shape: Shape) -> list[str]:
-    """New columns of types that the table's readers need not know."""
+def unknown_types(table: LoadedTable, shape: Shape) -> list[str]:
+    """Return a line for each new column whose type needs a feature that the table lacks."""
     if shape.first:
         return []
     old = {field.name for field in table.schema().fields}
@@ -86,18 +105,19 @@ def unknown_types(table: DeltaTable, shape: Shape) -> list[str]:
 
 
 def says_type(said: Any, word: str) -> bool:
-    """Whether a field or a schema of deltalake has a type that begins with `word`, also inside of
-    another; a column may be called so."""
+    """Return True if a field or a schema of deltalake has a type that begins with `word`, nested
+    types included; a column name does not count."""
     return re.search(f'[tT]ype":"{word}', said.to_json()) is not None
 
 
 def log_name(version: int) -> str:
-    """The commit's file, relative to the table."""
+    """Return the name of a commit's file, relative to the table."""
     return f"_delta_log/{version:020}.json"
 
 
 def durable_before(commit: bytes | None) -> int | None:
-    """Up to which version the log was on disk before a commit, if the commit says so."""
+    """Return the version up to which the log was on disk before a commit; None if the commit does
+    not record it."""
     for line in (commit or b"").splitlines():
         if line.startswith(b'{"commitInfo"'):
             try:
@@ -108,22 +128,25 @@ def durable_before(commit: bytes | None) -> int | None:
 
 
 def commit_of(
-    table: DeltaTable,
-    shape: Shape,
+    table: LoadedTable,
+    shape: Shape | None,
     files: Sequence[FileFact],
     transactions: Mapping[str, int],
     metadata: Mapping[str, str],
 ) -> bytes:
-    """The commit that gives the table this shape and adds files to it; `metadata` is about it."""
+    """Return the commit that adds files to the table, and gives it this shape unless that is None;
+    `metadata` goes into its ``commitInfo``."""
     now_ms = time.time_ns() // 1_000_000
+    by = list((shape or shape_of(table)).partition_columns)
     said = {
         "timestamp": now_ms,
         "operation": "WRITE",
-        "operationParameters": {"mode": "Append"},
+        "operationParameters": {"mode": "Append", "partitionBy": json.dumps(by)},
         **metadata,
     }
-    actions: list[dict[str, Any]] = [{"commitInfo": said}, *_protocol(table, shape)]
-    actions.append({"metaData": _metadata(table, shape)})
+    actions: list[dict[str, Any]] = [{"commitInfo": said}]
+    if shape is not None:
+        actions += [*_protocol(table, shape), {"metaData": _metadata(table, shape)}]
     actions += [
         {"txn": {"appId": name, "version": number, "lastUpdated": now_ms}}
         for name, number in transactions.items()
@@ -146,9 +169,9 @@ def commit_of(
     return "".join(f"{json.dumps(action, ensure_ascii=False)}\n" for action in actions).encode()
 
 
-def _protocol(table: DeltaTable, shape: Shape) -> list[dict[str, Any]]:
-    """What readers and writers have to know of the columns of a table that gets its first, if it
-    does not ask for that yet."""
+def _protocol(table: LoadedTable, shape: Shape) -> list[dict[str, Any]]:
+    """Return the protocol action for features that the first columns of a table need and the table
+    lacks."""
     wanted = _missing_features(table, shape)
     if not wanted:
         return []
@@ -164,11 +187,11 @@ def _protocol(table: DeltaTable, shape: Shape) -> list[dict[str, Any]]:
     return [{"protocol": asked}]
 
 
-def _missing_features(table: DeltaTable, shape: Shape) -> set[str]:
+def _missing_features(table: LoadedTable, shape: Shape) -> set[str]:
     return {feature for _, feature in _lacking(table, shape)}
 
 
-def _lacking(table: DeltaTable, shape: Shape) -> Iterator[tuple[Any, str]]:
+def _lacking(table: LoadedTable, shape: Shape) -> Iterator[tuple[Any, str]]:
     """Columns, each with a feature that it takes and the table has not."""
     protocol = table.protocol()
     known = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
@@ -179,11 +202,11 @@ def _lacking(table: DeltaTable, shape: Shape) -> Iterator[tuple[Any, str]]:
 
 
 def values_of(file: FileFact) -> dict[str, str | None]:
-    """What a file's rows share, as Delta writes it."""
+    """Return the partition values of a file, as Delta writes them."""
     return {name: text for name, _, text in file.keys}
 
 
-def _metadata(table: DeltaTable, shape: Shape) -> dict[str, Any]:
+def _metadata(table: LoadedTable, shape: Shape) -> dict[str, Any]:
     from deltalake import Schema
 
     found = table.metadata()

@@ -1,4 +1,4 @@
-"""What a Delta table demands of its writers, and whether added files keep to it.
+"""Requirements that a Delta table has of its writers, checked against the files to add.
 
 delta-rs commits files as they are: it looks neither at constraints nor at names, so a table whose
 rules are not kept reads as nulls, or holds rows that its owner has forbidden. Rules that can be
@@ -14,23 +14,31 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_provider.files.locations import Location
-from tubemq_provider.sinks._delta_log import Shape, says_type, unknown_types
+from tubemq_provider.sinks._delta_log import LoadedTable, Shape, says_type, unknown_types
 from tubemq_provider.sinks._unsigned import unsigned_problems
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.partitioning import PartitionBy
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
 
     from tubemq_provider.sinks._table_sink import StagedWindow
 
-__all__ = ["column_misfits", "hidden_type_problems", "misfits", "rules_of", "type_problems"]
+__all__ = [
+    "KNOWN_FEATURES",
+    "READER_VERSION",
+    "WRITER_VERSION",
+    "column_misfits",
+    "hidden_type_problems",
+    "misfits",
+    "rules_of",
+    "type_problems",
+]
 
 _NESTED_NULLS: Final = ("containsNull", "valueContainsNull", "nullable", "metadata")
-_WRITER_VERSION: Final = 7
-_READER_VERSION: Final = 3
-_KNOWN: Final = frozenset(
+WRITER_VERSION: Final = 7
+READER_VERSION: Final = 3
+KNOWN_FEATURES: Final = frozenset(
     {
         "allowColumnDefaults",
         "appendOnly",
@@ -54,7 +62,7 @@ _KNOWN: Final = frozenset(
 
 _NTZ_FEATURE: Final = "timestampNtz"
 _NANOSECONDS: Final = "timestamp_nanos"
-_TABLE_OF_OUR_OWN: Final = "or write windows into a table of their own and copy from there"
+_SEPARATE_TABLE: Final = "or write windows into a table of their own and copy from there"
 _MAPS_NAMES: Final = (
     "it maps column names (delta.columnMapping.mode), so files under their plain names would read "
     "as nulls; drop the feature (ALTER TABLE … DROP FEATURE columnMapping)"
@@ -79,8 +87,9 @@ _COLUMN_RULES: Final = {
 }
 
 
-def rules_of(table: DeltaTable) -> object:
-    """All that `misfits` goes by; two equal ones judge alike."""
+def rules_of(table: LoadedTable) -> object:
+    """Return everything that the result of `misfits` depends on; equal values give equal
+    results."""
     found = table.metadata()
     return (
         str(found.id),
@@ -92,10 +101,10 @@ def rules_of(table: DeltaTable) -> object:
 
 
 def misfits(
-    table: DeltaTable, shape: Shape, staged: StagedWindow, by: PartitionBy | None
+    table: LoadedTable, shape: Shape, staged: StagedWindow, by: PartitionBy | None
 ) -> list[str]:
-    """Why staged files cannot be added to the table once it has this shape; empty if they can.
-    Columns that the table wants without nulls are read where nobody has counted them."""
+    """Return the reasons why staged files cannot be added to the table with this shape; empty if
+    they can. NOT NULL columns are read from the files where footers have no null counts."""
     return [
         *_partition_problems(shape, by),
         *_table_problems(table),
@@ -107,10 +116,10 @@ def misfits(
 
 
 def column_misfits(
-    table: DeltaTable, shape: Shape, schema: pa.Schema, by: PartitionBy | None
+    table: LoadedTable, shape: Shape, schema: pa.Schema, by: PartitionBy | None
 ) -> list[str]:
-    """Those of `misfits` that follow from the columns of files alone. Partition columns that the
-    writer makes of others need not be in `schema` yet."""
+    """Return those problems of `misfits` that follow from the columns of the files alone. Partition
+    columns that the writer derives from others need not be in `schema` yet."""
     made = {*shape.partition_columns} - {*schema.names}
     fields = tuple(field for field in shape.fields if field.name not in made)
     return [
@@ -140,15 +149,16 @@ def _has_type(schema: pa.Schema) -> bool:
     try:
         found = Schema.from_arrow(schema)
         pa.schema(found.to_arrow())  # as a reader opens it: not extension types of fixed size
-    except Exception:  # noqa: BLE001 - deltalake raises no class of its own, with a trace of Rust
+    except Exception:  # noqa: BLE001 - deltalake raises no specific class, with a Rust backtrace
         return False
     # deltalake makes tables with nanoseconds, by a feature that no protocol of Delta has.
     return not says_type(found, _NANOSECONDS)
 
 
-def hidden_type_problems(table: DeltaTable | None, schema: pa.Schema) -> list[str]:
-    """Columns with types inside of maps that readers have to be told of. delta-rs tells them only
-    of those elsewhere, and nobody could open the table any more."""
+def hidden_type_problems(table: LoadedTable | None, schema: pa.Schema) -> list[str]:
+    """Return a line for each column with a type inside of a map that needs a reader feature.
+    delta-rs adds the feature for such types elsewhere only, and the table could not be opened any
+    more."""
     known: set[str] = set()
     if table is not None:
         protocol = table.protocol()
@@ -192,36 +202,36 @@ def _partition_problems(shape: Shape, by: PartitionBy | None) -> Iterator[str]:
     )
 
 
-def _table_problems(table: DeltaTable) -> Iterator[str]:
+def _table_problems(table: LoadedTable) -> Iterator[str]:
     found = table.metadata()
     for name, (harmless, problem) in _PROPERTIES.items():
         if found.configuration.get(name, harmless).lower() != harmless:
-            yield f"{problem}, {_TABLE_OF_OUR_OWN}"
+            yield f"{problem}, {_SEPARATE_TABLE}"
     prefix = "delta.constraints."
     for name, rule in sorted(found.configuration.items()):
         if name.lower().startswith(prefix):
             short = name[len(prefix) :]
             yield (
                 f"its CHECK constraint {short} ({rule}) is not checked here; drop it "
-                f"(ALTER TABLE … DROP CONSTRAINT {short}), {_TABLE_OF_OUR_OWN}"
+                f"(ALTER TABLE … DROP CONSTRAINT {short}), {_SEPARATE_TABLE}"
             )
     yield from _protocol_problems(table)
 
 
-def _protocol_problems(table: DeltaTable) -> Iterator[str]:
+def _protocol_problems(table: LoadedTable) -> Iterator[str]:
     protocol = table.protocol()
-    if protocol.min_writer_version > _WRITER_VERSION:
+    if protocol.min_writer_version > WRITER_VERSION:
         version = protocol.min_writer_version
-        yield f"it wants writers of version {version}; {_WRITER_VERSION} is known here"
-    if protocol.min_reader_version > _READER_VERSION:
+        yield f"it wants writers of version {version}; {WRITER_VERSION} is known here"
+    if protocol.min_reader_version > READER_VERSION:
         version = protocol.min_reader_version
-        yield f"it wants readers of version {version}; {_READER_VERSION} is known here"
+        yield f"it wants readers of version {version}; {READER_VERSION} is known here"
     asked = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     # A feature whose property is on has been named with it.
-    for name in sorted(asked - _KNOWN):
+    for name in sorted(asked - KNOWN_FEATURES):
         yield (
             f"it has the feature {name}, which asks of writers what is not done here; drop it "
-            f"(ALTER TABLE … DROP FEATURE {name}), {_TABLE_OF_OUR_OWN}"
+            f"(ALTER TABLE … DROP FEATURE {name}), {_SEPARATE_TABLE}"
         )
 
 
@@ -254,7 +264,7 @@ def _rule_problems(field: Any) -> Iterator[str]:
         if key in field.metadata:
             yield (
                 f"its column {field.name!r} {what}, which is not seen to here; drop that, "
-                f"{_TABLE_OF_OUR_OWN}"
+                f"{_SEPARATE_TABLE}"
             )
 
 
@@ -272,7 +282,7 @@ def _null_problems(shape: Shape, staged: StagedWindow) -> Iterator[str]:
                 f"NOT NULL from it, or fill it in a transform"
             )
         # Whether it is null *inside* a value cannot be counted cheaply, so what may be is refused.
-        if _looser(_parts(known), _parts(field)):
+        if _allows_more_nulls(_parts(known), _parts(field)):
             yield (
                 f"column {known.name!r} is {known.type}, the parts of which must not be null, and "
                 f"those of {field.type} may be; allow it, or cast it in a transform"
@@ -303,7 +313,7 @@ def _parts(field: Any) -> Any:
 
 
 def _type_of(field: Any) -> object:
-    """A field's type without what says whether parts of it may be null."""
+    """Return a field's type without the nullability of its parts."""
     return _without_nulls(_parts(field))
 
 
@@ -313,14 +323,15 @@ def _without_nulls(found: Any) -> Any:
     return [_without_nulls(item) for item in found] if isinstance(found, list) else found
 
 
-def _looser(wanted: Any, given: Any) -> bool:
-    """Whether a part of `given` may be null where that of `wanted` must not. Of equal types."""
+def _allows_more_nulls(wanted: Any, given: Any) -> bool:
+    """Return True if a part of `given` may be null where that of `wanted` must not be. Both are of
+    equal types."""
     if isinstance(wanted, Mapping):
         return any(
-            (value is False and given[key] is True) or _looser(value, given[key])
+            (value is False and given[key] is True) or _allows_more_nulls(value, given[key])
             for key, value in wanted.items()
             if key in given and key != "metadata"
         )
     if isinstance(wanted, list):
-        return any(_looser(*pair) for pair in zip(wanted, given, strict=True))
+        return any(_allows_more_nulls(*pair) for pair in zip(wanted, given, strict=True))
     return False

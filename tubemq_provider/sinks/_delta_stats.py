@@ -72,8 +72,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _bounds(kind: pa.DataType, low: Any, high: Any) -> tuple[Any, Any] | None:
-    """Those of integers, short texts and instants. The column decides, not the bound: a footer has
-    integers for decimals too, and for them they are not values."""
+    """Return the bounds of integers, short texts and instants. The type of the column decides: a
+    footer has integers for decimals too, which are not their values."""
     import pyarrow as pa
 
     if pa.types.is_integer(kind):
@@ -83,7 +83,7 @@ def _bounds(kind: pa.DataType, low: Any, high: Any) -> tuple[Any, Any] | None:
     if pa.types.is_timestamp(kind) and kind.tz is not None and isinstance(low, datetime):
         try:
             return _instant(low), _instant(high + timedelta(microseconds=999))
-        except OverflowError:  # 9999-12-31 stands for "for ever"
+        except OverflowError:  # 9999-12-31 means "for ever"
             return None
     return None
 

@@ -1,4 +1,4 @@
-"""What becomes of columns that a table has not: the words, for every sink of tables.
+"""Policies for columns that a table lacks, for every sink of tables.
 
 Apart from the sinks, so that the words can be judged without opening one. This module must not know
 a table format.

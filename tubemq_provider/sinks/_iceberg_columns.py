@@ -38,9 +38,9 @@ def _ids_of(metadata: TableMetadata) -> FieldIds:
 
 
 def id_problem(metadata: TableMetadata, schema: pa.Schema) -> str | None:
-    """Why columns would be read from other columns of files: their numbers are not the table's. A
-    path that the table has not must have a number that no column had. None if all is right, or the
-    files have no numbers."""
+    """Return why columns would be read from other columns of the files: their field ids are not the
+    table's. A path that the table lacks must have an id that no column had. None if the ids match,
+    or the files have none."""
     found = ids_in(schema)
     if found is None:
         return None
@@ -92,8 +92,8 @@ def set_columns(
 
 
 def require_columns(change: Transaction) -> None:
-    """The catalog refuses the commit if the table's columns or partition spec are others by then
-    than those that the files were judged by."""
+    """Make the catalog refuse the commit if the table's columns or partition spec have changed
+    since the files were checked."""
     from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 
     metadata = change.table_metadata

@@ -1,7 +1,7 @@
 """From the facts of a file to Iceberg's entry for it, as pyiceberg's `add_files` makes it.
 
 pyiceberg only knows how to read a footer for that. What it takes from one is given to it as a
-footer with a single row group that stands for the whole file, so its own code decides about
+footer with a single row group that represents the whole file, so its own code decides about
 columns, bounds and partitions. This module opens no file and commits nothing.
 """
 
@@ -23,7 +23,8 @@ __all__ = ["data_file_of"]
 
 
 def data_file_of(metadata: TableMetadata, path: str, fact: FileFact) -> DataFile:
-    """The entry of the file at `path`. Raises `ValueError` if it does not fit the table."""
+    """Return the manifest entry of the file at `path`. Raises `ValueError` if it does not fit the
+    table."""
     from pyiceberg.io.pyarrow import (
         _check_pyarrow_schema_compatible,
         compute_statistics_plan,
@@ -63,7 +64,7 @@ def data_file_of(metadata: TableMetadata, path: str, fact: FileFact) -> DataFile
 
 
 class _Footer:
-    """As much of `pyarrow.parquet.FileMetaData` as pyiceberg asks for."""
+    """Subset of `pyarrow.parquet.FileMetaData` that pyiceberg reads."""
 
     num_row_groups = 1
 
@@ -80,7 +81,7 @@ class _Footer:
 
 
 class _Chunk:
-    """As much of a column chunk as pyiceberg asks for."""
+    """Subset of a column chunk's metadata that pyiceberg reads."""
 
     has_dictionary_page = False
     dictionary_page_offset = None

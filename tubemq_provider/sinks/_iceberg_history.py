@@ -1,4 +1,4 @@
-"""What an Iceberg table keeps of its past: snapshots of windows that nobody needs any more.
+"""Expiry of snapshots of windows that are not needed any more.
 
 Each snapshot is in the metadata that every later commit reads and writes, so windows would get
 slower for ever. With each window, snapshots of old windows leave the table. Only those that the
@@ -72,7 +72,7 @@ def remove_snapshots(change: Transaction, snapshots: Sequence[Snapshot]) -> None
 
     if snapshots:
         ids = [snapshot.snapshot_id for snapshot in snapshots]
-        change._apply((RemoveSnapshotsUpdate(snapshot_ids=ids),))  # noqa: SLF001 (pyiceberg's own expiry is a commit of its own)
+        change._apply((RemoveSnapshotsUpdate(snapshot_ids=ids),))  # noqa: SLF001 (pyiceberg's own expiry makes a separate commit)
 
 
 def clear_up(table: Table, snapshots: Sequence[Snapshot]) -> None:

@@ -1,4 +1,4 @@
-"""What an Iceberg table says about files that are added to it, and whether it would be true.
+"""Checks of files that are to be added to an Iceberg table: would it read them correctly?
 
 pyiceberg takes a file's partition from the least and largest value in its footer: a column without
 them, or with some nulls, puts all records into a partition that they are not in, and readers with a
@@ -50,7 +50,7 @@ class StagedColumns:
 
 
 def columns_of(schema: pa.Schema | None, files: Sequence[FileFact]) -> StagedColumns:
-    """The columns of `files`, all of `schema`."""
+    """Return the columns of `files`, all of `schema`."""
     if schema is None:
         return StagedColumns(frozenset(), frozenset())
     told = set(schema.names)
@@ -80,7 +80,7 @@ def type_problems(table: Table | None, schema: pa.Schema) -> list[str]:
     problems = []
     for field in schema:
         try:
-            # Nanoseconds are not cut, whatever pyiceberg is told: files would keep them.
+            # Without pyiceberg's cut of nanoseconds: the files would keep them.
             _pyarrow_to_schema_without_ids(pa.schema([field]), False, version)  # noqa: FBT003
         except (ValueError, TypeError, UnsupportedPyArrowTypeException):
             problems.append(
@@ -96,9 +96,9 @@ def _names_in(table: Table) -> list[str]:
 
 
 def misfits(table: Table, columns: StagedColumns, by: PartitionBy | None) -> list[str]:
-    """Why files with `columns` cannot be added to the table; empty if they can. Files that were
-    written apart by what the table is partitioned by need not tell it in their footers."""
-    apart = _told_problems(table, columns) if by is None else _spec_problems(table, by)
+    """Return the reasons why files with `columns` cannot be added to the table; empty if they can.
+    Files that were written by partition need no partition values in their footers."""
+    apart = _footer_problems(table, columns) if by is None else _spec_problems(table, by)
     # Columns are found by number where files have them, and by the mapping of names elsewhere.
     mapped = [] if columns.numbered else _mapping_problems(table, columns.names)
     return [*apart, *mapped]
@@ -107,7 +107,8 @@ def misfits(table: Table, columns: StagedColumns, by: PartitionBy | None) -> lis
 def column_misfits(
     table: Table, schema: pa.Schema, by: PartitionBy | None, evolution: Evolution
 ) -> list[str]:
-    """Why files with these columns could not be added, as far as values do not decide."""
+    """Return the reasons why files with these columns cannot be added, as far as no values are
+    needed."""
     problems = [] if by is None else [*_spec_problems(table, by)]
     problems += new_column_problems(table, schema, evolution)
     problems += mismatches(table, schema)
@@ -169,7 +170,7 @@ def _becomes(found: Any, wanted: Any) -> bool:
 
 
 def _type_problems(table: Table, schema: pa.Schema) -> Iterator[str]:
-    """What pyiceberg says of columns that both have."""
+    """Yield pyiceberg's objections to columns that both have."""
     import pyarrow as pa
     from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
 
@@ -230,7 +231,7 @@ def _spec_problems(table: Table, by: PartitionBy) -> Iterator[str]:
     )
 
 
-def _told_problems(table: Table, columns: StagedColumns) -> Iterator[str]:
+def _footer_problems(table: Table, columns: StagedColumns) -> Iterator[str]:
     schema = table.schema()
     for field in table.spec().fields:
         name = schema.find_column_name(field.source_id) or ""

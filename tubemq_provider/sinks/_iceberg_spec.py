@@ -1,7 +1,7 @@
 """`partition_by` in Iceberg's words: partition specs, and the partitions that files are in.
 
-pyiceberg takes a file's partition from its footer; files that were written apart come with the
-values, so also nulls and texts that no footer tells in full have their place. This module changes a
+pyiceberg takes a file's partition from its footer; files that were written by partition come with
+their values, which includes nulls and texts that footers truncate. This module changes a
 transaction at most and commits nothing.
 """
 
@@ -48,7 +48,7 @@ def spec_of(metadata: TableMetadata) -> list[tuple[str, str]]:
 
 
 def partition_of(spec: PartitionSpec, schema: Schema, keys: Sequence[Key]) -> Record:
-    """The partition of a file whose rows share `keys`."""
+    """Return the partition of a file whose rows share `keys`."""
     from pyiceberg.typedef import Record
 
     known = {name: (kind, text) for name, kind, text in keys}
@@ -65,7 +65,7 @@ def partition_of(spec: PartitionSpec, schema: Schema, keys: Sequence[Key]) -> Re
 
 
 def _value(transform: str, kind: str, text: str) -> Any:
-    """As Iceberg keeps it: days and hours are counted since 1970."""
+    """Convert a value to Iceberg's form: days and hours are counted since 1970."""
     if transform == "hour":
         at = datetime.strptime(text, "%Y-%m-%d-%H").replace(tzinfo=UTC)
         return int(at.timestamp()) // 3600
@@ -77,7 +77,7 @@ def _value(transform: str, kind: str, text: str) -> Any:
 
 
 def as_nullable(fields: Iterable[pa.Field]) -> pa.Schema:
-    """A schema of columns that all may be null."""
+    """Return a schema of nullable columns."""
     import pyarrow as pa
 
     return pa.schema([field.with_nullable(nullable=True) for field in fields])

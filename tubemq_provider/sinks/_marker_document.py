@@ -23,7 +23,7 @@ MARKER_VERSION: Final = 1
 def marker_document(
     plan: WindowPlan, counts: IngestCounts, files: Iterable[FileFact], **notes: str
 ) -> Document:
-    """The document of a window; `notes` are members that one sink adds for itself."""
+    """Return the document of a window; `notes` are members that one sink adds for itself."""
     files = list(files)
     apart = [[name, kind] for name, kind, _ in files[0].keys] if files else []
     return {
@@ -41,7 +41,7 @@ def marker_document(
 
 
 def read_marker(document: Document, place: str, window_id: str) -> Marker:
-    """The marker of `window_id` in `document`, found at `place`, which becomes its `ref`.
+    """Return the marker of `window_id` in `document`, found at `place`, which becomes its `ref`.
 
     Raises `SinkDamaged` if it is not valid, of an unknown version, or of another window.
     """

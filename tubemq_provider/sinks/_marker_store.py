@@ -1,7 +1,7 @@
 """Marker documents beside a table, for sinks whose table format decides which try won.
 
 A table commit has room for a few short words, not for a whole plan that must outlive log clean-up
-and snapshot expiry. So each try first leaves its marker document under a *token* of its own, and
+and snapshot expiry. So each try first writes its marker document under its own *token*, and
 the commit names the token: the document whose token the table confirms is the marker. Once
 confirmed, it is copied to its final name (*confirmed*), so that the next question costs one read.
 
@@ -41,7 +41,7 @@ class MarkerStore:
         self._storage.create(f"{self._tries}/{window_id}/{token}.json", document)
 
     def staged(self, window_id: str, token: str) -> Document | None:
-        """The document of a try, or None."""
+        """Return the document of a try, or None."""
         return self._read(f"{self._tries}/{window_id}/{token}.json")
 
     def tokens(self, window_id: str) -> list[str]:
@@ -55,7 +55,7 @@ class MarkerStore:
         self._storage.create(f"{self._confirmed}/{window_id}.json", document)
 
     def confirmed(self, window_id: str) -> Document | None:
-        """The confirmed document, or None if nobody has come to note it yet."""
+        """Return the confirmed document, or None if no process has confirmed it yet."""
         return self._read(f"{self._confirmed}/{window_id}.json")
 
     def confirmed_ids(self) -> set[str]:

@@ -44,7 +44,7 @@ class ObjectStorage:
     `storage_options` are obstore's (``endpoint``, ``region``, ``access_key_id``,
     ``secret_access_key``, ``allow_http`` …; keys in any case, ``aws_…`` too); what is not given
     comes from the environment. They never appear in `url`, `repr` or errors: those of the store,
-    which can quote them, are told by their kind (`files.objects.refusals_told`).
+    which can quote them, are reported by kind only (`files.objects.refusals_told`).
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, str]) -> None:
@@ -75,18 +75,23 @@ class ObjectStorage:
 
     def read(self, name: str) -> Document | None:
         """See `Storage.read`."""
+        data = self.read_bytes(name)
+        return None if data is None else as_document(name, data)
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """See `Storage.read_bytes`; one request."""
         import obstore
 
         store = self._store
         try:
             with refusals_told(self._url):
-                data = obstore.get(store, name).bytes()
+                return bytes(obstore.get(store, name).bytes())
         except FileNotFoundError:
             return None
-        return as_document(name, bytes(data))
 
     def create(self, name: str, document: Document) -> bool:
-        """A conditional put. Raises `ConfigError` for stores that do not honour the condition."""
+        """Create the object with a conditional put. Raises `ConfigError` for stores that do not
+        honour the condition."""
         return self.create_file(name, json.dumps(document, indent=1).encode())
 
     def create_file(self, name: str, data: bytes) -> bool:
@@ -95,7 +100,7 @@ class ObjectStorage:
         return self._put_new(name, data)
 
     def swap(self, name: str, old: Document, new: Document) -> bool:
-        """A put on condition that the object is still the one that was read (If-Match). Raises
+        """Replace the object on condition that it is still the one that was read (If-Match). Raises
         `ConfigError` for stores that do not honour the condition."""
         import obstore
         from obstore.exceptions import PreconditionError
@@ -116,7 +121,7 @@ class ObjectStorage:
         return True
 
     def put_file(self, source: Path, name: str) -> None:
-        """Uploads, in parts if the file is large."""
+        """Upload the file, in parts if it is large."""
         import obstore
 
         store = self._store
@@ -127,7 +132,7 @@ class ObjectStorage:
         """Nothing to do: an object that is there is there to stay."""
 
     def rename(self, source: str, name: str) -> None:
-        """The store copies it, then removes the first."""
+        """Copy the object in the store, then remove the source."""
         import obstore
 
         store = self._store
@@ -163,10 +168,10 @@ class ObjectStorage:
                 continue
 
     def missing(self) -> None:
-        """A prefix is there without any object in it."""
+        """Return None: a prefix exists without any object in it."""
 
     def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
-        """Reads go through fsspec, which pyarrow can use."""
+        """Return a file system over fsspec, which pyarrow can use."""
         import pyarrow.fs
 
         try:
@@ -218,7 +223,8 @@ class ObjectStorage:
         return True
 
     def _prove_swaps(self) -> None:
-        """Whether the store refuses to replace what is not what was read; asked once per object."""
+        """Check that the store refuses to replace an object that has changed since it was read;
+        once per instance."""
         import obstore
         from obstore.exceptions import PreconditionError
 
@@ -240,7 +246,7 @@ class ObjectStorage:
         )
 
     def _prove(self) -> None:
-        """Whether the store refuses a second object under one name; asked once per object."""
+        """Check that the store refuses a second object under one name; once per instance."""
         if self._proven:
             return
         probe = b"Kept to check that the store honours conditional writes.\n"
@@ -254,8 +260,8 @@ class ObjectStorage:
 
 
 def _still(meta: Any) -> Any:
-    """The condition that an object is the one that `meta` is of. Google Cloud Storage compares
-    versions (generations), all others entity tags."""
+    """Return the condition that an object is the one that `meta` describes. Google Cloud Storage
+    compares versions (generations), all others entity tags."""
     condition = {"e_tag": meta["e_tag"], "version": meta["version"]}
     return {key: value for key, value in condition.items() if value is not None}
 

@@ -44,7 +44,7 @@ def parse_address(url: str) -> tuple[Any, str]:
 
 
 def normal_address(url: Any, address: str) -> str:
-    """The address as identities have it; what DNS or a proxy hides is not looked up."""
+    """Return the address in the form of identities; DNS names and proxies are not resolved."""
     if url.get_backend_name() == "sqlite":
         return address
     host = str(_host_of(url))
@@ -55,8 +55,8 @@ def normal_address(url: Any, address: str) -> str:
 
 
 def name_problem(name: str, backend: str) -> str | None:
-    """Why a table or column cannot be called so. PostgreSQL cuts what is too long, and says so to
-    nobody who listens: what was made is not found again by its name."""
+    """Return why a name is not possible for a table or column, or None. PostgreSQL truncates long
+    names with a notice only, and the table would not be found again by its name."""
     if not name:
         return "has no name"
     if backend != "postgresql":

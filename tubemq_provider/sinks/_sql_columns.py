@@ -1,4 +1,4 @@
-"""Which columns of an existing table keep the values of a wanted type as they are.
+"""Columns of an existing table that keep values of a wanted type unchanged.
 
 A list of what does, by wanted type; what is not on it is refused, because databases round, cut, pad
 or rewrite values without a word: a day of an instant, blanks at the end of a text, keys of JSON.
@@ -26,8 +26,8 @@ _BITS_OF_REAL: Final = 24
 
 
 def keeps(wanted: TypeEngine[Any], found: TypeEngine[Any], dialect: sa.Dialect) -> bool:
-    """Whether a column of type `found` keeps each value of `wanted` as it is, or refuses it with an
-    error. Texts in a column of limited length are another matter: see `longest_text`."""
+    """Return True if a column of type `found` keeps each value of `wanted` unchanged, or refuses it
+    with an error. For texts in a column of limited length see `longest_text`."""
     found = _base(found)
     if dialect.name == "sqlite":
         return _sqlite_keeps(wanted, found)
@@ -40,15 +40,15 @@ def keeps(wanted: TypeEngine[Any], found: TypeEngine[Any], dialect: sa.Dialect) 
 
 
 def longest_text(found: TypeEngine[Any], dialect: sa.Dialect) -> int | None:
-    """How many characters a text may have there, None without a limit. Blanks beyond it are cut off
-    without an error. SQLite knows no limits."""
+    """Return the maximum length of a text in characters, None without a limit. Blanks beyond it are
+    cut off without an error. SQLite knows no limits."""
     length = getattr(found, "length", None)
     limited = _is_text(found) and isinstance(length, int) and dialect.name != "sqlite"
     return length if limited else None
 
 
 def shown(kind: TypeEngine[Any], dialect: sa.Dialect) -> str:
-    """What the database calls the type."""
+    """Return the database's name of the type."""
     if type(kind) is sa.String:
         return 'name or "char"'
     try:
@@ -58,8 +58,8 @@ def shown(kind: TypeEngine[Any], dialect: sa.Dialect) -> str:
 
 
 def _base(found: TypeEngine[Any]) -> TypeEngine[Any]:
-    """What a domain is made of. How long or exact it is cannot be seen, so where that matters it is
-    taken for unknown."""
+    """Return the base type of a domain. Its length or precision is not known, so types that depend
+    on them count as unknown."""
     if not isinstance(found, DOMAIN):
         return found
     base = _base(found.data_type)
@@ -83,8 +83,8 @@ def _sqlite_keeps(wanted: TypeEngine[Any], found: TypeEngine[Any]) -> bool:
 
 
 def _is_text(found: TypeEngine[Any]) -> bool:
-    """Not what pads (CHAR), nor PostgreSQL's `name` and `"char"`, which cut and have no type of
-    their own here."""
+    """Return False for types that pad (CHAR), and for PostgreSQL's `name` and `"char"`, which
+    truncate and have no separate type here."""
     no_text = isinstance(found, sa.CHAR | sa.NCHAR | sa.Enum) or type(found) is sa.String
     return isinstance(found, sa.String) and not no_text
 
@@ -98,7 +98,7 @@ def _is_exact(found: TypeEngine[Any]) -> bool:
 
 
 def _has_digits(found: TypeEngine[Any], digits: int) -> bool:
-    """Whether it is an exact number with that many digits after the point."""
+    """Return True for an exact number with that many digits after the point."""
     if isinstance(found, sa.Integer):
         return digits <= 0
     scale = getattr(found, "scale", None)

@@ -1,4 +1,4 @@
-"""What a database says, without what it was told: errors of drivers become `DatabaseError`.
+"""Errors of database drivers, as `DatabaseError` without statements and values.
 
 SQLAlchemy shows a statement with its parameters, PostgreSQL the failing row, MySQL the duplicate
 value, and all of them the user's name: records of producers and logins, in task logs that many
@@ -56,7 +56,7 @@ _NAMES: Final = ("schema_name", "table_name", "column_name", "constraint_name", 
 def plain_errors(
     method: Callable[Concatenate[S, P], T],
 ) -> Callable[Concatenate[S, P], T]:
-    """A method of a sink whose errors of SQLAlchemy and drivers become `DatabaseError`."""
+    """Wrap a method of a sink so that errors of SQLAlchemy and drivers become `DatabaseError`."""
 
     @wraps(method)
     def plain(self: S, /, *args: P.args, **options: P.kwargs) -> T:
@@ -65,18 +65,18 @@ def plain_errors(
         try:
             return method(self, *args, **options)
         except SQLAlchemyError as exc:
-            told: TubeMQError = DatabaseError(_told(exc, self.address, self.login))
+            failure: TubeMQError = DatabaseError(_message_of(exc, self.address, self.login))
         except TubeMQError as exc:
-            told = exc
-            if isinstance(told.__context__, SQLAlchemyError):
-                told.__context__ = None
+            failure = exc
+            if isinstance(failure.__context__, SQLAlchemyError):
+                failure.__context__ = None
         # Outside of `except`, so that not even the context leads to what was caught.
-        raise told
+        raise failure
 
     return plain
 
 
-def _told(error: sa.exc.SQLAlchemyError, address: str, login: tuple[str, ...]) -> str:
+def _message_of(error: sa.exc.SQLAlchemyError, address: str, login: tuple[str, ...]) -> str:
     from sqlalchemy.exc import DBAPIError, StatementError
 
     if not isinstance(error, StatementError):
@@ -107,7 +107,8 @@ def _state(found: Any) -> str | None:
 
 
 def _without_connection(found: object) -> bool:
-    """An error of PostgreSQL's drivers about the connection, which no record has reached."""
+    """Return True for an error of PostgreSQL's drivers about the connection, before any record was
+    sent."""
     of_driver = type(found).__module__.partition(".")[0] in ("psycopg2", "psycopg")
     return of_driver and type(found).__name__ in ("OperationalError", "InterfaceError")
 

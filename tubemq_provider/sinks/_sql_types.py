@@ -54,7 +54,7 @@ _TYPES: Final[list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], 
 
 
 def sql_type(name: str, kind: pa.DataType) -> TypeEngine[Any]:
-    """The database type of a column. Raises `ConfigError` for types that have none."""
+    """Return the database type of a column. Raises `ConfigError` for types that have none."""
     if pt.is_nested(kind):
         json_form(name, kind)  # refuses what is in it
     for fits, make in _TYPES:
@@ -96,8 +96,8 @@ class RowWriter:
         }
 
     def check(self, engine: sa.Engine) -> None:
-        """Whether the table that is there has all columns, and keeps their values as they are.
-        Raises `ConfigError`. What only values decide is judged when they are written."""
+        """Check that the existing table has all columns and keeps their values unchanged. Raises
+        `ConfigError`. Values are checked when they are written."""
         known = sa.inspect(engine).get_columns(self.table.name, schema=self.table.schema)
         kinds = {column["name"]: column["type"] for column in known}
         dialect = engine.dialect
@@ -118,8 +118,8 @@ class RowWriter:
             raise ConfigError(problems, subject=f"table {self.table.fullname}")
 
     def check_given(self, engine: sa.Engine) -> None:
-        """Whether the table that is there takes values for all columns. Raises `ConfigError` for
-        those that it fills itself, whatever else a trigger or rule may do."""
+        """Check that the existing table accepts values for all columns. Raises `ConfigError` for
+        columns that it fills itself; triggers and rules are not inspected."""
         problems = []
         for column in sa.inspect(engine).get_columns(self.table.name, schema=self.table.schema):
             identity = column.get("identity")
@@ -133,7 +133,7 @@ class RowWriter:
             raise ConfigError(problems, subject=f"table {self.table.fullname}")
 
     def is_there(self, engine: sa.Engine) -> bool:
-        """Whether there is a table of that name."""
+        """Return True if a table of that name exists."""
         return bool(sa.inspect(engine).has_table(self.table.name, schema=self.table.schema))
 
     def write(self, connection: sa.Connection, path: Path, window_id: str) -> None:
@@ -191,7 +191,7 @@ class RowWriter:
 
 def _small_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
     """Batches of a bounded size in rows and bytes: as Python values and as a statement,
-    records take several times what they take in a file. pyarrow's own go on over row groups."""
+    records take several times what they take in a file. pyarrow's own span row groups."""
     for group in range(file.num_row_groups):
         for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group]):
             rows = max(1, batch.num_rows * _BATCH_BYTES // max(batch.nbytes, 1))
@@ -200,7 +200,7 @@ def _small_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
 
 
 def _in_utc(column: pa.Array) -> pa.Array:
-    """The same instants: those at the ends of the calendar have a day in UTC, and not elsewhere."""
+    """Return the same instants in UTC: those at the ends of the calendar have no day elsewhere."""
     kind = column.type
     zoned = pt.is_timestamp(kind) and kind.tz is not None
     return column.cast(pa.timestamp(kind.unit, "UTC")) if zoned else column

@@ -25,7 +25,7 @@ Convert = Callable[[Any], Any]
 
 
 def conversion(name: str, kind: pa.DataType, *, sqlite: bool) -> Convert | None:
-    """What makes of a value what is inserted; None if it goes in as it is."""
+    """Return the function that converts values for an insert; None if they need no conversion."""
     if pt.is_nested(kind):
         return json_form(name, kind)
     if pt.is_timestamp(kind) and kind.tz is not None:
@@ -36,8 +36,8 @@ def conversion(name: str, kind: pa.DataType, *, sqlite: bool) -> Convert | None:
 
 
 def json_form(name: str, kind: pa.DataType) -> Convert | None:
-    """What makes of a value what JSON can say; None if it can as it is. Raises `ConfigError` for
-    types that JSON has no form of."""
+    """Return the function that converts values for JSON; None if they need no conversion. Raises
+    `ConfigError` for types that JSON cannot represent."""
     if pt.is_map(kind):
         return _object_of_map(name, kind)
     if pt.is_struct(kind):

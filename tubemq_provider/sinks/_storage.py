@@ -1,4 +1,4 @@
-"""Where sinks keep files and small documents: a local directory or a prefix in an object store.
+"""Storage of sinks for files and small documents: a directory or a prefix of an object store.
 
 A `Storage` knows exactly what exactly-once needs of storage: create a document only if nothing is
 there, bring in a finished file, read, list, remove. Names are relative, with ``/``. Nothing here
@@ -47,7 +47,11 @@ class Storage(Protocol):
         """The address, without secrets: a path, or a URL without a trailing slash."""
 
     def read(self, name: str) -> Document | None:
-        """The JSON document under `name`, or None. Raises `DocumentError` if it is not JSON."""
+        """Return the JSON document under `name`, or None. Raises `DocumentError` if it is not
+        JSON."""
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """Return the bytes under `name`, or None."""
 
     def create(self, name: str, document: Document) -> bool:
         """Store `document` under `name` only if nothing is there, atomically; False if there is."""
@@ -59,27 +63,28 @@ class Storage(Protocol):
         """Put `new` in the place of `old`, atomically; False if something else is there by now."""
 
     def put_file(self, source: Path, name: str) -> None:
-        """Store a local file under `name`, which nobody else uses. `source` may be moved."""
+        """Store a local file under `name`, which no other process uses. `source` may be moved."""
 
     def settle(self, names: Iterable[str]) -> None:
         """Files that were written in place survive a crash of the machine from now on."""
 
     def rename(self, source: str, name: str) -> None:
-        """Give a file another name that nobody else uses; not atomic everywhere."""
+        """Give a file another name that no other process uses; not atomic everywhere."""
 
     def names(self, prefix: str, *, at_work: bool = False, low: str = "") -> Iterable[str]:
-        """Names of all files in the directory `prefix` and below; `at_work`: of those too that
-        somebody has begun and not finished, if the storage shows such. Names that sort before
+        """Names of all files in the directory `prefix` and below; `at_work`: unfinished
+        files too, if the storage shows them. Names that sort before
         `low` may be left out."""
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files; missing ones are passed over."""
 
     def missing(self) -> str | None:
-        """What to say of a storage that was written to and is not there; see `PlacedSink`."""
+        """Return a message if a storage that was written to is missing, else None; see
+        `PlacedSink`."""
 
     def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
-        """A pyarrow file system for reading, and this storage's path on it."""
+        """Return a pyarrow file system for reading, and this storage's path on it."""
 
 
 class LocalStorage:
@@ -102,6 +107,15 @@ class LocalStorage:
             with failures_told(self.root / name):
                 fsync_path((self.root / name).parent)
         return found
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """See `Storage.read_bytes`."""
+        path = self.root / name
+        try:
+            with failures_told(path):
+                return path.read_bytes()
+        except FileNotFoundError:
+            return None
 
     def create(self, name: str, document: Document) -> bool:
         """See `Storage.create`."""
@@ -129,7 +143,7 @@ class LocalStorage:
                 os.close(lock)
 
     def put_file(self, source: Path, name: str) -> None:
-        """Moves where source and place share a file system, else copies."""
+        """Move the file where source and place share a file system, else copy it."""
         ensure_root(self.root)
         with failures_told(self.root / name):
             self._move_in(source, self.root / name)
@@ -151,7 +165,7 @@ class LocalStorage:
         fsync_path(target.parent)
 
     def settle(self, names: Iterable[str]) -> None:
-        """Forces files and directories to disk, up to the root."""
+        """Force files and directories to disk, up to the root."""
         directories = set()
         for name in names:
             path = self.root / name
@@ -239,7 +253,7 @@ class StorageBook:
                 yield found.removesuffix(".json")
 
     def read(self, key: str) -> Document | None:
-        """The document fixed under `key`, or None."""
+        """Return the document fixed under `key`, or None."""
         return self._storage.read(self._name(key))
 
     def fix(self, key: str, document: Document) -> Document:
@@ -265,13 +279,13 @@ def _raise_unless_gone(error: OSError) -> None:
 
 
 def scheme_of(url: str) -> str:
-    """The scheme of a URL in lower case; empty for a path."""
+    """Return the scheme of a URL in lower case; empty for a path."""
     scheme, separator, _ = url.partition("://")
     return scheme.lower() if separator else ""
 
 
 def as_document(name: str, data: bytes) -> Document:
-    """The JSON object in `data`. Raises `DocumentError`."""
+    """Return the JSON object in `data`. Raises `DocumentError`."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as exc:

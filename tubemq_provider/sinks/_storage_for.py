@@ -14,8 +14,8 @@ __all__ = ["storage_for"]
 
 
 def storage_for(url: str, storage_options: Mapping[str, str]) -> Storage:
-    """The storage that a path or URL means. Raises `ConfigError` for what no sink can use, and
-    `MissingExtraError` without the extra that object stores need."""
+    """Return the storage of a path or URL. Raises `ConfigError` for addresses that no sink can use,
+    and `MissingExtraError` without the extra that object stores need."""
     if scheme_of(url) in ("", "file"):
         from tubemq_provider.sinks.parquet import local_root
 

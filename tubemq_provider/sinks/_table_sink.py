@@ -1,10 +1,10 @@
-"""What Delta and Iceberg sinks have in common: files first, then one commit that names a token.
+"""Base of Delta and Iceberg sinks: files first, then one commit that names a token.
 
-The files of a try are under names of its own: engines write them there, or the try brings them in
-from a local directory. It stages its marker document beside the table (`_marker_store`), and
-commits *from the very state in which it found the window missing*. If the table has moved on
-meanwhile, the commit is refused, and the try looks again. So of any number of tries one commit
-carries the window, and the table itself is the judge.
+The files of a try have names that no other try uses: engines write them there, or the try moves
+them in from a local directory. It stages its marker document next to the table (`_marker_store`),
+and commits *from the very state in which it found the window missing*. If the table has changed
+meanwhile, the commit is refused, and the try reads the table again. So one commit carries the
+window, however many tries there are, and the table decides which.
 
 A crash leaves files and documents that no commit names; readers of the table never see them and
 `tidy` removes them. Subclasses know their table format and nothing of this order. This module must
@@ -58,26 +58,26 @@ __all__ = [
     "stub_schema",
 ]
 
-_COMMITS: Final = 50
-"""So often a commit that met another one is tried anew."""
+_COMMIT_ATTEMPTS: Final = 50
+"""Attempts of a commit that meets commits of others."""
 
 
 class CommitRefused(WindowError):
-    """The table changed between look and commit; nothing of the commit is in it."""
+    """The table changed after it was read; nothing of the commit is in it."""
 
     retriable = True
 
 
 class TableChanged(WindowError):
-    """The table's columns or rules are others than those that files were held against. Nothing was
-    sent, and what the try brought is withdrawn."""
+    """The table's columns or rules changed after the files were checked against them. Nothing was
+    sent, and the files of the try are removed."""
 
     retriable = True
 
 
 class CommitUnclear(WindowError):
-    """A commit was sent and its answer got lost or cannot be read: it may be in the table, or come
-    to be. Nothing of it was withdrawn; a retry looks first."""
+    """A commit was sent and its answer was lost or is unreadable: it may be in the table, or get
+    there later. Nothing of it was removed; a retry checks the table first."""
 
     retriable = True
 
@@ -110,9 +110,9 @@ class TableSink(ABC):
     exactly_once = True
     identity: str
     _local: StagingArea
-    """Where tries stage if not in the table's own storage, and where earlier releases did."""
+    """Local staging area: of tries that stage locally, and of earlier releases."""
     _by: PartitionBy | None
-    """What the table is partitioned by, if that was said."""
+    """Partitioning of the table, None if it was not specified."""
 
     def __init__(self, verify: Verify) -> None:
         self._known_marker_store: MarkerStore | None = None
@@ -127,7 +127,8 @@ class TableSink(ABC):
 
     @abstractmethod
     def _table_id(self) -> str | None:
-        """What tells this table from one that was at its place before; None if there is none."""
+        """Return an id that differs from that of a table that was here before; None without a
+        table."""
 
     @abstractmethod
     def _prepare(self, staged: StagedWindow | None) -> None:
@@ -138,23 +139,23 @@ class TableSink(ABC):
 
     @abstractmethod
     def _final_area(self) -> FinalArea | None:
-        """Where engines write files that stay; None if tries stage locally."""
+        """Return the area in which engines write files in place; None if tries stage locally."""
 
     @abstractmethod
     def _confirmed(self, plan: WindowPlan) -> str | None:
-        """The token with which the table names the plan's window; None if it is not in it."""
+        """Return the token under which the table has the plan's window; None if it does not."""
 
     @abstractmethod
     def _commit(self, window: TableWindow) -> None:
         """Add the window's files in one commit that names its token, from a state of the table
         in which the window is not. Raises `CommitRefused` if it is, or if the state is outdated;
-        `ConfigError` if the table cannot take the files, or `TableChanged` if it has to be judged
-        anew, before anything was sent; and `CommitUnclear` if it was sent and the answer says
-        nothing."""
+        before anything is sent `ConfigError` if the table cannot take the files, or `TableChanged`
+        if it has to be checked again; and `CommitUnclear` if it was sent and the outcome is
+        unknown."""
 
     def _named_by_files(self, window_id: str, tokens: Collection[str]) -> str | None:  # noqa: ARG002
-        """Which of `tokens` brought in files that the table has now, where tables can forget a
-        commit that they keep the files of."""
+        """Return the one of `tokens` whose files the table has, for tables that can forget a commit
+        and keep its files."""
         return None
 
     # -- Sink -------------------------------------------------------------------------------------
@@ -165,12 +166,12 @@ class TableSink(ABC):
         return StorageBook(self.storage, "_tubemq/boundaries")
 
     def marker(self, window_id: str) -> Marker | None:
-        """The marker of a window that the table has confirmed, or None."""
+        """Return the marker of a window that the table has confirmed, or None."""
         document = self._document(window_id)
         return None if document is None else self._marker(window_id, document)
 
     def window_ids(self) -> Iterable[str]:
-        """Confirmed windows, and those that the table has although no run came to confirm them."""
+        """Return confirmed windows, and those in the table that no run has confirmed yet."""
         markers = self._marker_store()
         if markers is None:
             return []
@@ -179,7 +180,7 @@ class TableSink(ABC):
         return [*known, *others]
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
-        """A prefix of the table's storage that no other try uses, or a fresh local directory."""
+        """Begin a try: a new prefix of the table's storage, or a new local directory."""
         area = self._final_area()
         begun = (
             self._local.begin(plan, attempt)
@@ -195,7 +196,7 @@ class TableSink(ABC):
         found = self._document(plan.window_id)
         if found is None:
             try:
-                window = self._bring(staging, plan, counts, progress)
+                window = self._stage_files(staging, plan, counts, progress)
             except (OSError, CountMismatch):
                 # The try that published may have taken this try's staging place away (`tidy`).
                 found = self._document(plan.window_id)
@@ -232,7 +233,7 @@ class TableSink(ABC):
 
     # -- steps of publishing ----------------------------------------------------------------------
 
-    def _bring(
+    def _stage_files(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> TableWindow:
         """Files and marker of this try, under names that no other try uses."""
@@ -259,7 +260,7 @@ class TableSink(ABC):
     def _settle(self, window: TableWindow, progress: Progress) -> Publication:
         """Commit until the table has the window, by this try or by another."""
         window_id = window.plan.window_id
-        token = self._settled(window)
+        token = self._commit_until_present(window)
         progress("committed")
         document = self._sealed_by(window_id, token)
         progress("confirmed")
@@ -268,12 +269,12 @@ class TableSink(ABC):
             self._withdraw(window)
         return Publication(won, self._marker(window_id, document))
 
-    def _settled(self, window: TableWindow) -> str:
-        """The token of the try whose commit has the window."""
+    def _commit_until_present(self, window: TableWindow) -> str:
+        """Commit and return the token of the try whose commit has the window."""
         window_id = window.plan.window_id
         token: str | None = None
-        for _ in range(_COMMITS):
-            token = token or self._confirmed(window.plan) or self._brought_by_others(window)
+        for _ in range(_COMMIT_ATTEMPTS):
+            token = token or self._confirmed(window.plan) or self._forgotten_commit(window)
             if token is not None:
                 return token
             try:
@@ -293,14 +294,14 @@ class TableSink(ABC):
                 # Believed at once: others may expire its snapshot before the next look.
                 return self._confirmed(window.plan) or window.token
         raise CommitRefused(
-            f"window {window_id} met another commit of {self.storage.url} {_COMMITS} times; "
-            f"nothing is published, a retry writes it again"
+            f"window {window_id} met another commit of {self.storage.url} "
+            f"{_COMMIT_ATTEMPTS} times; nothing is published, a retry writes it again"
         )
 
-    def _brought_by_others(self, window: TableWindow) -> str | None:
-        """The token of another try whose commit the table has forgotten: only windows whose marker
-        is noted are forgotten, so it is looked for after the table. A try that never came as far
-        as committing left no token."""
+    def _forgotten_commit(self, window: TableWindow) -> str | None:
+        """Return the token of another try whose commit the table has forgotten. Only windows with a
+        confirmed marker are forgotten, so this is checked after the table. A try that did not reach
+        its commit left no token."""
         markers, window_id = self._existing_marker_store(), window.plan.window_id
         others = {*markers.tokens(window_id)} - {window.token}
         if not others:
@@ -316,7 +317,8 @@ class TableSink(ABC):
     # -- small helpers ----------------------------------------------------------------------------
 
     def _document(self, window_id: str) -> Document | None:
-        """The marker document that counts: confirmed, or staged by the try that the table names."""
+        """Return the valid marker document: confirmed, or staged by the try that the table
+        names."""
         markers = self._marker_store()
         if markers is None:
             return None
@@ -347,7 +349,7 @@ class TableSink(ABC):
         return read_marker(document, self.storage.url, window_id)
 
     def _marker_store(self) -> MarkerStore | None:
-        """The markers of the table as it was first seen; None while there is no table."""
+        """Return the markers of the table as first loaded; None while there is no table."""
         if self._known_marker_store is None:
             table_id = self._table_id()
             if table_id is not None:
@@ -362,19 +364,19 @@ class TableSink(ABC):
 
 
 def is_stub(columns: Sequence[str]) -> bool:
-    """Whether a table has the columns of one that was made for an empty window, and no more."""
+    """Return True if a table has exactly the columns of one created for an empty window."""
     return bool(list(columns) == stub_schema().names)
 
 
 def stub_schema() -> pa.Schema:
-    """The columns of a table whose first window is empty: nobody knows the others yet."""
+    """Return the columns of a table whose first window is empty; the others are not known yet."""
     import pyarrow as pa
 
     return pa.schema([("partition", pa.string())])
 
 
 def data_of(window_id: str) -> str:
-    """The directory of a window's files, relative to the table's location."""
+    """Return the directory of a window's files, relative to the table's location."""
     return f"windows/{window_id}"
 
 
@@ -384,17 +386,17 @@ def _new_token() -> str:
 
 
 def _token_of(staging: Staging) -> str:
-    """The token under which the files of a try stay."""
+    """Return the token that names the files of a try."""
     return staging.path.rpartition("/")[2] if staging.final else _new_token()
 
 
 def _plain(path: str) -> str:
-    """A file name that needs no escaping in any log or URL."""
+    """Return a file name that needs no escaping in any log or URL."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", path)
 
 
 def _name_of(plan: WindowPlan, token: str, at: int, file: FileFact, staging: Staging) -> str:
-    """Where a staged file is, or will be, relative to the table's location."""
+    """Return the final name of a staged file, relative to the table's location."""
     if staging.final:
         return f"{data_of(plan.window_id)}/{token}/{file.path}"
     folders, _, name = file.path.rpartition("/")
@@ -404,8 +406,8 @@ def _name_of(plan: WindowPlan, token: str, at: int, file: FileFact, staging: Sta
 
 
 def _common_schema(staged: Sequence[FileFact], *, with_keys: bool) -> pa.Schema | None:
-    """The columns of the table that all files have, in them or, `with_keys`, as what their rows
-    share; None if there are none. Raises `ConfigError`."""
+    """Return the columns that all files have, in the file or, `with_keys`, as partition values;
+    None without files. Raises `ConfigError`."""
     import pyarrow as pa
 
     schema: pa.Schema | None = None

@@ -22,8 +22,8 @@ _MOST_BITS: Final = 64
 
 
 def unsigned_problems(files: Sequence[FileFact], bits_of: Callable[[int], int]) -> list[str]:
-    """Why values of unsigned columns do not fit the table, whose signed type for so many bits has
-    `bits_of` them; a line for each column."""
+    """Return a line for each unsigned column whose values exceed the table's signed type, which has
+    `bits_of` the column's bits."""
     found: dict[str, str] = {}
     for file in files:
         for path, kind, leaf in _unsigned(file):

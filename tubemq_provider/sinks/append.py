@@ -1,7 +1,7 @@
 """Files added to a directory or a prefix, without proof: the one sink that is not exactly-once.
 
 For places where nothing better is possible or wanted. A window's files appear one after the other
-under names of their own; there is no marker, so a run that dies between the first file and its
+under unique names; there is no marker, so a run that dies between the first file and its
 cursor is repeated and its records are there twice. Nothing is ever lost by this sink. It has to be
 asked for with `exactly_once=False`, and every result of a run into it says ``exactly_once: false``.
 This module must not import airflow or pyspark.
@@ -74,11 +74,11 @@ class AppendSink:
         return StorageBook(self._storage, "_boundaries")
 
     def marker(self, window_id: str) -> Marker | None:  # noqa: ARG002
-        """Always None: nothing is proven."""
+        """Return None: without markers nothing is proven."""
         return None
 
     def window_ids(self) -> Iterable[str]:
-        """Always empty."""
+        """Return no ids."""
         return ()
 
     def missing(self) -> str | None:
@@ -86,7 +86,7 @@ class AppendSink:
         return self._storage.missing()
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
-        """A fresh local directory."""
+        """Begin a try in a new local directory."""
         if isinstance(self._storage, LocalStorage):
             ensure_root(self._storage.root)
         return self._staging.begin(plan, attempt)

@@ -1,11 +1,19 @@
-"""Windows in a Delta table, through delta-rs: one commit per window, guarded by its transaction.
+"""Windows in a Delta table: one commit per window, guarded by its transaction.
 
 The commit adds the window's files and two application transactions: ``tubemq/<cluster>/<topic>/
 <group>/<window id>`` with version 1 says that the window is in the table; the same with ``/try``
 carries the number of the try whose marker counts. Delta keeps both through log clean-up and
-checkpoints, and refuses a commit whose application transaction another commit has touched since
-the table was loaded. delta-rs accepts a repeated one from a *fresh* handle, so the commit is always
-made from the handle that was asked.
+checkpoints.
+
+What a window needs of the table is read from the log without the table's files
+(`_delta_snapshot`), and the commit is put into the log under the number that follows the state in
+which the window is not, only if no other commit has it (`_delta_log`). So a window costs the same
+after 100 windows and after 10 000. Checkpoints and log clean-up are delta-rs's, at the table's
+interval. A log with features or a layout that are not known here, or one that commits go into
+through a lock, is read and written through delta-rs altogether, which loads all files. It refuses a
+commit whose application transaction another commit has touched since the table was loaded, and
+accepts a repeated one from a *fresh* handle, so the commit is always made from the handle that was
+asked.
 
 Readers need nothing: every Delta reader sees whole windows only. This module must not import
 airflow or pyspark, and leaves the order of steps to `_table_sink`.
@@ -13,6 +21,8 @@ airflow or pyspark, and leaves the order of steps to `_table_sink`.
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import tempfile
 import time
@@ -30,6 +40,7 @@ from tubemq_provider.sinks._delta_errors import gist, stores_told
 from tubemq_provider.sinks._delta_history import in_history
 from tubemq_provider.sinks._delta_log import (
     DURABLE,
+    LoadedTable,
     Shape,
     commit_of,
     durable_before,
@@ -44,6 +55,12 @@ from tubemq_provider.sinks._delta_rules import (
     misfits,
     rules_of,
     type_problems,
+)
+from tubemq_provider.sinks._delta_snapshot import (
+    LogNotUnderstood,
+    Snapshot,
+    checkpoint_hint,
+    read_snapshot,
 )
 from tubemq_provider.sinks._delta_stats import stats_of
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
@@ -72,22 +89,29 @@ if TYPE_CHECKING:
 
 __all__ = ["DeltaSink", "application_id"]
 
-_FORCED: Final = 100
+_log = logging.getLogger(__name__)
+
+_MAX_FORCED_COMMITS: Final = 100
 _ESCAPE: Final = re.compile(r"\\|%[0-9A-Fa-f]{2}")
 _FIRST_COMMIT: Final = f"_delta_log/{0:020}.json"
+_INTERVAL: Final = 100
+"""Commits between checkpoints, unless the table says another number: delta-rs's default."""
+_LOCKS: Final = ("s3_locking_provider", "conditional_put", "copy_if_not_exists")
+"""Options by which delta-rs commits otherwise than by creating the commit only if it is absent."""
 
 
 def application_id(plan: WindowPlan) -> str:
-    """The `txnAppId` of a window; its `txnVersion` is 1."""
+    """Return the `txnAppId` of a window; its `txnVersion` is 1."""
     return f"tubemq/{plan.cluster}/{plan.topic}/{plan.group}/{plan.window_id}"
 
 
 class DeltaSink(TableSink):
     """Exactly-once windows in the Delta table at `url` (a path, ``s3://…``, ``gs://…``, ``az://…``).
 
-    The table is made from the first window's columns if there is none. An existing one must have
-    their names and types and the same partition columns; columns of its own must be nullable. NOT
-    NULL is checked in the files; tables with rules that are not (`_delta_rules`) are refused.
+    The table is created from the first window's columns if there is none. An existing one must
+    have their names and types and the same partition columns; its other columns must be nullable.
+    NOT NULL is checked in the files; tables with rules that are not checked (`_delta_rules`) are
+    refused.
 
     - `storage_options`: as for delta-rs; the same go to what is kept beside the table.
     - `staging_root`: a local directory where engines write before files are brought in. Default:
@@ -119,17 +143,19 @@ class DeltaSink(TableSink):
         self._by = PartitionBy.of(partition_by, "values", max_partitions)
         _delta()
         self._handle: DeltaTable | None = None
-        self._seen: tuple[str, bytes | None] | None = None
-        self._judged: object = None
+        self._snapshot: Snapshot | None = None
+        self._known_commit: tuple[str, bytes | None] | None = None
+        self._checked_rules: object = None
         self._staged: StagedWindow | None = None
         self._change: Shape | None = None
         self._committed = "", 0
         self._evolution = checked_evolution(schema_evolution)
         self._options = dict(storage_options or {})
+        self._through_delta_rs = _has_lock(self._options)
         self._storage = storage_for(str(url), self._options)
         self._location = location_at(self._storage.url, self._options)
         if isinstance(self._storage, LocalStorage) and _ESCAPE.search(self._storage.url):
-            # Else it would go by the log of another table.
+            # deltalake would read the log of another table.
             raise ConfigError(
                 f"{self._storage.url} has a backslash or an escape such as %20 in it, which "
                 f"deltalake decodes: it would open another directory; choose another path",
@@ -158,9 +184,10 @@ class DeltaSink(TableSink):
         if isinstance(self._storage, LocalStorage):
             ensure_root(self._storage.root)
         try:
-            self._refuse_another()
+            self._refuse_replacement()
         except TableChanged:
-            self._handle, self._seen, self._known_marker_store = None, None, None
+            self._handle, self._snapshot, self._known_commit = None, None, None
+            self._known_marker_store = None
         return super().begin(plan, attempt)
 
     def _staging_area(self, root: str | Path | None) -> StagingArea:
@@ -175,44 +202,79 @@ class DeltaSink(TableSink):
 
     # -- the table --------------------------------------------------------------------------------
 
-    def _table(self) -> DeltaTable | None:
-        """The table as it is now. Only what was committed since the last look is read."""
+    def _table(self) -> LoadedTable | None:
+        """Return the table as it is now, None if there is none. Only commits since the last call
+        are read. Raises `TableChanged` if another table is where the known one was."""
+        if self._handle is None and not self._through_delta_rs:
+            try:
+                return self._newest_snapshot()
+            except LogNotUnderstood as exc:
+                _log.debug("%s is loaded through delta-rs: %s", self._storage.url, exc)
+                self._snapshot = None
+        return self._loaded()
+
+    def _newest_snapshot(self) -> Snapshot | None:
+        known = self._snapshot
+        if known is not None and (newer := known.refreshed(self._storage)) is not None:
+            self._snapshot = newer
+            return newer
+        found = read_snapshot(self._storage, self._location)
+        if known is not None and (found is None or found.metadata().id != known.metadata().id):
+            raise self._replaced()
+        self._snapshot = found
+        if found is not None:
+            self._known_commit = log_name(found.version()), found.newest
+        return found
+
+    def _loaded(self) -> DeltaTable | None:
+        """Return the table as delta-rs loads it, with all its files."""
         from deltalake.exceptions import TableNotFoundError
 
         if self._handle is not None:
-            with self._another_told():
+            with self._detecting_replacement():
                 self._handle.update_incremental()
             return self._handle
         try:
-            self._handle = _delta().DeltaTable(self._storage.url, storage_options=self._options)
+            self._handle = self._opened()
         except TableNotFoundError:
             return None
         newest = log_name(self._handle.version())
-        self._seen = newest, self._entry(newest)
+        self._known_commit = newest, self._entry(newest)
         return self._handle
 
-    def _refuse_another(self) -> None:
-        """Raises `TableChanged` if another table is where the known one was, or none. delta-rs goes
-        on from the commits that it knows, and would add the window to whatever has come there."""
-        if self._seen is not None and self._entry(self._seen[0]) != self._seen[1]:
-            raise TableChanged(
-                f"Delta table {self._storage.url} was dropped or made anew while a window was "
-                f"written; nothing of the window is in it, a retry goes by what is there then"
-            )
+    def _opened(self) -> DeltaTable:
+        found: DeltaTable
+        found = _delta().DeltaTable(self._storage.url, storage_options=self._options)
+        return found
+
+    def _refuse_replacement(self) -> None:
+        """Raise `TableChanged` if the table was dropped or replaced by another one. delta-rs
+        continues from the commits that it knows, and would add the window to the new table."""
+        if (
+            self._known_commit is not None
+            and self._entry(self._known_commit[0]) != self._known_commit[1]
+        ):
+            raise self._replaced()
+
+    def _replaced(self) -> TableChanged:
+        return TableChanged(
+            f"Delta table {self._storage.url} was dropped or recreated while a window was "
+            f"written; nothing of the window is in it, a retry uses the table that is there then"
+        )
 
     @contextmanager
-    def _another_told(self) -> Iterator[None]:
-        """Errors of a log that is another one now say so."""
+    def _detecting_replacement(self) -> Iterator[None]:
+        """Raise `TableChanged` instead of errors that a replaced log causes."""
         from deltalake.exceptions import DeltaError
 
         try:
             yield
         except DeltaError:
-            self._refuse_another()
+            self._refuse_replacement()
             raise
 
     def _entry(self, name: str) -> bytes | None:
-        """A commit in the log. Each is unlike any other: it has a time, and ids of its own."""
+        """Return a commit of the log. No two are equal: each has a time and unique ids."""
         try:
             with self._location.open(name) as source:
                 return bytes(source.read())
@@ -237,7 +299,7 @@ class DeltaSink(TableSink):
 
     @stores_told
     def _prepare(self, staged: StagedWindow | None) -> None:
-        self._refuse_another()
+        self._refuse_replacement()
         table = self._table()
         if staged is not None:
             self._refuse_columns(table, staged.schema)
@@ -247,22 +309,22 @@ class DeltaSink(TableSink):
         if table is None:
             raise SinkDamaged(f"{self._storage.url}: no Delta table, right after it was made")
         if staged is not None and self._by is None:
-            table = self._grown(table, staged.schema)
+            table = self._with_columns(table, staged.schema)
         self._staged = staged
-        self._judge(table)
+        self._check_files(table)
 
-    def _judge(self, table: DeltaTable) -> None:
-        """Whether the staged files fit the table as it is, or as the commit will change it. Raises
-        `ConfigError` if not."""
+    def _check_files(self, table: LoadedTable) -> None:
+        """Check that the staged files fit the table as it is, or as the commit will change it.
+        Raises `ConfigError`."""
         self._change, staged = None, self._staged
         if staged is not None:
             self._refuse_columns(table, staged.schema)
             now = shape_of(table)
-            shape = self._wanted(table, now, staged.schema)
+            shape = self._required_shape(now, staged.schema)
             if problems := misfits(table, shape, staged, self._by):
                 raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
             self._change = None if shape == now else shape
-        self._judged = rules_of(table)
+        self._checked_rules = rules_of(table)
 
     @stores_told
     def check_columns(self, columns: pa.Schema) -> None:
@@ -271,27 +333,28 @@ class DeltaSink(TableSink):
         self._refuse_columns(table, columns)
         if table is None or is_stub([field.name for field in table.schema().fields]):
             return
-        shape = self._wanted(table, shape_of(table), columns)
+        shape = self._required_shape(shape_of(table), columns)
         if problems := column_misfits(table, shape, columns, self._by):
             raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
-    def _refuse_columns(self, table: DeltaTable | None, schema: pa.Schema) -> None:
+    def _refuse_columns(self, table: LoadedTable | None, schema: pa.Schema) -> None:
         there = () if table is None else [field.name for field in table.schema().fields]
         problems = [*case_problems(schema, there), *type_problems(schema)]
         if problems := problems or hidden_type_problems(table, schema):
             raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
-    def _wanted(self, table: DeltaTable, now: Shape, schema: pa.Schema) -> Shape:
-        """What the table has to be made of for files of `schema`."""
+    def _required_shape(self, now: Shape, schema: pa.Schema) -> Shape:
+        """Return the shape that the table needs for files of `schema`."""
         stub = is_stub([field.name for field in now.fields])
-        if self._by is not None and stub and not now.partition_columns and not table.file_uris():
-            # Made for an empty window, when nobody knew the types of partition columns.
-            return grown(Shape((), self._by.names, first=True), schema)
+        unpartitioned = self._by is not None and stub and not now.partition_columns
+        if unpartitioned and not (self._handle or self._opened()).file_uris():
+            # Created for an empty window, before the types of partition columns were known.
+            return grown(Shape((), self._partition_columns, first=True), schema)
         return grown(now, schema) if self._evolution == "add_columns" else now
 
-    def _grown(self, table: DeltaTable, schema: pa.Schema) -> DeltaTable:
-        """A table that was made for an empty window gets its columns from the first with records.
-        Another try may add them at the same time."""
+    def _with_columns(self, table: LoadedTable, schema: pa.Schema) -> LoadedTable:
+        """Add the columns of the first window with records to a table that was created for an empty
+        one. Another try may add them at the same time."""
         from deltalake.exceptions import DeltaError
 
         if not is_stub([field.name for field in table.schema().fields]):
@@ -299,7 +362,7 @@ class DeltaSink(TableSink):
         fields = [f for f in _delta().Schema.from_arrow(schema).fields if f.name != "partition"]
         with suppress(DeltaError):
             if fields:
-                table.alter.add_columns(fields)
+                (self._handle or self._opened()).alter.add_columns(fields)
         return self._table() or table
 
     def _create(self, schema: pa.Schema) -> None:
@@ -311,53 +374,64 @@ class DeltaSink(TableSink):
         """
         deltalake = _delta()
         with tempfile.TemporaryDirectory(prefix="tubemq-delta-") as scratch:
-            apart = [name for name in self._apart if name in schema.names]
+            apart = [name for name in self._partition_columns if name in schema.names]
             deltalake.DeltaTable.create(
                 scratch,
                 schema=deltalake.Schema.from_arrow(schema),
-                partition_by=apart if len(apart) == len(self._apart) < len(schema) else None,
+                partition_by=apart
+                if len(apart) == len(self._partition_columns) < len(schema)
+                else None,
             )
             first = (Path(scratch) / _FIRST_COMMIT).read_bytes()
         self._storage.create_file(_FIRST_COMMIT, first)
 
     @property
-    def _apart(self) -> tuple[str, ...]:
+    def _partition_columns(self) -> tuple[str, ...]:
         return () if self._by is None else self._by.names
 
     @stores_told
     def _confirmed(self, plan: WindowPlan) -> str | None:
         table = self._table()
-        with self._another_told():
-            found = None if table is None else _token_in(table, plan)
+        with self._detecting_replacement():
+            found = None if table is None else _token_in(table, plan, self._storage.url)
         if found is not None and table is not None:
             # The commit of another try, which may have died before that was on disk, is among the
             # newest, or was forced before.
             version, (token, before) = table.version(), self._committed
-            first = before + 1 if token == found else max(0, version - _FORCED)
+            first = before + 1 if token == found else max(0, version - _MAX_FORCED_COMMITS)
             self._force_to_disk(first, version)
         return found
 
     @stores_told
     def _commit(self, window: TableWindow) -> None:
-        """From the state that was looked at last: delta-rs refuses it if a later commit has the
-        window, or other columns."""
-        from deltalake.exceptions import CommitFailedError
-
-        table = self._handle
+        """Commit from the state that was read last: a later commit makes it fail, with delta-rs
+        one that has the window or other columns."""
+        table: LoadedTable | None = self._handle or self._snapshot
         if table is None:
             raise SinkDamaged(f"{self._storage.url}: the table is gone")
-        self._refuse_another()
-        if _token_in(table, window.plan) is not None:
+        self._refuse_replacement()
+        if _token_in(table, window.plan, self._storage.url) is not None:
             raise CommitRefused(f"window {window.plan.window_id} is in the table")
-        if window.files and rules_of(table) != self._judged and not self._judged_anew(table):
+        if (
+            window.files
+            and rules_of(table) != self._checked_rules
+            and not self._passes_recheck(table)
+        ):
             raise TableChanged(
                 f"Delta table {self._storage.url}: its columns or properties changed while window "
                 f"{window.plan.window_id} was written; nothing of it is in the table, a retry "
                 f"judges the table as it is then"
             )
-        if self._change is not None and window.files:
-            self._commit_change(table, self._change, window)
-            return
+        change = self._change if window.files else None
+        if change is not None or self._handle is None:
+            self._put_commit(table, change, window)
+        else:
+            self._commit_through(self._handle, window)
+
+    def _commit_through(self, table: DeltaTable, window: TableWindow) -> None:
+        """Commit through delta-rs, for a table that only delta-rs understands."""
+        from deltalake.exceptions import CommitFailedError
+
         added = [_add_action(file) for file in window.files]
         before = self._force_earlier(table.version())
         said, schema = _properties(window, before), table.schema()
@@ -365,25 +439,25 @@ class DeltaSink(TableSink):
             table.create_write_transaction(added, "append", schema, commit_properties=said)
         except CommitFailedError as exc:
             raise CommitRefused(f"{self._storage.url}: {gist(exc)}") from None
-        except Exception as exc:  # noqa: BLE001 (told by its kind, and a retry looks first)
+        except Exception as exc:  # noqa: BLE001 (reported by kind, and a retry checks first)
             # Hooks that run after the commit raise what the commit raises.
             raise CommitUnclear(f"{self._storage.url}: {gist(exc)}") from None
         self._committed = window.token, before
 
-    def _judged_anew(self, table: DeltaTable) -> bool:
-        """Where columns may be added, another window may have added some: what has changed is
-        looked at again. False where that would mean to read files again. Raises `ConfigError`."""
+    def _passes_recheck(self, table: LoadedTable) -> bool:
+        """Check the files again where columns may be added: another window may have added some.
+        False where that would mean to read files again. Raises `ConfigError`."""
         if self._evolution == "refuse":
             return False
         try:
-            self._judge(table)
+            self._check_files(table)
         except OSError:
             return False
         return True
 
-    def _commit_change(self, table: DeltaTable, shape: Shape, window: TableWindow) -> None:
-        """The commit with new columns. It gets the next number of the log, or is refused: whatever
-        another commit did since the table was loaded, it is looked at first."""
+    def _put_commit(self, table: LoadedTable, shape: Shape | None, window: TableWindow) -> None:
+        """Commit under the next number of the log, with new columns if `shape` has any. The commit
+        is refused if another one has the number, and the table is checked again first."""
         from deltalake.exceptions import DeltaError
 
         before = self._force_earlier(table.version())
@@ -400,6 +474,32 @@ class DeltaSink(TableSink):
         if not done:
             raise CommitRefused(f"{self._storage.url}: another commit came first")
         self._committed = window.token, before
+        if self._snapshot is not None and self._handle is None:
+            self._snapshot = self._snapshot.after([data])
+            self._checkpoint_if_due(self._snapshot)
+
+    def _checkpoint_if_due(self, snapshot: Snapshot) -> None:
+        """Have delta-rs write a checkpoint and clean the log up, as it does after its own commits,
+        when `delta.checkpointInterval` commits were made since the last one.
+
+        It loads all files for that: once per interval, the cost of a window grows with history.
+        The window is committed already, so an error only delays the checkpoint to the next one.
+        """
+        configuration = snapshot.metadata().configuration
+        text = configuration.get("delta.checkpointInterval", "")
+        interval = int(text) if text.isdecimal() and int(text) else _INTERVAL
+        if snapshot.version() - snapshot.checkpoint < interval:
+            return
+        try:
+            newest = int((checkpoint_hint(self._storage) or {}).get("version", -1))
+            if snapshot.version() - newest < interval:  # another writer's
+                return
+            table = self._opened()
+            table.create_checkpoint()
+            if configuration.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
+                table.cleanup_metadata()
+        except Exception as exc:  # noqa: BLE001 (of many kinds, and the window is in the table)
+            _log.warning("%s: no checkpoint was written: %s", self._storage.url, gist(exc))
 
     # -- on disk ----------------------------------------------------------------------------------
 
@@ -408,7 +508,7 @@ class DeltaSink(TableSink):
         lost. The newest window's commit says up to where the log was on disk before it, so as a
         rule that is one file. Returns `version`."""
         if isinstance(self._storage, LocalStorage):
-            first = max(0, version - _FORCED)
+            first = max(0, version - _MAX_FORCED_COMMITS)
             for number in range(version, first, -1):
                 known = durable_before(self._entry(log_name(number)))
                 if known is not None:
@@ -418,14 +518,21 @@ class DeltaSink(TableSink):
         return version
 
     def _force_to_disk(self, first: int, last: int) -> None:
-        """delta-rs leaves local log files to the operating system; a caller told "written" may rely
-        on it."""
+        """Force log files to disk: delta-rs leaves that to the operating system, and the result
+        "written" promises it."""
         if not isinstance(self._storage, LocalStorage):
             return
         for number in range(first, last + 1):
             with suppress(FileNotFoundError):
                 fsync_path(self._storage.root / log_name(number))
         fsync_path(self._storage.root / "_delta_log")
+
+
+def _has_lock(options: Mapping[str, str]) -> bool:
+    """Return True if delta-rs commits through a lock or by another method of the store: all writers
+    have to use it then, or one would overwrite another's commit."""
+    names = [name.lower().removeprefix("aws_") for name in (*options, *os.environ)]
+    return any(name in _LOCKS for name in names)
 
 
 def _delta() -> Any:
@@ -436,14 +543,14 @@ def _delta() -> Any:
     return deltalake
 
 
-def _token_in(table: DeltaTable, plan: WindowPlan) -> str | None:
-    """The token of the try that brought the window into the table, as `_properties` wrote it."""
+def _token_in(table: LoadedTable, plan: WindowPlan, url: str) -> str | None:
+    """Return the token of the try that added the window to the table."""
     name = application_id(plan)
     if table.transaction_version(name) is None:
         return None
     number = table.transaction_version(f"{name}/try")
     if number is None:
-        raise SinkDamaged(f"{table.table_uri}: {name} is in the table without its try")
+        raise SinkDamaged(f"{url}: {name} is in the table without its try")
     return f"{number:x}"
 
 

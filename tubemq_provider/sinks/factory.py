@@ -55,7 +55,7 @@ SUPPORTED: Final = (
     "append:/path or append:s3://bucket/prefix (only with exactly_once=False)",
     "markers:/path or markers:s3://bucket/prefix (only which windows are done)",
 )
-"""What `sink_for` understands, for errors and help texts."""
+"""Forms that `sink_for` understands, for errors and help texts."""
 
 _OF_FACTS: Final = ("verify", "partition_by", "max_partitions", "schema_evolution")
 _OBJECTS: Final = ("s3", "gs", "az")
@@ -70,7 +70,7 @@ _ELSEWHERE: Final = {
     **dict.fromkeys(("s3a", "s3n"), "write s3://<bucket>/<prefix>"),
     "dbfs": "name the object store behind it, as s3://<bucket>/<prefix>",
 }
-"""What to write where other tools name a place otherwise."""
+"""Hints for schemes that other tools use for a place."""
 _LOCAL: Final = ("parquet", "sqlite")
 _WORD: Final = re.compile(r"([A-Za-z][A-Za-z0-9.+_-]*):(.*)", re.DOTALL)
 
@@ -87,10 +87,10 @@ def sink_for(
     max_partitions: int | None = None,
     schema_evolution: Evolution | None = None,
 ) -> Sink:
-    """The sink that `spec` means; a `Sink` is returned as it is.
+    """Return the sink that `spec` means; a `Sink` is returned unchanged.
 
     `catalog_properties` are pyiceberg's, for ``iceberg:…``; `verify` says how files are checked,
-    where tasks can tell what they hold; `partition_by` what they are apart by (columns,
+    where tasks can tell what they hold; `partition_by` the partition columns (columns,
     ``day(<column>)``, ``hour(<column>)``) and `max_partitions` how many of those a task may make;
     `schema_evolution` what becomes of columns that a table has not. Raises `ConfigError` that lists
     what is supported, or names the option that would have no effect, and `MissingExtraError` with
@@ -133,14 +133,14 @@ def _is_sink(spec: object) -> TypeGuard[Sink]:
 
 
 def sink_word(spec: str | PathLike[str]) -> str:
-    """The kind of sink in one word: ``parquet``, ``s3``, ``delta``, ``postgresql`` …"""
+    """Return the kind of sink in one word: ``parquet``, ``s3``, ``delta``, ``postgresql`` …"""
     word, _ = _split(fspath(spec))
     return word.partition("+")[0] or "parquet"
 
 
 def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
-    """What is wrong with the words of a spec that is written down where others read it: unknown,
-    relative, with credentials in it. Needs no extra, opens nothing."""
+    """Return the problems of a spec that is stored where others can read it: unknown words,
+    relative paths, credentials. Needs no extra, opens nothing."""
     word, rest = _split(spec)
     kind = word.partition("+")[0]
     if kind not in _MAKERS:
@@ -155,7 +155,7 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
     if kind in DATABASES:
         problems += [REFUSED[kind]] if kind in REFUSED else address_problems(kind, rest)
         table = _table_of(rest)[1]
-        if _given_twice(rest):
+        if _names_two_tables(rest):
             problems.append("the address has table= more than once")
         if not table:
             problems.append("the address of a database needs ?table=<name>")
@@ -169,14 +169,14 @@ def spec_problems(spec: str, *, exactly_once: bool = True) -> list[str]:
     elif kind == "iceberg" and "." not in rest.strip("/").partition("/")[2]:
         problems.append("iceberg: needs a catalog and a table, as iceberg:lake/sales.orders")
     elif kind in ("", "delta", "append", "markers"):
-        problems += _place_problems(_place_in(rest))
+        problems += _place_problems(_path_of(rest))
     if kind in _OBJECTS:
         problems += _prefix_problems(f"{word}:{rest}")
     return problems
 
 
 def needless_connection(spec: str) -> str | None:
-    """Why a connection would have no effect, or None."""
+    """Return why a connection would have no effect, or None."""
     word = sink_word(spec)
     local = word in _LOCAL or (word in ("delta", "append") and "://" not in spec)
     return f"sink_conn_id has no effect: {spec} needs no credentials" if local else None
@@ -201,21 +201,22 @@ def _prefix_problems(url: str) -> list[str]:
 
 
 def _has_credentials(url: str) -> bool:
-    """Whether a place in a storage has a login, whatever characters its password has, or
+    """Return True if a place in a storage has a login, with any characters in its password, or
     parameters: signed addresses carry secrets there."""
     authority = url.partition("://")[2].partition("/")[0]
     return "@" in authority or (":" in authority and "@" in url) or bool(set("?#") & set(url))
 
 
 def sink_uri(spec: str | PathLike[str]) -> str:
-    """A URI that names the data of a sink, for assets and lineage: no credentials, no options.
+    """Return a URI that names the data of a sink, for assets and lineage: no credentials, no
+    options.
 
     Needs no extra, opens nothing; raises `ConfigError` for what `sink_for` does not know.
     """
     word, rest = _split(fspath(spec))
     if word in ("", "delta", "append", "markers"):
-        inner, _ = _split(_place_in(rest))
-        place = _place_in(rest)
+        inner, _ = _split(_path_of(rest))
+        place = _path_of(rest)
         return place if inner else f"file://{Path(place).absolute()}"
     if word in _OBJECTS:
         return f"{word}:{rest}".rstrip("/")
@@ -229,7 +230,7 @@ def sink_uri(spec: str | PathLike[str]) -> str:
 
 
 class _Options(NamedTuple):
-    """What a user gave besides the spec."""
+    """Options that a user gave besides the spec."""
 
     exactly_once: bool
     storage_options: Mapping[str, str] | None
@@ -241,25 +242,25 @@ class _Options(NamedTuple):
     schema_evolution: Evolution | None = None
 
     def refuse(self, subject: str, *names: str) -> None:
-        """Options that would have no effect. Raises `ConfigError`."""
+        """Raise `ConfigError` for options that would have no effect."""
         problems = [f"{name} has no effect" for name in names if getattr(self, name)]
         if problems:
             raise ConfigError(problems, subject=subject)
 
     @property
     def stored(self) -> dict[str, Any]:
-        """For sinks in storage, local or remote."""
+        """Options of sinks in storage, local or remote."""
         return {"storage_options": self.storage_options, "staging_root": self.staging_root}
 
     @property
     def checked(self) -> dict[str, Any]:
-        """For those whose files are told by facts."""
+        """Options of sinks that check files by their facts."""
         given = {"partition_by": self.partition_by, "max_partitions": self.max_partitions}
         return {**given, **({} if self.verify is None else {"verify": self.verify})}
 
     @property
     def of_table(self) -> dict[str, Any]:
-        """For tables, which have a schema of their own."""
+        """Options of table sinks, which evolve a schema."""
         grows = self.schema_evolution
         return {**self.checked, **({} if grows is None else {"schema_evolution": grows})}
 
@@ -281,21 +282,21 @@ def _object_store(word: str, rest: str, options: _Options) -> Sink:
 def _delta(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.delta import DeltaSink
 
-    return DeltaSink(_place_in(rest), **options.stored, **options.of_table)
+    return DeltaSink(_path_of(rest), **options.stored, **options.of_table)
 
 
 def _append(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.append import AppendSink
 
     options.refuse("append sink", *_OF_FACTS)
-    return AppendSink(_place_in(rest), exactly_once=options.exactly_once, **options.stored)
+    return AppendSink(_path_of(rest), exactly_once=options.exactly_once, **options.stored)
 
 
 def _markers(_: str, rest: str, options: _Options) -> Sink:
     from tubemq_provider.sinks.markers import MarkerSink
 
     options.refuse("marker sink", "staging_root", *_OF_FACTS)
-    return MarkerSink.at(_place_in(rest), storage_options=options.storage_options)
+    return MarkerSink.at(_path_of(rest), storage_options=options.storage_options)
 
 
 def _iceberg(_: str, rest: str, options: _Options) -> Sink:
@@ -318,7 +319,7 @@ def _database(word: str, rest: str, options: _Options) -> Sink:
 
     options.refuse("jdbc sink", "storage_options", *_OF_FACTS)
     address, table = _table_of(rest)
-    if _given_twice(rest):
+    if _names_two_tables(rest):
         raise ConfigError("the address has table= more than once", subject="sink")
     if not table:
         raise _unknown(f"{word}: the address of a database needs ?table=<name>")
@@ -337,7 +338,7 @@ _MAKERS: Final[dict[str, Callable[[str, str, _Options], Sink]]] = {
 
 
 def _table_of(rest: str) -> tuple[str, str]:
-    """An address without the parameter `table`, and its value."""
+    """Return an address without the parameter `table`, and that parameter's value."""
     login, place = without_login(rest)
     address, _, query = place.partition("?")
     address = login + address
@@ -347,24 +348,24 @@ def _table_of(rest: str) -> tuple[str, str]:
     return f"{address}?{kept}" if kept else address, table
 
 
-def _given_twice(rest: str) -> bool:
-    """Whether an address names two tables."""
+def _names_two_tables(rest: str) -> bool:
+    """Return True if an address names two tables."""
     query = without_login(rest)[1].partition("?")[2]
     names = [name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)]
     return names.count("table") > 1
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The word before the first colon in lower case, empty for a path or ``file://``, and the
-    rest."""
+    """Split a spec into the word before the first colon in lower case, empty for a path or
+    ``file://``, and the rest."""
     found = _WORD.fullmatch(text)
     if found is None or found[1].lower() == "file":
         return "", text
     return found[1].lower(), found[2]
 
 
-def _place_in(rest: str) -> str:
-    """The place behind ``delta:`` or ``append:``; ``delta:///x`` means ``/x``."""
+def _path_of(rest: str) -> str:
+    """Return the place after ``delta:`` or ``append:``; ``delta:///x`` means ``/x``."""
     return f"/{rest.lstrip('/')}" if rest.startswith("//") else rest.removeprefix("file://")
 
 

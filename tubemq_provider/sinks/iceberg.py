@@ -4,7 +4,7 @@ The snapshot carries the window id, the plan's hash and the token of the try. py
 commit that met another one by rebasing and committing again, so two tries that both looked and
 found nothing would both succeed (measured with 0.12; that is its default of four retries). So
 the sink turns the retries off, on its own handle only, and commits with Iceberg's requirement that
-the branch is still at the snapshot it looked at. The catalog checks that in the same step that
+the branch is still at the snapshot that it has read. The catalog checks that in the same step that
 swaps the metadata; if it fails, nothing is in the table and the try looks again. No lock is held,
 so none can be left behind.
 
@@ -83,13 +83,13 @@ _WINDOW: Final = "tubemq.window"
 _HASH: Final = "tubemq.hash"
 _TRY: Final = "tubemq.try"
 _TOKEN_ENDS: Final = re.compile("[/-]")
-"""What follows the token in the name of a file that was written in place, or brought in."""
+"""Separator after the token in the name of a file that was written in place, or brought in."""
 _MERGES: Final = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "20",
     "commit.manifest.target-size-bytes": str(256 * 1024),
 }
-"""Where the table does not say otherwise: one list of manifests is read and written a window."""
+"""Defaults of the table's properties: a window reads and writes one list of manifests."""
 _NAME_MAPPING: Final = "schema.name-mapping.default"
 _ONCE: Final = {"commit.retry.num-retries": "0"}
 _STORAGE: Final = {
@@ -184,14 +184,14 @@ class IcebergSink(TableSink):
         return self._known_storage
 
     def _refuse_another(self, table: Table | None) -> None:
-        """Raises `TableChanged` if files and markers are where another table is, or was: entries of
-        files that are elsewhere make a table that nobody can read."""
+        """Raise `TableChanged` if the table is not the one that files and markers belong to: a
+        table with entries of files that are elsewhere cannot be read."""
         found = None if table is None else str(table.metadata.table_uuid)
         if self._known_id and found != self._known_id:
             raise TableChanged(
-                f"Iceberg table {self._identifier} was dropped, renamed or made anew while a "
-                f"window was written; nothing of the window is in it, a retry goes by what is "
-                f"there then"
+                f"Iceberg table {self._identifier} was dropped, renamed or recreated while a "
+                f"window was written; nothing of the window is in it, a retry uses the table "
+                f"that is there then"
             )
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
@@ -220,7 +220,7 @@ class IcebergSink(TableSink):
     # -- the table --------------------------------------------------------------------------------
 
     def _table(self) -> Table | None:
-        """The table as it is now. Kept for what may be a little older (`_loaded`)."""
+        """Return the current table. Kept in `_loaded` for callers that accept an older state."""
         from pyiceberg.exceptions import NoSuchTableError
 
         self._loaded = None
@@ -280,7 +280,7 @@ class IcebergSink(TableSink):
             self._columns, self._schema = columns_of(None, ()), None
             return
         if is_stub(table.schema().column_names) and not is_stub(staged.schema.names):
-            self._grow(table, staged.schema)
+            self._add_first_columns(table, staged.schema)
             table = self._existing_table()
         self._columns = columns_of(staged.schema, staged.files)
         self._schema = staged.schema
@@ -303,8 +303,8 @@ class IcebergSink(TableSink):
         except OSError as exc:
             raise StoreFailed(f"Iceberg table {name} cannot be made: {exc}") from exc
 
-    def _grow(self, table: Table, schema: pa.Schema) -> None:
-        """A table that was made before anybody knew its columns gets them. Another try may add
+    def _add_first_columns(self, table: Table, schema: pa.Schema) -> None:
+        """Add the columns to a table that was created before they were known. Another try may add
         them at the same time."""
         from pyiceberg.exceptions import CommitFailedException
 
@@ -321,10 +321,10 @@ class IcebergSink(TableSink):
         if snapshot is None:
             return None
         self._force_to_disk(table, snapshot)
-        return str(_said(snapshot)[_TRY])
+        return str(_properties_of(snapshot)[_TRY])
 
     def _commit(self, window: TableWindow) -> None:
-        """From the state that was looked at last. It may be a little old: the catalog refuses the
+        """Commit from the state that was read last. It may be outdated: the catalog refuses the
         commit if the branch, the columns or the partition spec are others by now."""
         from pyiceberg.exceptions import CommitFailedException, ValidationException
 
@@ -346,7 +346,7 @@ class IcebergSink(TableSink):
         }
         change = table.transaction()
         require_columns(change)
-        old = outdated(table.metadata, _WINDOW, self._is_noted)
+        old = outdated(table.metadata, _WINDOW, self._is_confirmed)
         try:
             if window.files and self._evolution == "add_columns":
                 self._add_columns(change)
@@ -372,13 +372,13 @@ class IcebergSink(TableSink):
         if problem := id_problem(table.metadata, schema):
             raise TableChanged(
                 f"Iceberg table {self._identifier}: its columns changed while the window was "
-                f"written ({problem}); nothing of the window is in it, a retry goes by the table "
+                f"written ({problem}); nothing of the window is in it, a retry uses the table "
                 f"as it is then"
             )
 
-    def _is_noted(self, snapshot: Snapshot) -> bool:
-        """Whether the marker of a snapshot's window is found without the snapshot."""
-        window_id = _said(snapshot).get(_WINDOW, "")
+    def _is_confirmed(self, snapshot: Snapshot) -> bool:
+        """Return True if the marker of a snapshot's window is confirmed without the snapshot."""
+        window_id = _properties_of(snapshot).get(_WINDOW, "")
         return self._existing_marker_store().confirmed(window_id) is not None
 
     def check_columns(self, columns: pa.Schema) -> None:
@@ -407,15 +407,15 @@ class IcebergSink(TableSink):
         return problems
 
     def _add_columns(self, change: Transaction) -> None:
-        """Columns that the table has not, in the same commit; the catalog refuses it if others have
-        changed the columns since."""
+        """Add columns that the table lacks, in the same commit; the catalog refuses it if another
+        writer has changed the columns since."""
         known = {field.name for field in change.table_metadata.schema().fields}
         given = [] if self._schema is None else list(self._schema)
         if more := [field for field in given if field.name not in known]:
             set_columns(change, self._schema, more)
 
     def _named_by_files(self, window_id: str, tokens: Collection[str]) -> str | None:
-        """Reads the manifests of the current snapshot, for a commit whose own snapshot expired."""
+        """Read the manifests of the current snapshot, for a commit whose own snapshot expired."""
         table = self._existing_table()
         root = f"{table.location().rstrip('/')}/{data_of(window_id)}/"
         for path in _paths(table):
@@ -426,8 +426,8 @@ class IcebergSink(TableSink):
         return None
 
     def _force_to_disk(self, table: Table, snapshot: Snapshot) -> None:
-        """pyiceberg leaves local metadata to the operating system; a caller told "written" may
-        rely on it."""
+        """Force metadata to disk: pyiceberg leaves that to the operating system, and the result
+        "written" promises it."""
         if not isinstance(self.storage, LocalStorage):
             return
         mine = [
@@ -446,7 +446,7 @@ def _append(
     change: Transaction, table: Table, window: TableWindow, said: Mapping[str, str]
 ) -> None:
     """Add the window's files to `change` by their facts, as `add_files` would by their footers.
-    No other try has these names, so nobody has to look for them in all manifests. Raises
+    No other try has these names, so no manifest is searched for them. Raises
     `ValueError` for files that do not fit."""
     if table.name_mapping() is None:
         mapping = change.table_metadata.schema().name_mapping.model_dump_json()
@@ -492,21 +492,21 @@ def _make_once(exists: Callable[[], bool], make: Callable[[], object]) -> None:
 
 
 def _snapshot_of(table: Table, window_id: str) -> Snapshot | None:
-    """The snapshot that brought a window in; the newest ones are asked first."""
+    """Return the snapshot that added a window, newest first."""
     for snapshot in reversed(table.metadata.snapshots):
-        said = _said(snapshot)
+        said = _properties_of(snapshot)
         if said.get(_WINDOW) == window_id and _TRY in said:
             return snapshot
     return None
 
 
 def _in_history(table: Table, plan: WindowPlan) -> bool | None:
-    """Whether a window's snapshot leads to the present one; None if snapshots between have expired,
-    or its own, and nothing tells. pyiceberg lets a snapshot forget a parent that expires."""
+    """Return True if a window's snapshot is an ancestor of the current one; None if snapshots
+    between have expired, or its own. pyiceberg lets a snapshot forget a parent that expires."""
     lineage = list(_lineage(table))
     if not lineage:
         return False if not table.metadata.snapshots else None
-    if any(_said(snapshot).get(_WINDOW) == plan.window_id for snapshot in lineage):
+    if any(_properties_of(snapshot).get(_WINDOW) == plan.window_id for snapshot in lineage):
         return True
     first = lineage[-1].sequence_number or 0
     own = _snapshot_of(table, plan.window_id)
@@ -516,7 +516,7 @@ def _in_history(table: Table, plan: WindowPlan) -> bool | None:
 
 
 def _lineage(table: Table) -> Iterator[Snapshot]:
-    """The present snapshot and those before it, as far as the table still knows them."""
+    """Yield the current snapshot and its ancestors, as far as the table still knows them."""
     known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     snapshot = table.current_snapshot()
     while snapshot is not None:
@@ -525,11 +525,13 @@ def _lineage(table: Table) -> Iterator[Snapshot]:
 
 
 def _has_older(table: Table, plan: WindowPlan) -> bool:
-    """Whether the table's history has an older window of the same group, and not the window's own:
-    snapshots expire from the oldest on."""
+    """Return True if the table's history has an older window of the same group, and not the window
+    itself: snapshots expire oldest first."""
     if _snapshot_of(table, plan.window_id) is not None:
         return False
-    windows = (cursor_window_of(_said(snapshot).get(_WINDOW, "")) for snapshot in _lineage(table))
+    windows = (
+        cursor_window_of(_properties_of(snapshot).get(_WINDOW, "")) for snapshot in _lineage(table)
+    )
     return any(
         found is not None and found[1] == plan.scope_hash and found[0] < (plan.seq or 0)
         for found in windows
@@ -541,12 +543,12 @@ def _is_append(snapshot: Snapshot) -> bool:
 
 
 def _paths(table: Table) -> Iterator[str]:
-    """Data files of the present snapshot."""
+    """Yield data files of the current snapshot."""
     snapshot = table.current_snapshot()
     for manifest in [] if snapshot is None else snapshot.manifests(table.io):
         for entry in manifest.fetch_manifest_entry(table.io):
             yield str(entry.data_file.file_path)
 
 
-def _said(snapshot: Snapshot) -> dict[str, str]:
+def _properties_of(snapshot: Snapshot) -> dict[str, str]:
     return snapshot.summary.additional_properties if snapshot.summary else {}

@@ -74,7 +74,7 @@ class MarkerSink:
         return self._boundaries
 
     def marker(self, window_id: str) -> Marker | None:
-        """The marker of a window that is done, or None."""
+        """Return the marker of a window that is done, or None."""
         document = self._book.read(window_id)
         return (
             None if document is None else read_marker(document, self._place(window_id), window_id)

@@ -2,9 +2,9 @@
 
 Layout under the root URL::
 
-    data/window_id=<window id>/<token>/   files of a try; nobody reads them without a manifest
+    data/window_id=<window id>/<token>/   files of a try; not read without a manifest
     _tubemq/windows/<window id>.json      the manifest: marker, token and files of the winner
-    quarantine/window_id=<id>/<token>/    corrupt records that were set aside
+    quarantine/window_id=<id>/<token>/    corrupt records in quarantine
     _boundaries/<instant>-<h>.json        time boundaries, fixed once
 
 Engines, and Spark tasks on other machines, write the files of a try right where they stay, under
@@ -78,7 +78,7 @@ class ObjectStoreSink:
       default they write into the store themselves, with the same `storage_options`.
     - `identity`: part of every window id; by default the URL.
     - `verify`: how files are checked before they are published (`files.staging.Verify`).
-    - `partition_by`: columns, ``day(…)`` and ``hour(…)`` of which files are apart, in folders below
+    - `partition_by`: columns, ``day(…)`` and ``hour(…)`` that partition the files, in folders below
       the try's prefix; `max_partitions`: the most that one task may make.
 
     A local path works too, for tests and for users of the layout of manifests.
@@ -104,7 +104,7 @@ class ObjectStoreSink:
         self._verify = checked_verify(verify)
         self._by = PartitionBy.of(partition_by, "folders", max_partitions)
         self._final = None if staging_root else FinalArea(self.storage.url, storage_options or {})
-        # Without a root of its own only what earlier releases left is tidied there.
+        # Without a root only files of earlier releases are removed there.
         self._local = (
             StagingArea(Path(staging_root))
             if staging_root
@@ -120,7 +120,7 @@ class ObjectStoreSink:
         return StorageBook(self.storage, "_boundaries")
 
     def marker(self, window_id: str) -> Marker | None:
-        """The marker in the window's manifest, or None."""
+        """Return the marker in the window's manifest, or None."""
         found = self._manifest(window_id)
         return None if found is None else self._marker(found, window_id)
 
@@ -139,7 +139,7 @@ class ObjectStoreSink:
         return self.storage.missing()
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
-        """A prefix of the store that no other try uses, or a fresh directory of `staging_root`."""
+        """Begin a try: a new prefix of the store, or a new directory of `staging_root`."""
         return replace(self._begun(plan, attempt), partition_by=self._by)
 
     def _begun(self, plan: WindowPlan, attempt: str) -> Staging:
@@ -205,10 +205,10 @@ class ObjectStoreSink:
             if winner.get("token") != token:
                 self.storage.remove(_listed(manifest))
         if winner.get("token") == before.get("token"):
-            # The old records stand there, and the other try may die: nobody has rewritten them.
+            # The old records are still there, and the other try may die: nothing was replaced.
             raise StoreConflict(
                 f"{self.storage.url}: another try has begun to replace window {window_id}, which "
-                f"is as it was; a retry looks at what has become of it and replaces it anew"
+                f"is as it was; a retry checks its state and replaces it again"
             )
         return Publication(winner.get("token") == token, self._marker(winner, window_id))
 
@@ -246,7 +246,7 @@ class ObjectStoreSink:
         token: str,
         progress: Progress,
     ) -> Document:
-        """The manifest that makes the files of a try visible, all of which are in the store."""
+        """Verify and upload the files of a try; return the manifest that makes them visible."""
         staged, aside = verified_files(
             staging, plan, counts, keeps_corrupt=True, verify=self._verify
         )
@@ -270,7 +270,7 @@ class ObjectStoreSink:
         return marker_document(plan, counts, files, token=token)
 
     def _replaced(self, window_id: str) -> Document:
-        """The manifest of a window that was there."""
+        """Return the manifest of a window that was replaced by this try."""
         found = self._manifest(window_id)
         if found is None:
             raise SinkDamaged(f"window {window_id} vanished while it was replaced")
@@ -289,7 +289,7 @@ class ObjectStoreSink:
 
 
 def _token_of(staging: Staging) -> str:
-    """The token under which the files of a try stay."""
+    """Return the token that names the files of a try."""
     return staging.path.rpartition("/")[2] if staging.final else uuid4().hex
 
 

@@ -3,7 +3,7 @@
 Layout under the root::
 
     window_id=<window id>/           a published window: data files and `_tubemq_window.json`;
-                                     `_corrupt/` if corrupt records were set aside
+                                     `_corrupt/` with corrupt records in quarantine
     _boundaries/<instant>-<h>.json   time boundaries, fixed once
 
 Tries work in ``.<root's name>.tubemq-staging/<window id>.<attempt>/`` beside the root, or in
@@ -69,7 +69,7 @@ _PREFIX: Final = "window_id="
 
 
 def local_root(root: str | PathLike[str]) -> Path:
-    """The local path meant by `root` (a path, or a ``file://`` URL), absolute.
+    """Return the absolute local path of `root` (a path, or a ``file://`` URL).
 
     Raises `ConfigError` for URLs of other schemes, with what to do instead.
     """
@@ -94,7 +94,7 @@ class ParquetSink:
     where one place has several names (mounts), and never give two places the same. `staging_root`:
     where tries work, on the file system of `root`; by default beside it. `verify`: how files are
     checked before they are published (`files.staging.Verify`). `partition_by`: columns, ``day(…)``
-    and ``hour(…)`` of which files are apart, in folders inside the window's directory;
+    and ``hour(…)`` that partition the files, in folders inside the window's directory;
     `max_partitions`: the most that one task may make.
     """
 
@@ -127,7 +127,7 @@ class ParquetSink:
         return StorageBook(LocalStorage(self.root), "_boundaries")
 
     def marker(self, window_id: str) -> Marker | None:
-        """The marker of a published window, or None.
+        """Return the marker of a published window, or None.
 
         Raises `SinkDamaged` if the window's place is taken by something without a valid marker.
         """
@@ -143,7 +143,7 @@ class ParquetSink:
                 )
         if document is None:
             return None
-        # A try may have died between rename and fsync; a caller told "written" may rely on it.
+        # A try may have died between rename and fsync; "written" promises that it is on disk.
         fsync_path(self.root)
         return read_marker(document, str(place), window_id)
 
@@ -172,7 +172,7 @@ class ParquetSink:
         return missing_root(self.root)
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
-        """A fresh staging directory named after the window and the try."""
+        """Begin a try in a new staging directory, named after the window and the try."""
         if not self._judged:
             ensure_root(self.root)
             refuse_object_mounts(self.root)

@@ -1,7 +1,7 @@
 """Reading windows of Parquet files: those of `ParquetSink` and of `ObjectStoreSink`.
 
-Goes by the markers: files that a marker does not list (a user's own, half a copy, a try that
-lost) are not read. Tables of other sinks have readers of their own. This module must not write.
+Reads files that markers list. Others (a user's own, half a copy, of a try that lost) are not read.
+Tables of other sinks have their own readers. This module must not write.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Source = str | PathLike[str] | Sink
 def published_windows(
     source: Source, *, storage_options: Mapping[str, str] | None = None
 ) -> list[Marker]:
-    """The markers of all published windows: cursor windows by number, then the others by id.
+    """Return the markers of all published windows: cursor windows by number, then the others by id.
 
     `source` may be any sink that has markers; `storage_options` are for URLs.
     """
@@ -55,7 +55,7 @@ def read_windows(
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> ds.Dataset:
-    """The records of published windows (all, or those named) as a pyarrow dataset, with a
+    """Return the records of published windows (all, or those named) as a pyarrow dataset, with a
     `window_id` column and all columns that any of them has: the footer of every file is read.
 
     Columns that a sink keeps in the names of folders (`partition_by`) are among them, in their own
@@ -69,7 +69,7 @@ def read_windows(
         raise require_extra("arrow", exc) from exc
     sink = _sink_of(source, storage_options)
     storage = _storage_of(sink)
-    markers = _wanted(published_windows(sink), window_ids)
+    markers = _selected(published_windows(sink), window_ids)
     files = [name for marker in markers for name in _names(sink, marker)]
     if not files:
         return ds.dataset(pa.table({"window_id": pa.array([], pa.string())}))
@@ -120,7 +120,7 @@ def _losses(fragment: ds.ParquetFileFragment, schema: pa.Schema) -> Iterator[tup
         common = schema.field(held.name).type
         if _keeps_values(held.type, common):
             continue
-        if pt.is_timestamp(held.type) and _in_reach_of_nanoseconds(fragment, held, common):
+        if pt.is_timestamp(held.type) and _fits_nanoseconds(fragment, held, common):
             continue
         largest = _largest(fragment, held.name) if pt.is_integer(held.type) else None
         if largest is not None and largest <= _whole_numbers(common):
@@ -131,7 +131,7 @@ def _losses(fragment: ds.ParquetFileFragment, schema: pa.Schema) -> Iterator[tup
 
 
 def _keeps_values(held: pa.DataType, common: pa.DataType) -> bool:
-    """Whether every value of `held` is read as itself from a column of type `common`."""
+    """Return True if a column of type `common` represents every value of `held` unchanged."""
     import pyarrow.types as pt
 
     if held.equals(common) or pt.is_null(held):
@@ -199,10 +199,11 @@ def _whole_numbers(kind: pa.DataType) -> int:
     return -1
 
 
-def _in_reach_of_nanoseconds(
+def _fits_nanoseconds(
     fragment: ds.ParquetFileFragment, held: pa.Field, common: pa.DataType
 ) -> bool:
-    """Whether the footer tells that all instants of a column are in years that nanoseconds have."""
+    """Return True if, by the footer, all instants of a column are in years that nanoseconds
+    have."""
     import pyarrow.types as pt
 
     if not pt.is_timestamp(common) or common.tz != held.type.tz:
@@ -215,7 +216,7 @@ def _in_reach_of_nanoseconds(
 
 
 def _largest(fragment: ds.ParquetFileFragment, name: str) -> int | None:
-    """The largest absolute value of an integer column by its footer; None if that does not tell."""
+    """Return the largest absolute value of an integer column by its footer; None if unknown."""
     largest = 0
     for group in fragment.row_groups:
         found = (group.statistics or {}).get(name)
@@ -240,7 +241,7 @@ def _without_common_type(fragments: Iterable[ds.ParquetFileFragment]) -> Iterato
 def _kinds_of(
     fragments: Iterable[ds.ParquetFileFragment],
 ) -> dict[str, dict[pa.DataType, str]]:
-    """The types of each column, each with a window that has it."""
+    """Return the types of each column, each with a window that has it."""
     found: dict[str, dict[pa.DataType, str]] = {}
     for fragment in fragments:
         folder = _WINDOW.search(fragment.path)
@@ -302,13 +303,13 @@ def _storage_of(sink: Sink) -> Storage:
 
 
 def _names(sink: Sink, marker: Marker) -> Iterable[str]:
-    """The window's files, relative to the sink's place."""
+    """Return the window's files, relative to the sink's place."""
     if isinstance(sink, ParquetSink):
         return (f"window_id={marker.plan.window_id}/{name}" for name in marker.files)
     return marker.files
 
 
-def _wanted(markers: list[Marker], window_ids: Iterable[str] | None) -> list[Marker]:
+def _selected(markers: list[Marker], window_ids: Iterable[str] | None) -> list[Marker]:
     if window_ids is None:
         return markers
     wanted = set(window_ids)

@@ -135,7 +135,7 @@ class SqlSink:
 
     @property
     def address(self) -> str:
-        """Where the rows are, without credentials and options."""
+        """Address of the rows, without credentials and options."""
         return f"{self._address}/{self._target}"
 
     @property
@@ -161,7 +161,7 @@ class SqlSink:
         return f"jdbc:{self.address}"
 
     def _names_windows(self, identity: str) -> bool:
-        """Whether a window of the target has an id that was made with `identity`."""
+        """Return True if a window of the target has an id that was made with `identity`."""
         for window_id in one_of_each_scope(self.window_ids()):
             marker = self.marker(window_id)
             if (
@@ -178,7 +178,7 @@ class SqlSink:
 
     @plain_errors
     def marker(self, window_id: str) -> Marker | None:
-        """The marker in the window's row, or None."""
+        """Return the marker in the window's row, or None."""
         document = self.read(self.windows, window_id)
         return None if document is None else self._marker(document, window_id)
 
@@ -223,7 +223,7 @@ class SqlSink:
         return missing_root(Path(str(self._url.database)), make="touch")
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
-        """A fresh local directory."""
+        """Begin a try in a new local directory."""
         return self._staging.begin(plan, attempt)
 
     @plain_errors
@@ -432,7 +432,7 @@ class SqlSink:
 
     @plain_errors
     def read(self, table: sa.Table, key: str) -> Document | None:
-        """The document under `key`, or None."""
+        """Return the document under `key`, or None."""
         if not self._exists(table.name):
             return None
         with self._engine.connect() as connection:
@@ -480,7 +480,7 @@ class SqlSink:
     def _exists(self, name: str) -> bool:
         import sqlalchemy as sa
 
-        if self.missing() is not None:  # SQLite makes the file for whoever only looks
+        if self.missing() is not None:  # SQLite creates the file even for a query
             return False
         if name not in self._known_tables and sa.inspect(self._engine).has_table(
             name, schema=self._schema
@@ -542,7 +542,7 @@ class _TableBook:
 
 
 def _schema_of(files: list[Path]) -> pa.Schema | None:
-    """The schema of the files; all have the same. Raises `ConfigError`."""
+    """Return the schema of the files, which is the same for all. Raises `ConfigError`."""
     import pyarrow.parquet as pq
 
     schemas = [pq.read_schema(path).remove_metadata() for path in files]

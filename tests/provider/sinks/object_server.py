@@ -33,8 +33,8 @@ def object_server(
 ) -> Iterator[dict[str, str]]:
     """Storage options for a server with `bucket`, for as long as the context.
 
-    It has a process of its own: some clients wait for it without letting other threads run. It ends
-    with the one that asked for it, also if that is killed.
+    It runs in a separate process: some clients wait for it without letting other threads run. It
+    ends with the process that asked for it, also if that is killed.
     """
     receiver, sender = CONTEXT.Pipe(duplex=False)
     args = (sender, bucket, careless, conflicts, host)

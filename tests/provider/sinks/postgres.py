@@ -17,7 +17,7 @@ __all__ = ["postgres_server", "socket_of"]
 
 @contextmanager
 def postgres_server() -> Iterator[str]:
-    """The address of a running server, for psycopg2."""
+    """Return the address of a running server, for psycopg2."""
     data = Path(tempfile.mkdtemp(prefix="pg-"))  # the path of its socket has to be short
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -30,5 +30,5 @@ def postgres_server() -> Iterator[str]:
 
 
 def socket_of(url: str) -> str:
-    """The directory of the server's socket: what stands for its host."""
+    """Return the directory of the server's socket, which replaces its host."""
     return parse_qs(urlsplit(url).query)["host"][0]

@@ -1,4 +1,4 @@
-"""What every exactly-once `Sink` must do. Subclass it, give `open_sink` and `rows`.
+"""Contract of every exactly-once `Sink`. Subclass it, give `open_sink` and `rows`.
 
 `open_sink` opens the sink as another process would: two calls share nothing but the storage. It is
 called from threads and pickled into processes. `rows` are the records a reader sees, as
@@ -37,13 +37,13 @@ Row = tuple[str, bytes]
 
 
 def written_by(who: str) -> Counter[Row]:
-    """The records that `publish` stages."""
+    """Return the records that `publish` stages."""
     keys = ("1:0", "1:0", "1:1")
     return Counter((key, f"{who} {index}".encode()) for index, key in enumerate(keys))
 
 
 def rows_of(sink: Sink) -> Counter[Row]:
-    """The records that `read_windows` gives, for sinks of files."""
+    """Return the records that `read_windows` reads, for sinks of files."""
     table = read_windows(sink).to_table()
     if not table.num_rows:
         return Counter()
@@ -54,7 +54,7 @@ class SinkSuite:
     """Behaviour shared by all exactly-once sinks."""
 
     points: tuple[str, ...] = ()
-    """Where `publish` reports progress: a process is killed at each of them."""
+    """Points at which `publish` reports progress: a process is killed at each of them."""
 
     @pytest.fixture
     def open_sink(self, tmp_path: Path) -> OpenSink:

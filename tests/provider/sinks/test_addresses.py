@@ -1,4 +1,4 @@
-"""What an address says is where records go: nothing else may lead elsewhere."""
+"""An address decides alone where records go: nothing else may redirect them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_settings_that_change_what_a_name_means_are_refused(options: str, said: 
         sink_for(spec.replace("//db", "//me:hush@db"))
     (problem, *_) = spec_problems(spec)
     assert said.split(":", maxsplit=1)[0].partition(" .")[0] in problem
-    # With a name of its own the sink may be anywhere.
+    # With an explicit identity the sink may be anywhere.
     url = spec.replace("table=orders&", "")
     assert SqlSink(url, "orders", identity="mine").identity == "mine"
 

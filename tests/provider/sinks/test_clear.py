@@ -1,4 +1,4 @@
-"""What a cleared task finds in each sink: windows are counted again, or replaced in one step."""
+"""Cleared tasks in each sink: windows are counted again, or replaced in one step."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def test_a_table_made_anew_while_a_window_is_written_gets_nothing_of_it(
                 publish(delta(place), plan_of(sink, 7 + seq), f"new-{seq}")
 
     make_anew("begun")
-    with pytest.raises(TableChanged, match="made anew while a window was written"):
+    with pytest.raises(TableChanged, match="recreated while a window was written"):
         sink.publish(staging, plan, COUNTS, make_anew)
     assert publish(sink, plan, "again").won
     found = delta(place).marker(plan.window_id)
@@ -272,7 +272,8 @@ def test_a_table_that_does_not_fit_is_refused_with_every_reason(sink: DeltaSink)
 
 
 def refusal_of(sink: DeltaSink) -> str:
-    """Why the table does not take a window; nothing of which is in it or beside it afterwards."""
+    """Return why the table refuses a window, after a check that nothing of it is in the table or
+    next to it."""
     before = rows_of(sink.storage.url)
     with pytest.raises(ConfigError) as refused:
         publish(sink, plan_of(sink))

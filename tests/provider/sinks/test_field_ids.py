@@ -73,7 +73,7 @@ def in_place(tmp_path: Path) -> OpenSink:
 
 
 def begun(sink: IcebergSink, seq: int, columns: dict[str, Any]) -> tuple[Staging, IngestCounts]:
-    """The files of a try, as an engine writes them: three records."""
+    """Write the files of a try as an engine does: three records."""
     plan = plan_of(sink, seq)
     staging = sink.begin(plan, "a")
     batch = pa.RecordBatch.from_pydict({"partition": ["1:0", "1:0", "1:1"], **columns})
@@ -100,7 +100,7 @@ def table_of(sink: IcebergSink) -> Table:
 
 
 def without_mapping(sink: IcebergSink) -> pa.Table:
-    """As a reader that knows no name mapping reads the table."""
+    """Read the table without name mapping."""
     table = table_of(sink)
     with table.transaction() as change:
         change.remove_properties("schema.name-mapping.default")

@@ -1,4 +1,4 @@
-"""What readers that know nothing of windows find: DuckDB and polars, whose globs skip no name."""
+"""Readers that know nothing of windows: DuckDB and polars, whose globs skip no name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sink(tmp_path: Path) -> ParquetSink:
 
 
 def found_in(root: Path, *patterns: str) -> list[Counter[Row]]:
-    """The records of each reader with each pattern."""
+    """Return the records of each reader with each pattern."""
     return [found for pattern in patterns for found in _readers(f"{root}/{pattern}")]
 
 
@@ -166,7 +166,7 @@ def test_files_are_copied_where_the_system_cannot_rename_them(
 
 
 def _copy_and_die(kind: str, root: Path) -> None:
-    """A process that is killed in the middle of copying a file from another disk."""
+    """Kill a process in the middle of copying a file from another disk."""
 
     def other_disk(*_: object) -> None:
         raise OSError(errno.EXDEV, "Invalid cross-device link")

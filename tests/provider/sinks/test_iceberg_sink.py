@@ -84,7 +84,7 @@ def test_the_snapshot_says_which_window_it_is(sink: IcebergSink, root: Path) -> 
 
 
 class OvertakenCatalog(SqlCatalog):
-    """Somebody else is always a moment faster: `overtake` runs before the first commit."""
+    """Another writer always commits first: `overtake` runs before the first commit."""
 
     def __init__(self, root: Path, overtake: Callable[[], None]) -> None:
         known = iceberg_catalog(root)
@@ -139,7 +139,7 @@ def behind(root: Path, **troubles: Trouble) -> IcebergSink:
 
 
 def garble() -> None:
-    """What pyiceberg's REST catalog does with a proxy's page in the place of an answer."""
+    """Raise what pyiceberg's REST catalog raises for a proxy's page instead of an answer."""
     CommitTableResponse.model_validate_json("<html>502 Bad Gateway</html>")
 
 
@@ -148,7 +148,8 @@ def hang_up() -> None:
 
 
 def expire_all_but(root: Path, *kept: int) -> None:
-    """What a maintenance job does; the newest snapshot has to stay, so another comes first."""
+    """Expire snapshots as a maintenance job does; the newest has to stay, so another is made
+    first."""
     columns = pa.schema([("partition", pa.string())])
     table_at(root).append(pa.table({"partition": ["9:9"]}, schema=columns))
     table = table_at(root)
@@ -227,7 +228,8 @@ def test_a_snapshot_that_expires_before_anybody_sealed_the_window_is_found_by_it
 
 
 def test_pyiceberg_by_itself_commits_after_it_was_overtaken(sink: IcebergSink, root: Path) -> None:
-    """Why the sink turns retries off. If this fails, pyiceberg has changed: read it again."""
+    """The sink turns retries off for this reason. If this fails, pyiceberg has changed: read it
+    again."""
     publish(sink, plan_of(sink, 5), "before")
     catalog = OvertakenCatalog(root, lambda: table_at(root).append(rows))
     rows = pa.table({"partition": ["9:9"]}, schema=pa.schema([("partition", pa.string())]))
@@ -313,7 +315,7 @@ def test_a_table_made_anew_while_a_window_is_written_gets_no_entries_of_other_fi
     catalog, schema = iceberg_catalog(root), table_at(root).schema()
     catalog.drop_table(NAME)
     catalog.create_table(NAME, schema, location=place and f"file://{root}/{place}")
-    with pytest.raises(TableChanged, match="made anew while a window was written"):
+    with pytest.raises(TableChanged, match="recreated while a window was written"):
         sink.publish(staging, plan_of(sink, 2), COUNTS, ignore)
     assert rows_at(root) == Counter()
     assert publish(sink, plan_of(sink, 2), "again").won

@@ -186,7 +186,7 @@ def test_files_of_tasks_that_were_tried_again_are_neither_read_nor_left(
     assert len(values_of(sink, options)) == 3
     assert len(data_in(sink)) == 2
     sink.tidy(plan.window_id)
-    sink.discard(staging)  # what is published is nobody's to discard
+    sink.discard(staging)  # published files are never discarded
     assert len(values_of(sink, options)) == 3
     assert data_in(sink) == named_in(sink)
 
@@ -324,7 +324,7 @@ def test_what_iceberg_gets_from_facts_is_what_footers_say(tmp_path: Path) -> Non
 
 
 def logical_values(root: Path) -> tuple[pa.Table, FileFact]:
-    """A file of Spark's kind, whose decimals are integers, and what is told of it."""
+    """Return a file as Spark writes it, whose decimals are integers, and its facts."""
     two, last = [Decimal("12.34"), Decimal("20.00")], datetime.max.replace(tzinfo=UTC)
     table = pa.table(
         {

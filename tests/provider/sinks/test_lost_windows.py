@@ -51,7 +51,7 @@ class Lake:
         self.claims, self.epoch, self.runs = claims, "", 0
 
     def run(self, upto: int | None = None) -> WindowResult:
-        """A run when the log has `upto` times ten entries in each partition."""
+        """Run when the log has `upto` times ten entries in each partition."""
         self.runs += 1
         ends = dict.fromkeys(KEYS, STEP * (upto or self.runs))
         sink = self.open(self.root)
@@ -76,7 +76,8 @@ class Lake:
         return Counter(self._read(self.open(self.root), self.root))
 
     def expect(self, upto: int, *, without: tuple[int, int] = (0, 0)) -> None:
-        """The lake has all records up to `upto`, but those between two others, once."""
+        """Assert that the lake has all records up to `upto`, except those between two others,
+        once."""
         wanted = Counter(expected(dict.fromkeys(KEYS, STEP * upto)))
         wanted -= Counter(expected(dict.fromkeys(KEYS, STEP * without[1])))
         wanted += Counter(expected(dict.fromkeys(KEYS, STEP * without[0])))
@@ -151,7 +152,7 @@ def test_a_group_goes_on_without_windows_that_were_removed_on_purpose(
     lake.run()
     lake.restore("1")
     lake.obey(lake.refused(3), "go on without them")
-    assert lake.run(3).window_id is None  # and what it is told to go by outlives a run without news
+    assert lake.run(3).window_id is None  # and the given position survives a run without news
     lake.run(4)
     lake.run(5)
     lake.expect(5, without=(1, 3))

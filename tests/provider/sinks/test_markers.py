@@ -1,4 +1,4 @@
-"""Windows whose records are kept elsewhere: one try is told that the window is its own."""
+"""Windows whose records are kept elsewhere: one try wins the window."""
 
 from __future__ import annotations
 

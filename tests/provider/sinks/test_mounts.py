@@ -46,7 +46,7 @@ def test_the_mount_of_a_path_is_the_nearest(path: str, kind: str) -> None:
 
 @pytest.fixture
 def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A root that the kernel lists as a FUSE mount."""
+    """Make the kernel list a root as a FUSE mount."""
     listed = tmp_path / "mountinfo"
     root = str(tmp_path / "lake").replace(" ", "\\\\040")
     lines = ["27 1 254:0 / / rw - ext4 /dev/vda rw", f"90 27 0:55 / {root} rw - fuse goofys rw"]
@@ -88,7 +88,7 @@ def test_a_boundary_that_is_read_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The try that made it may have died before its name was forced there; after a power cut it
-    would be resolved anew, otherwise than those who read it planned."""
+    would be resolved again, otherwise than those who read it planned."""
     sink = ParquetSink(tmp_path / "lake")
     key = "20261121T120000Z-0123456789"
     sink.boundaries.fix(key, {"v": 1})

@@ -134,7 +134,7 @@ def test_a_lake_that_was_moved_is_named_as_before(tmp_path: Path) -> None:
 
 
 def test_a_group_whose_lake_was_moved_goes_on_where_it_stands(tmp_path: Path) -> None:
-    """Progress is of the old name; begun anew, the new one would get all records again."""
+    """Progress is of the old name; from scratch, the new one would get all records again."""
     journal = MemoryJournal()
     first = run(parquet(tmp_path / "lake"), "prod", journal)
     (tmp_path / "lake").rename(tmp_path / "moved")

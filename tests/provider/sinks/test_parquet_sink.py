@@ -35,7 +35,7 @@ class TestParquetSink(SinkSuite):
 
 
 def ignore(_: str) -> None:
-    """A progress nobody looks at."""
+    """Ignore progress."""
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_of_many_tries_one_wins_and_the_others_learn_whose_it_is(sink: ParquetSi
 def test_a_directory_that_this_user_may_not_write_to_is_told_with_the_way_out(
     sink: ParquetSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a mount that is for reading only; root, whom tests may run as, is refused nothing."""
+    """Refuse writes as a read-only mount does; root, whom tests may run as, is refused nothing."""
     sink.root.mkdir()
     monkeypatch.setattr("tubemq_provider.files.durable.os.access", lambda *_, **__: False)
     with pytest.raises(ConfigError, match=r"cannot be written to on .* by user .*; name a"):

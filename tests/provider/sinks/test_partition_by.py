@@ -1,4 +1,4 @@
-"""Files that are apart by what their rows share: written, published, and read by others.
+"""Files that are partitioned by columns: written, published, and read by other readers.
 
 Whatever the values are, a reader gets the rows that were written, and a filter loses none.
 """
@@ -105,7 +105,7 @@ def test_what_went_in_comes_out(open_sink: OpenSink, by: list[str]) -> None:
 
 
 def filtered(sink: FileSink, column: str, value: Any) -> set[int]:
-    """What a reader gets who asks for a value, through the reader's own pruning."""
+    """Read the rows with a value, through the reader's own pruning."""
     if isinstance(sink, IcebergSink):
         wanted = IsNull(column) if value is None else EqualTo(column, value)
         found = sink._existing_table().scan(row_filter=wanted).to_arrow()
@@ -169,7 +169,7 @@ def test_delta_readers_that_go_by_paths_get_values_and_not_nulls(
 def test_a_delta_table_with_files_of_earlier_releases_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those files are not in folders: the log has their values."""
+    """Files of earlier releases are not in folders: the log has their values."""
     sink = DeltaSink(tmp_path / "table", partition_by=["country"])
     with monkeypatch.context() as patched:
         patched.setattr(partitioned.PartitionedWriter, "_begun", _begun_without_folders)

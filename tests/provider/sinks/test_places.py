@@ -23,7 +23,7 @@ from tubemq_provider.windows.protocols import Sink
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink of markers stages nowhere: what is staged comes to where the process stands."""
+    """Change to the temporary directory, where a sink of markers would stage: it stages nowhere."""
     monkeypatch.chdir(tmp_path)
 
 

@@ -30,7 +30,8 @@ def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Sink:
 
 
 def publish(sink: Sink, seq: int, **columns: Any) -> str:
-    """A window of three records with more columns than `partition`, as after a new transform."""
+    """Publish a window of three records with more columns than `partition`, as after a new
+    transform."""
     plan = plan_of(sink, seq)
     staging = sink.begin(plan, "a")
     table = pa.table({"partition": ["1:0", "1:0", "1:1"], **columns})

@@ -175,7 +175,7 @@ def test_nothing_but_new_columns_is_ever_accepted(
 def test_of_two_that_add_columns_at_once_both_are_published(
     open_sink: OpenSink, options: dict[str, str]
 ) -> None:
-    """Both have judged the table before either commits: the same column, and one of its own."""
+    """Both have checked the table before either commits: a common column, and a separate one."""
     publish(open_sink(), 1, OLD)
     sinks = {seq: open_sink(schema_evolution="add_columns") for seq in (2, 3)}
     ready: dict[int, list[Publication]] = {}
@@ -315,7 +315,7 @@ def test_a_column_that_becomes_one_of_two_while_it_is_published_leaves_nothing(
 
 
 def test_iceberg_refuses_a_column_with_the_path_of_a_part(tmp_path: Path) -> None:
-    """Iceberg goes by paths, in which a dot stands for a part."""
+    """Iceberg uses paths, in which a dot stands for a part."""
     catalog = iceberg_catalog(tmp_path)
     dotted = {**OLD, "more.x": pa.array([1, 2, 3], pa.int64())}
     both = IcebergSink("sales.both", catalog=catalog)
@@ -398,7 +398,7 @@ def test_instants_without_a_zone_in_a_map_leave_the_table_as_it_is(
     first: str, tmp_path: Path
 ) -> None:
     """deltalake added the columns to the table of an empty window, and told readers nothing of
-    their type: nobody could open the table again."""
+    their type: the table could not be opened again."""
     sink, kind = DeltaSink(tmp_path / "t"), pa.map_(pa.string(), pa.timestamp("us"))
     if first == "none":
         empty = IngestCounts({"1:0": 0, "1:1": 0})
@@ -426,7 +426,7 @@ def test_a_map_of_instants_without_a_zone_goes_where_readers_know_them(tmp_path:
 
 
 def test_a_new_column_may_not_become_a_rule(tmp_path: Path) -> None:
-    """What files have without nulls may be null in the table: rows before it have none."""
+    """Columns without nulls in the files may be null in the table: rows before them have none."""
     publish(DeltaSink(tmp_path / "t"), 1, OLD)
     schema = pa.schema(
         [

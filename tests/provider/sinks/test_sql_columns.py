@@ -1,5 +1,5 @@
-"""What columns of an existing table do to values: kept as they are, or refused before a window is
-read; on SQLite and on a PostgreSQL that a wheel brings."""
+"""Values in columns of an existing table are kept unchanged, or refused before a window is read; on
+SQLite and on a PostgreSQL that a wheel brings."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def run(url: str, *statements: str) -> list[Any]:
 
 
 def table_with(url: str, ddl: str, tmp_path: Path) -> SqlSink:
-    """A sink into a table that is there already, whose column `v` is as given."""
+    """Return a sink into an existing table, whose column `v` is as given."""
     run(
         url,
         "DROP TABLE IF EXISTS existing",
@@ -132,7 +132,7 @@ def columns_of(kind: pa.DataType) -> pa.Schema:
 
 
 def refusal_of(sink: SqlSink, kind: pa.DataType) -> str:
-    """What is said of it before a window is read; empty if the column is taken."""
+    """Return the refusal before a window is read; empty if the column is accepted."""
     try:
         sink.check_columns(columns_of(kind))
     except ConfigError as refused:
@@ -141,7 +141,7 @@ def refusal_of(sink: SqlSink, kind: pa.DataType) -> str:
 
 
 def publish_value(sink: SqlSink, kind: pa.DataType, value: object) -> None:
-    """A window of one record with the value, and one with null."""
+    """Publish a window of one record with the value, and one with null."""
     plan = plan_of(sink)
     staging = sink.begin(plan, "a")
     table = pa.table([["1:0", "1:1"], pa.array([value, None], kind)], columns_of(kind))
@@ -253,7 +253,7 @@ def test_columns_whose_names_are_alike_have_values_of_their_own(
 
 
 def publish_row(sink: SqlSink, columns: dict[str, pa.Array]) -> None:
-    """A window of one record."""
+    """Publish a window of one record."""
     plan = plan_of(sink)
     staging = sink.begin(plan, "a")
     table = pa.table([["1:0"], *columns.values()], ["partition", *columns])

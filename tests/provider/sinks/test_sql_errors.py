@@ -1,5 +1,4 @@
-"""What a database's refusals say in a log: code, columns and constraints; neither records nor
-logins."""
+"""Errors of a database in a log: code, columns and constraints; neither records nor logins."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def make(url: str, *statements: str) -> None:
 
 
 def refusal(sink: SqlSink) -> DatabaseError:
-    """What publishing two records fails with, the second of which has a secret in it."""
+    """Return the error of publishing two records, the second of which has a secret in it."""
     plan = plan_of(sink)
     staging = sink.begin(plan, "a")
     stage(staging, SECRET)
@@ -123,7 +122,7 @@ def test_a_login_that_is_refused_is_not_shown(postgres: str, tmp_path: Path) -> 
 
 
 class Speaker:
-    """What a driver says, however it puts a name."""
+    """Error texts of a driver, with each way to quote a name."""
 
     address, login = "postgresql://db/lake", ("loader_7", SECRET)
 

@@ -86,7 +86,7 @@ def rows_of(url: str, statement: str) -> list[dict[str, object]]:
 
 
 def publish(sink: SqlSink, columns: dict[str, tuple[pa.DataType, object]]) -> None:
-    """A window of one record with the values, and one of nulls."""
+    """Publish a window of one record with the values, and one of nulls."""
     plan = plan_of(sink)
     staging = sink.begin(plan, "a")
     arrays = [pa.array([value, None], kind) for kind, value in columns.values()]

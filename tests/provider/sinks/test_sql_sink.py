@@ -110,7 +110,7 @@ def execute(sink: SqlSink, *statements: str) -> list[Any]:
 
 
 def publish_one(sink: Sink, columns: Mapping[str, tuple[pa.DataType, object]]) -> None:
-    """A window of one row with a value in each column, and one of nulls."""
+    """Publish a window of one row with a value in each column, and one of nulls."""
     plan = plan_of(sink)
     staging = sink.begin(plan, "a")
     arrays = [pa.array([value, None], kind) for kind, value in columns.values()]
@@ -254,7 +254,7 @@ def test_a_database_that_cuts_what_is_too_long_is_refused(
 
 
 def publish_large(sink: Sink, size: int) -> None:
-    """A window whose text and body are larger than what MySQL's plain columns hold."""
+    """Publish a window whose text and body are larger than what MySQL's plain columns hold."""
     plan = plan_of(sink)
     staging = sink.begin(plan, "a")
     columns = {"partition": ["1:0"], "stream_id": ["ä" * size], "value": [bytes(size)]}

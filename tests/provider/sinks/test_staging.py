@@ -1,5 +1,4 @@
-"""Where tries are staged: private on a machine that others use, and what is refused before it is
-published."""
+"""Staging areas: private on a machine that others use; refusals before publication."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from tubemq_provider.windows.canonical import sha256_hex
 
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A temporary directory to which everybody can write."""
+    """Return a temporary directory to which every user can write."""
     place = tmp_path / "tmp"
     place.mkdir()
     place.chmod(0o1777)

@@ -1,4 +1,4 @@
-"""What sinks say when an object store refuses: whose fault it is, and nothing of the reply.
+"""Errors of sinks when an object store refuses: the cause, and nothing of the reply.
 
 Stores quote the access key, the string to sign and session tokens in what they answer, and a task's
 log is read by many.
@@ -110,7 +110,7 @@ def told_of_storage(options: dict[str, str], source: Path) -> Opened:
 
 
 def uploaded(location: Location) -> None:
-    """A small file, which is one request when it is finished."""
+    """Upload a small file, which is one request when it is finished."""
     output = location.create("x")
     output.stream.write(b"PAR1")
     output.finish()

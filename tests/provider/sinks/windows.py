@@ -1,4 +1,4 @@
-"""What tests of sinks publish: small plans, staged files, and one publication in another process.
+"""Windows for tests of sinks: small plans, staged files, and one publication in another process.
 
 A sink is opened by a picklable function, as another process would open it. Everything staged is
 named after its try, so that a reader can tell whose records it sees.
@@ -32,7 +32,7 @@ CHILD_TIMEOUT = 60
 
 
 def ignore(_: str) -> None:
-    """A progress nobody looks at."""
+    """Ignore progress."""
 
 
 def plan_of(sink: Sink, seq: int = 1, end: int = 280) -> WindowPlan:
@@ -58,7 +58,7 @@ def stage(staging: Staging, who: str, partitions: Sequence[str] = ("1:0", "1:0",
 
 
 def told(staging: Staging, counts: IngestCounts = COUNTS) -> IngestCounts:
-    """`counts` with the facts of the files that are staged."""
+    """Return `counts` with the facts of the files that are staged."""
     location = location_of(staging)
     stored = location.stored()
     facts = tuple(inspect(location, name, found) for name, found in stored.items())
