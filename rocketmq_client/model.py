@@ -143,7 +143,7 @@ class TimeBoundary(NamedTuple):
     that were stored at or after the instant: the boundary was somewhere in `[0, offset]`."""
 
     offset: int
-    eroded: bool
+    lost_to_retention: bool
 
 
 class RecordMark(NamedTuple):

@@ -45,7 +45,7 @@ def test_every_room_has_its_tests_under_its_name(package: str) -> None:
     assert [room for room in bare if room not in ELSEWHERE] == []
 
 
-def test_what_is_said_to_be_tested_elsewhere_has_no_folder_of_its_own() -> None:
+def test_modules_tested_elsewhere_have_no_separate_folder() -> None:
     assert [room for room in ELSEWHERE if list(folder_of(room).glob("test_*.py"))] == []
 
 

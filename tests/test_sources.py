@@ -100,7 +100,7 @@ def test_the_first_source_leaves_no_trace_in_ids_and_documents() -> None:
     assert plan.to_document()["v"] == 1
 
 
-def test_another_kind_of_source_has_windows_of_its_own(lines: WindowScope) -> None:
+def test_another_kind_of_source_has_separate_windows(lines: WindowScope) -> None:
     plan = WindowPlan.cursor(lines, 1, {"north.10": (0, 3), "north.2": (5, 5)})
     document = json.loads(plan.canonical())
 
@@ -170,7 +170,9 @@ def test_a_source_of_another_distribution_has_windows_through_everything(
     source = open_source("lines", settings, identity="main", topic="orders", group="lake")
 
     def planner() -> CursorPlanner:
-        return CursorPlanner(scope, source.ends, "earliest", max_records=70, witness=source.life())
+        return CursorPlanner(
+            scope, source.ends, "earliest", max_records=70, witness=source.record_lookup()
+        )
 
     write_lines(tmp_path, north_0=50, north_1=0, south_0=30)
     counts = [taken(planner(), source, sink, journal) for _ in range(3)]

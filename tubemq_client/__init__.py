@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tubemq_client._lazy import homes
+from tubemq_client._lazy import lazy_names
 
 if TYPE_CHECKING:
     from tubemq_client import aio as aio
@@ -150,7 +150,7 @@ _HOMES = {
         "parse_tdmsg",
     ),
 }
-_find = homes(__name__, _HOMES)
+_find = lazy_names(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["homes"]
+__all__ = ["lazy_names"]
 
 
-def homes(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
+def lazy_names(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of `package`, which imports each name from its module.
 
     `modules` maps modules (relative ones begin with a dot) to their names.

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["RepeatedName", "given_json", "unique_keys"]
+__all__ = ["RepeatedName", "load_unique_json", "unique_keys"]
 
 
 class RepeatedName(ValueError):
     """Error for a JSON object that has a name twice; its text is that name only."""
 
 
-def given_json(text: str | bytes, **options: Any) -> Any:
+def load_unique_json(text: str | bytes, **options: Any) -> Any:
     """Return the value of `text`; `options` are those of `json.loads`.
 
     Raises `ValueError` for invalid JSON (`RepeatedName` for an object that has a name twice), and

@@ -22,7 +22,7 @@ except ImportError as error:
     raise require_extra("metrics", error) from error
 
 if TYPE_CHECKING:
-    from tubemq_client._io.faces import ClientFace
+    from tubemq_client._io.client_base import ClientBase
 
 __all__ = ["ClientMetrics"]
 
@@ -32,7 +32,7 @@ Attributes = Mapping[str, str | int]
 Rows = Iterator[tuple[Attributes, float]]
 
 
-class _Figure(NamedTuple):
+class _Instrument(NamedTuple):
     """Instrument; `rows` returns its values of a client, each with its attributes."""
 
     kind: str
@@ -42,7 +42,7 @@ class _Figure(NamedTuple):
     rows: Callable[[Any], Rows]
 
     @property
-    def of_wires(self) -> bool:
+    def of_connections(self) -> bool:
         return self.name.startswith("tubemq.client.")
 
 
@@ -58,7 +58,7 @@ class ClientMetrics:
         self._watched: weakref.WeakKeyDictionary[Any, dict[str, str | int]]
         self._watched = weakref.WeakKeyDictionary()
         meter = get_meter("tubemq_client", meter_provider=meter_provider)
-        for figure in _FIGURES:
+        for figure in _INSTRUMENTS:
             make = getattr(meter, f"create_observable_{figure.kind}")
             make(
                 figure.name,
@@ -67,7 +67,7 @@ class ClientMetrics:
                 description=figure.about,
             )
 
-    def watch(self, client: ClientFace, **attributes: str | int) -> None:
+    def watch(self, client: ClientBase, **attributes: str | int) -> None:
         """Report the metrics of `client`, each with `attributes` (a group, a role, …).
 
         Without any, `tubemq.client.kind` is the name of its class: two clients of one class need
@@ -76,17 +76,17 @@ class ClientMetrics:
         own: dict[str, str | int] = {"messaging.system": "tubemq"}
         self._watched[client] = {**own, "tubemq.client.kind": type(client).__name__, **attributes}
 
-    def unwatch(self, client: ClientFace) -> None:
+    def unwatch(self, client: ClientBase) -> None:
         """Stop reporting the metrics of `client`."""
         self._watched.pop(client, None)
 
-    def _observer(self, figure: _Figure) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def _observer(self, figure: _Instrument) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
             reported: set[object] = set()
             for client, client_attributes in list(self._watched.items()):
                 values = _read(client, figure)
-                if figure.of_wires and values:
-                    pool_id = client._wires  # noqa: SLF001 - of no use to users
+                if figure.of_connections and values:
+                    pool_id = client._pool_id  # noqa: SLF001 - of no use to users
                     if pool_id in reported:
                         continue
                     reported.add(pool_id)
@@ -96,7 +96,7 @@ class ClientMetrics:
         return observe
 
 
-def _read(client: Any, figure: _Figure) -> list[tuple[Attributes, float]]:
+def _read(client: Any, figure: _Instrument) -> list[tuple[Attributes, float]]:
     """Return the current values.
 
     The reader runs in another thread, and clients of an event loop have no lock that it could take:
@@ -165,120 +165,120 @@ def _errors(stats: ProducerStats) -> Iterable[tuple[Attributes, float]]:
 
 _NONE: Attributes = {}
 
-_FIGURES = (
-    _Figure(
+_INSTRUMENTS = (
+    _Instrument(
         "counter",
         "tubemq.client.requests",
         "{request}",
         "Requests sent to a server.",
         _by_server(lambda stats: stats.requests),
     ),
-    _Figure(
+    _Instrument(
         "counter",
         "tubemq.client.replies",
         "{reply}",
         "Replies received from a server.",
         _by_server(lambda stats: stats.replies),
     ),
-    _Figure(
+    _Instrument(
         "counter",
         "tubemq.client.bytes.sent",
         "By",
         "Bytes sent to a server, before TLS.",
         _by_server(lambda stats: stats.bytes_sent),
     ),
-    _Figure(
+    _Instrument(
         "counter",
         "tubemq.client.bytes.received",
         "By",
         "Bytes received from a server, after TLS.",
         _by_server(lambda stats: stats.bytes_received),
     ),
-    _Figure(
+    _Instrument(
         "counter",
         "tubemq.client.connections.opened",
         "{connection}",
         "Connections opened to a server.",
         _by_server(lambda stats: stats.opened),
     ),
-    _Figure(
+    _Instrument(
         "gauge",
         "tubemq.client.requests.in_flight",
         "{request}",
         "Requests that wait for their reply.",
         _by_server(lambda stats: stats.in_flight),
     ),
-    _Figure(
+    _Instrument(
         "gauge",
         "tubemq.client.silence",
         "s",
         "Time since anything was received from a server.",
         _by_server(_silence_s),
     ),
-    _Figure(
+    _Instrument(
         "counter",
         "messaging.client.consumed.messages",
         "{message}",
         "Records received.",
         _of(ConsumerStats, lambda stats: [(_NONE, stats.records)]),
     ),
-    _Figure(
+    _Instrument(
         "counter",
         "tubemq.consumer.fetches",
         "{request}",
         "Requests for records, by outcome.",
         _of(ConsumerStats, _fetches),
     ),
-    _Figure(
+    _Instrument(
         "gauge",
         "tubemq.consumer.brokers.left_alone",
         "{broker}",
         "Brokers that are not asked now, because they do not answer.",
         _of(ConsumerStats, lambda stats: [(_NONE, len(stats.left_alone))]),
     ),
-    _Figure(
+    _Instrument(
         "gauge",
         "tubemq.consumer.lag",
         "{entry}",
         "Index entries of a held partition that the group has not read.",
         _lag,
     ),
-    _Figure(
+    _Instrument(
         "counter",
         "messaging.client.sent.messages",
         "{message}",
         "Records sent, by outcome.",
         _of(ProducerStats, _sent),
     ),
-    _Figure(
+    _Instrument(
         "counter",
         "tubemq.producer.bytes.stored",
         "By",
         "Bytes of records that have a receipt.",
         _of(ProducerStats, lambda stats: [(_NONE, stats.bytes_stored)]),
     ),
-    _Figure(
+    _Instrument(
         "counter",
         "tubemq.producer.sent_again",
         "{request}",
         "Requests repeated.",
         _of(ProducerStats, lambda stats: [(_NONE, stats.sent_again)]),
     ),
-    _Figure(
+    _Instrument(
         "counter",
         "tubemq.producer.errors",
         "{error}",
         "Refusals and failures by code; 0: no answer or no connection.",
         _of(ProducerStats, _errors),
     ),
-    _Figure(
+    _Instrument(
         "gauge",
         "tubemq.producer.records.in_flight",
         "{message}",
         "Records without a receipt or failure yet.",
         _of(ProducerStats, lambda stats: [(_NONE, stats.in_flight)]),
     ),
-    _Figure(
+    _Instrument(
         "gauge",
         "tubemq.producer.brokers.left_out",
         "{broker}",

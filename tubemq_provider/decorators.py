@@ -63,7 +63,7 @@ class _WindowDecoratedOperator(DecoratedOperator, TubeMQWindowOperator):
             named = determine_kwargs(self.python_callable, self.op_args, values)
             return self.python_callable(*self.op_args, **named)
 
-        self._engine = job.hand_to(call)
+        self._engine = job.read_with(call)
 
 
 def _called_without_window(function: Callable[..., Any]) -> Callable[..., Any]:

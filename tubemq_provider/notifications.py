@@ -18,7 +18,7 @@ from tubemq_client import Record
 from tubemq_client.aio import Producer
 from tubemq_provider.hooks.aio import TubeMQAsyncHook
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.rendered import RefusesNothing
+from tubemq_provider.rendered import RefusesEmptyRendering
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,7 +33,7 @@ _MESSAGE: Final = (
 """The context of a deadline has the Dag run only, and that of a Dag's callback may have no task."""
 
 
-class TubeMQNotifier(RefusesNothing, BaseNotifier):
+class TubeMQNotifier(RefusesEmptyRendering, BaseNotifier):
     """Send one record to `topic`.
 
     :param topic: topic to send to.

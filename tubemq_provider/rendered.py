@@ -15,28 +15,30 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider._airflow import AirflowFailException
 from tubemq_provider.ingest.validation import is_template
 
-__all__ = ["RefusesNothing"]
+__all__ = ["RefusesEmptyRendering"]
 
 _NOTHING = ("", "None")
 
 
-class RefusesNothing:
+class RefusesEmptyRendering:
     """Mix-in for templated classes; comes before Airflow's own class.
 
     - `own_data`: template fields whose members are data of the user, in which a blank text is a
       value; the field itself must not be empty.
-    - `given_through`: template fields that are passed unchanged to a function of the user.
+    - `passed_unchanged`: template fields that are passed unchanged to a function of the user.
     """
 
     own_data: ClassVar[frozenset[str]] = frozenset()
-    given_through: ClassVar[frozenset[str]] = frozenset({"op_args", "op_kwargs", "templates_dict"})
+    passed_unchanged: ClassVar[frozenset[str]] = frozenset(
+        {"op_args", "op_kwargs", "templates_dict"}
+    )
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], *args: Any, **kwargs: Any
     ) -> None:
         """Render like Airflow, for this object and, as `parent`, for value objects in its
         fields."""
-        names = [name for name in template_fields if name not in self.given_through]
+        names = [name for name in template_fields if name not in self.passed_unchanged]
         templates = {name: getattr(parent, name, None) for name in names}
         super()._do_render_template_fields(  # type: ignore[misc]
             parent, template_fields, *args, **kwargs

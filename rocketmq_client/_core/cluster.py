@@ -135,11 +135,11 @@ class Cluster:
         else:
             answer = yield from self.call(address, method, fields)
         info = parse_runtime_info(answer.body)
-        if info.moves_minima:
+        if info.has_exact_minima:
             self._moving.add((address, broker))
         return info
 
-    def moves_minima(self, address: Address, broker: str) -> bool:
+    def has_exact_minima(self, address: Address, broker: str) -> bool:
         """Return True for a broker whose minimum offsets are known to be exact (see `RuntimeInfo`).
         Cached, because a 5.x broker needs a tenth of a second for its runtime info."""
         return (address, broker) in self._moving

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketmq_client import errors
-from rocketmq_client._core.emptied import emptied
+from rocketmq_client._core.empty_queues import emptied
 from rocketmq_client._core.one_record import pull_one
 from rocketmq_client._core.pulling import number
 from rocketmq_client._wire import codes
@@ -102,7 +102,7 @@ def queue_ends(
     ends = dict(lasts)
     for broker in sorted({queue.broker for queue in queues}):
         address = require_address(route, broker)
-        if not stable and cluster.moves_minima(address, broker):
+        if not stable and cluster.has_exact_minima(address, broker):
             continue
         try:
             info = yield from cluster.runtime_info(address, broker)
@@ -111,7 +111,7 @@ def queue_ends(
                 raise
             continue  # this account may not request it
         mine = [queue for queue in queues if queue.broker == broker]
-        if info.keeps_minima:
+        if info.has_stale_minima:
             held = [queue for queue in mine if firsts[queue] < lasts[queue]]
             for queue in (yield from emptied(cluster, address, held, lasts, group, info)):
                 firsts[queue] = lasts[queue]

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final, cast
 
 from rocketmq_client import errors
 from rocketmq_client._core.batch import DecodePolicy, RecordBatch
+from rocketmq_client._core.pull_errors import REMOVING, PullErrors, Unexplained
 from rocketmq_client._core.pulling import PullAnswer, by_tags, pull_request
 from rocketmq_client._core.read_policy import (
     BREAKS,
-    Patience,
     ReadPolicy,
     ReadStats,
+    StallTimer,
     lost,
 )
-from rocketmq_client._core.refusals import REMOVING, Refusals, Unexplained
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.records import RecordColumns, scan
 from tubemq_client._core.effects import Call, Deliver
@@ -63,8 +63,8 @@ class FilteredRead:
         self._stats = stats
         self._is_decoding = False
         self._at = range_.start
-        self._patience = Patience(range_, policy.deadline_ms)
-        self._refusals = Refusals(range_, cluster)
+        self._patience = StallTimer(range_, policy.deadline_ms)
+        self._refusals = PullErrors(range_, cluster)
         tags = sorted(tag.decode() for tag in decode.tags)
         self._subscription = by_tags(range_.queue.topic, tags)
 

@@ -16,7 +16,7 @@ from rocketmq_client._core.ends import require_address, select_queues
 from rocketmq_client._core.pulling import number, pull_request
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.bodies import heartbeat_body, parse_members
-from tubemq_client._core.effects import WallNow
+from tubemq_client._core.effects import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -78,7 +78,7 @@ def heartbeat(
 ) -> Conversation[list[Address]]:
     """Register this member of the groups at the brokers, for 120 s and on this connection. Return
     the brokers that answered. Raises the last failure if none did."""
-    now = yield WallNow()
+    now = yield WallClock()
     body = heartbeat_body(client_id, producers, consumers or {}, now)
     heard: list[Address] = []
     failure: errors.RocketMQError | None = None

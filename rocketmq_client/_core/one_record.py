@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_client import errors
 from rocketmq_client._core.addresses import AddressFinder
+from rocketmq_client._core.pull_errors import PullErrors, Unexplained
 from rocketmq_client._core.pulling import PullAnswer, pull_request
-from rocketmq_client._core.read_policy import Patience
-from rocketmq_client._core.refusals import Refusals, Unexplained
+from rocketmq_client._core.read_policy import StallTimer
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.records import parse_record
 from rocketmq_client.model import QueueRange, RecordMark
@@ -57,7 +57,7 @@ def pull_one(
     `errors.LogTruncated` if the queue ends at `offset` or before, and `errors.RangeStalled` for a
     broker that reports neither."""
     range_ = QueueRange(queue, offset, offset + 1)
-    refusals, patience = Refusals(range_, cluster), Patience(range_, _DEADLINE_MS)
+    refusals, patience = PullErrors(range_, cluster), StallTimer(range_, _DEADLINE_MS)
     yield from patience.renew()
     while True:
         request = pull_request(cluster, queue, group, offset, 1)
@@ -69,7 +69,7 @@ def pull_one(
 
 
 def _record(
-    refusals: Refusals, range_: QueueRange, address: Address, answer: PullAnswer
+    refusals: PullErrors, range_: QueueRange, address: Address, answer: PullAnswer
 ) -> Conversation[StoredRecord | None]:
     offset = range_.start
     if answer.code != codes.SUCCESS:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rocketmq_client.model import OutgoingMessage
 
-__all__ = ["MOST_IN_A_BATCH", "check_in_batch", "check_record", "held_back_by", "property_text"]
+__all__ = ["MOST_IN_A_BATCH", "check_in_batch", "check_record", "delay_properties", "property_text"]
 
 _RESERVED: Final = frozenset({KEYS, TAGS, UNIQ_KEY, WAIT})
 _MOST_PROPERTY_BYTES: Final = 32_767
@@ -49,7 +49,7 @@ def check_record(message: OutgoingMessage) -> None:
         raise errors.ConfigError(problems, subject="record")
 
 
-def held_back_by(message: OutgoingMessage) -> frozenset[str]:
+def delay_properties(message: OutgoingMessage) -> frozenset[str]:
     """Return the properties that make brokers deliver a record later; only a single send supports
     them."""
     return _IGNORED_IN_A_BATCH & (message.properties or {}).keys()
@@ -58,7 +58,7 @@ def held_back_by(message: OutgoingMessage) -> frozenset[str]:
 def check_in_batch(message: OutgoingMessage) -> None:
     """Run `check_record` for a record that is sent in a batch."""
     check_record(message)
-    if ignored := held_back_by(message):
+    if ignored := delay_properties(message):
         raise errors.ConfigError(
             f"properties {', '.join(sorted(ignored))} have no effect in a batch, brokers would "
             "deliver the record at once: send it by itself",

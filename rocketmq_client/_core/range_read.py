@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketmq_client import errors
 from rocketmq_client._core.batch import DecodePolicy, RecordBatch
+from rocketmq_client._core.pull_errors import PullErrors, Unexplained
+from rocketmq_client._core.pull_size import PullSize
 from rocketmq_client._core.pulling import PullAnswer, pull_request
 from rocketmq_client._core.read_policy import (
     BREAKS,
-    Patience,
     ReadPolicy,
     ReadStats,
+    StallTimer,
     lost,
 )
-from rocketmq_client._core.refusals import Refusals, Unexplained
-from rocketmq_client._core.stride import Stride
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.records import RecordColumns, scan
 from tubemq_client._core.effects import Await, AwaitAll, Deliver, Post
@@ -92,9 +92,9 @@ class RangeRead:
         self._body_bytes = 0
         self._held_bytes = 0
         self._flights: deque[_Flight] = deque()
-        self._stride = Stride()
-        self._patience = Patience(range_, policy.deadline_ms)
-        self._refusals = Refusals(range_, cluster)
+        self._stride = PullSize()
+        self._patience = StallTimer(range_, policy.deadline_ms)
+        self._refusals = PullErrors(range_, cluster)
         self._fresh = False
 
     def conversation(self) -> Conversation[None]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocketmq_client.model import QueueRange
     from tubemq_client._core.effects import Conversation
 
-__all__ = ["BREAKS", "Gap", "Patience", "ReadPolicy", "ReadStats", "lost", "truncated"]
+__all__ = ["BREAKS", "Gap", "ReadPolicy", "ReadStats", "StallTimer", "lost", "truncated"]
 
 _PAUSE_MS = 100
 _PAUSE_LIMIT_MS = 2_000
@@ -68,7 +68,7 @@ class ReadPolicy:
     in_flight: int = 4
 
 
-class Patience:
+class StallTimer:
     """Time since the last progress of a read, and growing pauses."""
 
     def __init__(self, range_: QueueRange, deadline_ms: int) -> None:

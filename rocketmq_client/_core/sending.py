@@ -19,7 +19,7 @@ from rocketmq_client._core.outgoing import (
     MOST_IN_A_BATCH,
     check_in_batch,
     check_record,
-    held_back_by,
+    delay_properties,
     property_text,
 )
 from rocketmq_client._core.pulling import number
@@ -28,7 +28,7 @@ from rocketmq_client._wire.batches import BatchElement, encode_batch
 from rocketmq_client._wire.compression import MAX_BODY_BYTES, compress, compression_flags
 from rocketmq_client._wire.properties import WAIT, encode_properties
 from rocketmq_client.model import SendReceipt
-from tubemq_client._core.effects import Call, Post, Sleep, WallNow
+from tubemq_client._core.effects import Call, Post, Sleep, WallClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,7 +113,9 @@ class Sending:
     def _single(self, topic: str, message: OutgoingMessage) -> _Outgoing:
         check_record(message)
         body = bytes(message.body)  # of a view of numbers, `len` is not the bytes
-        if not body and not held_back_by(message):  # 5.x brokers fail on a request without a body
+        if not body and not delay_properties(
+            message
+        ):  # 5.x brokers fail on a request without a body
             return self._batch(topic, [message])
         body, sys_flag = self._packed(body)
         message_id = self.next_id()
@@ -204,7 +206,7 @@ class Sending:
         return _receipts(answer, queue, outgoing.message_ids)
 
     def _fields(self, outgoing: _Outgoing, queue: Queue) -> Conversation[dict[str, str]]:
-        now = yield WallNow()
+        now = yield WallClock()
         batch = outgoing.method is codes.SEND_BATCH_MESSAGE
         return {
             "a": self.group,

@@ -118,7 +118,7 @@ def boundary_at(
         # Requested last: every record found removed is older than the log's present start.
         info = yield from cluster.runtime_info(address, queue.broker)
         proven_earlier = info.earliest_ms is not None and info.earliest_ms < instant_ms
-    return TimeBoundary(low, eroded=not proven_earlier)
+    return TimeBoundary(low, lost_to_retention=not proven_earlier)
 
 
 def search_offset(

@@ -139,13 +139,13 @@ class RuntimeInfo:
         return self.log_end - self.dispatch_behind_bytes
 
     @property
-    def keeps_minima(self) -> bool:
+    def has_stale_minima(self) -> bool:
         """True for brokers that may report a minimum whose record retention has removed: 4.x
         brokers keep the minimum of an empty queue until it has a record again."""
         return self.log_start > 0 and self._version.startswith("V4")
 
     @property
-    def moves_minima(self) -> bool:
+    def has_exact_minima(self) -> bool:
         """True for brokers that never report such a minimum while they run: 5.x."""
         return self._version.startswith("V") and not self._version.startswith("V4")
 

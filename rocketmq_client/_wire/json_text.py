@@ -39,7 +39,7 @@ def read_json(body: bytes, what: str) -> dict[str, Any]:
     except ValueError:
         value = _Tolerant(text, what).read()
     if _SURROGATE.search(text):
-        _refuse_half_characters(value, what)
+        _refuse_lone_surrogates(value, what)
     if not isinstance(value, dict):
         raise errors.ProtocolViolation(f"{what} is not a JSON object")
     return value
@@ -54,7 +54,7 @@ def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _refuse_half_characters(value: Any, what: str) -> None:
+def _refuse_lone_surrogates(value: Any, what: str) -> None:
     """Raise `errors.ProtocolViolation` for a text with a lone surrogate (``\\ud800``): it cannot be
     written anywhere, not even to a log."""
     try:

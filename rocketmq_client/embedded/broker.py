@@ -19,8 +19,8 @@ from rocketmq_client._wire.json_text import write_json
 from rocketmq_client._wire.properties import UNIQ_KEY, find_property
 from rocketmq_client._wire.records import offset_id
 from rocketmq_client._wire.signature import is_signed_by
+from rocketmq_client.embedded.delayed_records import DelayedRecords, held_back
 from rocketmq_client.embedded.groups import Groups
-from rocketmq_client.embedded.later import Later, held_back
 from rocketmq_client.embedded.pulling import Channel, Pulls
 from rocketmq_client.embedded.replies import Refused, answer, int_field
 from rocketmq_client.embedded.storage import NewRecord, QueueIndex, Storage
@@ -54,7 +54,7 @@ class EmbeddedBroker:
         self.storage = Storage(self.address)
         self.groups = Groups()
         self.pulls = Pulls(self.storage)
-        self._later = Later(self.storage, self.pulls)
+        self._later = DelayedRecords(self.storage, self.pulls)
         self.busy = False
         self.version = "V5_5_0"
         self.dispatch_behind_bytes = 0
@@ -241,7 +241,7 @@ class EmbeddedBroker:
         return answer(request, fields={"offset": str(self._index(request).end)})
 
     def _min_offset(self, request: Command, _channel: Channel) -> Command:
-        return answer(request, fields={"offset": str(self._index(request).said_first)})
+        return answer(request, fields={"offset": str(self._index(request).reported_first)})
 
     def _search(self, request: Command, _channel: Channel) -> Command:
         index, instant = self._index(request), int_field(request, "timestamp")

@@ -79,7 +79,7 @@ class Pulls:
         fields = {
             "suggestWhichBrokerId": "0",
             "nextBeginOffset": str(result.next_offset),
-            "minOffset": str(index.said_first),
+            "minOffset": str(index.reported_first),
             "maxOffset": str(index.end),
             "topicSysFlag": "0",
             "groupSysFlag": "0",
@@ -92,8 +92,8 @@ class Pulls:
         offset = int_field(request, "queueOffset")
         if index.end == 0:
             return _Found(19 if offset == 0 else 21, "NO_MESSAGE_IN_QUEUE", 0, [])
-        if offset < index.said_first:
-            return _Found(21, "OFFSET_TOO_SMALL", index.said_first, [])
+        if offset < index.reported_first:
+            return _Found(21, "OFFSET_TOO_SMALL", index.reported_first, [])
         if offset == index.end:
             return _Found(19, "OFFSET_OVERFLOW_ONE", offset, [])
         if offset > index.end:

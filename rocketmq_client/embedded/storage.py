@@ -40,12 +40,12 @@ class NewRecord(NamedTuple):
 
 @dataclass(slots=True)
 class QueueIndex:
-    """One queue: entries of offsets `[first, first + len(entries))`. `said_first` is the
+    """One queue: entries of offsets `[first, first + len(entries))`. `reported_first` is the
     reported minimum, which lags behind while retention removes files."""
 
     first: int = 0
     entries: list[Entry] = field(default_factory=list)
-    said_first: int = 0
+    reported_first: int = 0
 
     @property
     def end(self) -> int:
@@ -141,7 +141,7 @@ class Storage:
         del index.entries[:gone]
         index.first += gone
         if said:
-            index.said_first = index.first
+            index.reported_first = index.first
 
     def damage(self, topic: str, queue_id: int, offset: int) -> None:
         """Flip a byte of the record's body (the last byte before topic and properties)."""

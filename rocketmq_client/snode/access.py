@@ -14,10 +14,10 @@ from rocketmq_client import errors
 from rocketmq_client._wire.commands import Command, decode_command
 from rocketmq_client._wire.signature import is_signed_by, signed
 from rocketmq_client.model import Credentials
-from rocketmq_client.snode.named import groups_in, named_in_body, origin_in, topic_in
+from rocketmq_client.snode.request_resources import groups_in, named_in_body, origin_in, topic_in
 from rocketmq_client.snode.settings import SnodeSettings
 
-__all__ = ["Access", "NotAdmitted"]
+__all__ = ["Access", "AccessDenied"]
 
 _OF_SIGNATURES = ("AccessKey", "SecurityToken", "Signature")
 _OF_ANY_TOPIC = frozenset({33})
@@ -26,7 +26,7 @@ _OF_ANY_GROUP = frozenset({43})
 """Requests for the offsets of all groups on all topics."""
 
 
-class NotAdmitted(errors.LocalError):
+class AccessDenied(errors.LocalError):
     """Refusal by the node; its client gets code 16."""
 
 
@@ -42,38 +42,38 @@ class Access:
         self.lists = bool(self._topics or self._groups)
         """True if there are allow-lists."""
 
-    def judge(self, code: int, fields: Mapping[str, str]) -> None:
-        """Raise `NotAdmitted` for a header with a topic or group that is not on an allow-list, or
+    def authorize(self, code: int, fields: Mapping[str, str]) -> None:
+        """Raise `AccessDenied` for a header with a topic or group that is not on an allow-list, or
         without any to check."""
         if not self.lists:
             return
         if code in _OF_ANY_GROUP or (self._topics and code in _OF_ANY_TOPIC):
-            raise NotAdmitted(
+            raise AccessDenied(
                 f"request type {code} reaches resources that are not on the allow-lists"
             )
         origin = origin_in(code, fields)
         if origin == "" and self._topics:
-            raise NotAdmitted("a record is sent back without originTopic")
+            raise AccessDenied("a record is sent back without originTopic")
         self._judge((topic_in(code, fields), origin), groups_in(fields))
 
-    def judge_body(self, request: Command) -> None:
-        """Raise `NotAdmitted` for a heartbeat or a lock whose body has a topic or group that is not
-        on an allow-list, or cannot be checked."""
+    def authorize_body(self, request: Command) -> None:
+        """Raise `AccessDenied` for a heartbeat or a lock whose body has a topic or group that is
+        not on an allow-list, or cannot be checked."""
         if not self.lists:
             return
         try:
             named = named_in_body(request.code, request.body)
         except errors.ProtocolViolation as error:
-            raise NotAdmitted(str(error)) from error
+            raise AccessDenied(str(error)) from error
         self._judge(sorted(named.topics), sorted(named.groups))
 
     def _judge(self, topics: Iterable[str | None], groups: Iterable[str | None]) -> None:
         for topic in topics:
             if topic and self._topics and topic not in self._topics:
-                raise NotAdmitted(f"topic {topic!r} is not served here")
+                raise AccessDenied(f"topic {topic!r} is not served here")
         for group in groups:
             if group and self._groups and group not in self._groups:
-                raise NotAdmitted(f"group {group!r} is not served here")
+                raise AccessDenied(f"group {group!r} is not served here")
 
     def names_user(self, header: bytes) -> bool:
         """Return True if a header, with its mark and length, names a user; verifies nothing."""
@@ -84,7 +84,7 @@ class Access:
         return key in self._users
 
     def admit(self, request: Command) -> Command:
-        """Return the request for brokers. Raises `NotAdmitted` for a request that no user has
+        """Return the request for brokers. Raises `AccessDenied` for a request that no user has
         signed."""
         if not self.signs:
             return request
@@ -93,7 +93,7 @@ class Access:
         if user is None or not is_signed_by(
             request.fields, request.body, replace(user, security_token=token)
         ):
-            raise NotAdmitted("no user of this node has signed this request")
+            raise AccessDenied("no user of this node has signed this request")
         if self._upstream is None:
             return request
         plain = {key: text for key, text in request.fields.items() if key not in _OF_SIGNATURES}

@@ -20,23 +20,23 @@ from typing import TYPE_CHECKING, Any, cast
 from rocketmq_client import errors
 from rocketmq_client._wire.commands import ANSWER, ONE_WAY, Command, encode_command
 from rocketmq_client.model import Address, address_text
-from rocketmq_client.snode.access import Access, NotAdmitted
+from rocketmq_client.snode.access import Access, AccessDenied
+from rocketmq_client.snode.broker_connection import BrokerConnection, Relayed
 from rocketmq_client.snode.frames import MOST_DIGITS, FrameCutter, Head, command_of, read_head
 from rocketmq_client.snode.limits import Limits
-from rocketmq_client.snode.lines import Line, Relayed
-from rocketmq_client.snode.listener import Seldom
+from rocketmq_client.snode.listener import ThrottledLog
 from rocketmq_client.snode.members import Member
 from rocketmq_client.snode.metrics import Metrics
-from rocketmq_client.snode.named import topic_in
 from rocketmq_client.snode.relay import Relay, refusal, refusal_of, unanswered
+from rocketmq_client.snode.request_resources import topic_in
 from rocketmq_client.snode.routing import (
+    FORWARDED,
     LITE_PULL,
-    PASSED_ON,
     PULL,
     PULLS,
+    answer_timeout_ms,
     broker_in,
     may_wait,
-    patience_of,
 )
 from rocketmq_client.snode.settings import SnodeSettings
 from rocketmq_client.snode.upstream import Upstream
@@ -75,7 +75,7 @@ class Shared:
     metrics: Metrics
     clients: set[Client]
     limits: Limits
-    seldom: Seldom
+    seldom: ThrottledLog
     backlogs: Backlogs
     connected: int = 0
 
@@ -124,7 +124,7 @@ class Client(asyncio.Protocol):
         self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
         self._notices: dict[tuple[str, str], bytes] = {}
-        self._held_by: set[object] = set()
+        self._hold_reasons: set[object] = set()
         self._relayed = 0
         self._parked: deque[tuple[Head, bytes]] = deque()
         self._long_held = 0
@@ -165,14 +165,14 @@ class Client(asyncio.Protocol):
         """Cut off a client that is idle, does not finish a frame, or signs no request."""
         settings = self._shared.settings
         before = self.queued
-        self._weigh()
+        self._report_queued()
         if self.queued < before:
             self.heard_at = now  # it reads answers
         if not self.queued:
             self._long_held += _HELD_MORE
-            self._pull_on()
+            self._send_parked()
             self._write_notices()
-        stuck = self.unfinished and not self._held_by
+        stuck = self.unfinished and not self._hold_reasons
         introduction_s = min(_INTRODUCTION_S, settings.idle_ms / 1000)
         if now - self.heard_at > settings.idle_ms / 1000 and not self.in_flight:
             self.abandon()
@@ -188,7 +188,7 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
-        _keep_little_unsent(transport.get_extra_info("socket"))
+        _limit_unsent_bytes(transport.get_extra_info("socket"))
         self.peer = (transport.get_extra_info("peername") or self.peer)[:2]
         self._shared.clients.add(self)
 
@@ -223,7 +223,7 @@ class Client(asyncio.Protocol):
         if backlog:
             self.hold(_BACKLOG)
             self._shared.backlogs.add(self)
-        elif _BACKLOG in self._held_by:
+        elif _BACKLOG in self._hold_reasons:
             self.release(_BACKLOG)
         self._shared.upstream.turn.end()
 
@@ -231,9 +231,9 @@ class Client(asyncio.Protocol):
         self.hold(self)
 
     def resume_writing(self) -> None:
-        self._weigh()
+        self._report_queued()
         self.release(self)
-        self._pull_on()
+        self._send_parked()
         self._shared.upstream.turn.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -281,15 +281,15 @@ class Client(asyncio.Protocol):
 
     def hold(self, reason: object) -> None:
         """Stop reading until `release`."""
-        if not self._held_by and self._transport is not None:
+        if not self._hold_reasons and self._transport is not None:
             self._transport.pause_reading()
-        self._held_by.add(reason)
+        self._hold_reasons.add(reason)
 
     def release(self, reason: object) -> None:
         """Read again, unless another reason remains."""
-        self._held_by.discard(reason)
+        self._hold_reasons.discard(reason)
         self.unfinished_since = self._loop.time()
-        if not self._held_by and self._transport is not None:
+        if not self._hold_reasons and self._transport is not None:
             self._transport.resume_reading()
 
     def flush(self) -> None:
@@ -299,12 +299,12 @@ class Client(asyncio.Protocol):
         answers, self._answers_out = self._answers_out, 0
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(frames))
-            self._weigh()
-            if self not in self._held_by:
+            self._report_queued()
+            if self not in self._hold_reasons:
                 self._pulls_ahead = min(_PULLS_AHEAD, self._pulls_ahead + answers)
-                self._pull_on()
+                self._send_parked()
 
-    def _weigh(self) -> None:
+    def _report_queued(self) -> None:
         """Report the size of the client's write buffer to the limits."""
         if self._transport is not None and not self._transport.is_closing():
             self._shared.limits.hold_queued(self, self._transport.get_write_buffer_size())
@@ -331,7 +331,7 @@ class Client(asyncio.Protocol):
         command = command_of(raw)
         try:
             admitted = command if command.is_answer else self._shared.access.admit(command)
-        except NotAdmitted as error:
+        except AccessDenied as error:
             self._count(command.code, len(raw))
             self._say(command, refusal_of(command, error), now)
             return
@@ -343,7 +343,7 @@ class Client(asyncio.Protocol):
             self._send_on(head, raw, now)
 
     def _send_on(self, head: Head | None, raw: bytes, now: float) -> None:
-        if head is None or not self._passed_on(head, raw, now):
+        if head is None or not self._forward(head, raw, now):
             self._take_command(command_of(raw), len(raw))
 
     def _park(self, head: Head, raw: bytes) -> bool:
@@ -358,23 +358,26 @@ class Client(asyncio.Protocol):
         return True
 
     def _may_pull(self) -> bool:
-        return self not in self._held_by and self.member.pulls - self._long_held < self._pulls_ahead
+        return (
+            self not in self._hold_reasons
+            and self.member.pulls - self._long_held < self._pulls_ahead
+        )
 
-    def _pull_on(self) -> None:
+    def _send_parked(self) -> None:
         """Send parked pulls, up to the client's limit."""
         self._long_held = min(self._long_held, self.member.held)
         while self._parked and self._may_pull():
             head, raw = self._parked.popleft()
             self._send_on(head, raw, self._loop.time())
 
-    def _passed_on(self, head: Head, raw: bytes, now: float) -> bool:
+    def _forward(self, head: Head, raw: bytes, now: float) -> bool:
         """Forward the request within the turn; return False if it needs a task."""
         shared, code = self._shared, head.code
         # A frame that grows too large for brokers would close a connection shared by many clients.
         grown, settings = len(raw) + MOST_DIGITS, shared.settings
         is_full = self.in_flight >= settings.max_in_flight_per_client
         if (
-            code not in PASSED_ON
+            code not in FORWARDED
             or head.flag & ANSWER
             or is_full
             or grown > settings.max_frame_bytes
@@ -406,7 +409,7 @@ class Client(asyncio.Protocol):
             return True
         relayed = None
         if not head.flag & ONE_WAY:
-            wait = patience_of(code, head.fields, shared.settings.upstream_timeout_ms) / 1000
+            wait = answer_timeout_ms(code, head.fields, shared.settings.upstream_timeout_ms) / 1000
             topic_label = (
                 shared.metrics.moved(topic, "in", len(raw)) if type(topic) is str else None
             )
@@ -418,7 +421,7 @@ class Client(asyncio.Protocol):
         line.relay(raw, head.at, head.to, self, relayed)
         return True
 
-    def _line(self, broker: str, now: float, code: int) -> Line | None:
+    def _line(self, broker: str, now: float, code: int) -> BrokerConnection | None:
         bound = self.member.connection_to(broker)
         if bound is None:
             upstream = self._shared.upstream
@@ -430,8 +433,8 @@ class Client(asyncio.Protocol):
         if not all(isinstance(value, str | None) for value in fields.values()):
             return False
         try:
-            self._shared.access.judge(code, fields)
-        except NotAdmitted:
+            self._shared.access.authorize(code, fields)
+        except AccessDenied:
             return False
         return True
 
@@ -504,7 +507,7 @@ class Client(asyncio.Protocol):
         self._out.append(frame)
 
 
-def _keep_little_unsent(sock: socket.socket | None) -> None:
+def _limit_unsent_bytes(sock: socket.socket | None) -> None:
     """Keep only as much unsent data in the kernel's buffer as the network can take soon, not the
     megabytes that fit: a client that does not read is noticed earlier."""
     option = getattr(socket, "TCP_NOTSENT_LOWAT", None)

@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from rocketmq_client.model import Address
 
-__all__ = ["Listener", "Seldom"]
+__all__ = ["Listener", "ThrottledLog"]
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 128
@@ -31,7 +31,7 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _GONE = frozenset({errno.ECONNABORTED, errno.EINTR, errno.EPROTO, errno.EPERM})
 
 
-class Seldom:
+class ThrottledLog:
     """Log lines that an attacker can cause: one per ten seconds, with the number left out."""
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -69,7 +69,7 @@ class Listener:
         self._admits = admits
         self._tls = tls
         self._loop = asyncio.get_running_loop()
-        self._seldom = Seldom(_LOG)
+        self._seldom = ThrottledLog(_LOG)
         self._sockets: list[socket.socket] = []
         self._opening: set[asyncio.Task[None]] = set()
         self._spare = _descriptor() if spare else None

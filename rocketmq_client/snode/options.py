@@ -91,12 +91,12 @@ def _json_of(text: str) -> object:
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
-        return _no_key_twice(text)
+        return _unique_keys(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"it begins like JSON but is not JSON: {error.msg}") from None
 
 
-def _no_key_twice(text: str) -> object:
+def _unique_keys(text: str) -> object:
     def judged(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if len(dict(pairs)) < len(pairs):
             raise ValueError("a name is repeated")

@@ -15,15 +15,15 @@ from rocketmq_client import errors
 from rocketmq_client._wire.bodies import parse_route
 from rocketmq_client._wire.commands import ANSWER, Command
 from rocketmq_client.model import Address, address_text
-from rocketmq_client.snode.access import Access, NotAdmitted
+from rocketmq_client.snode.access import Access, AccessDenied
 from rocketmq_client.snode.members import Member
 from rocketmq_client.snode.routing import (
     LITE_PULL,
     PULL,
     PULLS,
-    own_cluster_info,
-    own_route,
-    patience_of,
+    answer_timeout_ms,
+    node_cluster_info,
+    node_route,
     target_of,
 )
 from rocketmq_client.snode.settings import SnodeSettings
@@ -51,7 +51,7 @@ def refusal_of(request: Command, error: errors.RocketMQError) -> Command:
             return refusal(request, 2, str(error))
         case errors.RpcTimeout():
             return refusal(request, 2, f"no answer in time: {error}")
-        case NotAdmitted():
+        case AccessDenied():
             return refusal(request, 16, str(error))
         case errors.NetworkError():
             return refusal(request, 14, str(error))
@@ -98,8 +98,8 @@ class Relay:
         self, request: Command, member: Member, port_broker: str | None, slot: int
     ) -> Command | None:
         target = target_of(request)
-        self._access.judge(request.code, request.fields)
-        self._access.judge_body(request)
+        self._access.authorize(request.code, request.fields)
+        self._access.authorize_body(request)
         if target.kind == "nobody":
             why = _ADMINISTRATION.get(request.code, "is not served")
             return refusal(request, 3, f"request type {request.code} {why}")
@@ -147,7 +147,9 @@ class Relay:
     async def _ask_broker(
         self, request: Command, member: Member, broker: str, address: Address, slot: int
     ) -> Command | None:
-        wait_ms = patience_of(request.code, request.fields, self._settings.upstream_timeout_ms)
+        wait_ms = answer_timeout_ms(
+            request.code, request.fields, self._settings.upstream_timeout_ms
+        )
         bound = member.connection_to(broker)
 
         async def ask(asked: Command) -> Command | None:
@@ -190,14 +192,14 @@ class Relay:
         advertise = self._settings.advertise or self._settings.listen
         if kind == "cluster":
             info = await self._upstream.discover()
-            body = own_cluster_info(info, advertise, self._ports)
+            body = node_cluster_info(info, advertise, self._ports)
             return Command(0, request.opaque, {}, body, ANSWER)
         if kind == "route":
             fields = {**request.fields, "acceptStandardJsonOnly": "true"}
             plain = Command(105, request.opaque, fields)
             answer = await self._upstream.ask_name_server(plain)
             if answer.code == 0:
-                body = own_route(answer.body, advertise, self._ports)
+                body = node_route(answer.body, advertise, self._ports)
                 answer = answer._replace(body=body)
         else:
             answer = await self._upstream.ask_name_server(request)

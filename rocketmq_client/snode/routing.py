@@ -16,16 +16,16 @@ from rocketmq_client.errors import ProtocolViolation
 from rocketmq_client.model import Address, address_text
 
 __all__ = [
+    "FORWARDED",
     "LITE_PULL",
-    "PASSED_ON",
     "PULL",
     "PULLS",
     "Target",
+    "answer_timeout_ms",
     "broker_in",
     "may_wait",
-    "own_cluster_info",
-    "own_route",
-    "patience_of",
+    "node_cluster_info",
+    "node_route",
     "target_of",
 ]
 
@@ -42,7 +42,7 @@ _TO_BROKER: Final = frozenset(
         *(12, 28, 33, 43, 202, 203, 208, 351),  # look-ups
     }
 )
-PASSED_ON: Final = _TO_BROKER - {38, 41, 42, 46}
+FORWARDED: Final = _TO_BROKER - {38, 41, 42, 46}
 """Requests that are forwarded by their header alone, if that names a broker."""
 _TO_ALL_BROKERS: Final = frozenset({34, 35})
 _TO_NAME_SERVER: Final = frozenset({101, 206, 219})
@@ -102,7 +102,7 @@ def _broker_named(request: Command) -> str | None:
     return broker
 
 
-def patience_of(code: int, fields: Mapping[str, Any], usual_ms: int) -> int:
+def answer_timeout_ms(code: int, fields: Mapping[str, Any], usual_ms: int) -> int:
     """Return the timeout of an answer, ms: for a pull the time that the broker may hold it, plus 10
     s."""
     if not may_wait(code, fields):
@@ -122,7 +122,7 @@ def may_wait(code: int, fields: Mapping[str, Any]) -> bool:
         return False
 
 
-def own_route(body: bytes, advertise: Address, ports: dict[str, int]) -> bytes:
+def node_route(body: bytes, advertise: Address, ports: dict[str, int]) -> bytes:
     """Return the route with the node in place of every broker. Replicas are left out, and so are
     brokers without a master and their queues: no client could reach these through the node."""
     route = read_json(body, "a route")
@@ -135,7 +135,7 @@ def own_route(body: bytes, advertise: Address, ports: dict[str, int]) -> bytes:
     return write_json({**route, "brokerDatas": with_master, "queueDatas": queues})
 
 
-def own_cluster_info(info: ClusterInfo, advertise: Address, ports: dict[str, int]) -> bytes:
+def node_cluster_info(info: ClusterInfo, advertise: Address, ports: dict[str, int]) -> bytes:
     """Return cluster info in standard JSON, with the node in place of every broker."""
     table: dict[str, Any] = {
         name: {

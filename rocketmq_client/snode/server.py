@@ -25,7 +25,7 @@ from rocketmq_client.model import Address, address_text
 from rocketmq_client.snode.access import Access
 from rocketmq_client.snode.clients import Backlogs, Client, Shared
 from rocketmq_client.snode.limits import Limits
-from rocketmq_client.snode.listener import Listener, Seldom
+from rocketmq_client.snode.listener import Listener, ThrottledLog
 from rocketmq_client.snode.metrics import Metrics, serve_http
 from rocketmq_client.snode.registry import NAMESPACE
 from rocketmq_client.snode.relay import Relay
@@ -52,7 +52,7 @@ class Snode:
         clients: set[Client] = set()
         relay = Relay(settings, upstream, access, lambda: len(clients))
         limits = Limits(settings, clients, lambda: upstream.connections)
-        seldom = Seldom(_LOG)
+        seldom = ThrottledLog(_LOG)
         self._shared = Shared(
             settings, upstream, access, relay, self.metrics, clients, limits, seldom, Backlogs()
         )
@@ -119,7 +119,7 @@ class Snode:
         keeper.cancel()
         await asyncio.gather(keeper, return_exceptions=True)
         _close(self._servers)
-        await self._upstream.tell_name_servers(
+        await self._upstream.send_to_name_servers(
             Command(102, 0, {"namespace": NAMESPACE, "key": self._settings.name})
         )
         end = asyncio.get_running_loop().time() + self._settings.drain_ms / 1000
@@ -249,7 +249,7 @@ class Snode:
                 await self._upstream.discover()
                 now = time.monotonic()
                 if (now - registered) * 1000 >= settings.registry_period_ms:
-                    await self._upstream.tell_name_servers(self._entry())
+                    await self._upstream.send_to_name_servers(self._entry())
                     registered = now
             except errors.RocketMQError as error:
                 _LOG.warning("cannot look up brokers: %s", error)

@@ -17,7 +17,7 @@ from rocketmq_client._wire.codec import ROCKETMQ
 from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client._wire.signature import signed
 from rocketmq_client.model import Address, ClientSettings, NetworkSettings
-from rocketmq_client.snode.lines import LINES, Line, Load, Turn
+from rocketmq_client.snode.broker_connection import LINES, BrokerConnection, Load, WriteBatch
 from rocketmq_client.snode.routing import PULLS
 from rocketmq_client.snode.settings import SnodeSettings
 from tubemq_client._io.asyncio_connection import AsyncConnection, connect
@@ -63,11 +63,11 @@ class Upstream:
     def __init__(self, settings: SnodeSettings) -> None:
         self._settings = settings
         self.network = _network(settings)
-        self.turn = Turn()
+        self.turn = WriteBatch()
         self._name_servers = AsyncPool(self.network, ROCKETMQ)
         self._pools = [AsyncPool(self.network, LINES, self.line) for _ in range(settings.pool_size)]
-        self._ready: dict[tuple[int, Address], Line] = {}
-        self._lines: set[Line] = set()
+        self._ready: dict[tuple[int, Address], BrokerConnection] = {}
+        self._lines: set[BrokerConnection] = set()
         self._loads: dict[str, Load] = {}
         self.may_connect: Callable[[], bool] = lambda: True
         """Return True if there is a descriptor for another connection."""
@@ -107,9 +107,9 @@ class Upstream:
             for line in self._lines
         ]
 
-    def line(self, name: str, decoder: Any) -> Line:
+    def line(self, name: str, decoder: Any) -> BrokerConnection:
         """Return a new connection, not yet connected."""
-        line = Line(name, decoder, self.turn, self.load_of(name), self._ended)
+        line = BrokerConnection(name, decoder, self.turn, self.load_of(name), self._ended)
         self._lines.add(line)
         return line
 
@@ -132,7 +132,9 @@ class Upstream:
         """Return the load of the broker at this address."""
         return self._loads.setdefault(name, Load())
 
-    def ready_line(self, broker: str, slot: int, now: float, *, pulls: bool) -> Line | None:
+    def ready_line(
+        self, broker: str, slot: int, now: float, *, pulls: bool
+    ) -> BrokerConnection | None:
         """Return an open connection to a broker that is not overloaded; None if the request must
         wait or be refused."""
         master = self.master(broker)
@@ -162,7 +164,7 @@ class Upstream:
         if not pulls and count >= self._settings.max_in_flight_per_broker:
             raise errors.Busy(2, f"{count} requests are in flight to this broker")
         slot = self._pool_of(slot, pulls=pulls)
-        line = cast("Line", await self._pools[slot].connection(address))
+        line = cast("BrokerConnection", await self._pools[slot].connection(address))
         self._ready[slot, address] = line
         line.pulls += pulls
         try:
@@ -187,7 +189,7 @@ class Upstream:
                 return answer
         raise failure or errors.ConnectError("no name server")
 
-    async def tell_name_servers(self, request: Command) -> None:
+    async def send_to_name_servers(self, request: Command) -> None:
         """Send the request to every name server; skip those that cannot be reached."""
         for address in self._settings.name_servers:
             try:
@@ -244,7 +246,7 @@ class Upstream:
         lines = (self._ready.get((slot, address)) for slot in range(len(self._pools)))
         return sum(line.in_flight - line.pulls for line in lines if line is not None)
 
-    def _ended(self, line: Line) -> None:
+    def _ended(self, line: BrokerConnection) -> None:
         self._lines.discard(line)
         for key in [key for key, ready in self._ready.items() if ready is line]:
             del self._ready[key]
@@ -265,7 +267,7 @@ class BoundConnection:
         self._on_request = on_request
         self._on_notice = on_notice
         self._lock = asyncio.Lock()
-        self.line: Line | None = None
+        self.line: BrokerConnection | None = None
         self._at: Address | None = None
         self._closed = False
 
@@ -274,7 +276,7 @@ class BoundConnection:
         """True while it is open."""
         return self.line is not None and self.line.usable
 
-    def line_to(self, master: Address | None) -> Line | None:
+    def line_to(self, master: Address | None) -> BrokerConnection | None:
         """Return the connection if it is open and leads to the broker's master; with None for an
         unknown master, any open connection is returned."""
         return self.line if self.usable and master in (None, self._at) else None
@@ -303,7 +305,7 @@ class BoundConnection:
         if not upstream.may_connect():
             raise errors.Busy(2, "the node has too many connections")
         connection = await connect(address, upstream.network, LINES, kind=upstream.line)
-        self.line, self._at = cast("Line", connection), address
+        self.line, self._at = cast("BrokerConnection", connection), address
         self.line.on_request = self._on_request
         self.line.on_notice = self._on_notice
         if self._closed:

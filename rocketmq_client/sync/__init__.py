@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rocketmq_client.sync.metadata import Metadata
 from rocketmq_client.sync.ranges import RangeReader
 from rocketmq_client.sync.session import Session
-from tubemq_client._lazy import homes
+from tubemq_client._lazy import lazy_names
 
 if TYPE_CHECKING:
     from rocketmq_client.sync.admin import Admin
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocketmq_client.sync.pulling import PullConsumer
 
 __all__ = ["Admin", "Metadata", "Producer", "PullConsumer", "RangeReader", "Session"]
-__getattr__ = homes(
+__getattr__ = lazy_names(
     __name__,
     {".admin": ("Admin",), ".producer": ("Producer",), ".pulling": ("PullConsumer",)},
 )

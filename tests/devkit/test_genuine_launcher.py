@@ -138,7 +138,7 @@ def test_a_kept_directory_is_continued(launcher: Launcher, tmp_path: Path) -> No
         assert changes.read_text() == made
 
 
-def test_a_stopped_cluster_says_so(launcher: Launcher) -> None:
+def test_a_stopped_cluster_reports_it(launcher: Launcher) -> None:
     cluster = launcher()
     cluster.stop()
     assert repr(cluster) == "<GenuineTubeMQ stopped>"

@@ -42,7 +42,7 @@ class TestInsideANamespace:
         assert outer == inner
 
 
-def test_a_missing_program_is_told() -> None:
+def test_a_missing_program_is_reported() -> None:
     result = run([*RUN, "--", "no-such-program"])
     assert result.returncode == 127
     assert "cannot run no-such-program" in result.stderr

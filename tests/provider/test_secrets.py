@@ -142,7 +142,7 @@ def test_wrong_credentials_fail_the_task_before_anything_is_read_or_sent(
     assert not (tmp_path / "lake").exists()
 
 
-def test_a_broker_that_never_answers_ends_the_sending_by_a_deadline(
+def test_sending_to_a_silent_broker_ends_by_a_deadline(
     cluster: EmbeddedTubeMQ,
 ) -> None:
     cluster.broker(1).silence(SEND_MESSAGE.id)

@@ -25,7 +25,7 @@ def public(kind: type) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_shells_offer_the_same(name) -> None:
+def test_sync_and_asyncio_api_offer_the_same(name) -> None:
     assert public(getattr(sync, name)) == public(getattr(aio, name))
     assert sorted(aio.__all__) == CLASSES
 
@@ -64,7 +64,7 @@ async def _read_side_by_side(settings: ClientSettings) -> list[int]:
             return list(await asyncio.gather(*(count(end) for end in (50, 120, 201))))
 
 
-def test_ranges_are_read_side_by_side_on_one_session() -> None:
+def test_ranges_are_read_concurrently_on_one_session() -> None:
     import asyncio
 
     with EmbeddedRocketMQ(topics={"orders": 1}) as mq:

@@ -83,7 +83,7 @@ def _cache_replies() -> None:
                 frame = encode(0, methods.GET_MESSAGES.id, reply)
                 cache[cache_key] = _CachedReply(frame, len(reply.messages) * INDEX_ENTRY_BYTES)
             return reply
-        service._broker.positions.book(key, mode, cached.advance, delivered=True)
+        service._broker.positions.record_fetch(key, mode, cached.advance, delivered=True)
         lease.warmed = True
         return cached
 

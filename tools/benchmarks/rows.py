@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tubemq_provider.rows.decoding import Rejects, RowDecoder
+from tubemq_provider.rows.decoding import BadRecords, RowDecoder
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
 
@@ -39,7 +39,7 @@ def main() -> int:
         best = float("inf")
         for _ in range(options.passes):
             began = time.process_time_ns()
-            rows = decoder.rows(batch, Rejects("fail"))
+            rows = decoder.rows(batch, BadRecords("fail"))
             best = min(best, (time.process_time_ns() - began) / COUNT / 1000)
             if rows.num_rows != COUNT:
                 raise SystemExit("records are missing")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flights import STREAM_FIELD, TIME_FIELD
-from stage import GROUP, REPOSITORY, TOPIC, Folder, said, say, serving
+from stage import GROUP, REPOSITORY, TOPIC, Folder, run_command, say, serving
 
 __all__ = ["SOURCES", "DemoSource", "Served"]
 
@@ -85,7 +85,7 @@ def _produce_to_tubemq(folder: Folder, served: Served, start: datetime, end: dat
         *("--boundaries", folder.boundaries),
     )
     environment = {**os.environ, "TUBEMQ_MASTERS": served["masters"]}
-    records: int = said("tubemq", [*_TUBEMQ], arguments, environment)["records"]
+    records: int = run_command("tubemq", [*_TUBEMQ], arguments, environment)["records"]
     return records
 
 

@@ -24,7 +24,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tools.devkit.patience import PATIENCE
 
-__all__ = ["Tab", "chromium_path", "open_tab", "pictures_asked_for"]
+__all__ = ["Tab", "chromium_path", "open_tab", "picture_arguments"]
 
 _START_S = 90.0
 
@@ -35,7 +35,7 @@ def chromium_path() -> str | None:
     return named or shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-def pictures_asked_for() -> tuple[Path, str]:
+def picture_arguments() -> tuple[Path, str]:
     """Return the directory of the command line, created if need be, and the path of Chromium. Ends
     the program if there is no Chromium."""
     target = Path(sys.argv[1])

@@ -87,7 +87,7 @@ class Kafka:
         server.start()
         self._stack.callback(server.stop, _STOP_S)
         deadline = time.monotonic() + _STARTUP_S * PATIENCE
-        while not (server.said("Kafka Server started") or listens(("127.0.0.1", _PORT))):
+        while not (server.has_logged("Kafka Server started") or listens(("127.0.0.1", _PORT))):
             if not server.running or time.monotonic() > deadline:
                 self._stack.close()
                 raise KafkaUnavailable(f"Kafka did not start:\n{tail(server.log)}")

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from tools.devkit.airflow.stack import AirflowStack, running_airflow
-from tools.devkit.browser import Tab, open_tab, pictures_asked_for
+from tools.devkit.browser import Tab, open_tab, picture_arguments
 from tools.devkit.mistake_dags import DAGS, FIRST
 from tools.devkit.small_png import small_picture
 from tubemq_client import Record
@@ -123,7 +123,7 @@ def _take(airflow: AirflowStack, tab: Tab, target: Path, dag_ids: list[str]) -> 
 
 def main() -> None:
     """Take all pictures, or the named ones, into the directory."""
-    target, path = pictures_asked_for()
+    target, path = picture_arguments()
     dag_ids = sys.argv[2:] or [dag_id for dag_id in DAGS if dag_id != FIRST]
     topics = [TopicSpec("orders", stores=1, partitions=2)]
     with (

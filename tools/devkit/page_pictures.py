@@ -24,7 +24,7 @@ from tools.devkit.airflow.history import (
     window,
 )
 from tools.devkit.airflow.stack import AirflowStack, running_airflow
-from tools.devkit.browser import Tab, open_tab, pictures_asked_for
+from tools.devkit.browser import Tab, open_tab, picture_arguments
 from tools.devkit.small_png import small_picture
 from tubemq_client import Record
 from tubemq_client.config import ClientConfig
@@ -162,7 +162,7 @@ def _shoot_inside(tab: Tab, airflow: AirflowStack, target: Path) -> None:
 
 def main() -> None:
     """Take all pictures into the directory of the command line."""
-    target, path = pictures_asked_for()
+    target, path = picture_arguments()
     specs = [TopicSpec(topic, stores=1, partitions=2) for topic in ("orders", "clicks", "stock")]
     specs += [TopicSpec(topic, stores=1, partitions=2) for topic in ("refunds", "sessions")]
     with (

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.devkit.airflow.stack import AirflowStack, running_airflow
-from tools.devkit.browser import Tab, open_tab, pictures_asked_for
+from tools.devkit.browser import Tab, open_tab, picture_arguments
 from tools.devkit.mistake_pictures import ON_SCREEN
 
 _DAG: Final = """\
@@ -88,7 +88,7 @@ def _click(tab: Tab, text: str) -> None:
 
 def main() -> None:
     """Take all pictures into the directory of the command line."""
-    target, path = pictures_asked_for()
+    target, path = picture_arguments()
     with tempfile.TemporaryDirectory() as dags:
         for name, wrong in MISTAKES.items():
             text = _DAG.format(name=name, given={**_BASE, **wrong})

@@ -68,7 +68,7 @@ class ServerProcess:
             )
         self._reaper.watch(self._process.pid)
 
-    def said(self, text: str) -> bool:
+    def has_logged(self, text: str) -> bool:
         """Return True if this run (not earlier ones) has logged `text`."""
         with self.log.open("rb") as handle:
             handle.seek(self._log_start)

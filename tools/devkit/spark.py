@@ -67,7 +67,7 @@ class SparkCluster:
             reaper = Reaper()
             stack.callback(reaper.close)
             master = self._start(stack, reaper, "master", "Master", self._host)
-            _until_said(master, "Starting Spark master at")
+            _wait_for_log(master, "Starting Spark master at")
             match = _MASTER.search(master.log.read_bytes())
             assert match is not None
             self.master_url = match[1].decode()
@@ -76,7 +76,7 @@ class SparkCluster:
                 options = ["--cores", self._cores, "--memory", "700m", "--work-dir", "work"]
                 self._start(stack, reaper, name, "Worker", host, *options, self.master_url)
             for name in self._workers:
-                _until_said(self._running[name], "Successfully registered with master")
+                _wait_for_log(self._running[name], "Successfully registered with master")
             self._stack = stack.pop_all()
         return self
 
@@ -198,7 +198,7 @@ class ConnectServer:
             server.start()
             self._server = server
             stack.callback(server.stop, _STOP_S)
-            _until_said(server, "Spark Connect server started at:")
+            _wait_for_log(server, "Spark Connect server started at:")
             match = _SERVER.search(server.log.read_bytes())
             assert match is not None
             self.remote = f"sc://127.0.0.1:{match[1].decode()}"
@@ -232,9 +232,9 @@ def bare_python(folder: Path) -> str:
     return str(program)
 
 
-def _until_said(server: ServerProcess, words: str) -> None:
+def _wait_for_log(server: ServerProcess, words: str) -> None:
     deadline = time.monotonic() + _STARTUP_S * PATIENCE
-    while not server.said(words):
+    while not server.has_logged(words):
         if not server.running or time.monotonic() > deadline:
             raise RuntimeError(f"{server.name} did not start:\n{tail(server.log)}")
         threading.Event().wait(0.1)

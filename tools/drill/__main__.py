@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from tools.drill.cluster import REPOSITORY
-from tools.drill.play import Settings, play
-from tools.drill.tally import Tally
+from tools.drill.run import Settings, play
+from tools.drill.totals import Totals
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
     if not options.resume:
         state.unlink(missing_ok=True)
     try:
-        tally = Tally.load(state, options.seed)
+        tally = Totals.load(state, options.seed)
     except ValueError as error:
         sys.exit(str(error))
     try:
@@ -44,7 +44,7 @@ def main() -> int:
     return 0 if tally.clean and full and share >= options.kill_share else 1
 
 
-def _play(options: argparse.Namespace, tally: Tally) -> None:
+def _play(options: argparse.Namespace, tally: Totals) -> None:
     """Run rounds of about equal size until the tally is full, or one of them has findings."""
     while True:
         sums = tally.totals()

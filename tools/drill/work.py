@@ -19,7 +19,7 @@ from typing import Any
 from tools.drill.cluster import ENTRY, TOPIC
 from tools.drill.control import Control
 
-__all__ = ["Boundaries", "Life", "Quota", "Work", "quotas"]
+__all__ = ["Boundaries", "LogEpoch", "Quota", "Work", "quotas"]
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -44,7 +44,7 @@ class Quota:
         """Number of windows that are not requested yet."""
         return self.target - self.requested - sum(self.before)
 
-    def begin_life(self) -> None:
+    def recreate_logs(self) -> None:
         """Start an epoch: cuts of the former one that were not requested are dropped."""
         self.before.append(self.requested)
         self.requested = 0
@@ -79,7 +79,7 @@ def _spread(total: int, shares: Mapping[str, int]) -> list[Quota]:
 
 
 @dataclass(frozen=True)
-class Life:
+class LogEpoch:
     """A part of a round with separate logs: `first` is the index of its first usable cut, and its
     schedule has an interval every `minutes` minutes."""
 
@@ -94,12 +94,12 @@ class Boundaries:
         self._path = path
         self._fresh = True
         self.cuts: list[dict[str, int]] = []
-        self.lives = [Life(0, 1)]
+        self.lives = [LogEpoch(0, 1)]
 
-    def begin_life(self, minutes: int) -> None:
+    def recreate_logs(self, minutes: int) -> None:
         """Start an epoch of new logs; intervals of `minutes` start where such a schedule
         has one."""
-        self.lives.append(Life(-(-len(self.cuts) // minutes) * minutes, minutes))
+        self.lives.append(LogEpoch(-(-len(self.cuts) // minutes) * minutes, minutes))
         self._fresh = True
 
     def cut(self, ends: Mapping[str, int], least: int) -> None:
@@ -183,7 +183,7 @@ class Work:
         """Return True if every Dag has published its target."""
         return all(published.get(quota.dag_id, 0) >= quota.target for quota in self.todo)
 
-    def ask_one(self, quota: Quota) -> None:
+    def request_one(self, quota: Quota) -> None:
         """Request the next window of a Dag, alone."""
         if quota.kind == "cursor":
             self._control.trigger(quota.dag_id, self._name())
@@ -192,10 +192,10 @@ class Work:
         else:
             self._single(quota)
 
-    def begin_life(self) -> None:
+    def recreate_logs(self) -> None:
         """Start an epoch: earlier requests belong to logs that no longer exist."""
         for quota in self.todo:
-            quota.begin_life()
+            quota.recreate_logs()
 
     def _wants(self, quota: Quota, published: Mapping[str, int]) -> bool:
         if quota.kind == "cursor":

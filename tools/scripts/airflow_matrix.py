@@ -2,7 +2,7 @@
 
 Each gets a separate environment in `build/airflow-<release>`. Airflow pins few of its dependencies,
 so those with incompatible releases since then are pinned here. `tools.devkit.airflow.older` or
-`tools.devkit.airflow.celery_play` runs there. Exits with 1 if a promise is not kept, or a run does
+`tools.devkit.airflow.celery_run` runs there. Exits with 1 if a promise is not kept, or a run does
 not end in time; the others run anyway.
 """
 
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from typing import Final
 
-from tools.scripts.environments import environment, locked, played
+from tools.scripts.environments import environment, locked, run_bounded
 
 EXTRAS: Final = "admin,arrow,embedded,fast,lake"
 PINS: Final = {
@@ -39,19 +39,19 @@ def main() -> int:
     """Create missing environments, and run the checks in each."""
     parser = argparse.ArgumentParser(prog="make test-airflow-matrix", description=__doc__)
     parser.add_argument("releases", nargs="*", default=list(PINS), help="3.1 3.2 celery")
-    return int(False in [_played(release) for release in parser.parse_args().releases])
+    return int(False in [_run_checks(release) for release in parser.parse_args().releases])
 
 
-def _played(release: str) -> bool:
+def _run_checks(release: str) -> bool:
     """Return True if all promises are kept."""
     if release == "celery":
         python = environment("airflow-celery", "airflow,embedded,lake", CELERY, locked())
-        module = "tools.devkit.airflow.celery_play"
+        module = "tools.devkit.airflow.celery_run"
     else:
         python = environment(f"airflow-{release}", EXTRAS, [*PINS[release], *TOOLS])
         module = "tools.devkit.airflow.older"
     with tempfile.TemporaryDirectory(prefix="tubemq-airflow-") as home:
-        code = played([str(python), "-m", module], LIMIT_S, {"AIRFLOW_HOME": home})
+        code = run_bounded([str(python), "-m", module], LIMIT_S, {"AIRFLOW_HOME": home})
     if code not in {0, 1}:
         print(f"{release}: aborted with exit code {code}", flush=True)
     return code == 0

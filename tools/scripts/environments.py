@@ -17,7 +17,7 @@ from typing import Literal
 
 from tools.scripts import bounded
 
-__all__ = ["ROOT", "environment", "locked", "played"]
+__all__ = ["ROOT", "environment", "locked", "run_bounded"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +28,7 @@ def locked() -> list[str]:
     return [line.split("\\")[0].strip() for line in lines if "==" in line and line[0] != " "]
 
 
-def played(command: Sequence[str], limit_s: float, variables: Mapping[str, str]) -> int:
+def run_bounded(command: Sequence[str], limit_s: float, variables: Mapping[str, str]) -> int:
     """Run a command under `bounded` with additional `variables`; return its exit code.
 
     Ends this process if the command was interrupted, so that the next ones do not run either.

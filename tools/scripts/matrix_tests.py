@@ -14,10 +14,10 @@ from xml.etree import ElementTree
 
 from tools.scripts import environments
 
-__all__ = ["asked_for", "passed"]
+__all__ = ["parse_selection", "passed"]
 
 
-def asked_for(
+def parse_selection(
     arguments: list[str], choices: Sequence[str], *, command: str, description: str | None
 ) -> tuple[list[str], bool, list[str]]:
     """Parse the command line: names, setup only, and arguments of pytest.
@@ -53,7 +53,7 @@ def passed(title: str, python: Path, report: str, tests: Sequence[str], limit_s:
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
     }
     command = [str(python), "-m", "pytest", "-q", f"--junitxml={file}", *tests]
-    code = environments.played(command, limit_s, variables)
+    code = environments.run_bounded(command, limit_s, variables)
     ran = skipped = bad = 0
     if file.exists():
         # Written by the run.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.scripts.environments import environment, locked
-from tools.scripts.matrix_tests import asked_for, passed
+from tools.scripts.matrix_tests import parse_selection, passed
 
 LOWEST: Final = "lowest"
 NAMES: Final = ("3.12", "3.13", LOWEST)
@@ -33,7 +33,7 @@ LIMIT_S: Final = 2400
 
 def main() -> int:
     """Create missing environments, and run the tests in each."""
-    names, only_setup, more = asked_for(
+    names, only_setup, more = parse_selection(
         sys.argv[1:], NAMES, command="make test-python-matrix", description=__doc__
     )
     failed = False

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from tools.scripts.environments import environment, locked
-from tools.scripts.matrix_tests import asked_for, passed
+from tools.scripts.matrix_tests import parse_selection, passed
 
 RELEASES = ("4.1", "4.2", "4.3")
 EXTRAS = "admin,cli,arrow,avro,embedded,fast,lake,spark,connect"
@@ -34,7 +34,7 @@ LIMIT_S = 1500
 
 def main() -> int:
     """Create missing environments, and run the tests in each."""
-    releases, only_setup, more = asked_for(
+    releases, only_setup, more = parse_selection(
         sys.argv[1:], RELEASES, command="make test-spark-matrix", description=__doc__
     )
     failed = False

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
-from tubemq_client._core.assigned_view import HoldOff, TopicView, checked_offset, node_of
+from tubemq_client._core.assigned_view import RefusalBackoff, TopicView, checked_offset, node_of
 from tubemq_client._core.balance_orders import Rebalance
-from tubemq_client._core.balance_partitions import HeldPartition, Use
-from tubemq_client._core.effects import Deliver, Now, Sleep, WallNow
+from tubemq_client._core.balance_partitions import HeldPartition, PartitionState
+from tubemq_client._core.effects import Deliver, Now, Sleep, WallClock
 from tubemq_client._core.fencing import may_be_served_late
 from tubemq_client._core.group import READ_STATUS, GroupSession
-from tubemq_client._core.master import Known
+from tubemq_client._core.master import KnownMetadata
 from tubemq_client._core.registration import UNDEFINED, Registered, Registration
 from tubemq_client._wire import strings
 
@@ -62,7 +62,7 @@ class AssignedSession(GroupSession):
     _offsets: Offsets | None = None
     _unwanted: set[Partition] = field(default_factory=set)
     _assigning: set[Partition] = field(default_factory=set)
-    _hold_off: HoldOff = field(default_factory=HoldOff)
+    _hold_off: RefusalBackoff = field(default_factory=RefusalBackoff)
     _to_ends: set[Partition] = field(default_factory=set)
     _from_max_id: int = UNDEFINED
     _registered_ms: int | None = None
@@ -94,10 +94,10 @@ class AssignedSession(GroupSession):
             node=self.place,
             known=self._known(),
         )
-        wall = yield WallNow()
+        wall = yield WallClock()
         # An order given since the last registration is meant for this member, too.
         since = wall if self._registered_ms is None else self._registered_ms
-        self._heed(reply.opsTaskInfo, since)
+        self._apply_skip_order(reply.opsTaskInfo, since)
         self._registered_ms = wall
         self.view.meta_id = UNDEFINED  # the id belongs to another master
 
@@ -120,7 +120,7 @@ class AssignedSession(GroupSession):
             self.view.asked_at = yield Now()
         finally:
             self.view.asking = False
-        wall = yield WallNow()
+        wall = yield WallClock()
         if self.view.learn(meta_id, metas, self.master.brokers, wall):
             self._withhold_unwanted((yield Now()))
 
@@ -130,11 +130,11 @@ class AssignedSession(GroupSession):
         They are given back when their batch is confirmed or rejected. A master that has just become
         active knows no broker; its view is ignored.
         """
-        if self.master.settling(now):
+        if self.master.is_switching(now):
             return
         unwanted = {p for p in self.table.held if not self.view.partitions.get(p, False)}
         self.table.admit(self._unwanted - unwanted)
-        self.table.withhold(unwanted)
+        self.table.exclude(unwanted)
         self._unwanted = unwanted
         if unwanted or self._offsets is not None:
             self.calls.rebalance()
@@ -191,7 +191,7 @@ class AssignedSession(GroupSession):
                 f"unknown partition {partition}; known: {partition_list}", subject="assignment"
             )
         now = yield Now()
-        if not self.view.partitions[partition] and not self.master.settling(now):
+        if not self.view.partitions[partition] and not self.master.is_switching(now):
             raise errors.ServiceUnavailable(
                 503,
                 "the master says that it may not be subscribed now",
@@ -228,7 +228,7 @@ class AssignedSession(GroupSession):
         held = self.table.held.get(partition)
         if held is None:
             return
-        self.table.withhold([partition])
+        self.table.exclude([partition])
         deadline = (yield Now()) + wait_ms
         while self.table.busy([partition]) and (yield Now()) < deadline and not self.closing:
             yield Sleep(_SLICE_MS)
@@ -319,9 +319,9 @@ class AssignedSession(GroupSession):
     def heartbeat_master(self) -> Conversation[bool]:
         """Send RPC 21 with held partitions if they changed; register again when forgotten."""
         held = frozenset(self.table.held)
-        self._beats += 1
+        self._heartbeats_since_report += 1
         report_period = self.consumer.report_every_beats * _REPORT_FACTOR
-        report = held != self._reported or self._beats >= report_period
+        report = held != self._reported or self._heartbeats_since_report >= report_period
         try:
             reply = yield from self.master.heartbeat_consumer(
                 self.client_id,
@@ -338,18 +338,18 @@ class AssignedSession(GroupSession):
             self._reported = frozenset()
             return False
         if report:
-            self._reported, self._beats = held, 0
-        self._heed(reply.opsTaskInfo, self._registered_ms)
+            self._reported, self._heartbeats_since_report = held, 0
+        self._apply_skip_order(reply.opsTaskInfo, self._registered_ms)
         if reply.HasField("topicMetaInfoId"):
             metas = [strings.parse_topic_meta(text) for text in reply.topicMetaInfoList]
-            wall = yield WallNow()
+            wall = yield WallClock()
             if self.view.learn(reply.topicMetaInfoId, metas, self.master.brokers, wall):
                 self._withhold_unwanted((yield Now()))
         return False
 
     # -- what was put off -------------------------------------------------------------------------
 
-    def _heed(self, task: Any, since: int | None) -> None:
+    def _apply_skip_order(self, task: Any, since: int | None) -> None:
         """Apply an administrator's order to skip to the ends; its id is its time (epoch ms)."""
         order = task.csmFrmMaxOffsetCtrlId if task.HasField("csmFrmMaxOffsetCtrlId") else -1
         if order >= 0 and order != self._from_max_id:
@@ -385,7 +385,7 @@ class AssignedSession(GroupSession):
                     unreached.add(lease.broker)
             else:
                 self._to_ends.discard(partition)
-                held.use, held.token = Use.IDLE, 0
+                held.use, held.token = PartitionState.IDLE, 0
                 held.learn_registered(registered, (yield Now()))
 
     def _register_at_end(
@@ -399,5 +399,5 @@ class AssignedSession(GroupSession):
 
     # -- small things -----------------------------------------------------------------------------
 
-    def _known(self) -> Known:
-        return Known(self.view.meta_id, self.view.learned_ms, self._from_max_id)
+    def _known(self) -> KnownMetadata:
+        return KnownMetadata(self.view.meta_id, self.view.learned_ms, self._from_max_id)

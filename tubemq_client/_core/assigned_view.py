@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tubemq_client.model import Partition
 
 __all__ = [
-    "HoldOff",
+    "RefusalBackoff",
     "TopicView",
     "checked_offset",
     "java_hash",
@@ -149,7 +149,7 @@ class _Refusal(NamedTuple):
 
 
 @dataclass(slots=True)
-class HoldOff:
+class RefusalBackoff:
     """Partitions that brokers have just refused, with the refusals."""
 
     _refusals: dict[Partition, _Refusal] = field(default_factory=dict)

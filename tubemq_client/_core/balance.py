@@ -7,7 +7,7 @@ with a list of the partitions really held. `docs/protocol/balance.md` has the pr
 
 Three conversations run side by side while the member is open: `master_heartbeat_if_due`,
 `broker_heartbeats_if_due` and `rebalance`; fetching is `balance_fetch`. The driver runs each again
-when its wait is over or when it is called through `Calls`.
+when its wait is over or when it is called through `SessionCallbacks`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import _pb, errors
-from tubemq_client._core.balance_orders import BoundStart, Order, Rebalance
-from tubemq_client._core.effects import Deliver, Now, Sleep, WallNow
+from tubemq_client._core.balance_orders import BalanceOrder, BoundStart, Rebalance
+from tubemq_client._core.effects import Deliver, Now, Sleep, WallClock
 from tubemq_client._core.group import GroupSession
 from tubemq_client._wire import methods, strings
 from tubemq_client.model import BrokerNode, Partition
@@ -49,8 +49,8 @@ class BalancedSession(GroupSession):
 
     bound: BoundStart | None = None
     _not_allocated: bool = True
-    _order: Order | None = None
-    _done: Order | None = None
+    _order: BalanceOrder | None = None
+    _done: BalanceOrder | None = None
     _first_order: bool = True
     _forgotten: bool = False
     _session_ms: int = 0
@@ -73,7 +73,9 @@ class BalancedSession(GroupSession):
             requireBound=self.bound is not None,
         )
         if self.bound is not None:
-            self._session_ms = self._session_ms or self.bound.session_start_ms or (yield WallNow())
+            self._session_ms = (
+                self._session_ms or self.bound.session_start_ms or (yield WallClock())
+            )
             request.sessionTime = self._session_ms
             request.sessionKey = self.bound.session_key
             request.totalCount = self.bound.source_count
@@ -93,11 +95,11 @@ class BalancedSession(GroupSession):
         """Send RPC 5; return whether the next heartbeat is due at once."""
         done = self._done
         held = frozenset(self.table.held)
-        self._beats += 1
+        self._heartbeats_since_report += 1
         report = self._order is None and (
             done is not None
             or held != self._reported
-            or self._beats >= self.consumer.report_every_beats
+            or self._heartbeats_since_report >= self.consumer.report_every_beats
         )
         request = _pb.HeartRequestC2M(
             clientId=self.client_id, groupName=self.group, reportSubscribeInfo=report
@@ -122,7 +124,7 @@ class BalancedSession(GroupSession):
             return at_once
         self._forgotten = False
         if report:
-            self._reported, self._beats = held, 0
+            self._reported, self._heartbeats_since_report = held, 0
         if self._done is done:
             self._done = None
         self._learn(reply)
@@ -134,7 +136,7 @@ class BalancedSession(GroupSession):
         try:
             yield from self._join()
         except errors.TubeMQError as error:
-            if error.fatal and not self.master.may_pass(error, (yield Now())):
+            if error.fatal and not self.master.may_be_switch(error, (yield Now())):
                 self.fail(error)
             raise
 
@@ -146,7 +148,9 @@ class BalancedSession(GroupSession):
             # order in the reply that reports it was given before.
             fresh = was_fresh and self._first_order
             self._first_order = False
-            self._order = Order(event.rebalanceId, event.opType, tuple(event.subscribeInfo), fresh)
+            self._order = BalanceOrder(
+                event.rebalanceId, event.opType, tuple(event.subscribeInfo), fresh
+            )
             self.calls.rebalance()
 
     def _learn(self, reply: Any) -> None:
@@ -174,7 +178,7 @@ class BalancedSession(GroupSession):
         if self._order is order:
             self._order = None
             self._done = order
-            self._at_master.hurry()
+            self._at_master.make_due()
             self.calls.beat()
 
     def _take(self, brokers: dict[Partition, BrokerNode], *, fresh: bool) -> Conversation[None]:

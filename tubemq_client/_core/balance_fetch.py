@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
-from tubemq_client._core import journal
-from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
+from tubemq_client._core import event_log
+from tubemq_client._core.balance_partitions import HeldPartition, PartitionState, PartitionTable
 from tubemq_client._core.batch import DecodePolicies, MessageBatch, RawBatch
 from tubemq_client._core.breaker import Breaker
-from tubemq_client._core.effects import Await, Now, Reach, Sleep, WallNow
+from tubemq_client._core.effects import Await, Now, Reach, Sleep, WallClock
 from tubemq_client._core.fencing import ClientEpochs, may_be_served_late, renew
 from tubemq_client._core.fetch_stats import FetchStats
 from tubemq_client._core.flow_control import Fetched, FlowControl, reply_delay_ms
-from tubemq_client._core.slow_fetches import LOOK_MS, Attempt, Attempts, impatient
+from tubemq_client._core.slow_fetches import POLL_MS, Attempt, Attempts, with_timeout
 from tubemq_client._wire.fetching import whole
 from tubemq_client._wire.native import payload_bytes
 from tubemq_client.model import ConsumerSettings, Delivery
@@ -91,7 +91,7 @@ class Idle:
 class GroupFetch:
     """Fetch engine of a member.
 
-    `on_lost` receives partitions that brokers took away, with the refusal; `on_trouble` receives
+    `on_lost` receives partitions that brokers took away, with the refusal; `on_failure` receives
     all other errors.
     """
 
@@ -101,7 +101,7 @@ class GroupFetch:
     settings: ConsumerSettings
     flow: FlowControl
     on_lost: Callable[[HeldPartition, errors.TubeMQError], None]
-    on_trouble: Callable[[str, errors.TubeMQError], None]
+    on_failure: Callable[[str, errors.TubeMQError], None]
     breaker: Breaker = field(default_factory=Breaker)
     stats: FetchStats = field(default_factory=FetchStats)
     _attempts: Attempts[ReceivedBatch | Idle] = field(init=False)
@@ -119,7 +119,7 @@ class GroupFetch:
         """
         now = began = yield Now()
         while (outstanding := self._attempts.due(began)) is not None:
-            result = yield from self._attempts.pursue(outstanding, 0)
+            result = yield from self._attempts.run_attempt(outstanding, 0)
             if isinstance(result, ReceivedBatch):
                 return result
             now = yield Now()
@@ -128,8 +128,8 @@ class GroupFetch:
         if held is None:
             return Idle(self._wait_ms(now))
         patience_ms = 0 if self.breaker.is_suspect(held.lease.broker) else _PATIENCE_MS
-        attempt = Attempt(held, self._course(held, held.token, in_turn=True))
-        result = yield from self._attempts.pursue(attempt, patience_ms)
+        attempt = Attempt(held, self._fetch_conversation(held, held.token, in_turn=True))
+        result = yield from self._attempts.run_attempt(attempt, patience_ms)
         return Idle(0) if result is None else result
 
     def pull(
@@ -158,8 +158,8 @@ class GroupFetch:
     ) -> Conversation[ReceivedBatch | Idle | None]:
         held = self._holding(partition)
         attempt, delivered_token = self._attempts.of(held), None
-        while attempt is None and held.use in (Use.FETCHING, Use.SETTLING):
-            yield Sleep(LOOK_MS)  # another caller's request is under way, and has a timeout
+        while attempt is None and held.use in (PartitionState.FETCHING, PartitionState.CONFIRMING):
+            yield Sleep(POLL_MS)  # another caller's request is under way, and has a timeout
             if not is_wanted():
                 return None
             held = self._holding(partition)  # the object of a lost partition never changes again
@@ -168,17 +168,17 @@ class GroupFetch:
         if attempt is None:
             if self.breaker.is_open(held.lease.broker, now) and held.failure is not None:
                 raise held.failure
-            delivered_token = held.token if held.use is Use.DELIVERED else None
+            delivered_token = held.token if held.use is PartitionState.DELIVERED else None
             if not self.table.take_this(held, now):
                 return None
-            attempt = Attempt(held, self._course(held, held.token, in_turn=False))
-        result = yield from self._attempts.pursue(attempt, None)
+            attempt = Attempt(held, self._fetch_conversation(held, held.token, in_turn=False))
+        result = yield from self._attempts.run_attempt(attempt, None)
         if (
             isinstance(result, Idle)
             and delivered_token is not None
             and not self.names.must_renew(held)
         ):
-            self.table.give_again(held, delivered_token)
+            self.table.return_unread(held, delivered_token)
         return result
 
     def next_pull_ms(self, partition: Partition, now: int) -> int:
@@ -194,24 +194,24 @@ class GroupFetch:
         self._expire_at = now + _EXPIRY_MS
         timeout_ms = self.settings.confirm_timeout_ms
         for partition in self.table.expire(now, timeout_ms):
-            self.on_trouble(str(partition), _overdue(partition, timeout_ms))
+            self.on_failure(str(partition), _overdue(partition, timeout_ms))
 
     def give_up(self) -> Conversation[None]:
         """End the fetches that are under way in the background: the member leaves."""
         yield from self._attempts.give_up()
 
-    def settle(self, batch: ReceivedBatch | Delivery, *, consumed: bool) -> Conversation[int]:
+    def confirm(self, batch: ReceivedBatch | Delivery, *, consumed: bool) -> Conversation[int]:
         """Confirm or reject a batch; return the group's position, the next offset to be read.
 
         Returns -1 when confirmations are local, because the position is not known yet.
         """
-        held = self.table.settle(batch.partition, batch.token, consumed=consumed)
+        held = self.table.confirm(batch.partition, batch.token, consumed=consumed)
         token = held.token
         if consumed and self.settings.confirm_locally:
             self.table.release(held, token, consumed=True)
             return -1
         try:
-            registered = yield from self._tell(held, consumed=consumed)
+            registered = yield from self._send_confirmation(held, consumed=consumed)
         except _LOST as error:
             self.on_lost(held, error)
             raise
@@ -238,9 +238,9 @@ class GroupFetch:
     def abandon(self, batch: ReceivedBatch) -> Conversation[None]:
         """Reject a batch where no caller can receive an error: the broker rolls it back in time."""
         try:
-            yield from self.settle(batch, consumed=False)
+            yield from self.confirm(batch, consumed=False)
         except errors.TubeMQError as error:
-            self.on_trouble(str(batch.partition), error)
+            self.on_failure(str(batch.partition), error)
 
     def flush(self) -> Conversation[None]:
         """Send local confirmations to brokers now instead of with the next fetch."""
@@ -248,20 +248,20 @@ class GroupFetch:
             if held.consumed and self.table.claim(held):
                 token = held.token
                 try:
-                    yield from self._tell(held, consumed=True)
+                    yield from self._send_confirmation(held, consumed=True)
                 except _LOST as error:
                     self.on_lost(held, error)
                 except errors.TubeMQError as error:
                     if may_be_served_late(error):
                         self.names.doubt(held.partition)
-                    self.on_trouble(str(held.partition), error)
+                    self.on_failure(str(held.partition), error)
                     self.table.release(held, token, consumed=True)
                 else:
                     self.table.release(held, token)
 
     # -- one fetch --------------------------------------------------------------------------------
 
-    def _course(
+    def _fetch_conversation(
         self, held: HeldPartition, token: int, *, in_turn: bool
     ) -> Conversation[ReceivedBatch | Idle]:
         try:
@@ -274,7 +274,7 @@ class GroupFetch:
             self.names.doubt(held.partition)
             raise
         finally:
-            if held.token == token and held.use is Use.FETCHING:
+            if held.token == token and held.use is PartitionState.FETCHING:
                 self.table.release(held, token, consumed=held.consumed)
 
     def _reach(self, held: HeldPartition, token: int) -> Conversation[Idle | None]:
@@ -284,8 +284,8 @@ class GroupFetch:
             if (yield Reach(broker.address)):
                 return None
         except errors.ConnectError as error:
-            return (yield from self._leave_alone(held, token, error, consumed=held.consumed))
-        self.breaker.look_again(broker, (yield Now()) + _CONNECTING_MS)
+            return (yield from self._avoid_broker(held, token, error, consumed=held.consumed))
+        self.breaker.defer_until(broker, (yield Now()) + _CONNECTING_MS)
         self.table.release(held, token, consumed=held.consumed)
         return Idle(0)
 
@@ -297,7 +297,7 @@ class GroupFetch:
         consumed = held.consumed
         try:
             # The group's own limit for any lag replaces what the broker would enforce.
-            escape = self.flow.group.limit(_ANY_LAG, (yield WallNow())) is not None
+            escape = self.flow.group.limit(_ANY_LAG, (yield WallClock())) is not None
             ticket = yield from held.lease.post_fetch(
                 consumed=consumed, escape_limit=escape, unparsed=True
             )
@@ -311,13 +311,13 @@ class GroupFetch:
             if maybe_received:
                 self.names.doubt(held.partition)
             return (
-                yield from self._leave_alone(
+                yield from self._avoid_broker(
                     held, token, error, consumed=consumed and not maybe_received
                 )
             )
-        return (yield from self._heed(held, token, reply))
+        return (yield from self._handle_reply(held, token, reply))
 
-    def _heed(
+    def _handle_reply(
         self, held: HeldPartition, token: int, reply: Any
     ) -> Conversation[ReceivedBatch | Idle]:
         self._answered(held)
@@ -332,7 +332,7 @@ class GroupFetch:
         quiet = code in (errors.NOT_FOUND, errors.SPEED_LIMIT)
         self.stats.note(code)
         if code != errors.NOT_FOUND:
-            self.on_trouble(str(held.partition), refusal)
+            self.on_failure(str(held.partition), refusal)
         delay = yield from self._delay(held, reply, size=0)
         held.ruled_until = now + delay if code != errors.NOT_FOUND or held.pace.ruled else 0
         self.table.release(held, token, ready_at=now + delay)
@@ -347,17 +347,17 @@ class GroupFetch:
             self.on_lost(held, error)
             failure = error
         except (errors.NetworkError, errors.RemoteException, errors.ServerError) as error:
-            return (yield from self._leave_alone(held, token, error, consumed=held.consumed))
+            return (yield from self._avoid_broker(held, token, error, consumed=held.consumed))
         self._answered(held)
         if not held.renewing and self.table.held.get(held.partition) is held:
             return None
         return Idle(0, failure)
 
-    def _leave_alone(
+    def _avoid_broker(
         self, held: HeldPartition, token: int, error: errors.TubeMQError, *, consumed: bool
     ) -> Conversation[Idle]:
         """Avoid a broker that does not answer for a while, for all of its partitions."""
-        self.on_trouble(str(held.partition), error)
+        self.on_failure(str(held.partition), error)
         self.table.release(held, token, consumed=consumed)
         self.stats.unanswered += 1
         self._unanswered(held, error, (yield Now()))
@@ -366,19 +366,19 @@ class GroupFetch:
     def _unanswered(self, held: HeldPartition, error: errors.TubeMQError, now: int) -> None:
         held.failure = error
         if not self.breaker.is_suspect(held.lease.broker):
-            journal.broker_left_alone(held.lease.broker, error)
+            event_log.broker_avoided(held.lease.broker, error)
         self.breaker.failed(held.lease.broker, now)
 
     def _answered(self, held: HeldPartition) -> None:
         if self.breaker.answered(held.lease.broker):
-            journal.broker_is_back(held.lease.broker)
+            event_log.broker_is_back(held.lease.broker)
         held.failure = None
 
     def _wait_ms(self, now: int) -> int | None:
         wait = self.table.wait_ms(now)
         if not self._attempts:
             return wait
-        return LOOK_MS if wait is None else min(wait, LOOK_MS)
+        return POLL_MS if wait is None else min(wait, POLL_MS)
 
     def _holding(self, partition: Partition) -> HeldPartition:
         try:
@@ -430,13 +430,15 @@ class GroupFetch:
             slow=reply.requireSlow,
             otherwise_ms=otherwise,
         )
-        return held.pace.delay_ms(fetched, (yield Now()), (yield WallNow()))
+        return held.pace.delay_ms(fetched, (yield Now()), (yield WallClock()))
 
     @property
     def _counts_bytes(self) -> bool:
         return bool(self.flow.default.limits or self.flow.group.limits)
 
-    def _tell(self, held: HeldPartition, *, consumed: bool) -> Conversation[Registered]:
+    def _send_confirmation(
+        self, held: HeldPartition, *, consumed: bool
+    ) -> Conversation[Registered]:
         """Send a confirmation (RPC 18).
 
         A broker that failed several times in a row receives it after the pause, with the
@@ -450,9 +452,9 @@ class GroupFetch:
                 yield Reach(broker.address)
             ):
                 commit = held.lease.commit(consumed=consumed)
-                registered = yield from impatient(commit, _ATTEMPT_MS)
+                registered = yield from with_timeout(commit, _ATTEMPT_MS)
             else:
-                raise _left_alone(held, consumed=consumed)
+                raise _broker_avoided(held, consumed=consumed)
         except errors.NetworkError as error:
             later = yield Now()
             if not self.breaker.is_avoided(broker, later if now < 0 else now):
@@ -476,7 +478,7 @@ class GroupFetch:
         return (yield from held.lease.commit(consumed=consumed))
 
 
-def _left_alone(held: HeldPartition, *, consumed: bool) -> errors.ConnectError:
+def _broker_avoided(held: HeldPartition, *, consumed: bool) -> errors.ConnectError:
     if_confirmed = "its confirmation is kept, and told with its next fetch"
     fate = if_confirmed if consumed else "it comes again"
     return errors.ConnectError(

@@ -21,7 +21,7 @@ from tubemq_client._core.limits import (
 from tubemq_client._wire import strings
 from tubemq_client.model import INDEX_ENTRY_BYTES, Partition
 
-__all__ = ["BoundStart", "Calls", "Order", "Rebalance", "subscription"]
+__all__ = ["BalanceOrder", "BoundStart", "Rebalance", "SessionCallbacks", "subscription"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Rebalance(NamedTuple):
 
 
 @dataclass(slots=True)
-class Calls:
+class SessionCallbacks:
     """Callbacks of the session to its driver.
 
     A partition may be fetchable, a heartbeat is due, an order has arrived.
@@ -81,7 +81,7 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BalanceOrder:
     """Order of the master. `fresh`: it was given while the group started."""
 
     rebalance_id: int

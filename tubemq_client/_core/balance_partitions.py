@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from tubemq_client._core.registration import Registered, Registration
     from tubemq_client.model import BrokerNode, Partition
 
-__all__ = ["ConsumedOffset", "HeldPartition", "PartitionTable", "Use"]
+__all__ = ["ConsumedOffset", "HeldPartition", "PartitionState", "PartitionTable"]
 
 
-class Use(Enum):
+class PartitionState(Enum):
     """State of a held partition."""
 
     IDLE = "idle"
     FETCHING = "fetching"
     DELIVERED = "delivered"
-    SETTLING = "settling"
+    CONFIRMING = "settling"
 
 
 class ConsumedOffset(NamedTuple):
@@ -68,7 +68,7 @@ class HeldPartition:
 
     lease: Registration
     pace: Pace
-    use: Use = Use.IDLE
+    use: PartitionState = PartitionState.IDLE
     token: int = 0
     ready_at: int = 0
     ruled_until: int = 0
@@ -125,7 +125,7 @@ class PartitionTable:
                 self._queue(held)
         self.on_ready()
 
-    def withhold(self, partitions: Iterable[Partition]) -> None:
+    def exclude(self, partitions: Iterable[Partition]) -> None:
         """Stop fetching these; delivered batches may still be confirmed."""
         for partition in partitions:
             if partition in self.held:
@@ -142,7 +142,7 @@ class PartitionTable:
     def busy(self, partitions: Iterable[Partition]) -> bool:
         """Return whether a batch of one of these is being fetched or not confirmed yet."""
         candidates = (self.held.get(partition) for partition in partitions)
-        return any(held is not None and held.use is not Use.IDLE for held in candidates)
+        return any(held is not None and held.use is not PartitionState.IDLE for held in candidates)
 
     # -- freezing and pausing ---------------------------------------------------------------------
 
@@ -177,14 +177,18 @@ class PartitionTable:
         A batch of the partition that was delivered becomes stale.
         """
         blocked = self.paused or held.withheld or held.partition in self.frozen
-        if blocked or now < held.ruled_until or held.use not in (Use.IDLE, Use.DELIVERED):
+        if (
+            blocked
+            or now < held.ruled_until
+            or held.use not in (PartitionState.IDLE, PartitionState.DELIVERED)
+        ):
             return False
-        self._begin(held, replaced=held.token if held.use is Use.DELIVERED else 0)
+        self._begin(held, replaced=held.token if held.use is PartitionState.DELIVERED else 0)
         return True
 
     def _begin(self, held: HeldPartition, replaced: int = 0) -> None:
         self._count += 1
-        held.use, held.token, held.replaced = Use.FETCHING, self._count, replaced
+        held.use, held.token, held.replaced = PartitionState.FETCHING, self._count, replaced
 
     def wait_ms(self, now: int) -> int | None:
         """Return the time until `take` can succeed.
@@ -204,9 +208,11 @@ class PartitionTable:
             return IdleReason.FROZEN if self.held else IdleReason.NO_PARTITION
         if all(held.withheld for held in free):
             return IdleReason.MOVING
-        idle = [held for held in free if held.use is Use.IDLE and not held.withheld]
+        idle = [held for held in free if held.use is PartitionState.IDLE and not held.withheld]
         if not idle:
-            unconfirmed = any(held.use in (Use.DELIVERED, Use.SETTLING) for held in free)
+            unconfirmed = any(
+                held.use in (PartitionState.DELIVERED, PartitionState.CONFIRMING) for held in free
+            )
             return IdleReason.UNCONFIRMED if unconfirmed else IdleReason.WAITING
         if any(self._ready_at(held) <= now for held in idle):
             return None
@@ -220,10 +226,10 @@ class PartitionTable:
         """Mark the batch as delivered; False if the partition is no longer ours to fetch."""
         if not self._is_current(held, token) or held.withheld:
             return False
-        held.use, held.delivered_at = Use.DELIVERED, now
+        held.use, held.delivered_at = PartitionState.DELIVERED, now
         return True
 
-    def settle(self, partition: Partition, token: int, *, consumed: bool = True) -> HeldPartition:
+    def confirm(self, partition: Partition, token: int, *, consumed: bool = True) -> HeldPartition:
         """Begin to confirm or reject a batch.
 
         Raises `errors.StaleBatch` for a batch that is no longer delivered. A batch whose
@@ -231,7 +237,9 @@ class PartitionTable:
         batch that was pulled again may be rejected, which rejects the last one.
         """
         held = self.held.get(partition)
-        unsettled = held is not None and (held.use is Use.DELIVERED or self._is_unheard(held))
+        unsettled = held is not None and (
+            held.use is PartitionState.DELIVERED or self._has_unsent_confirmation(held)
+        )
         is_current = held is not None and (
             held.token == token or (held.replaced == token and not consumed)
         )
@@ -245,23 +253,23 @@ class PartitionTable:
                 f"the batch of partition {partition} cannot be confirmed: it {reason}; records not "
                 f"confirmed before are delivered again"
             )
-        held.use = Use.SETTLING
+        held.use = PartitionState.CONFIRMING
         return held
 
-    def _is_unheard(self, held: HeldPartition) -> bool:
-        return held.use is Use.IDLE and held.consumed
+    def _has_unsent_confirmation(self, held: HeldPartition) -> bool:
+        return held.use is PartitionState.IDLE and held.consumed
 
-    def give_again(self, held: HeldPartition, token: int) -> None:
+    def return_unread(self, held: HeldPartition, token: int) -> None:
         """Restore a delivered batch of this token, as fetching out of turn changed nothing."""
-        if self.held.get(held.partition) is held and held.use is Use.IDLE:
-            held.use, held.token = Use.DELIVERED, token
+        if self.held.get(held.partition) is held and held.use is PartitionState.IDLE:
+            held.use, held.token = PartitionState.DELIVERED, token
 
     def claim(self, held: HeldPartition) -> bool:
         """Reserve an idle partition to send a local confirmation."""
-        if self.held.get(held.partition) is not held or held.use is not Use.IDLE:
+        if self.held.get(held.partition) is not held or held.use is not PartitionState.IDLE:
             return False
         self._count += 1
-        held.use, held.token = Use.SETTLING, self._count
+        held.use, held.token = PartitionState.CONFIRMING, self._count
         return True
 
     def release(
@@ -270,7 +278,7 @@ class PartitionTable:
         """Make the partition idle again; it may be fetched from `ready_at` on."""
         if not self._is_current(held, token):
             return False
-        held.use, held.consumed = Use.IDLE, consumed
+        held.use, held.consumed = PartitionState.IDLE, consumed
         held.ready_at = max(ready_at, held.ready_at)
         self._queue(held)
         self.on_ready()
@@ -281,7 +289,7 @@ class PartitionTable:
         late = [
             held
             for held in self.held.values()
-            if held.use is Use.DELIVERED and now - held.delivered_at >= timeout_ms
+            if held.use is PartitionState.DELIVERED and now - held.delivered_at >= timeout_ms
         ]
         for held in late:
             self.release(held, held.token)
@@ -293,12 +301,14 @@ class PartitionTable:
         return [
             held
             for held in self.held.values()
-            if held.use is Use.IDLE and not held.withheld and held.partition not in self.frozen
+            if held.use is PartitionState.IDLE
+            and not held.withheld
+            and held.partition not in self.frozen
         ]
 
     def _is_current(self, held: HeldPartition, token: int) -> bool:
         is_held = self.held.get(held.partition) is held
-        return is_held and held.token == token and held.use is not Use.IDLE
+        return is_held and held.token == token and held.use is not PartitionState.IDLE
 
     def _queue(self, held: HeldPartition) -> None:
         self._count += 1

@@ -14,8 +14,8 @@ from tubemq_client import errors
 from tubemq_client._core.attributes import NO_ATTRIBUTES, AttributeCache
 from tubemq_client._core.columns import (
     COLUMNS,
+    ColumnPosition,
     Columns,
-    Place,
     is_sound,
     native_schema,
     native_types,
@@ -279,8 +279,8 @@ class MessageBatch:
         return None if columns is None else pyarrow.record_batch(columns)
 
     @property
-    def _place(self) -> Place:
-        return Place(self.partition.topic, self.partition.key, self.start, self.exact)
+    def _place(self) -> ColumnPosition:
+        return ColumnPosition(self.partition.topic, self.partition.key, self.start, self.exact)
 
     @property
     def _lists(self) -> Columns:

@@ -26,15 +26,15 @@ _FIRST_REST_MS = reply_delay_ms(500)
 
 
 @dataclass(slots=True)
-class _Standing:
+class _BrokerState:
     """State of one broker.
 
-    `unanswered`: requests in a row without an answer. `owing`: outstanding requests that take
+    `unanswered`: requests in a row without an answer. `overdue`: outstanding requests that take
     longer than an answer should.
     """
 
     unanswered: int = 0
-    owing: int = 0
+    overdue: int = 0
     opens_at: int = 0
 
 
@@ -42,40 +42,40 @@ class _Standing:
 class Breaker:
     """States of brokers that failed to answer; a broker that answers has none."""
 
-    _standings: dict[BrokerNode, _Standing] = field(default_factory=dict)
+    _states: dict[BrokerNode, _BrokerState] = field(default_factory=dict)
 
     def opens_at(self, broker: BrokerNode) -> int:
         """Return the time from which the broker may be asked; `NEVER` while it owes an answer."""
         # Usually there is none at all, and hashing a broker takes time.
-        standing = self._standings.get(broker) if self._standings else None
+        standing = self._states.get(broker) if self._states else None
         if standing is None:
             return 0
-        return NEVER if standing.owing else standing.opens_at
+        return NEVER if standing.overdue else standing.opens_at
 
     def is_suspect(self, broker: BrokerNode) -> bool:
         """Return whether the last request had no answer, so that the next is only an attempt."""
-        standing = self._standings.get(broker) if self._standings else None
+        standing = self._states.get(broker) if self._states else None
         return standing is not None and standing.unanswered > 0
 
     def is_open(self, broker: BrokerNode, now: int) -> bool:
         """Return whether the broker failed several times in a row and its pause is not over."""
-        standing = self._standings.get(broker)
+        standing = self._states.get(broker)
         return standing is not None and standing.unanswered > 1 and now < standing.opens_at
 
     def is_avoided(self, broker: BrokerNode, now: int) -> bool:
         """Return whether the broker is open as in `is_open`, or being tried in the background."""
-        standing = self._standings.get(broker)
+        standing = self._states.get(broker)
         return standing is not None and standing.unanswered > 1 and self.opens_at(broker) > now
 
     def answered(self, broker: BrokerNode) -> bool:
         """Record an answer; return whether the broker had been avoided until now."""
-        standing = self._standings.get(broker) if self._standings else None
+        standing = self._states.get(broker) if self._states else None
         if standing is None:
             return False
         taken_back = standing.unanswered > 0
         standing.unanswered = standing.opens_at = 0
-        if not standing.owing:
-            del self._standings[broker]
+        if not standing.overdue:
+            del self._states[broker]
         return taken_back
 
     def failed(self, broker: BrokerNode, now: int) -> int:
@@ -83,24 +83,24 @@ class Breaker:
 
         Return the pause in ms.
         """
-        standing = self._standings.setdefault(broker, _Standing())
+        standing = self._states.setdefault(broker, _BrokerState())
         standing.unanswered += 1
         pause = min(_FIRST_REST_MS << min(standing.unanswered - 1, 16), _LONGEST_REST_MS)
         standing.opens_at = now + pause
         return pause
 
-    def look_again(self, broker: BrokerNode, at: int) -> None:
+    def defer_until(self, broker: BrokerNode, at: int) -> None:
         """Defer the next request to `at`: a connection is being opened."""
-        standing = self._standings.setdefault(broker, _Standing())
+        standing = self._states.setdefault(broker, _BrokerState())
         standing.opens_at = max(standing.opens_at, at)
 
-    def owes(self, broker: BrokerNode) -> None:
+    def answer_overdue(self, broker: BrokerNode) -> None:
         """Record that an answer takes longer than it should."""
-        self._standings.setdefault(broker, _Standing()).owing += 1
+        self._states.setdefault(broker, _BrokerState()).overdue += 1
 
-    def settled(self, broker: BrokerNode) -> None:
+    def mark_answered(self, broker: BrokerNode) -> None:
         """Record that a slow request was given up, or that the call which waits for it resumes."""
-        self._standings[broker].owing -= 1
+        self._states[broker].overdue -= 1
 
     def left_alone(self, now: int) -> dict[BrokerNode, int]:
         """Return the brokers that are avoided now, with the ms until they are asked again.
@@ -109,7 +109,7 @@ class Breaker:
         timeout.
         """
         return {
-            broker: 0 if standing.owing else standing.opens_at - now
-            for broker, standing in sorted(self._standings.items())
-            if standing.owing or (standing.unanswered and standing.opens_at > now)
+            broker: 0 if standing.overdue else standing.opens_at - now
+            for broker, standing in sorted(self._states.items())
+            if standing.overdue or (standing.unanswered and standing.opens_at > now)
         }

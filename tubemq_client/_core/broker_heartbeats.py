@@ -65,7 +65,7 @@ class BrokerHeartbeats:
             try:
                 reply = yield Await(ticket)
                 reached.add(leases.broker)
-                self._heed(leases, reply)
+                self._handle_reply(leases, reply)
             except errors.TubeMQError as error:
                 self.last_errors[f"broker {leases.broker}"] = error
         return len(reached)
@@ -105,7 +105,7 @@ class BrokerHeartbeats:
             authInfo=self.master.broker_auth(),
         )
 
-    def _heed(self, leases: _Leases, reply: Any) -> None:
+    def _handle_reply(self, leases: _Leases, reply: Any) -> None:
         where = f"heartbeat to broker {leases.broker}"
         if not reply.success:
             refusal = errors.for_code(reply.errCode, reply.errMsg, where=where)

@@ -4,7 +4,7 @@ This is the reference for the compiled decoder (`_wire.native`), whose results m
 bit. Each field read of a protobuf message makes an object, so fields that only some callers need
 (message ids) are read on demand, and an attribute prefix equal to the one before is not parsed
 again. If all records are intact, they are checked one field at a time; otherwise one loop checks
-each, and the caller decides if a corrupt record fails the batch or is passed to `aside`.
+each, and the caller decides if a corrupt record fails the batch or is passed to `on_corrupt`.
 
 pyarrow is an argument: only the code that makes Arrow arrays imports it.
 """
@@ -26,8 +26,8 @@ from tubemq_client.model import INDEX_ENTRY_BYTES, message_minute
 
 __all__ = [
     "COLUMNS",
+    "ColumnPosition",
     "Columns",
-    "Place",
     "is_sound",
     "native_schema",
     "native_types",
@@ -66,7 +66,7 @@ batch."""
 _Integers: TypeAlias = "array[int]"  # in `Columns` `array` is the name of a method
 
 
-class Place(NamedTuple):
+class ColumnPosition(NamedTuple):
     """Origin of records. `exact`: record *i* of the reply is at `start + 28 * i`."""
 
     topic: str
@@ -103,7 +103,7 @@ class Columns:
             return [record.messageId for record in islice(self.messages, len(self.bodies))]
         return [self.messages[index].messageId for index in self.indexes]
 
-    def offsets(self, place: Place) -> Sequence[Any]:
+    def offsets(self, place: ColumnPosition) -> Sequence[Any]:
         """Return the offset of each record, or None for all where offsets are unknown."""
         if not place.exact:
             return [None] * len(self.bodies)
@@ -112,7 +112,7 @@ class Columns:
             return range(place.start, end, INDEX_ENTRY_BYTES)
         return [place.start + INDEX_ENTRY_BYTES * i for i in self.indexes]
 
-    def array(self, name: str, type_: Any, place: Place, pa: Any) -> Any:
+    def array(self, name: str, type_: Any, place: ColumnPosition, pa: Any) -> Any:
         """Return the column `name` as an Arrow array of `type_`."""
         count = len(self.bodies)
         if name == "value":
@@ -179,14 +179,14 @@ def is_sound(record: Any) -> bool:
 
 
 def split_records(
-    messages: Sequence[Any], count: int, aside: Callable[[int, Any, bytes], None]
+    messages: Sequence[Any], count: int, on_corrupt: Callable[[int, Any, bytes], None]
 ) -> Columns:
     """Return the first `count` of `messages` as columns.
 
-    `aside` is called for each corrupt record (position, record, data bytes), and may raise.
+    `on_corrupt` is called for each corrupt record (position, record, data bytes), and may raise.
     """
     records = list(islice(messages, count))
-    return _all_sound(records) or _sorted_out(records, aside)
+    return _all_sound(records) or _sorted_out(records, on_corrupt)
 
 
 def _sorted_out(records: Sequence[Any], on_corrupt: Callable[[int, Any, bytes], None]) -> Columns:

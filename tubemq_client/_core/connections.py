@@ -88,7 +88,7 @@ class ConnectionRules:
         return True
 
     @staticmethod
-    def is_mute(received_at: float, deadline: float, patience: float) -> bool:
+    def is_unresponsive(received_at: float, deadline: float, patience: float) -> bool:
         """Return whether a connection no longer answers.
 
         A request had `patience` to be answered, until `deadline`, and nothing at all was received
@@ -125,7 +125,7 @@ class NameRules:
         self._due_at[address] = now + self.period_ms
         return True
 
-    def worth_it(self, address: Address, now: int) -> bool:
+    def should_look_up(self, address: Address, now: int) -> bool:
         """Return whether to look up this name now because its host does not answer as a master."""
         last = self._looked_at.get(address)
         if not is_host_name(address[0]) or (last is not None and now - last < _LOOK_UP_PAUSE_MS):

@@ -26,7 +26,6 @@ __all__ = [
     "Deliver",
     "Effect",
     "Forget",
-    "LookUp",
     "Method",
     "Now",
     "Post",
@@ -34,7 +33,8 @@ __all__ = [
     "Reach",
     "Sleep",
     "Ticket",
-    "WallNow",
+    "VerifyPeer",
+    "WallClock",
     "advance",
     "drive",
     "result_of",
@@ -143,7 +143,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class LookUp:
+class VerifyPeer:
     """Look up the host name of a peer that is not an active master.
 
     Answered with True if it leads to another host too: then the next request goes there, on a new
@@ -166,7 +166,7 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
-class WallNow:
+class WallClock:
     """Ask for the time of day, milliseconds since the epoch.
 
     For values that servers compare with their own clocks (signatures, flow-control hours).
@@ -190,10 +190,10 @@ Effect = (
     | Forget
     | Connect
     | Reach
-    | LookUp
+    | VerifyPeer
     | Sleep
     | Now
-    | WallNow
+    | WallClock
     | Deliver
 )
 Conversation = Generator[Effect, Any, T]

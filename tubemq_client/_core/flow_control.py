@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from tubemq_client import errors
-from tubemq_client._core import journal
+from tubemq_client._core import event_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -346,10 +346,10 @@ def _updated(
     try:
         rules = FlowRules() if new_id < 0 else FlowRules.parse(text)
     except errors.ConfigError as error:
-        journal.rules_not_understood(whose, new_id, error)
+        event_log.rules_not_understood(whose, new_id, error)
         return current
     if rules != current[0]:
-        journal.rules_changed(whose, new_id)
+        event_log.rules_changed(whose, new_id)
     return rules, new_id
 
 

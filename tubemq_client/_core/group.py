@@ -3,7 +3,8 @@
 The two kinds of member get partitions from the master (`balance`) or choose them (`assigned`). Both
 fetch with one engine (`balance_fetch`) on one table of partitions. Three conversations run side by
 side while the member is open: `master_heartbeat_if_due`, `broker_heartbeats_if_due` and
-`rebalance`; the driver runs each again when its wait is over or when it is called through `Calls`.
+`rebalance`; the driver runs each again when its wait is over or when it is called through
+`SessionCallbacks`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tubemq_client import errors
-from tubemq_client._core import journal, retry
+from tubemq_client._core import event_log, retry
 from tubemq_client._core.balance_fetch import GroupFetch
-from tubemq_client._core.balance_orders import Calls, Rebalance
-from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
+from tubemq_client._core.balance_orders import Rebalance, SessionCallbacks
+from tubemq_client._core.balance_partitions import HeldPartition, PartitionState, PartitionTable
 from tubemq_client._core.batch import DecodePolicies
 from tubemq_client._core.broker_heartbeats import BrokerHeartbeats
 from tubemq_client._core.effects import Deliver, Now, Sleep
@@ -52,7 +53,7 @@ class GroupSession:
     settings: ClientSettings = field(default_factory=lambda: ClientSettings(()))
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     corrupt_records: str = "fail"
-    calls: Calls = field(default_factory=Calls)
+    calls: SessionCallbacks = field(default_factory=SessionCallbacks)
     flow: FlowControl = field(default_factory=FlowControl)
     last_errors: LastErrors = field(default_factory=LastErrors)
     failure: BaseException | None = None
@@ -64,9 +65,9 @@ class GroupSession:
     _met: set[Partition] = field(default_factory=set)
     _lost: list[Partition] = field(default_factory=list)
     _reported: frozenset[Partition] = frozenset()
-    _beats: int = 0
+    _heartbeats_since_report: int = 0
     _names: ClientEpochs = field(init=False)
-    _beats_to_brokers: BrokerHeartbeats = field(init=False)
+    _broker_heartbeats: BrokerHeartbeats = field(init=False)
     _at_master: HeartbeatSchedule = field(init=False)
     _at_brokers: HeartbeatSchedule = field(init=False)
 
@@ -87,7 +88,7 @@ class GroupSession:
         # leases.
         period = self.settings.heartbeat_period_ms
         self._at_brokers = HeartbeatSchedule(period, period)
-        self._beats_to_brokers = BrokerHeartbeats(
+        self._broker_heartbeats = BrokerHeartbeats(
             self.master, self.group, self.flow, period, self._lose, self.last_errors
         )
 
@@ -114,7 +115,7 @@ class GroupSession:
         `errors.NotAuthorized`, …) are raised at once, others after `register_attempts`.
         """
         yield from retry.register(self.master, self.settings, self._join)
-        journal.joined(self.group, self.client_id, self.topics)
+        event_log.joined(self.group, self.client_id, self.topics)
 
     def master_heartbeat_if_due(self) -> Conversation[int]:
         """Send a heartbeat to the master if it is due; return the time to the next in ms.
@@ -125,16 +126,16 @@ class GroupSession:
         self.fetching.expire(now)
         if self._at_master.due(now):
             if late_ms := self._at_master.late_ms(now):
-                journal.heartbeat_is_late(self.group, "the master", late_ms)
+                event_log.heartbeat_is_late(self.group, "the master", late_ms)
             try:
                 news = yield from self.heartbeat_master()
             except errors.TubeMQError as error:
                 self._note("master", error)
-                journal.heartbeat_failed(self.group, error)
+                event_log.heartbeat_failed(self.group, error)
                 self._at_master.failed((yield Now()))
             else:
                 if self.last_errors.pop("master", None) is not None:
-                    journal.heartbeats_again(self.group)
+                    event_log.heartbeats_again(self.group)
                 if not news:
                     self._at_master.succeeded((yield Now()))
         wait: int = self._at_master.wait_ms((yield Now()))
@@ -147,7 +148,7 @@ class GroupSession:
         """
         if self._at_brokers.due((yield Now())):
             if late_ms := self._at_brokers.late_ms((yield Now())):
-                journal.heartbeat_is_late(self.group, "brokers", late_ms)
+                event_log.heartbeat_is_late(self.group, "brokers", late_ms)
             self._at_brokers.succeeded((yield Now()))
             yield from self.heartbeat_brokers()
         return self._at_brokers.wait_ms((yield Now()))
@@ -157,7 +158,7 @@ class GroupSession:
 
         Returns the number of brokers that answered.
         """
-        return (yield from self._beats_to_brokers.beat(list(self.table.held.values())))
+        return (yield from self._broker_heartbeats.beat(list(self.table.held.values())))
 
     def rebalance(self) -> Conversation[None]:
         """Perform pending changes of partitions, delivering `Rebalance` values.
@@ -186,12 +187,12 @@ class GroupSession:
             if not late and broker not in unreached and not (yield from self._unregister(held)):
                 unreached.add(broker)
         yield from self.master.close_consumer(self.client_id, self.group)
-        journal.left(self.group, self.client_id)
+        event_log.left(self.group, self.client_id)
 
     def fail(self, error: BaseException) -> None:
         """End the membership: every later call raises `error`."""
         if self.failure is None:
-            journal.ended(self.group, error)
+            event_log.ended(self.group, error)
         self.failure = self.failure or error
         self.calls.ready()
 
@@ -233,7 +234,7 @@ class GroupSession:
         held.learn_registered(registered, (yield Now()))
         self.last_errors.pop(str(partition), None)
         self.table.add(held)
-        journal.took(self.group, partition, broker, registered.current)
+        event_log.took(self.group, partition, broker, registered.current)
         return registered
 
     def _give_back(self, partitions: Iterable[Partition], wait_ms: int) -> Conversation[None]:
@@ -241,8 +242,8 @@ class GroupSession:
         held_partitions = sorted(p for p in partitions if p in self.table.held)
         if not held_partitions:
             return
-        self.table.withhold(held_partitions)
-        journal.gives_back(self.group, held_partitions)
+        self.table.exclude(held_partitions)
+        event_log.releases_partitions(self.group, held_partitions)
         yield Deliver(Rebalance("revoked", held_partitions))
         deadline = (yield Now()) + wait_ms
         while self.table.busy(held_partitions) and (yield Now()) < deadline and not self.closing:
@@ -258,7 +259,9 @@ class GroupSession:
         False if the broker is unreachable. An unconfirmed batch is rolled back, unless the user
         chose otherwise.
         """
-        is_delivered = held.use is Use.DELIVERED and not self.consumer.rollback_on_rebalance
+        is_delivered = (
+            held.use is PartitionState.DELIVERED and not self.consumer.rollback_on_rebalance
+        )
         consumed = held.consumed or (is_delivered and not self.closing)
         for _ in range(_UNREGISTER_TRIES):
             try:
@@ -276,9 +279,9 @@ class GroupSession:
     def _lose(self, held: HeldPartition, error: errors.TubeMQError) -> None:
         if self.table.remove(held.partition, held):
             self._note(str(held.partition), error)
-            journal.lost(self.group, held.partition, error)
+            event_log.lost(self.group, held.partition, error)
             self._lost.append(held.partition)
-            self._at_master.hurry()  # the master assigns it again once it knows
+            self._at_master.make_due()  # the master assigns it again once it knows
             self.calls.rebalance()
             self.calls.beat()
 

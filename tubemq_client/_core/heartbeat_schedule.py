@@ -48,7 +48,7 @@ class HeartbeatSchedule:
     def wait_ms(self, now: int) -> int:
         return max(0, self._next_at - now)
 
-    def hurry(self) -> None:
+    def make_due(self) -> None:
         """Make the next heartbeat due at once: there is news to report."""
         self._next_at = 0
 

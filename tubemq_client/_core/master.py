@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tubemq_client import _pb, errors
-from tubemq_client._core import journal
+from tubemq_client._core import event_log
 from tubemq_client._core.connections import is_host_name
-from tubemq_client._core.effects import Call, Connect, LookUp, Now, Sleep
+from tubemq_client._core.effects import Call, Connect, Now, Sleep, VerifyPeer
 from tubemq_client._core.limits import check_topic
 from tubemq_client._core.registration import UNDEFINED
 from tubemq_client._core.security import Access
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Known", "MasterSession", "TopicMetadata", "fetch_topic_metadata"]
+__all__ = ["KnownMetadata", "MasterSession", "TopicMetadata", "fetch_topic_metadata"]
 
 SETTLING_MS = 30_000
 """Time after a switch, in milliseconds, during which a master's view is incomplete. Brokers report
 every 8 s; a broker that serves throughout this time must not lose partitions because of it."""
 
-_LOOK_AGAIN_MS = 200
+_RETRY_PAUSE_MS = 200
 
 _OTHER_TOPICS = 425
 _TURN_WAIT_MS = 10_000
@@ -84,7 +84,7 @@ class TopicMetadata:
         return selection
 
 
-class Known(NamedTuple):
+class KnownMetadata(NamedTuple):
     """State that a client-balanced member already has; the master answers with changes only.
 
     It consists of the topic metadata (id, and time of arrival in epoch ms) and the id of the last
@@ -163,7 +163,7 @@ class MasterSession:
             if switched:
                 yield from self.notice_switch()
             if self._silent or (self._answered and index != self.active):
-                journal.master_answers(self.masters[index])
+                event_log.master_answers(self.masters[index])
             self.active, self._answered, self._silent = index, True, False
             self.access.learn(reply)
             if self.preconnect:
@@ -171,7 +171,7 @@ class MasterSession:
             return reply
         yield from self.notice_switch()
         if failure is not None and not self._silent:
-            journal.no_master_answers(failure)
+            event_log.no_master_answers(failure)
         self._silent = True
         if failure is not None and len(problems) == 1:
             raise failure
@@ -187,7 +187,7 @@ class MasterSession:
         try:
             return (yield Call(address, method, request))
         except errors.StandbyMaster:
-            if not is_host_name(address[0]) or not (yield LookUp(address)):
+            if not is_host_name(address[0]) or not (yield VerifyPeer(address)):
                 raise
         return (yield Call(address, method, request))
 
@@ -195,18 +195,18 @@ class MasterSession:
         """Record a possible switch: another master is active, or the same one lost its state."""
         self._switched_at = yield Now()
 
-    def settling(self, now: int) -> bool:
+    def is_switching(self, now: int) -> bool:
         """Return whether the master's view may be incomplete after a recent switch."""
         return self._switched_at is not None and now - self._switched_at < SETTLING_MS
 
-    def may_pass(self, error: errors.TubeMQError, now: int) -> bool:
+    def may_be_switch(self, error: errors.TubeMQError, now: int) -> bool:
         """Return whether `error` may be caused by a switch that is under way."""
         if isinstance(error, errors.NetworkError | errors.StandbyMaster):
             return len(self.masters) > 1
         passing = isinstance(error, errors.UnknownTopic | errors.NotRegistered)
-        return passing and self.settling(now)
+        return passing and self.is_switching(now)
 
-    def outlast(
+    def retry_during_switch(
         self, ask: Callable[[], Conversation[T]], is_enough: Callable[[T], bool]
     ) -> Conversation[T]:
         """Return the answer of `ask`; repeat while a switch may explain a failure or a poor answer.
@@ -227,9 +227,11 @@ class MasterSession:
                     yield from self.notice_switch()  # it had registered at another master
             now = yield Now()
             deadline = now + self.fail_over_wait_ms if deadline is None else deadline
-            passing = self.settling(now) if failure is None else self.may_pass(failure, now)
+            passing = (
+                self.is_switching(now) if failure is None else self.may_be_switch(failure, now)
+            )
             if passing and now < deadline:
-                yield Sleep(min(_LOOK_AGAIN_MS, deadline - now))
+                yield Sleep(min(_RETRY_PAUSE_MS, deadline - now))
             elif failure is None:
                 return answer
             else:
@@ -299,7 +301,7 @@ class MasterSession:
         *,
         flow: FlowControl | None = None,
         node: tuple[int, int] = (UNDEFINED, UNDEFINED),
-        known: Known = Known(),  # noqa: B008 - an immutable value
+        known: KnownMetadata = KnownMetadata(),  # noqa: B008 - an immutable value
     ) -> Conversation[Any]:
         """Register a member (RPC 20) and return the reply.
 
@@ -370,7 +372,7 @@ class MasterSession:
         *,
         report: bool,
         flow: FlowControl | None = None,
-        known: Known = Known(),  # noqa: B008 - an immutable value
+        known: KnownMetadata = KnownMetadata(),  # noqa: B008 - an immutable value
     ) -> Conversation[Any]:
         """Send a heartbeat (RPC 21) and return the reply; `flow` learns changed flow rules.
 
@@ -409,14 +411,14 @@ def fetch_topic_metadata(
     """
     check_topic(topic)
     return (
-        yield from session.outlast(
-            lambda: _in_turn(session, topic, client_id, group),
+        yield from session.retry_during_switch(
+            lambda: _look_up_exclusively(session, topic, client_id, group),
             lambda found: bool(found.subscribable),
         )
     )
 
 
-def _in_turn(
+def _look_up_exclusively(
     session: MasterSession, topic: str, client_id: str, group: str
 ) -> Conversation[TopicMetadata]:
     """Look a topic up after the look-ups at other topics that use the same group.
@@ -457,7 +459,7 @@ def _look_up(
     return TopicMetadata(topic, brokers, partitions)
 
 
-def _fill(request: Any, flow: FlowControl | None, known: Known) -> None:
+def _fill(request: Any, flow: FlowControl | None, known: KnownMetadata) -> None:
     if flow is not None:
         flow.fill(request.opsTaskInfo)
     if known.from_max_id >= 0:

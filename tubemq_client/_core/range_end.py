@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
     from tubemq_client._core.registration import Registration
 
-__all__ = ["Found", "RecordIdentity", "find_end_record", "find_record", "identity"]
+__all__ = ["FoundRecord", "RecordIdentity", "find_end_record", "find_record", "identity"]
 
 _RETRY_MS = 50
 _MAX_STALLS = 40
@@ -33,7 +33,7 @@ class RecordIdentity(NamedTuple):
     checksum: int
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     """First record at or after an offset, and a position before which it lies."""
 
     record: RecordIdentity
@@ -66,7 +66,7 @@ def find_end_record(
     return end_record
 
 
-def find_record(probe: Registration, offset: int, upto: int) -> Conversation[Found | None]:
+def find_record(probe: Registration, offset: int, upto: int) -> Conversation[FoundRecord | None]:
     """Return the record as `find_end_record` does, with the end of the batch that holds it."""
     try:
         registered = yield from probe.register(offset)
@@ -81,7 +81,7 @@ def find_record(probe: Registration, offset: int, upto: int) -> Conversation[Fou
         yield from probe.give_back()
         raise
     yield from probe.give_back()
-    return None if record is None else Found(record, position)
+    return None if record is None else FoundRecord(record, position)
 
 
 def _search(probe: Registration, upto: int) -> Conversation[tuple[int, RecordIdentity | None]]:

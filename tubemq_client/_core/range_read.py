@@ -33,10 +33,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch, RawBatch
 from tubemq_client._core.effects import Await, Deliver, Now, Sleep
-from tubemq_client._core.range_end import Found, RecordIdentity, find_end_record, find_record
+from tubemq_client._core.range_end import FoundRecord, RecordIdentity, find_end_record, find_record
 from tubemq_client._core.read_stats import Gap, ReadPolicy, ReadStats
 from tubemq_client._core.registration import Registration
-from tubemq_client._core.retention import SharedProofs, WasRead, first_readable
+from tubemq_client._core.retention import FinishedRange, SharedRetentionChecks, first_readable
 from tubemq_client._core.security import Access
 from tubemq_client._wire.fetching import size_if_delivering, whole
 from tubemq_client._wire.native import find
@@ -79,7 +79,7 @@ _BREAKS = (
 """Errors that starting over at the resume point may cure; all others are raised."""
 
 
-class _Lost(Exception):
+class _GapRecorded(Exception):
     """Signal that a gap was recorded; reading continues behind it under a new registration."""
 
 
@@ -127,7 +127,7 @@ class RangeRead:
         policy: ReadPolicy,
         stats: ReadStats,
         access: Access | None = None,
-        proofs: SharedProofs | None = None,
+        proofs: SharedRetentionChecks | None = None,
     ) -> None:
         self._range = range_
         self._broker = broker
@@ -146,7 +146,7 @@ class RangeRead:
         self._all_exact = True
         self._intact_from = range_.start
         self._unproven: list[tuple[MessageBatch, int]] = []
-        self._proofs = proofs or SharedProofs()
+        self._proofs = proofs or SharedRetentionChecks()
         self._records = 0
         self._is_proven = range_.start >= range_.end
         self._progress_at = 0
@@ -165,7 +165,7 @@ class RangeRead:
                     if self._resume_at < self._range.end:
                         yield from self._read(lease)
                 yield from self._prove_range()
-            except _Lost:
+            except _GapRecorded:
                 self._held.clear()
                 yield from self.release()
             except _BREAKS as error:
@@ -320,7 +320,7 @@ class RangeRead:
         """Deliver the held batches whose end is certain: the start of the next one."""
         while len(self._held) > 1 and self._held[1].certain_after <= self._answered:
             ready = self._held.popleft().raw
-            yield from self._passed(ready, self._held[0].raw.start)
+            yield from self._advance_to(ready, self._held[0].raw.start)
 
     def _settle(self, lease: Registration) -> Conversation[int]:
         """Commit to learn the position, and deliver the held batches.
@@ -332,10 +332,10 @@ class RangeRead:
             raise self._truncated(f"the broker put the reader back to {position}")
         yield from self._deliver_certain()
         ready = self._held.popleft().raw if self._held else None
-        yield from self._passed(ready, position)
+        yield from self._advance_to(ready, position)
         return position
 
-    def _passed(self, ready: RawBatch | None, position: int) -> Conversation[None]:
+    def _advance_to(self, ready: RawBatch | None, position: int) -> Conversation[None]:
         """Record that the position is `position`; deliver `ready`, which ended at or before it."""
         moved = position > self._resume_at
         if ready is None:
@@ -372,9 +372,9 @@ class RangeRead:
             if len(self._unproven) >= _UNPROVEN:
                 yield from self._prove()
             return
-        yield from self._hand_over(batch, count)
+        yield from self._deliver_batch(batch, count)
 
-    def _hand_over(self, batch: MessageBatch, count: int) -> Conversation[None]:
+    def _deliver_batch(self, batch: MessageBatch, count: int) -> Conversation[None]:
         if count:
             # Decoding calls the user's `quarantine`, whose errors must not restart this read.
             self._is_counting = True
@@ -394,7 +394,7 @@ class RangeRead:
             yield from self._prove()
         else:
             unproven_from = self._range.end if self._all_exact else self._intact_from
-            read = WasRead(self._range, unproven_from, self._records)
+            read = FinishedRange(self._range, unproven_from, self._records)
             doubted = self._proofs.to_prove(read, filtered=bool(self._filters))
             readable_from = self._range.start
             if doubted:
@@ -412,7 +412,7 @@ class RangeRead:
     def _prove(self) -> Conversation[None]:
         """Prove that retention had not passed the records read since `_intact_from`; deliver them.
 
-        Raises `errors.DataLoss`, or `_Lost` where gaps are recorded.
+        Raises `errors.DataLoss`, or `_GapRecorded` where gaps are recorded.
         """
         if self._all_exact:
             return
@@ -420,11 +420,11 @@ class RangeRead:
         readable_from = yield from first_readable(self._find, self._range.partition, start, end)
         if readable_from > start:
             self._lost(readable_from, start=start)
-            raise _Lost
+            raise _GapRecorded
         self._intact_from, self._all_exact = self._resume_at, True
         ready, self._unproven = self._unproven, []
         for batch, count in ready:
-            yield from self._hand_over(batch, count)
+            yield from self._deliver_batch(batch, count)
 
     def _cut(self, raw: RawBatch, upto: int) -> Conversation[int]:
         """Return the number of records of the batch before `end`: those before the end record."""
@@ -445,10 +445,12 @@ class RangeRead:
         except errors.DataLoss as error:  # the next register reports the gap
             raise errors.DataMoved(301, str(error), where=f"end of {self._range}") from error
 
-    def _find(self, partition: Partition, offset: int, upto: int) -> Conversation[Found | None]:
+    def _find(
+        self, partition: Partition, offset: int, upto: int
+    ) -> Conversation[FoundRecord | None]:
         """Return the first record of a partition of the store at or after `offset`, unfiltered."""
 
-        def ask(group: str) -> Conversation[Found | None]:
+        def ask(group: str) -> Conversation[FoundRecord | None]:
             return find_record(self._registration(group, partition), offset, upto)
 
         return self._in_free_group(ask)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tubemq_client import errors
 
-__all__ = ["READABLE_BEYOND_LIMIT", "judge_size"]
+__all__ = ["READABLE_BEYOND_LIMIT", "check_record_size"]
 
 READABLE_BEYOND_LIMIT = 10 * 1024 - 52
 """Bytes by which a record may exceed the cluster's limit and still be read from memory. It must not
@@ -18,7 +18,7 @@ take more than the limit and 10 KiB, with 52 bytes of overhead (`MsgMemStore.get
 `ClusterConfigHolder`; measured in tests/system/real/test_large_records.py)."""
 
 
-def judge_size(
+def check_record_size(
     topic: str, size: int, topic_limit: int, cluster_limit: int, large_records: str
 ) -> None:
     """Raise `errors.ConfigError` for a record of `size` bytes that a broker would refuse or skip.

@@ -82,7 +82,7 @@ class Registration:
         if offset is not None:
             request.currOffset = offset
         reply = yield Call(self.broker.address, methods.REGISTER_PARTITION, request)
-        if (yield from self.access.may_pass_now(reply, self.client_id)):
+        if (yield from self.access.may_succeed_now(reply, self.client_id)):
             request.authInfo.CopyFrom(self.access.broker_auth())
             reply = yield Call(self.broker.address, methods.REGISTER_PARTITION, request)
         self.check(reply, "register")
@@ -150,7 +150,7 @@ class Registration:
         )
 
     def _register_request(self, operation: int, read_status: int) -> Conversation[Any]:
-        yield from self.access.look_at_the_clock()
+        yield from self.access.read_signing_time()
         return _pb.RegisterRequestC2B(
             opType=operation,
             clientId=self.client_id,

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from tubemq_client._core.effects import Conversation
-    from tubemq_client._core.range_end import Found
+    from tubemq_client._core.range_end import FoundRecord
     from tubemq_client.model import OffsetRange
 
-    Find = Callable[[Partition, int, int], Conversation[Found | None]]
+    Find = Callable[[Partition, int, int], Conversation[FoundRecord | None]]
     """`range_end.find_record` in a free group, without a filter."""
 
-__all__ = ["SharedProofs", "WasRead", "first_readable"]
+__all__ = ["FinishedRange", "SharedRetentionChecks", "first_readable"]
 
 _LOOKS_BACK = 16_384 * INDEX_ENTRY_BYTES
 """Distance before an offset at which the search begins: more than a fetch of any broker scans, so
@@ -42,7 +42,7 @@ that a batch from there ends before the offset, unless the log begins later."""
 
 
 @dataclass(frozen=True, slots=True)
-class WasRead:
+class FinishedRange:
     """Range that was read to its end, with the number of its `records`.
 
     No batch has proved that nothing is missing in `[doubt, end)`.
@@ -54,7 +54,7 @@ class WasRead:
 
 
 @dataclass(slots=True)
-class SharedProofs:
+class SharedRetentionChecks:
     """Ranges of one reader whose stores are each asked once, after the last of them was read.
 
     A record that is there then was there while all of them were read. The broker need not be asked
@@ -62,7 +62,7 @@ class SharedProofs:
     """
 
     _left: dict[tuple[int, int], set[OffsetRange]] = field(default_factory=dict)
-    _read: dict[tuple[int, int], dict[OffsetRange, WasRead]] = field(default_factory=dict)
+    _read: dict[tuple[int, int], dict[OffsetRange, FinishedRange]] = field(default_factory=dict)
 
     def expect(self, ranges: Iterable[OffsetRange]) -> None:
         """Register ranges that must be read before their stores are asked."""
@@ -72,22 +72,22 @@ class SharedProofs:
                 self._left.setdefault(store, set()).add(range_)
                 self._read.setdefault(store, {})
 
-    def to_prove(self, read: WasRead, *, filtered: bool) -> list[WasRead]:
+    def to_prove(self, read: FinishedRange, *, filtered: bool) -> list[FinishedRange]:
         """Return the ranges to prove now that `read` was read: none while others are expected."""
         store = read.range.partition.store_key
         if store not in self._left:
-            return _doubted([read])
+            return _unproven_ranges([read])
         left, all_read = self._left[store], self._read[store]
         left.discard(read.range)
         if (
             before := all_read.get(read.range)
         ) is not None:  # read twice: both reads must be complete
             doubt, records = min(before.doubt, read.doubt), min(before.records, read.records)
-            read = WasRead(read.range, doubt, records)
+            read = FinishedRange(read.range, doubt, records)
         all_read[read.range] = read
         if left or (not filtered and _are_whole(list(all_read.values()))):
             return []
-        return _doubted(all_read.values())
+        return _unproven_ranges(all_read.values())
 
     def asked(self, partition: Partition) -> None:
         """Forget the reads of the partition's store, unless more of it is expected."""
@@ -97,11 +97,11 @@ class SharedProofs:
             self._read.pop(store, None)
 
 
-def _doubted(all_read: Iterable[WasRead]) -> list[WasRead]:
+def _unproven_ranges(all_read: Iterable[FinishedRange]) -> list[FinishedRange]:
     return [one for one in all_read if one.doubt < one.range.end]
 
 
-def _are_whole(all_read: list[WasRead]) -> bool:
+def _are_whole(all_read: list[FinishedRange]) -> bool:
     """Return whether the ranges have a record for each entry of the store between their ends."""
     ends = {(one.range.start, one.range.end) for one in all_read}
     return len(ends) == 1 and all_read[0].range.entries == sum(one.records for one in all_read)
@@ -132,7 +132,7 @@ def _has_record_before(find: Find, partition: Partition, start: int) -> Conversa
     for sibling in _siblings(partition):
         while low < start:
             try:
-                if (yield from _shows(find, sibling, low, start)):
+                if (yield from _has_record(find, sibling, low, start)):
                     return True
             except errors.DataLoss as error:
                 low = error.available
@@ -146,7 +146,7 @@ def _has_record_before(find: Find, partition: Partition, start: int) -> Conversa
     return False
 
 
-def _shows(find: Find, partition: Partition, low: int, start: int) -> Conversation[bool]:
+def _has_record(find: Find, partition: Partition, low: int, start: int) -> Conversation[bool]:
     """Return whether the partition has a record in `[low, start)`."""
     before = yield from find(partition, low, start)
     if before is None or before.upto <= start:
@@ -157,7 +157,7 @@ def _shows(find: Find, partition: Partition, low: int, start: int) -> Conversati
 
 
 def _is_missed(
-    find: Find, partition: Partition, offset: int, known_record: Found
+    find: Find, partition: Partition, offset: int, known_record: FoundRecord
 ) -> Conversation[bool]:
     """Return whether the known record is not the first at or after `offset`.
 
@@ -168,7 +168,7 @@ def _is_missed(
 
 
 def _is_first(
-    find: Find, partition: Partition, offset: int, known_record: Found
+    find: Find, partition: Partition, offset: int, known_record: FoundRecord
 ) -> Conversation[bool]:
     """Return whether the known record is still the first at or after `offset`.
 

@@ -31,14 +31,14 @@ def register(
     """Return the result of `ask`, tried up to `register_attempts` times, `register_pause_ms` apart.
 
     Raises an error that is fatal or not retriable at once, unless it may pass with a change of
-    masters (`MasterSession.may_pass`), and the last one after all attempts.
+    masters (`MasterSession.may_be_switch`), and the last one after all attempts.
     """
     for attempts_left in reversed(range(settings.register_attempts)):
         try:
             return (yield from ask())
         except errors.TubeMQError as error:
             hopeless = error.fatal or not error.retriable
-            if hopeless and master.may_pass(error, (yield Now())):
+            if hopeless and master.may_be_switch(error, (yield Now())):
                 hopeless = False
             if hopeless or not attempts_left:
                 raise

@@ -111,13 +111,15 @@ class RouteSession:
         self.breaker.judge(now)
         self._learn(reply)
         if reply.errCode != _WARMING_UP:
-            self._learn_routes(reply.topicInfos, settling=self.master.settling(now))
+            self._learn_routes(reply.topicInfos, is_switching=self.master.is_switching(now))
 
     def announce(self, topic: str) -> Conversation[None]:
         """Announce `topic` and learn its routes, repeating during a switch of masters."""
         check_topic(topic)
         self.topics.add(topic)
-        yield from self.master.outlast(self.heartbeat, lambda _: bool(self.routes.get(topic)))
+        yield from self.master.retry_during_switch(
+            self.heartbeat, lambda _: bool(self.routes.get(topic))
+        )
 
     def close(self) -> Conversation[None]:
         request = _pb.CloseRequestP2M(clientId=self.client_id)
@@ -188,14 +190,14 @@ class RouteSession:
                 announced = reply.appdConfig.maxMsgSize
                 self.default_limit = min(max(announced, _MIB), _LARGEST_LIMIT)
 
-    def _learn_routes(self, infos: Sequence[str], *, settling: bool) -> None:
+    def _learn_routes(self, infos: Sequence[str], *, is_switching: bool) -> None:
         """Replace all routes: every heartbeat carries the full list.
 
         Replaced in one step, since another thread may be sending records along the routes. A master
         that has just become active knows few routes for some seconds: missing ones are kept then.
         """
-        routes_by_topic = dict(self.routes) if settling else {}
-        limits = dict(self.limits) if settling else {}
+        routes_by_topic = dict(self.routes) if is_switching else {}
+        limits = dict(self.limits) if is_switching else {}
         for text in infos:
             routes = strings.parse_topic_info(text)
             reachable = [p for p in routes.partitions() if p.broker_id in self.brokers]

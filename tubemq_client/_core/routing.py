@@ -85,8 +85,8 @@ class CircuitBreaker:
 
         If all others are avoided, returns all that were not tried; empty if all were tried.
         """
-        _drop_over(self.brokers, now)
-        _drop_over(self.partitions, now)
+        _drop_expired(self.brokers, now)
+        _drop_expired(self.partitions, now)
         left = [p for p in partitions if p.broker_id not in tried]
         good = [p for p in left if p.broker_id not in self.brokers and p not in self.partitions]
         return good or left
@@ -176,7 +176,7 @@ class CircuitBreaker:
         self._quality.setdefault(partition.broker_id, _Quality()).sent += 1
 
 
-def _drop_over(until_by_place: dict[T, int], now: int) -> None:
+def _drop_expired(until_by_place: dict[T, int], now: int) -> None:
     """Remove entries whose time is over.
 
     Other threads may change the dictionary meanwhile: hence the copy, and the dictionary itself.

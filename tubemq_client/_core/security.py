@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
 from tubemq_client import _pb
-from tubemq_client._core.effects import WallNow
+from tubemq_client._core.effects import WallClock
 from tubemq_client._wire import strings
 
 if TYPE_CHECKING:
@@ -62,16 +62,16 @@ class Access:
     authorized_token: str = field(default="", repr=False)
     _now: int = 0
 
-    def look_at_the_clock(self) -> Conversation[None]:
+    def read_signing_time(self) -> Conversation[None]:
         """Read the time for signatures from now on; does nothing without credentials."""
         if self.credentials is not None:
-            self._now = yield WallNow()
+            self._now = yield WallClock()
 
     def stamp(self, request: Any) -> Conversation[None]:
         """Add signature and token to a master's `request`, if the message has a field for them."""
         if "authInfo" not in request.DESCRIPTOR.fields_by_name:
             return
-        yield from self.look_at_the_clock()
+        yield from self.read_signing_time()
         if self.credentials is not None:
             request.authInfo.authInfo.CopyFrom(self._signed(self.credentials))
         if self.authorized_token:
@@ -89,7 +89,7 @@ class Access:
             auth_info.authAuthorizedToken = self.authorized_token
         return auth_info
 
-    def may_pass_now(
+    def may_succeed_now(
         self, refusal: Any, client_id: str, shown: int | None = None
     ) -> Conversation[bool]:
         """Return whether a refused request may succeed now with a newer visit token than `shown`.

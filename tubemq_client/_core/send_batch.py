@@ -15,7 +15,7 @@ from tubemq_client.model import Partition, SendReceipt
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Ticket
 
-__all__ = ["InFlightRecord", "Record", "SendBatch", "chunks", "fate_unknown", "with_bytes"]
+__all__ = ["InFlightRecord", "Record", "SendBatch", "chunks", "outcome_unknown", "with_bytes"]
 
 _GROUP_BYTES = 2**19
 """Bytes of records written in one chunk, which exist twice for a moment."""
@@ -118,7 +118,7 @@ def chunks(flights: list[InFlightRecord]) -> Iterator[list[InFlightRecord]]:
         yield chunk
 
 
-def fate_unknown(error: errors.TubeMQError, partition: Partition) -> errors.TubeMQError:
+def outcome_unknown(error: errors.TubeMQError, partition: Partition) -> errors.TubeMQError:
     """Return a copy of the failure whose text states what it means for the record."""
     copy = _copied(error)
     fate = f"the record for partition {partition} may be stored, so it was not sent again"

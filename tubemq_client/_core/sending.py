@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
 from tubemq_client._core.effects import Await, AwaitAll, Deliver, Now, Post, PostAll, Sleep
-from tubemq_client._core.record_size import judge_size
+from tubemq_client._core.record_size import check_record_size
 from tubemq_client._core.routes import RouteSession
 from tubemq_client._core.send_batch import (
     InFlightRecord,
     Record,
     SendBatch,
     chunks,
-    fate_unknown,
+    outcome_unknown,
     with_bytes,
 )
 from tubemq_client._wire import methods
@@ -81,13 +81,13 @@ class ProducerSession(RouteSession):
         """
         yield from self._window(topic, records, sent_address, in_flight, keep=True)
 
-    def settle(self, batch: SendBatch) -> Conversation[None]:
+    def complete(self, batch: SendBatch) -> Conversation[None]:
         """Deliver a receipt or an error for each record in flight, like `send_each`."""
-        yield from self._land([batch], keep=True)
+        yield from self._finish_batches([batch], keep=True)
 
     def send_together(self, flights: Sequence[InFlightRecord]) -> Conversation[None]:
         """Send records together and deliver their outcomes."""
-        yield from self.settle((yield from self.post_all(SendBatch(flights))))
+        yield from self.complete((yield from self.post_all(SendBatch(flights))))
 
     def _window(
         self,
@@ -108,13 +108,13 @@ class ProducerSession(RouteSession):
             waiting.append(batch)
             unanswered += len(chunk)
             if unanswered > in_flight - len(chunk):
-                finishing = _first(waiting, group)
+                finishing = _take_batches(waiting, group)
                 unanswered -= sum(len(batch.flights) for batch in finishing)
-                yield from self._land(finishing, keep=keep)
+                yield from self._finish_batches(finishing, keep=keep)
         while waiting:
-            yield from self._land(_first(waiting, group), keep=keep)
+            yield from self._finish_batches(_take_batches(waiting, group), keep=keep)
 
-    def _land(self, batches: Sequence[SendBatch], *, keep: bool) -> Conversation[None]:
+    def _finish_batches(self, batches: Sequence[SendBatch], *, keep: bool) -> Conversation[None]:
         """Take the replies of all these batches, then deliver the outcome of each record.
 
         A record that must be sent again does not delay the receipts before it.
@@ -164,7 +164,9 @@ class ProducerSession(RouteSession):
         partition = self._choose(topic, record, now)
         limit = self.limits.get(topic) or self.default_limit
         if len(data) > min(limit, self.default_limit):
-            judge_size(topic, len(data), limit, self.default_limit, self.settings.large_records)
+            check_record_size(
+                topic, len(data), limit, self.default_limit, self.settings.large_records
+            )
         return InFlightRecord(topic, record, sent_address, partition, data, flag, now)
 
     def finish(self, flight: InFlightRecord) -> Conversation[SendReceipt]:
@@ -182,7 +184,7 @@ class ProducerSession(RouteSession):
                 failure = yield from self._outcome(flight)
                 if isinstance(failure, SendReceipt):
                     return failure
-                yield from self._again(flight, failure)
+                yield from self._resend(flight, failure)
         except errors.TubeMQError as error:
             self.stats.failure(error)
             raise
@@ -255,7 +257,7 @@ class ProducerSession(RouteSession):
                 flight.reply = error  # it may have arrived: treated like a missing answer
         except errors.TubeMQError as error:
             for flight in group:
-                flight.failure = fate_unknown(error, flight.partition)
+                flight.failure = outcome_unknown(error, flight.partition)
         else:
             batch.posted.append((ticket, group))
 
@@ -285,7 +287,7 @@ class ProducerSession(RouteSession):
                 now = yield Now()
                 self.breaker.unreachable(flight.partition, now, len(self.brokers))
                 self.breaker.failed(flight.partition, now)
-                self._elsewhere(flight, now, error)
+                self._reroute(flight, now, error)
             else:
                 return
 
@@ -302,18 +304,18 @@ class ProducerSession(RouteSession):
             self.breaker.failed(flight.partition, (yield Now()))
             if self.settings.retry_unknown and flight.again < _UNKNOWN_RETRIES:
                 return error
-            raise fate_unknown(error, flight.partition) from error
+            raise outcome_unknown(error, flight.partition) from error
         receipt = self._receipt(flight, reply, (yield Now()))
         if receipt is not None:
             return receipt
         where = f"send to partition {flight.partition}"
         if reply.errCode == errors.SUCCESS:
             text = f"{where}: the message id {reply.errMsg!r} is no number"
-            raise fate_unknown(errors.ProtocolViolation(text), flight.partition)
+            raise outcome_unknown(errors.ProtocolViolation(text), flight.partition)
         failure = errors.for_code(reply.errCode, reply.errMsg, where=where)
         if not isinstance(failure, _NOT_STORED):
             access, sent_token = self.master.access, flight.visit_token
-            if not (yield from access.may_pass_now(reply, self.client_id, sent_token)):
+            if not (yield from access.may_succeed_now(reply, self.client_id, sent_token)):
                 raise failure
         return failure
 
@@ -330,16 +332,16 @@ class ProducerSession(RouteSession):
         self.stats.receipt(len(flight.data), now - flight.since)
         return SendReceipt(partition, reply.appendOffset, message_id, reply.appendTime)
 
-    def _again(self, flight: InFlightRecord, failure: errors.TubeMQError) -> Conversation[None]:
+    def _resend(self, flight: InFlightRecord, failure: errors.TubeMQError) -> Conversation[None]:
         """Send a record again after `failure`; raise it when no broker or no retry is left."""
         flight.again += 1
         now = yield Now()
         if isinstance(failure, errors.ServiceUnavailable):
             self.breaker.unavailable(flight.partition, now)
-            self._elsewhere(flight, now, failure)
+            self._reroute(flight, now, failure)
         elif isinstance(failure, errors.Forbidden):
             self.breaker.failed(flight.partition, now)
-            self._elsewhere(flight, now, failure)
+            self._reroute(flight, now, failure)
         elif isinstance(failure, errors.Overflow):
             full = self.breaker.is_full(flight.partition, now)
             retries = self.settings.overflow_retries
@@ -356,7 +358,7 @@ class ProducerSession(RouteSession):
                 raise
             flight.reply = error  # this copy was not sent, but the earlier one may be stored
 
-    def _elsewhere(self, flight: InFlightRecord, now: int, failure: errors.TubeMQError) -> None:
+    def _reroute(self, flight: InFlightRecord, now: int, failure: errors.TubeMQError) -> None:
         """Choose another broker that has not refused the record.
 
         Raises `failure` if there is none, or if the record's partition is fixed.
@@ -399,7 +401,7 @@ class ProducerSession(RouteSession):
         return entry
 
 
-def _first(waiting: deque[SendBatch], count: int) -> list[SendBatch]:
+def _take_batches(waiting: deque[SendBatch], count: int) -> list[SendBatch]:
     """Take batches from the left until they hold at least `count` records."""
     batches: list[SendBatch] = []
     while waiting and count > 0:

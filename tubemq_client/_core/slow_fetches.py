@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tubemq_client._core.breaker import Breaker
     from tubemq_client._core.effects import Conversation, Ticket
 
-__all__ = ["LOOK_MS", "Attempt", "Attempts", "impatient"]
+__all__ = ["POLL_MS", "Attempt", "Attempts", "with_timeout"]
 
 T = TypeVar("T")
 
-LOOK_MS = 10
+POLL_MS = 10
 """Interval of checks for an outstanding answer."""
 
 
@@ -34,9 +34,9 @@ class Attempt(Generic[T]):
     """One fetch of a partition: its conversation, and the request that it waits for."""
 
     held: HeldPartition
-    course: Conversation[T]
+    conversation: Conversation[T]
     ticket: Ticket | None = None
-    look_at: int = 0
+    poll_at: int = 0
 
 
 @dataclass(slots=True)
@@ -44,26 +44,26 @@ class Attempts(Generic[T]):
     """Outstanding answers. `breaker` learns which brokers owe one."""
 
     breaker: Breaker
-    _owed: list[Attempt[T]] = field(default_factory=list)
+    _outstanding: list[Attempt[T]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self._owed)
+        return bool(self._outstanding)
 
     def due(self, now: int) -> Attempt[T] | None:
         """Remove and return an attempt whose answer is to be checked now."""
-        for attempt in self._owed:
-            if attempt.look_at <= now:
+        for attempt in self._outstanding:
+            if attempt.poll_at <= now:
                 return self._taken(attempt)
         return None
 
     def of(self, held: HeldPartition) -> Attempt[T] | None:
         """Remove and return the attempt of this partition, or None."""
-        for attempt in self._owed:
+        for attempt in self._outstanding:
             if attempt.held is held:
                 return self._taken(attempt)
         return None
 
-    def pursue(self, attempt: Attempt[T], patience_ms: int | None) -> Conversation[T | None]:
+    def run_attempt(self, attempt: Attempt[T], patience_ms: int | None) -> Conversation[T | None]:
         """Run an attempt to its end and return its result.
 
         Returns None, and keeps the attempt as outstanding, if an answer takes longer than
@@ -84,7 +84,7 @@ class Attempts(Generic[T]):
                         return None
                     attempt.ticket = None
                 try:
-                    effect = advance(attempt.course, answer, failure)
+                    effect = advance(attempt.conversation, answer, failure)
                 except StopIteration as stop:
                     result: T = stop.value
                     return result
@@ -95,13 +95,13 @@ class Attempts(Generic[T]):
                     failure = error
         finally:
             if not is_outstanding:
-                attempt.course.close()
+                attempt.conversation.close()
 
     def give_up(self) -> Conversation[None]:
         """End all outstanding attempts."""
-        while self._owed:
-            attempt = self._taken(self._owed[-1])
-            attempt.course.close()
+        while self._outstanding:
+            attempt = self._taken(self._outstanding[-1])
+            attempt.conversation.close()
             if attempt.ticket is not None:
                 yield Forget(attempt.ticket)
 
@@ -116,18 +116,18 @@ class Attempts(Generic[T]):
         return None
 
     def _put_aside(self, attempt: Attempt[T], now: int) -> None:
-        attempt.look_at = now + LOOK_MS
-        self._owed.append(attempt)
-        self.breaker.owes(attempt.held.lease.broker)
+        attempt.poll_at = now + POLL_MS
+        self._outstanding.append(attempt)
+        self.breaker.answer_overdue(attempt.held.lease.broker)
 
     def _taken(self, attempt: Attempt[T]) -> Attempt[T]:
-        self._owed.remove(attempt)
-        self.breaker.settled(attempt.held.lease.broker)
+        self._outstanding.remove(attempt)
+        self.breaker.mark_answered(attempt.held.lease.broker)
         return attempt
 
 
-def impatient(course: Conversation[T], patience_ms: int) -> Conversation[T]:
-    """Run `course` with a timeout of `patience_ms` for each request.
+def with_timeout(conversation: Conversation[T], patience_ms: int) -> Conversation[T]:
+    """Run `conversation` with a timeout of `patience_ms` for each request.
 
     A request that times out is forgotten with `errors.RpcTimeout`, and may be served late.
     """
@@ -136,7 +136,7 @@ def impatient(course: Conversation[T], patience_ms: int) -> Conversation[T]:
     try:
         while True:
             try:
-                effect = advance(course, answer, failure)
+                effect = advance(conversation, answer, failure)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             answer = failure = None
@@ -145,7 +145,7 @@ def impatient(course: Conversation[T], patience_ms: int) -> Conversation[T]:
             except errors.TubeMQError as error:
                 failure = error
     finally:
-        course.close()
+        conversation.close()
 
 
 def _ask_for(effect: Any, patience_ms: int) -> Conversation[Any]:

@@ -11,7 +11,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from tubemq_client._io.producer_face import SenderFace
+from tubemq_client._io.producer_base import SenderBase
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -35,7 +35,7 @@ class _BrokerSender:
         self.in_flight = 0
 
 
-class AsyncBackgroundSender(SenderFace):
+class AsyncBackgroundSender(SenderBase):
     """Records of one producer that are sent in the background."""
 
     def __init__(

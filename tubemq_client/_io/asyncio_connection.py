@@ -13,7 +13,7 @@ import socket
 from typing import TYPE_CHECKING, Any, cast
 
 from tubemq_client import errors
-from tubemq_client._io.exchange import Exchange
+from tubemq_client._io.connection_state import Exchange
 from tubemq_client._io.replies import LATE_GRACE_S
 from tubemq_client._io.sockets import in_order, keep_alive
 from tubemq_client._io.tls import late, make_context, refused

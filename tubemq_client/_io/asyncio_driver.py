@@ -19,13 +19,13 @@ from tubemq_client._core.effects import (
     Connect,
     Deliver,
     Forget,
-    LookUp,
     Now,
     Post,
     PostAll,
     Reach,
     Sleep,
-    WallNow,
+    VerifyPeer,
+    WallClock,
     advance,
 )
 from tubemq_client._io.asyncio_pool import AsyncPool
@@ -57,8 +57,8 @@ class AsyncDriver(Requests[AsyncPool]):
         self, settings: ClientSettings, shared: AsyncPool | None = None, codec: Codec = TUBEMQ
     ) -> None:
         super().__init__(settings, shared, AsyncPool, codec)
-        self._last_words: set[asyncio.Task[None]] = set()
-        self._to_the_end: set[asyncio.Task[Any]] = set()
+        self._final_tasks: set[asyncio.Task[None]] = set()
+        self._shielded_tasks: set[asyncio.Task[Any]] = set()
         self._closed = asyncio.Event()
 
     async def run(self, conversation: Conversation[T]) -> T:
@@ -93,8 +93,8 @@ class AsyncDriver(Requests[AsyncPool]):
         before this one is answered or given up. `close()` ends the wait early.
         """
         task = asyncio.create_task(self.run(conversation), name="tubemq-complete")
-        self._to_the_end.add(task)
-        task.add_done_callback(self._to_the_end.discard)
+        self._shielded_tasks.add(task)
+        task.add_done_callback(self._shielded_tasks.discard)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -110,12 +110,12 @@ class AsyncDriver(Requests[AsyncPool]):
         """
         if release is not None:
             self._releases[id(release)] = release
-        course = _Course(self, conversation)
+        running = _RunningConversation(self, conversation)
         try:
-            while (step := await course.proceed()) is not None:
+            while (step := await running.proceed()) is not None:
                 yield step.value
         finally:
-            course.close()
+            running.close()
             if release is not None:
                 await self._release(release)
 
@@ -126,8 +126,8 @@ class AsyncDriver(Requests[AsyncPool]):
         a silent client.
         """
         task = asyncio.create_task(self._within_bounds(conversation), name="tubemq-last-words")
-        self._last_words.add(task)
-        task.add_done_callback(self._last_words.discard)
+        self._final_tasks.add(task)
+        task.add_done_callback(self._final_tasks.discard)
         await asyncio.shield(task)
 
     async def close(self) -> None:
@@ -135,11 +135,11 @@ class AsyncDriver(Requests[AsyncPool]):
         try:
             for release in list(self._releases.values()):
                 await self._release(release)
-            while self._last_words:
-                await asyncio.wait(self._last_words)
+            while self._final_tasks:
+                await asyncio.wait(self._final_tasks)
         finally:
             self._closed.set()
-            left = [*self._last_words, *self._to_the_end]
+            left = [*self._final_tasks, *self._shielded_tasks]
             for task in left:
                 task.cancel()
             closing = []
@@ -173,7 +173,7 @@ class AsyncDriver(Requests[AsyncPool]):
             return await self._receive_all(effect, tickets)
         if isinstance(effect, Call):
             return await self._receive(await self._post(effect), effect.method)
-        if isinstance(effect, Now | WallNow):
+        if isinstance(effect, Now | WallClock):
             return now_ms() if isinstance(effect, Now) else epoch_ms()
         return await self._perform_rare(effect)
 
@@ -218,7 +218,7 @@ class AsyncDriver(Requests[AsyncPool]):
         if isinstance(effect, Connect):
             self._pool.prepare(effect.addresses)
             return None
-        if isinstance(effect, LookUp):
+        if isinstance(effect, VerifyPeer):
             return await self._pool.look_up(effect.address)
         if isinstance(effect, Reach):
             return await self._pool.reach(effect.address)
@@ -240,7 +240,7 @@ class AsyncDriver(Requests[AsyncPool]):
         return await self._pool.connection(address)
 
 
-class _Course:
+class _RunningConversation:
     """Conversation that is running: its last answer, and its posted requests."""
 
     def __init__(self, driver: AsyncDriver, conversation: Conversation[None]) -> None:

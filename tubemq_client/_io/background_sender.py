@@ -15,7 +15,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING
 
 from tubemq_client._core.send_batch import InFlightRecord, SendBatch
-from tubemq_client._io.producer_face import SenderFace
+from tubemq_client._io.producer_base import SenderBase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ the GIL."""
 _GROUPS_UNDER_WAY = 4
 
 
-class BackgroundSender(SenderFace):
+class BackgroundSender(SenderBase):
     """Records of one producer that are sent in the background."""
 
     def __init__(
@@ -172,7 +172,7 @@ class _BrokerSender:
     def _receive(self, batch: SendBatch, futures: list[Future[SendReceipt]]) -> None:
         left = iter(futures)
         try:
-            for outcomes in self._driver.stream(self._session.settle(batch)):
+            for outcomes in self._driver.stream(self._session.complete(batch)):
                 for outcome, _ in outcomes:
                     _settle(next(left), outcome)
         except Exception as error:  # noqa: BLE001 - a future must not stay open, whatever failed

@@ -18,9 +18,9 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from tubemq_client import errors
-from tubemq_client._io.exchange import Exchange, HeldBack
+from tubemq_client._io.connection_state import DeferredFrames, Exchange
 from tubemq_client._io.replies import LATE_GRACE_S, Replies
-from tubemq_client._io.sockets import Intake, in_order, keep_alive
+from tubemq_client._io.sockets import SocketReader, in_order, keep_alive
 from tubemq_client._io.tls import TlsSocket, secure
 from tubemq_client._wire.codec import TUBEMQ
 from tubemq_client.model import address_text
@@ -95,13 +95,13 @@ class BlockingConnection(Exchange):
         self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(sock, select.POLLIN)
         self._writable.register(sock, select.POLLOUT)
-        self._intake = Intake(sock, secured=self._secured)
+        self._intake = SocketReader(sock, secured=self._secured)
         self._send_lock = threading.Lock()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._reading = False
         self._replies = Replies()
-        self._held = HeldBack()
+        self._held = DeferredFrames()
         self._holding, self._ended = threading.Event(), threading.Event()
         self._sender: threading.Thread | None = None
 
@@ -116,7 +116,7 @@ class BlockingConnection(Exchange):
                 return False
             self._reading = True
         try:
-            self._take_what_came()
+            self._read_available()
         except errors.TubeMQError:
             return True
         finally:
@@ -226,7 +226,7 @@ class BlockingConnection(Exchange):
             if not hold:  # under the same lock: if it fails, the last frame was not sent
                 self._send_or_fail(frames, timeout_s)
         if hold and not self._holding.is_set():
-            self._promise_to_send(timeout_s)
+            self._schedule_flush(timeout_s)
 
     def _flush(self, timeout_s: float) -> None:
         with self._send_lock:
@@ -241,19 +241,19 @@ class BlockingConnection(Exchange):
         try:
             self._send(frames, time.monotonic() + timeout_s)
         except OSError as error:
-            self._hear_last_words()
+            self._read_final_error()
             self._fail(self._lost(f"sending failed: {error}", error), error)
 
-    def _promise_to_send(self, timeout_s: float) -> None:
+    def _schedule_flush(self, timeout_s: float) -> None:
         with self._send_lock:
             if self._sender is None:
                 self._sender = threading.Thread(
-                    target=self._keep_sending, args=(timeout_s,), name="tubemq-send", daemon=True
+                    target=self._flush_loop, args=(timeout_s,), name="tubemq-send", daemon=True
                 )
                 self._sender.start()
             self._holding.set()
 
-    def _keep_sending(self, timeout_s: float) -> None:
+    def _flush_loop(self, timeout_s: float) -> None:
         while self._failure is None:
             self._holding.wait()
             self._ended.wait(_HELD_S)
@@ -278,7 +278,7 @@ class BlockingConnection(Exchange):
         # to send, for example): data that has arrived is used, only waiting ends with the deadline.
         if not (self._is_decrypted() or self._readable.poll(_ms_until(deadline))):
             raise self._given_up(serial, deadline, keep=keep)
-        self._take_what_came()
+        self._read_available()
 
     def _is_decrypted(self) -> bool:
         """Return whether TLS has read more from the socket than the buffer had room for."""
@@ -289,7 +289,7 @@ class BlockingConnection(Exchange):
             self._reading = False
             self._changed.notify_all()
 
-    def _take_what_came(self) -> None:
+    def _read_available(self) -> None:
         """Pass on the replies that have arrived.
 
         Only the thread that set `_reading` may call this.
@@ -308,7 +308,7 @@ class BlockingConnection(Exchange):
         if violation is not None:
             self._fail(violation, violation.__cause__)
 
-    def _hear_last_words(self) -> None:
+    def _read_final_error(self) -> None:
         """Read TLS's reason for an end: sending learns only that the connection is lost."""
         if self._secured:
             self.hung_up()

@@ -18,13 +18,13 @@ from tubemq_client._core.effects import (
     Call,
     Connect,
     Forget,
-    LookUp,
     Now,
     Post,
     PostAll,
     Reach,
     Sleep,
-    WallNow,
+    VerifyPeer,
+    WallClock,
     drive,
     run_to_end,
 )
@@ -118,10 +118,10 @@ class BlockingDriver(Requests[BlockingPool]):
         return self._perform_rare(effect)
 
     def _perform_rare(self, effect: Effect) -> int | bool | None:
-        if isinstance(effect, LookUp | Reach):
-            ask = self._pool.look_up if isinstance(effect, LookUp) else self._pool.reach
+        if isinstance(effect, VerifyPeer | Reach):
+            ask = self._pool.look_up if isinstance(effect, VerifyPeer) else self._pool.reach
             return ask(effect.address)
-        if isinstance(effect, WallNow):
+        if isinstance(effect, WallClock):
             return epoch_ms()
         if isinstance(effect, Sleep):
             # Closing the driver wakes a sleeping caller, whose next request is refused.

@@ -45,7 +45,7 @@ def _disown() -> None:
                 part.__class__ = _disowned(kind)
     _MADE_HERE.clear()
     with suppress(OSError):  # out of file descriptors: the copies stay, unused
-        _put_away(sockets)
+        _replace_sockets(sockets)
 
 
 def _is_done(part: Any) -> bool:
@@ -56,7 +56,7 @@ def _is_done(part: Any) -> bool:
     return getattr(part, "_state", None) in ("FINISHED", "CANCELLED", "CANCELLED_AND_NOTIFIED")
 
 
-def _put_away(sockets: list[Any]) -> None:
+def _replace_sockets(sockets: list[Any]) -> None:
     """Replace inherited sockets by /dev/null under the same descriptor."""
     null_fd = os.open(os.devnull, os.O_RDWR)
     for sock in sockets:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.connections import ConnectionRules, NameRules
-from tubemq_client._io.exchange import Exchange, Traffic
+from tubemq_client._io.connection_state import ConnectionCounters, Exchange
 from tubemq_client._io.forks import watch
 from tubemq_client._io.host import now_ms
 from tubemq_client._wire.codec import TUBEMQ
@@ -45,7 +45,7 @@ class Peer(Generic[C]):
     avoid: str | None = None
     connecting: bool = False
     failure: errors.TubeMQError | None = None
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: ConnectionCounters = field(default_factory=ConnectionCounters)
 
     def connections(self) -> list[C]:
         """Return all open connections."""
@@ -124,7 +124,7 @@ class Peers(Generic[C]):
     def _to_look_up(self, address: Address) -> Peer[C] | None:
         """Return the peer that is not an active master, if its name should be looked up."""
         peer = self._peers.get(address)
-        if peer and peer.connection and self._names.worth_it(address, now_ms()):
+        if peer and peer.connection and self._names.should_look_up(address, now_ms()):
             return peer
         return None
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tubemq_client import errors
     from tubemq_client._core.effects import Conversation, Method
     from tubemq_client._io.codec import Codec
-    from tubemq_client._io.exchange import Exchange
+    from tubemq_client._io.connection_state import Exchange
     from tubemq_client._io.peers import Peers
     from tubemq_client.model import ClientSettings, ConnectionStats
 
@@ -95,7 +95,7 @@ class Requests(Generic[P]):
         return self._pool.stats()
 
     @property
-    def wires(self) -> int:
+    def pool_id(self) -> int:
         """Identity of the pool."""
         return id(self._pool)
 

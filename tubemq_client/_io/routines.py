@@ -38,12 +38,12 @@ class Finish(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Wait until `bell` has rung since its count was `seen`, or until the timeout.
+    """Wait until `notifier` has rung since its count was `seen`, or until the timeout.
 
     None: no timeout.
     """
 
-    bell: Any
+    notifier: Any
     seen: int
     timeout_s: float | None
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tubemq_client.model import Address
 
-__all__ = ["Intake", "hosts_of", "in_order", "keep_alive"]
+__all__ = ["SocketReader", "hosts_of", "in_order", "keep_alive"]
 
 _PROBES = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """Seconds without traffic before the kernel probes the peer, seconds between two probes, and the
@@ -30,7 +30,7 @@ LookedUp = tuple[Any, Any, Any, Any, tuple[Any, ...]]
 """Answer of `getaddrinfo`."""
 
 
-class Intake:
+class SocketReader:
     """Reader of a non-blocking socket.
 
     After a large read the next one goes into a new buffer, which frames may keep without a copy;

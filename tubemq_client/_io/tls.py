@@ -40,7 +40,7 @@ __all__ = [
 _SERVED: set[int] = set()
 """Hashes of settings whose files were valid before, in this process."""
 
-_LOOKS, _LOOK_AGAIN_S = 5, 0.025
+_ATTEMPTS, _ATTEMPT_PAUSE_S = 5, 0.025
 """Number of attempts and pause at the first use: files may just be being replaced."""
 
 
@@ -50,7 +50,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
     Raises `errors.ConfigError` for files that cannot be used, not even a moment later,
     `errors.ConnectError` if they were valid before.
     """
-    for looks_left in reversed(range(_LOOKS)):
+    for attempts_left in reversed(range(_ATTEMPTS)):
         try:
             context = _context(settings)
         except errors.ConfigError as error:
@@ -59,9 +59,9 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
                     "the files of TLS were good before and are not now: "
                     f"{'; '.join(error.problems)}"
                 ) from error
-            if not looks_left:
+            if not attempts_left:
                 raise
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(_ATTEMPT_PAUSE_S)
         else:
             _SERVED.add(hash(settings))
             return context

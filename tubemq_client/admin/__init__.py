@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubemq_client._lazy import homes
+from tubemq_client._lazy import lazy_names
 from tubemq_client.admin._web import web_urls
 from tubemq_client.admin.client import AdminClient
 from tubemq_client.admin.model import (
@@ -59,4 +59,4 @@ __all__ = [
     "TopicProperties",
     "web_urls",
 ]
-__getattr__ = homes(__name__, {".aio": ("AsyncAdminClient",)})
+__getattr__ = lazy_names(__name__, {".aio": ("AsyncAdminClient",)})

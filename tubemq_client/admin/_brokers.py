@@ -29,10 +29,10 @@ __all__ = [
     "brokers",
     "cluster_settings",
     "delete_brokers",
-    "live_urls",
     "master_group",
     "modify_broker",
     "offline_brokers",
+    "online_broker_urls",
     "online_brokers",
     "release_brokers",
     "reload_brokers",
@@ -57,7 +57,7 @@ def broker_urls(web: Web) -> Conversation[dict[int, str]]:
     return {broker.broker_id: broker.web_url for broker in infos}
 
 
-def live_urls(web: Web) -> Conversation[dict[int, str]]:
+def online_broker_urls(web: Web) -> Conversation[dict[int, str]]:
     """Return `broker_urls` without drafts and brokers that are off line, which often do not
     answer."""
     infos = yield from brokers(web)

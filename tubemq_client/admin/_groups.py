@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from tubemq_client import errors
 from tubemq_client.admin import _parsing
-from tubemq_client.admin._brokers import live_urls, rules_text
+from tubemq_client.admin._brokers import online_broker_urls, rules_text
 from tubemq_client.admin._web import Conversation, Web, parsed
 from tubemq_client.admin.model import (
     ConsumeControl,
@@ -50,7 +50,7 @@ def groups(web: Web, topic: str | None = None) -> Conversation[list[GroupInfo]]:
         "admin_query_sub_info",
     )
     booked: dict[str, list[int]] = {}
-    urls = yield from live_urls(web)
+    urls = yield from online_broker_urls(web)
     for broker_id, url in sorted(urls.items()):
         names = yield from _booked(web, url)
         for name in names:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_ANSWER_BYTES",
     "Body",
-    "Cutter",
+    "RequestDeadline",
+    "build_request",
+    "client_options",
     "network_error",
-    "opened",
-    "options_of",
-    "request_of",
+    "open_client",
 ]
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ MAX_ANSWER_BYTES: Final = 16 << 20
 """Default limit of an answer: ten thousand partitions take less than three megabytes."""
 
 
-def trust(web: Web, tls: TlsSettings) -> ssl.SSLContext:
+def tls_context(web: Web, tls: TlsSettings) -> ssl.SSLContext:
     """Return the TLS context for https:// addresses, with authorities and client certificate.
 
     Loading authorities takes longer than most requests, so for plain HTTP it is an empty context,
@@ -63,17 +63,19 @@ def trust(web: Web, tls: TlsSettings) -> ssl.SSLContext:
         raise errors.ConfigError(problems, subject="administration") from None
 
 
-def options_of(web: Web, tls: TlsSettings, timeout_ms: int, *, trust_env: bool) -> dict[str, Any]:
+def client_options(
+    web: Web, tls: TlsSettings, timeout_ms: int, *, trust_env: bool
+) -> dict[str, Any]:
     """Return the arguments of both httpx clients."""
     return {
         "timeout": timeout_ms / 1000,
         "follow_redirects": False,
-        "verify": trust(web, tls),
+        "verify": tls_context(web, tls),
         "trust_env": trust_env,
     }
 
 
-def opened(make: Callable[..., T], options: Mapping[str, Any]) -> T:
+def open_client(make: Callable[..., T], options: Mapping[str, Any]) -> T:
     """Create a client of httpx. Raises `errors.ConfigError` for proxies of the environment that it
     cannot use; their addresses, which may hold a password, are not repeated."""
     try:
@@ -87,7 +89,7 @@ def opened(make: Callable[..., T], options: Mapping[str, Any]) -> T:
         ) from None
 
 
-def request_of(
+def build_request(
     http: httpx.Client | httpx.AsyncClient, exchange: Exchange, extensions: Mapping[str, Any]
 ) -> httpx.Request:
     """Build the request, without cookies of earlier answers."""
@@ -136,7 +138,7 @@ class Body:
         return Answer(self._reply.status_code, text, self._reply.headers.get("location", ""))
 
 
-class Cutter:
+class RequestDeadline:
     """Ends a blocking exchange when its time is over, by shutting down the client's connections.
 
     A context manager around each exchange of one client, which only one thread uses at a time.

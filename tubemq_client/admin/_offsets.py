@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from tubemq_client import errors
 from tubemq_client.admin import _parsing
-from tubemq_client.admin._brokers import broker_urls, live_urls
+from tubemq_client.admin._brokers import broker_urls, online_broker_urls
 from tubemq_client.admin._topics import topic as one_topic
 from tubemq_client.admin._web import Conversation, Web, in_batches, parsed
 from tubemq_client.admin.model import (
@@ -47,7 +47,7 @@ def group_offsets(
     Partitions without a position are missing. A broker lists a new group up to 5 s late.
     """
     confirmed: dict[Partition, int] = {}
-    urls = yield from live_urls(web)
+    urls = yield from online_broker_urls(web)
     for broker_id, url in sorted(urls.items()):
         if broker_ids is not None and broker_id not in broker_ids:
             continue
@@ -115,7 +115,7 @@ def group_positions(
     With positions, batches in flight, the stores' minimum offsets and ends in memory. Partitions
     without a position have None. A broker lists a new group up to 5 s late.
     """
-    urls = yield from live_urls(web)
+    urls = yield from online_broker_urls(web)
     positions: dict[Partition, PartitionPosition] = {}
     for broker_id, url in sorted(urls.items()):
         rows = yield from _positions(web, broker_id, url, group, [topic] if topic else [], {})
@@ -241,7 +241,7 @@ def clone_offsets(
     """
     if source == target:
         raise errors.ConfigError("source and target are the same group", subject="offsets")
-    urls = yield from live_urls(web)
+    urls = yield from online_broker_urls(web)
     rows = yield from _stored(web, urls, source, topics)
     if not rows:
         raise errors.ConfigError(f"group {source} has no position to copy", subject="offsets")
@@ -264,7 +264,7 @@ def remove_offsets(
     with its next fetch: stop consumers of the group first. The name stays listed until the broker
     is restarted.
     """
-    urls = yield from live_urls(web)
+    urls = yield from online_broker_urls(web)
     rows = yield from _stored(web, urls, group, topics)
     if not dry_run:
         yield from _each(web, urls, rows, "admin_rmv_offset", {"groupName": group})
@@ -326,7 +326,7 @@ def position_history(
         raise errors.ConfigError("since: give a time with a zone", subject="history")
     method = "admin_get_group_history_offset"
     samples: list[PositionSample] = []
-    urls = yield from live_urls(web)
+    urls = yield from online_broker_urls(web)
     for url in (url for _, url in sorted(urls.items())):
         body = yield from web.broker(
             url,

@@ -18,13 +18,13 @@ from tubemq_client.admin import _brokers, _groups, _offsets, _topics
 from tubemq_client.admin._http import (
     MAX_ANSWER_BYTES,
     Body,
+    build_request,
+    client_options,
     network_error,
-    opened,
-    options_of,
-    request_of,
+    open_client,
 )
 from tubemq_client.admin._web import Answer, Conversation, Exchange, Web
-from tubemq_client.admin.client import new_web, signed, tls_of
+from tubemq_client.admin.client import new_web, tls_of, with_signature
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,8 @@ def _awaited(
         return await self.run(conversation(self.web, *args, **options))
 
     return cast(
-        "Callable[Concatenate[AsyncAdminClient, P], Awaitable[T]]", signed(method, conversation)
+        "Callable[Concatenate[AsyncAdminClient, P], Awaitable[T]]",
+        with_signature(method, conversation),
     )
 
 
@@ -79,8 +80,8 @@ class AsyncAdminClient:
         self._max_answer_bytes = max_answer_bytes
         self._timeout_s = timeout_ms / 1000
         tls = tls_of(ca_file, cert_file, key_file, key_password)
-        options = options_of(self.web, tls, timeout_ms, trust_env=trust_env)
-        self._http = opened(httpx.AsyncClient, options)
+        options = client_options(self.web, tls, timeout_ms, trust_env=trust_env)
+        self._http = open_client(httpx.AsyncClient, options)
         watch(self)
 
     async def __aenter__(self) -> Self:
@@ -164,7 +165,7 @@ class AsyncAdminClient:
 
         try:
             async with asyncio.timeout(self._timeout_s):
-                reply = await self._http.send(request_of(self._http, exchange, {}), stream=True)
+                reply = await self._http.send(build_request(self._http, exchange, {}), stream=True)
                 async with aclosing(reply):
                     body = Body(reply, exchange, self._max_answer_bytes)
                     async for chunk in reply.aiter_raw():

@@ -19,11 +19,11 @@ from tubemq_client.admin import _brokers, _groups, _offsets, _topics
 from tubemq_client.admin._http import (
     MAX_ANSWER_BYTES,
     Body,
-    Cutter,
+    RequestDeadline,
+    build_request,
+    client_options,
     network_error,
-    opened,
-    options_of,
-    request_of,
+    open_client,
 )
 from tubemq_client.admin._web import Answer, Conversation, Exchange, Web
 from tubemq_client.model import TlsSettings
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-__all__ = ["AdminClient", "new_web", "signed", "tls_of"]
+__all__ = ["AdminClient", "new_web", "tls_of", "with_signature"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,7 +55,7 @@ def _blocking(
     def method(self: AdminClient, *args: P.args, **options: P.kwargs) -> T:
         return self.run(conversation(self.web, *args, **options))
 
-    return cast("Callable[Concatenate[AdminClient, P], T]", signed(method, conversation))
+    return cast("Callable[Concatenate[AdminClient, P], T]", with_signature(method, conversation))
 
 
 def tls_of(
@@ -73,7 +73,7 @@ def tls_of(
     return TlsSettings(ca_file, cert_file, key_file, secret)
 
 
-def signed(method: T, conversation: Callable[..., Any]) -> T:
+def with_signature(method: T, conversation: Callable[..., Any]) -> T:
     """Set a method's signature: `self` instead of the first parameter, and the conversation's
     result as its own."""
     parameters_of = inspect.signature(conversation)
@@ -124,10 +124,10 @@ class AdminClient:
             raise errors.require_extra("admin", exc) from exc
         self.web = new_web(urls, token, user)
         self._max_answer_bytes = max_answer_bytes
-        self._cutter = Cutter(timeout_ms)
+        self._cutter = RequestDeadline(timeout_ms)
         tls = tls_of(ca_file, cert_file, key_file, key_password)
-        options = options_of(self.web, tls, timeout_ms, trust_env=trust_env)
-        self._http = opened(httpx.Client, options)
+        options = client_options(self.web, tls, timeout_ms, trust_env=trust_env)
+        self._http = open_client(httpx.Client, options)
         watch(self)
 
     def __enter__(self) -> Self:
@@ -211,7 +211,7 @@ class AdminClient:
 
         try:
             with self._cutter as cutter:
-                request = request_of(self._http, exchange, {"trace": cutter.trace})
+                request = build_request(self._http, exchange, {"trace": cutter.trace})
                 reply = self._http.send(request, stream=True)
                 with closing(reply):
                     body = Body(reply, exchange, self._max_answer_bytes)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._io.asyncio_driver import AsyncDriver
+from tubemq_client._io.client_base import ClientBase
 from tubemq_client._io.closing import AsyncClosing
-from tubemq_client._io.faces import ClientFace
 from tubemq_client._io.routines import Apply, Do, Wait
 from tubemq_client.aio._sync import play
 from tubemq_client.aio.session import Session
@@ -26,7 +26,7 @@ __all__ = ["AsyncClient"]
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncClosing, ClientFace):
+class AsyncClient(AsyncClosing, ClientBase):
     """Base of the classes of the asyncio API. Opens nothing until first used."""
 
     _driver: AsyncDriver
@@ -61,7 +61,7 @@ class AsyncClient(AsyncClosing, ClientFace):
         if isinstance(step, Do):
             return await self._do(step)
         if isinstance(step, Wait):
-            return await step.bell.wait(step.seen, step.timeout_s)
+            return await step.notifier.wait(step.seen, step.timeout_s)
         if isinstance(step, Apply):
             try:
                 result = step.function(step.argument)

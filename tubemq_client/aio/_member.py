@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tubemq_client import errors
 from tubemq_client._core.balance_fetch import ReceivedBatch
-from tubemq_client._io.member_face import MemberFace
+from tubemq_client._io.consumer_base import ConsumerBase
 from tubemq_client.aio._base import AsyncClient
 from tubemq_client.aio._sync import Notifier
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["GroupMember"]
 
 
-class GroupMember(MemberFace, AsyncClient):
+class GroupMember(ConsumerBase, AsyncClient):
     """Base of the consumers. An exception that ends one of its tasks is raised by the next call."""
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -229,11 +229,11 @@ class GroupMember(MemberFace, AsyncClient):
         while not self._consumer.closing:
             seen = self._orders.count
             async for event in self._driver.stream(self._consumer.rebalance()):
-                await self._play(self._telling(event))
-            await self._play(self._resting(seen))
+                await self._play(self._notifying_listener(event))
+            await self._play(self._awaiting_rebalance(seen))
 
     async def _settle(self, batch: ReceivedBatch | Delivery, *, consumed: bool) -> int:
-        return await self._complete(self._consumer.fetching.settle(batch, consumed=consumed))
+        return await self._complete(self._consumer.fetching.confirm(batch, consumed=consumed))
 
     async def _leave(self) -> None:
         await self._driver.finish(self._consumer.close())
@@ -249,8 +249,8 @@ class GroupMember(MemberFace, AsyncClient):
         return first
 
     async def _end_tasks(self) -> None:
-        for bell in (self._heartbeat, self._orders):
-            bell.ring()
+        for notifier in (self._heartbeat, self._orders):
+            notifier.notify()
         me = asyncio.current_task()
         tasks = [task for task in (*self._workers, *self._running) if task is not me]
         if not tasks:

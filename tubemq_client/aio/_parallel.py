@@ -11,33 +11,33 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from tubemq_client._core.side_by_side import STOP_S, Piece
+from tubemq_client._core.parallel_read import STOP_S, Subrange
 from tubemq_client._io.asyncio_driver import AsyncDriver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
+    from tubemq_client._core.parallel_read import ParallelBatch, Subranges
     from tubemq_client._core.range_read import RangeRead
-    from tubemq_client._core.side_by_side import Part, Pieces
     from tubemq_client.model import ClientSettings
 
-__all__ = ["SideBySide"]
+__all__ = ["ParallelReader"]
 
 
-class SideBySide:
+class ParallelReader:
     """Range read by several tasks. `begin` creates the read of a sub-range."""
 
     def __init__(
-        self, pieces: Pieces, settings: ClientSettings, begin: Callable[[Piece], RangeRead]
+        self, subranges: Subranges, settings: ClientSettings, begin: Callable[[Subrange], RangeRead]
     ) -> None:
-        self._pieces = pieces
+        self._pieces = subranges
         self._settings = settings
         self._begin = begin
         self._changed = asyncio.Condition()
         self._stopped = False
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def parts(self) -> AsyncGenerator[Part | Piece, None]:
+    async def parts(self) -> AsyncGenerator[ParallelBatch | Subrange, None]:
         """Yield all batches in the order of the range; each sub-range follows its last batch.
 
         An exception of reading a sub-range is raised when its turn comes.
@@ -49,7 +49,7 @@ class SideBySide:
         try:
             while (part := await self._next()) is not None:
                 yield part
-                if isinstance(part, Piece) and part.error is not None:
+                if isinstance(part, Subrange) and part.error is not None:
                     raise part.error
         finally:
             await self.stop()
@@ -69,7 +69,7 @@ class SideBySide:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _next(self) -> Part | Piece | None:
+    async def _next(self) -> ParallelBatch | Subrange | None:
         async with self._changed:
             while not self._pieces.is_over(stopped=self._stopped):
                 if (part := self._pieces.take()) is not None:
@@ -83,15 +83,15 @@ class SideBySide:
     async def _work(self) -> None:
         driver = AsyncDriver(self._settings)
         try:
-            while (piece := await self._take_up()) is not None:
-                error = await self._read(driver, piece)
+            while (subrange := await self._next_subrange()) is not None:
+                error = await self._read(driver, subrange)
                 async with self._changed:
-                    self._pieces.end(piece, error)
+                    self._pieces.end(subrange, error)
                     self._changed.notify_all()
         finally:
             await driver.close()
 
-    async def _take_up(self) -> Piece | None:
+    async def _next_subrange(self) -> Subrange | None:
         async with self._changed:
             while not (self._stopped or self._pieces.all_begun):
                 if self._pieces.may_begin:
@@ -99,17 +99,17 @@ class SideBySide:
                 await self._changed.wait()
             return None
 
-    async def _read(self, driver: AsyncDriver, piece: Piece) -> BaseException | None:
-        read = self._begin(piece)
+    async def _read(self, driver: AsyncDriver, subrange: Subrange) -> BaseException | None:
+        read = self._begin(subrange)
         try:
             async with aclosing(driver.stream(read.conversation(), read.release())) as batches:
                 async for batch in batches:
                     async with self._changed:
-                        while piece.full and not self._stopped:
+                        while subrange.full and not self._stopped:
                             await self._changed.wait()
                         if self._stopped:
                             return None
-                        piece.add(batch)
+                        subrange.add(batch)
                         self._changed.notify_all()
         except Exception as error:  # noqa: BLE001 - the user's task raises it
             return error

@@ -21,25 +21,25 @@ T = TypeVar("T")
 class Notifier:
     """Condition that wakes all waiters.
 
-    Read `count` before checking whether to wait: `wait` then notices a call of `ring` in between.
+    Read `count` before checking whether to wait: `wait` then notices a call of `notify` in between.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self._rung = asyncio.Event()
+        self._notified = asyncio.Event()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         self.count += 1
-        self._rung.set()
-        self._rung = asyncio.Event()
+        self._notified.set()
+        self._notified = asyncio.Event()
 
     async def wait(self, seen: int, timeout_s: float | None) -> None:
-        """Return when `ring` was called since `count` was `seen`, or after the timeout."""
+        """Return when `notify` was called since `count` was `seen`, or after the timeout."""
         if self.count != seen:
             return
         try:
             async with asyncio.timeout(timeout_s):
-                await self._rung.wait()
+                await self._notified.wait()
         except TimeoutError:
             pass
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubemq_client._core.master import TopicMetadata
-from tubemq_client._io.range_face import MetadataFace
+from tubemq_client._io.reader_base import MetadataBase
 from tubemq_client.aio._base import AsyncClient
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Metadata", "TopicMetadata"]
 
 
-class Metadata(MetadataFace, AsyncClient):
+class Metadata(MetadataBase, AsyncClient):
     """Look-up of partitions and ends.
 
     One may be shared by any number of tasks. Cancelling a call leaves nothing behind that a server

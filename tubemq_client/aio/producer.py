@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client._core.sending import Record
 from tubemq_client._io.asyncio_background_sender import AsyncBackgroundSender
-from tubemq_client._io.producer_face import ProducerFace, Progress
+from tubemq_client._io.producer_base import ProducerBase, Progress
 from tubemq_client.aio._base import AsyncClient
 from tubemq_client.aio._sync import Notifier
 from tubemq_client.model import ProducerSettings
@@ -32,7 +32,7 @@ __all__ = ["Producer", "Record"]
 _DEFAULTS = ProducerSettings()
 
 
-class Producer(ProducerFace, AsyncClient):
+class Producer(ProducerBase, AsyncClient):
     """Producer of records.
 
     Methods may be called from several tasks; `send` from many tasks shares one connection per
@@ -59,7 +59,7 @@ class Producer(ProducerFace, AsyncClient):
         """Announce `topic` and learn its writable partitions (empty: none accepts records yet)."""
         async with self._lock:
             await self._driver.run(self._announcing(topic))
-            self._start_beating()
+            self._start_heartbeats()
             return self._routes(topic)
 
     async def partitions(self, topic: str) -> list[Partition]:
@@ -155,7 +155,7 @@ class Producer(ProducerFace, AsyncClient):
             try:
                 await self._sender.close()
             finally:  # even if the wait was cancelled
-                await self._stop_beating()
+                await self._stop_heartbeats()
                 if self._registered:
                     self._registered = False
                     await self._driver.finish(self._producer.close())
@@ -166,12 +166,12 @@ class Producer(ProducerFace, AsyncClient):
         if not self._producer.routes.get(topic):
             await self.publish(topic)
 
-    def _start_beating(self) -> None:
+    def _start_heartbeats(self) -> None:
         if self._heartbeat is None:
             beating = self._play(self._heartbeats())
             self._heartbeat = asyncio.create_task(beating, name="tubemq-producer-heartbeat")
 
-    async def _stop_beating(self) -> None:
+    async def _stop_heartbeats(self) -> None:
         beat, self._heartbeat, self._closing = self._heartbeat, None, True
         if beat is not None:
             beat.cancel()

@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tubemq_client import errors
-from tubemq_client._core.side_by_side import Piece, Pieces, check_parallel
-from tubemq_client._io.range_face import RangeFace
+from tubemq_client._core.parallel_read import Subrange, Subranges, check_parallel
+from tubemq_client._io.reader_base import ReaderBase
 from tubemq_client.aio._base import AsyncClient
-from tubemq_client.aio._parallel import SideBySide
+from tubemq_client.aio._parallel import ParallelReader
 from tubemq_client.model import OffsetRange
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["RangeReader"]
 
 
-class RangeReader(RangeFace, AsyncClient):
+class RangeReader(ReaderBase, AsyncClient):
     """Reader of exact offset ranges.
 
     `group` names the pool `<group>.r00…` (and probes `.p00…`) of `pool_size` groups; `slot_seed`
@@ -61,16 +61,16 @@ class RangeReader(RangeFace, AsyncClient):
                 async for batch in batches:
                     yield batch
             return
-        pieces, known_gaps = Pieces(range_, self._decode, parallel), len(self.stats.gaps)
-        work = SideBySide(pieces, self._settings, partial(self._read_piece, broker))
+        subranges, known_gaps = Subranges(range_, self._decode, parallel), len(self.stats.gaps)
+        work = ParallelReader(subranges, self._settings, partial(self._read_subrange, broker))
         self._under_way.add(work)
         try:
             async with aclosing(work.parts()) as parts:
                 async for part in parts:
-                    if isinstance(part, Piece):
+                    if isinstance(part, Subrange):
                         self.stats.add_work(part.stats, known_gaps)
                     else:
-                        part.settle(self.stats, self._decode)
+                        part.add_to(self.stats, self._decode)
                         yield part.batch
         finally:
             self._under_way.discard(work)

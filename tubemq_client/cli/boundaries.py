@@ -23,7 +23,7 @@ from typing import Any
 
 from tubemq_client import errors
 from tubemq_client.cli.rows import instant
-from tubemq_client.json_text import given_json
+from tubemq_client.json_text import load_unique_json
 from tubemq_client.model import INDEX_ENTRY_BYTES, Partition, PartitionEnds, SendReceipt
 
 __all__ = ["BoundaryWriter", "StoreEnds"]
@@ -48,7 +48,7 @@ class StoreEnds:
         for end in ends:
             self._raise(end.partition, end.max_offset)
 
-    def book(self, receipt: SendReceipt) -> None:
+    def add(self, receipt: SendReceipt) -> None:
         """Count a stored record."""
         self._raise(receipt.partition, receipt.offset + INDEX_ENTRY_BYTES)
 
@@ -216,7 +216,7 @@ def _load(path: Path) -> Document:
     if not path.exists():
         return {}
     try:
-        document = given_json(path.read_text(encoding="utf-8"))
+        document = load_unique_json(path.read_text(encoding="utf-8"))
         well_formed = _well_formed(document)
     except (OSError, ValueError, RecursionError) as error:
         raise errors.ConfigError(f"{path.name}: {error}", subject="boundaries") from None

@@ -22,12 +22,12 @@ from tubemq_client.cli.options import (
     RpcTimeout,
     Yes,
     admin_client,
-    agreed,
+    confirmed,
     note,
     show,
 )
 from tubemq_client.config import ConsumerConfig
-from tubemq_client.json_text import given_json
+from tubemq_client.json_text import load_unique_json
 
 __all__ = ["groups"]
 
@@ -173,7 +173,7 @@ def control(
         )
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         for question in changes:  # ask for all of them before the first change
-            agreed(question, yes=yes)
+            confirmed(question, yes=yes)
         for change in changes.values():
             change(client)
         rows = _controls(client, group)
@@ -202,7 +202,7 @@ def _rules(file: Path | None) -> list[dict[str, Any]] | None:
     if file is None:
         return None
     try:
-        rules = given_json(file.read_text(encoding="utf-8"))
+        rules = load_unique_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise errors.ConfigError(f"--flow-rules {file}: {error}") from None
     if not isinstance(rules, list):

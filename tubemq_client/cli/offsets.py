@@ -21,7 +21,7 @@ from tubemq_client.cli.options import (
     RpcTimeout,
     Yes,
     admin_client,
-    agreed,
+    confirmed,
     note,
     show,
 )
@@ -91,7 +91,7 @@ def set_offsets(
         targets = _targets(client, topic, to)
         plan = client.set_offsets(group, targets, dry_run=True)
         _show(plan, as_json=as_json and dry_run, title=f"positions of {group} on {topic}")
-        if not agreed(f"Set {len(plan)} positions of {group}?", yes=yes, dry_run=dry_run):
+        if not confirmed(f"Set {len(plan)} positions of {group}?", yes=yes, dry_run=dry_run):
             return
         # The confirmed offsets, even if the end has moved since.
         fixed: dict[Partition, Target] = {c.partition: c.after or 0 for c in plan}
@@ -142,7 +142,7 @@ def clone_offsets(
         plan = client.clone_offsets(source, target, topic or (), dry_run=True)
         _show(plan, as_json=as_json and dry_run, title=f"positions of {target}")
         question = f"Copy {len(plan)} positions from {source} to {target}?"
-        if agreed(question, yes=yes, dry_run=dry_run):
+        if confirmed(question, yes=yes, dry_run=dry_run):
             _done(client.clone_offsets(source, target, topic or ()), as_json=as_json)
 
 
@@ -163,7 +163,7 @@ def remove_offsets(
             where = f" on {', '.join(topic)}" if topic else ""
             raise errors.ConfigError(f"group {group} has no position{where}", subject="offsets")
         _show(plan, as_json=as_json and dry_run, title=f"positions of {group}")
-        if agreed(f"Remove {len(plan)} positions?", yes=yes, dry_run=dry_run):
+        if confirmed(f"Remove {len(plan)} positions?", yes=yes, dry_run=dry_run):
             _done(client.remove_offsets(group, topic or ()), as_json=as_json)
 
 

@@ -43,9 +43,9 @@ __all__ = [
     "Topic",
     "Yes",
     "admin_client",
-    "agreed",
     "client_settings",
     "config_of",
+    "confirmed",
     "least_width",
     "note",
     "print_json",
@@ -240,7 +240,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     return table
 
 
-def agreed(question: str, *, yes: bool, dry_run: bool = False) -> bool:
+def confirmed(question: str, *, yes: bool, dry_run: bool = False) -> bool:
     """Ask for a confirmation at the terminal unless `yes`; return False for a dry run.
 
     Raises `errors.ConfigError` if the answer is not yes or there is no terminal to ask.

@@ -18,7 +18,7 @@ from tubemq_client import ClientSettings, Metadata, PartitionEnds, Producer, err
 from tubemq_client.cli.boundaries import BoundaryWriter, StoreEnds
 from tubemq_client.cli.options import AsJson, Masters, RpcTimeout, Topic, config_of, print_json
 from tubemq_client.cli.rows import RowSource, Selection
-from tubemq_client.cli.sending import Sending
+from tubemq_client.cli.sending import ProduceRun
 from tubemq_client.config import ProducerConfig
 
 __all__ = ["produce"]
@@ -106,7 +106,7 @@ def produce(
     ends = StoreEnds()
     writer = BoundaryWriter(boundaries, topic, boundary_every, ends) if boundaries else None
     with Producer(settings, producer=config.producer_settings()) as producer:
-        sending = Sending(producer, topic, source, ends, writer, rate=rate)
+        sending = ProduceRun(producer, topic, source, ends, writer, rate=rate)
         sending.begin(lambda: _ends_in_memory(settings, topic))
         sending.send()
     if as_json:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from tubemq_client import Record, errors
-from tubemq_client.json_text import given_json
+from tubemq_client.json_text import load_unique_json
 
 __all__ = ["Row", "RowSource", "Selection", "instant"]
 
@@ -247,7 +247,7 @@ def _json_lines(lines: Iterable[str]) -> Iterator[_Fields]:
         if not line.strip():
             continue
         try:
-            fields = given_json(line, parse_constant=_no_constant)
+            fields = load_unique_json(line, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             raise errors.ConfigError(
                 f"row {number}: {error} (files named .csv or .tsv are read as such, "

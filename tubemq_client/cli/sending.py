@@ -19,12 +19,12 @@ from tubemq_client.cli.boundaries import BoundaryWriter, StoreEnds
 from tubemq_client.cli.options import note, status_console
 from tubemq_client.cli.rows import Row, RowSource
 
-__all__ = ["Sending"]
+__all__ = ["ProduceRun"]
 
 _SHOW_EVERY = 50
 
 
-class Sending:
+class ProduceRun:
     """One run of `tubemq produce`: `begin`, then `send`. `sent` counts receipts."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Sending:
             self._writer.enter(first.time)
         records = self._paced(row.record for row in itertools.chain([first], rows))
         for receipt in self._producer.send_many(self._topic, records):
-            self._ends.book(receipt)
+            self._ends.add(receipt)
             self.sent += 1
             yield
 

@@ -20,7 +20,7 @@ from tubemq_client.cli.options import (
     Topic,
     Yes,
     admin_client,
-    agreed,
+    confirmed,
     note,
     show,
 )
@@ -191,7 +191,7 @@ def modify_topic(
     )
     properties.fields()
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
-        agreed(f"Change topic {topic}?", yes=yes)
+        confirmed(f"Change topic {topic}?", yes=yes)
         ids = client.modify_topic(topic, properties, broker or None)
     note(f"changed {topic} on brokers {', '.join(map(str, ids))}")
 
@@ -213,7 +213,7 @@ def delete_topic(
         info = client.topic(topic)
         where = _named(broker or [d.broker_id for d in info.deployments])
         data = "and every record of it" if remove_data else "(records stay on disk)"
-        agreed(f"Delete topic {topic} {data} on brokers {where}?", yes=yes)
+        confirmed(f"Delete topic {topic} {data} on brokers {where}?", yes=yes)
         ids = client.delete_topic(topic, broker or None, remove_data=remove_data)
     note(f"deleted {topic} on brokers {', '.join(map(str, ids))}")
 
@@ -257,7 +257,7 @@ def online(
 ) -> None:
     """Open brokers to clients."""
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
-        agreed(f"Take brokers {_named(ids)} on line?", yes=yes)
+        confirmed(f"Take brokers {_named(ids)} on line?", yes=yes)
         client.online_brokers(ids)
     note(f"on line: {_named(ids)}")
 
@@ -272,7 +272,7 @@ def offline(
 ) -> None:
     """Close brokers to clients; records stay."""
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
-        agreed(f"Take brokers {_named(ids)} off line?", yes=yes)
+        confirmed(f"Take brokers {_named(ids)} off line?", yes=yes)
         client.offline_brokers(ids)
     note(f"off line: {_named(ids)}")
 
@@ -302,7 +302,7 @@ def access(
 ) -> None:
     """Open or close brokers on line to producers and to consumers."""
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
-        agreed(f"Change access to brokers {_named(ids)}?", yes=yes)
+        confirmed(f"Change access to brokers {_named(ids)}?", yes=yes)
         client.set_broker_access(ids, publish=publish, subscribe=subscribe)
     note(f"changed: {_named(ids)}")
 

@@ -21,7 +21,7 @@ from tubemq_client._core.limits import (
     topic_problem,
 )
 from tubemq_client.config.base import CommonOptions
-from tubemq_client.json_text import given_json
+from tubemq_client.json_text import load_unique_json
 from tubemq_client.model import Partition
 
 __all__ = ["Bound", "BoundConfig", "FilterItem", "GroupName", "TopicName", "Topics"]
@@ -59,7 +59,7 @@ Filters = Annotated[tuple[FilterItem, ...], Field(max_length=MAX_FILTERS)]
 def _of_json(value: object) -> object:
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
-            return given_json(value)
+            return load_unique_json(value)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"not valid JSON ({error})") from None
     return value

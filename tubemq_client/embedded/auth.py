@@ -41,7 +41,7 @@ class VisitTokens:
         self._step_ms = max(1, period_ms * 4 // 5)
         self._made = [clock()]
 
-    def handed_out(self) -> int:
+    def announced_token(self) -> int:
         """Return the generation before the newest, so that every broker has heard of it."""
         self._turn()
         return self._made[-2] if len(self._made) > 1 else self._made[-1]
@@ -110,7 +110,7 @@ class MasterGate:
     def _rewrite(self, reply: Any) -> None:
         fields = reply.DESCRIPTOR.fields_by_name
         if "authorizedInfo" in fields and reply.HasField("authorizedInfo"):
-            reply.authorizedInfo.visitAuthorizedToken = self._tokens.handed_out()
+            reply.authorizedInfo.visitAuthorizedToken = self._tokens.announced_token()
         if self._tls_view is None:
             return
         for name in ("brokerInfos", "brokerConfigList"):

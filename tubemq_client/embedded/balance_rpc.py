@@ -82,7 +82,7 @@ class BalanceFaults:
         self.lose_events = 0
         self.repeat_events = 0
 
-    def spoil(self, group: Group, client_id: str) -> Event | None:
+    def next_event(self, group: Group, client_id: str) -> Event | None:
         """Return the client's next event; None if there is none or a fault drops it."""
         event = group.balance.next_event(client_id)
         if event is None:
@@ -201,7 +201,7 @@ class BalanceRpc:
             errMsg="OK!",
             authorizedInfo=self._authorized(),
         )
-        event = self.faults.spoil(group, client_id)
+        event = self.faults.next_event(group, client_id)
         if event is not None:
             reply.event.CopyFrom(self._event(event, member, group))
         reply.notAllocated = group.balance.not_allocated

@@ -62,7 +62,7 @@ class RateCheck(NamedTuple):
 
 
 @dataclass(slots=True)
-class Away:
+class SuspendedMember:
     """A member excluded for some rounds; `begun`: it has lost its partitions."""
 
     rounds: int
@@ -73,14 +73,14 @@ class Away:
 @dataclass(slots=True)
 class BalanceState:
     """Balance of one group. `starts` are the offsets requested by its members, by the text of the
-    partition: real masters do not parse it. `rejoin` are excluded members."""
+    partition: real masters do not parse it. `suspended` are excluded members."""
 
     not_allocated: bool = True
     starts: dict[str, Start] = field(default_factory=dict)
     reset_rounds: int = 0
     stale_rounds: int = 0
     check: RateCheck | None = None
-    rejoin: dict[str, Away] = field(default_factory=dict)
+    suspended: dict[str, SuspendedMember] = field(default_factory=dict)
     _takes: dict[str, deque[Event]] = field(default_factory=dict)
     _gives: dict[str, deque[Event]] = field(default_factory=dict)
 
@@ -144,7 +144,7 @@ class BalanceState:
         """Drop events and start offsets of a client that has left."""
         self._takes.pop(client_id, None)
         self._gives.pop(client_id, None)
-        self.rejoin.pop(client_id, None)
+        self.suspended.pop(client_id, None)
         self.starts = {
             partition: start
             for partition, start in self.starts.items()
@@ -158,19 +158,19 @@ class BalanceState:
 
     # ------------------------------------------------------------------ excluded members
 
-    def send_away(self, client_id: str, rounds: int, now_ms: int) -> None:
+    def suspend_member(self, client_id: str, rounds: int, now_ms: int) -> None:
         """Empty a member in the next round and exclude it for `rounds`, but for one at least."""
-        self.rejoin.setdefault(client_id, Away(rounds, now_ms))
+        self.suspended.setdefault(client_id, SuspendedMember(rounds, now_ms))
 
     def take_suspended(self) -> set[str]:
         """Return the members to exclude from this round; each call counts as a round."""
-        for client_id, exclusion in list(self.rejoin.items()):
+        for client_id, exclusion in list(self.suspended.items()):
             if exclusion.begun:
                 exclusion.rounds -= 1
                 if exclusion.rounds <= 0:
-                    del self.rejoin[client_id]
+                    del self.suspended[client_id]
             exclusion.begun = True
-        return set(self.rejoin)
+        return set(self.suspended)
 
     # ------------------------------------------------------------------ bound groups
 
@@ -179,7 +179,7 @@ class BalanceState:
         """True while only listed partitions are assigned."""
         return self.not_allocated and bool(self.starts) and self.reset_rounds < RESET_ROUNDS
 
-    def book(self, client_id: str, offsets: Mapping[str, int], *, select_big: bool) -> None:
+    def merge_starts(self, client_id: str, offsets: Mapping[str, int], *, select_big: bool) -> None:
         """Merge the start offsets of a member; with `select_big` the later one wins a tie."""
         for partition, offset in offsets.items():
             former = self.starts.get(partition)

@@ -59,7 +59,7 @@ class Faults:
         self.sends += 1
         return self.overflow_every > 0 and self.sends % self.overflow_every == 0
 
-    def spoil(self, checksum: int) -> int:
+    def checksum_of(self, checksum: int) -> int:
         """Return `checksum`, or a wrong one if the fault is on."""
         if self.corrupt_next <= 0:
             return checksum
@@ -95,7 +95,7 @@ class Broker:
         self.clock = clock
         self.faults = Faults()
         self.scripted = ScriptedReplies()
-        self.web_orders = ScriptedPages()
+        self.scripted_pages = ScriptedPages()
         self.running = True
         self.flow_rules = FlowRules()
         self.leases = Leases(switches.lease_ms)

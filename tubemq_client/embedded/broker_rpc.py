@@ -305,7 +305,9 @@ class BrokerRpc:
         broker = self._broker
         outcome = self._read(key, lease, store, start)
         if outcome.code == 200 or broker.switches.advance_on_404:
-            broker.positions.book(key, mode, outcome.advance, delivered=bool(outcome.records))
+            broker.positions.record_fetch(
+                key, mode, outcome.advance, delivered=bool(outcome.records)
+            )
         if outcome.code != 200:
             # Real brokers leak the end of the data log here, truncated to 32 bits.
             hint = broker.faults.wait_hint
@@ -345,11 +347,11 @@ class BrokerRpc:
             maxOffset=outcome.max_offset,
         )
         add = reply.messages.add
-        spoil = self._broker.faults.spoil
+        checksum_of = self._broker.faults.checksum_of
         for record in outcome.records:
             add(
                 messageId=record.message_id,
-                checkSum=spoil(record.checksum),
+                checkSum=checksum_of(record.checksum),
                 payLoadData=record.payload,
                 flag=record.flag,
             )

@@ -173,7 +173,7 @@ class Cluster:
         record = Deployment(topic, broker_id, props, Audit.new(user, now_ms))
         self._deployments.setdefault(topic, {})[broker_id] = record
         if topic not in self.topics:
-            self.topics[topic] = TopicRecord(topic, Audit.by_itself(now_ms))
+            self.topics[topic] = TopicRecord(topic, Audit.by_system(now_ms))
         self.version += 1
         return record
 

@@ -140,7 +140,9 @@ class Groups:
         elif join.bound is not None:
             # Only a new member's offsets count; one that rejoins has started already.
             member.start_offsets = join.start_offsets
-            group.balance.book(join.client_id, join.start_offsets, select_big=join.bound.select_big)
+            group.balance.merge_starts(
+                join.client_id, join.start_offsets, select_big=join.bound.select_big
+            )
         group.members[join.client_id] = member
         return group
 

@@ -265,7 +265,7 @@ class ControlAdmin:
         """Store `control`; its group gets a resource record if it has none, as on a real master."""
         self._controls.consume[control.group, control.topic] = control
         if control.group not in self._controls.groups:
-            audit = Audit.by_itself(self._clock())
+            audit = Audit.by_system(self._clock())
             self._controls.groups[control.group] = GroupControl(control.group, audit)
         self._cluster.changed()
 

@@ -113,7 +113,7 @@ class GroupAdmin:
                 raise BadParameter(f"The group({name}) not online!")
             for client_id in clients:
                 if client_id in group.members:
-                    group.balance.send_away(client_id, wait, self._master.clock())
+                    group.balance.suspend_member(client_id, wait, self._master.clock())
         return {**wrapper(), "data": []}
 
     def _consume_from_max(self, params: Params) -> Reply:
@@ -169,7 +169,7 @@ def _rejoining(group: Group) -> Reply:
             "reqType": 1,
             "waitDuration": exclusion.rounds,
         }
-        for client_id, exclusion in sorted(group.balance.rejoin.items())
+        for client_id, exclusion in sorted(group.balance.suspended.items())
     }
 
 

@@ -64,7 +64,7 @@ class Master:
         self.standby = False
         self.silent: set[int] = set()
         self.scripted = ScriptedReplies()
-        self.web_orders = ScriptedPages()
+        self.scripted_pages = ScriptedPages()
         self.address = "127.0.0.1"
         self._started_ms = clock()
         offers = ClusterOffers(cluster, clock, switches.max_brokers_per_member)

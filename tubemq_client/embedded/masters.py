@@ -121,7 +121,7 @@ class Masters:
         self._switch = asyncio.create_task(self._take_over(self.active.master))
         return killed.master.address
 
-    async def settled(self) -> None:
+    async def wait_switched_over(self) -> None:
         """Wait until a switch that is under way is over."""
         if self._switch is not None:
             await asyncio.wait([self._switch])

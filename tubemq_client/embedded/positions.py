@@ -127,7 +127,9 @@ class Positions:
             start = ends.min
         return Start(start)
 
-    def book(self, key: PositionKey, mode: FetchMode, advance: int, *, delivered: bool) -> None:
+    def record_fetch(
+        self, key: PositionKey, mode: FetchMode, advance: int, *, delivered: bool
+    ) -> None:
         """Record that a fetch scanned `advance` beyond its start.
 
         Without records to confirm, an automatic fetch moves the confirmed offset at once.

@@ -29,7 +29,7 @@ class Audit:
         return cls(user, now_ms, user, now_ms, now_ms)
 
     @classmethod
-    def by_itself(cls, now_ms: int) -> Audit:
+    def by_system(cls, now_ms: int) -> Audit:
         """Return the stamp of a record that the master creates because another one needs it."""
         return cls("systemSelf", now_ms, "systemSelf", now_ms, now_ms, data_version_id=0)
 

@@ -213,7 +213,7 @@ class EmbeddedTubeMQ(ScriptableReplies):
 
     def wait_switched(self) -> None:
         """Wait until the new active master knows topics and brokers."""
-        self._thread.wait(self._runtime.masters.settled)
+        self._thread.wait(self._runtime.masters.wait_switched_over)
 
     def restart_masters(self) -> None:
         """Start killed masters again; they stand by."""
@@ -243,7 +243,7 @@ class EmbeddedTubeMQ(ScriptableReplies):
         answer = WebAnswer(status, body, {"location": location} if location else {})
         runtime = self._runtime
         server = runtime.master if broker_id is None else runtime.served[broker_id].broker
-        self._thread.do(lambda: server.web_orders.order(answer, times))
+        self._thread.do(lambda: server.scripted_pages.order(answer, times))
 
     def lose_events(self, count: int = 1) -> None:
         """Lose the next balance events in transit; the master does not send them again."""

@@ -39,11 +39,11 @@ Reply = Callable[[Mapping[str, str]], tuple[str, str | None]]
 
 
 def master_app(master: Master) -> Starlette:
-    return _app(MasterAdmin(master).reply, master.web_orders, lambda: master.standby)
+    return _app(MasterAdmin(master).reply, master.scripted_pages, lambda: master.standby)
 
 
 def broker_app(broker: Broker) -> Starlette:
-    return _app(BrokerAdmin(broker).reply, broker.web_orders)
+    return _app(BrokerAdmin(broker).reply, broker.scripted_pages)
 
 
 def _app(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubemq_client._lazy import homes
+from tubemq_client._lazy import lazy_names
 from tubemq_client.sync.metadata import Metadata
 from tubemq_client.sync.producer import Producer
 from tubemq_client.sync.ranges import RangeReader
@@ -19,6 +19,6 @@ if TYPE_CHECKING:
     from tubemq_client.sync.consumer import Consumer
 
 __all__ = ["AssignedConsumer", "Consumer", "Metadata", "Producer", "RangeReader", "Session"]
-__getattr__ = homes(
+__getattr__ = lazy_names(
     __name__, {".assigned_consumer": ("AssignedConsumer",), ".consumer": ("Consumer",)}
 )

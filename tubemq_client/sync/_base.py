@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from tubemq_client._io.client_base import ClientBase
 from tubemq_client._io.closing import Closing
 from tubemq_client._io.driver import BlockingDriver
-from tubemq_client._io.faces import ClientFace
 from tubemq_client._io.routines import Apply, Do, Wait
 from tubemq_client.sync._sync import play
 from tubemq_client.sync.session import Session
@@ -24,7 +24,7 @@ __all__ = ["BlockingClient"]
 T = TypeVar("T")
 
 
-class BlockingClient(Closing, ClientFace):
+class BlockingClient(Closing, ClientBase):
     """Base of the classes of the blocking API. Opens nothing until first used."""
 
     _driver: BlockingDriver
@@ -59,7 +59,7 @@ class BlockingClient(Closing, ClientFace):
         if isinstance(step, Do):
             return self._do(step.conversation)
         if isinstance(step, Wait):
-            return step.bell.wait(step.seen, step.timeout_s)
+            return step.notifier.wait(step.seen, step.timeout_s)
         if isinstance(step, Apply):
             return step.function(step.argument)
         return self._do(step.conversation)

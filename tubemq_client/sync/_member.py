@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._core.balance_fetch import ReceivedBatch
-from tubemq_client._io.member_face import MemberFace
+from tubemq_client._io.consumer_base import ConsumerBase
 from tubemq_client.sync._base import BlockingClient
 from tubemq_client.sync._sync import Notifier, serialized
 
@@ -26,7 +26,7 @@ __all__ = ["GroupMember"]
 T = TypeVar("T")
 
 
-class GroupMember(MemberFace, BlockingClient):
+class GroupMember(ConsumerBase, BlockingClient):
     """Base of the consumers.
 
     An exception that ends one of its threads is raised by the next call.
@@ -75,11 +75,11 @@ class GroupMember(MemberFace, BlockingClient):
         broker that failed several times in a row is avoided: until its pause is over the error is
         raised at once (`stats.left_alone`).
         """
-        return self._do(self._consumer.fetching.settle(batch, consumed=True))
+        return self._do(self._consumer.fetching.confirm(batch, consumed=True))
 
     def reject(self, batch: ReceivedBatch | Delivery) -> int:
         """Keep the group's position; the batch is delivered again after `not_found_wait_ms`."""
-        return self._do(self._consumer.fetching.settle(batch, consumed=False))
+        return self._do(self._consumer.fetching.confirm(batch, consumed=False))
 
     def batches(self, timeout_ms: int | None = None) -> Iterator[ReceivedBatch]:
         """Yield batches until none arrives within `timeout_ms` (as for `receive`).
@@ -221,8 +221,8 @@ class GroupMember(MemberFace, BlockingClient):
         while not self._consumer.closing:
             seen = self._orders.count
             for event in self._driver.stream(serialized(self._consumer.rebalance(), self._lock)):
-                self._play(self._telling(event))
-            self._play(self._resting(seen))
+                self._play(self._notifying_listener(event))
+            self._play(self._awaiting_rebalance(seen))
 
     def _leave(self) -> None:
         self._do(self._consumer.close())
@@ -239,8 +239,8 @@ class GroupMember(MemberFace, BlockingClient):
         return first
 
     def _end_threads(self) -> None:
-        for bell in (self._heartbeat, self._orders):
-            bell.ring()
+        for notifier in (self._heartbeat, self._orders):
+            notifier.notify()
         over = time.monotonic() + self._consumer.consumer.close_wait_ms / 1000
         a_call_s = (self._settings.rpc_timeout_ms + self._settings.connect_timeout_ms) / 1000
         for thread in (*self._workers, *self._running):

@@ -11,26 +11,26 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from tubemq_client._core.side_by_side import STOP_S, Piece
+from tubemq_client._core.parallel_read import STOP_S, Subrange
 from tubemq_client._io.driver import BlockingDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from tubemq_client._core.parallel_read import ParallelBatch, Subranges
     from tubemq_client._core.range_read import RangeRead
-    from tubemq_client._core.side_by_side import Part, Pieces
     from tubemq_client.model import ClientSettings
 
-__all__ = ["SideBySide"]
+__all__ = ["ParallelReader"]
 
 
-class SideBySide:
+class ParallelReader:
     """Range read by several threads. `begin` creates the read of a sub-range."""
 
     def __init__(
-        self, pieces: Pieces, settings: ClientSettings, begin: Callable[[Piece], RangeRead]
+        self, subranges: Subranges, settings: ClientSettings, begin: Callable[[Subrange], RangeRead]
     ) -> None:
-        self._pieces = pieces
+        self._pieces = subranges
         self._settings = settings
         self._begin = begin
         self._changed = threading.Condition()
@@ -38,10 +38,10 @@ class SideBySide:
         self._drivers: set[BlockingDriver] = set()
         self._threads = [
             threading.Thread(target=self._work, name="tubemq-read", daemon=True)
-            for _ in range(pieces.workers)
+            for _ in range(subranges.workers)
         ]
 
-    def parts(self) -> Generator[Part | Piece, None, None]:
+    def parts(self) -> Generator[ParallelBatch | Subrange, None, None]:
         """Yield all batches in the order of the range; each sub-range follows its last batch.
 
         An exception of reading a sub-range is raised when its turn comes.
@@ -51,7 +51,7 @@ class SideBySide:
         try:
             while (part := self._next()) is not None:
                 yield part
-                if isinstance(part, Piece) and part.error is not None:
+                if isinstance(part, Subrange) and part.error is not None:
                     raise part.error
         finally:
             self.stop()
@@ -72,7 +72,7 @@ class SideBySide:
         for driver in list(self._drivers):
             driver.close()
 
-    def _next(self) -> Part | Piece | None:
+    def _next(self) -> ParallelBatch | Subrange | None:
         with self._changed:
             while not self._pieces.is_over(stopped=self._stopped):
                 if (part := self._pieces.take()) is not None:
@@ -87,16 +87,16 @@ class SideBySide:
         driver = BlockingDriver(self._settings)
         self._drivers.add(driver)
         try:
-            while (piece := self._take_up()) is not None:
-                error = self._read(driver, piece)
+            while (subrange := self._next_subrange()) is not None:
+                error = self._read(driver, subrange)
                 with self._changed:
-                    self._pieces.end(piece, error)
+                    self._pieces.end(subrange, error)
                     self._changed.notify_all()
         finally:
             self._drivers.discard(driver)
             driver.close()
 
-    def _take_up(self) -> Piece | None:
+    def _next_subrange(self) -> Subrange | None:
         with self._changed:
             while not (self._stopped or self._pieces.all_begun):
                 if self._pieces.may_begin:
@@ -104,17 +104,17 @@ class SideBySide:
                 self._changed.wait()
             return None
 
-    def _read(self, driver: BlockingDriver, piece: Piece) -> BaseException | None:
-        read = self._begin(piece)
+    def _read(self, driver: BlockingDriver, subrange: Subrange) -> BaseException | None:
+        read = self._begin(subrange)
         batches = driver.stream(read.conversation(), read.release())
         try:
             for batch in batches:
                 with self._changed:
-                    while piece.full and not self._stopped:
+                    while subrange.full and not self._stopped:
                         self._changed.wait()
                     if self._stopped:
                         return None
-                    piece.add(batch)
+                    subrange.add(batch)
                     self._changed.notify_all()
         except BaseException as error:  # noqa: BLE001 - the user's thread raises it
             return error

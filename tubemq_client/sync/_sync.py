@@ -26,20 +26,20 @@ T = TypeVar("T")
 class Notifier:
     """Condition that wakes all waiters.
 
-    Read `count` before checking whether to wait: `wait` then notices a call of `ring` in between.
+    Read `count` before checking whether to wait: `wait` then notices a call of `notify` in between.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self._condition = threading.Condition()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         with self._condition:
             self.count += 1
             self._condition.notify_all()
 
     def wait(self, seen: int, timeout_s: float | None) -> None:
-        """Return when `ring` was called since `count` was `seen`, or after the timeout."""
+        """Return when `notify` was called since `count` was `seen`, or after the timeout."""
         with self._condition:
             self._condition.wait_for(lambda: self.count != seen, timeout_s)
 

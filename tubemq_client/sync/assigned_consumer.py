@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tubemq_client._io.member_face import AssignedFace
+from tubemq_client._io.consumer_base import AssignedConsumerBase
 from tubemq_client.sync._member import GroupMember
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["AssignedConsumer"]
 
 
-class AssignedConsumer(AssignedFace, GroupMember):
+class AssignedConsumer(AssignedConsumerBase, GroupMember):
     """Consumer of partitions that the caller assigns, one by one or as a share of the group.
 
     Methods may be called from several threads, which then fetch partitions in parallel. Created

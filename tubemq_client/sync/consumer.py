@@ -10,13 +10,13 @@ from __future__ import annotations
 from tubemq_client._core.balance_fetch import ReceivedBatch
 from tubemq_client._core.balance_orders import BoundStart
 from tubemq_client._core.balance_partitions import ConsumedOffset
-from tubemq_client._io.member_face import BalancedFace
+from tubemq_client._io.consumer_base import BalancedConsumerBase
 from tubemq_client.sync._member import GroupMember
 
 __all__ = ["BoundStart", "ConsumedOffset", "Consumer", "ReceivedBatch"]
 
 
-class Consumer(BalancedFace, GroupMember):
+class Consumer(BalancedConsumerBase, GroupMember):
     """Member of a group whose partitions the master assigns.
 
     Created from settings, group and topics, or from a `config.ConsumerConfig` alone. `topics` maps

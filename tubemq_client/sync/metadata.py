@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubemq_client._core.master import TopicMetadata
-from tubemq_client._io.range_face import MetadataFace
+from tubemq_client._io.reader_base import MetadataBase
 from tubemq_client.sync._base import BlockingClient
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Metadata", "TopicMetadata"]
 
 
-class Metadata(MetadataFace, BlockingClient):
+class Metadata(MetadataBase, BlockingClient):
     """Look-up of partitions and ends.
 
     Use one per thread or share it; every call blocks.

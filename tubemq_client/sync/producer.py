@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tubemq_client import errors
 from tubemq_client._core.sending import Record
 from tubemq_client._io.background_sender import BackgroundSender
-from tubemq_client._io.producer_face import ProducerFace, Progress
+from tubemq_client._io.producer_base import ProducerBase, Progress
 from tubemq_client.model import ProducerSettings
 from tubemq_client.sync._base import BlockingClient
 from tubemq_client.sync._sync import Notifier
@@ -36,7 +36,7 @@ T = TypeVar("T")
 _DEFAULTS = ProducerSettings()
 
 
-class Producer(ProducerFace, BlockingClient):
+class Producer(ProducerBase, BlockingClient):
     """Producer of records.
 
     Methods may be called from several threads. A record without partition and key goes to the next
@@ -60,7 +60,7 @@ class Producer(ProducerFace, BlockingClient):
         """Announce `topic` and learn its writable partitions (empty: none accepts records yet)."""
         with self._lock:
             self._driver.run(self._announcing(topic))
-            self._start_beating()
+            self._start_heartbeats()
             return self._routes(topic)
 
     def partitions(self, topic: str) -> list[Partition]:
@@ -153,7 +153,7 @@ class Producer(ProducerFace, BlockingClient):
         self._sender.close()
         try:
             self._closing = True
-            self._notifier.ring()
+            self._notifier.notify()
             if (beat := self._heartbeat) is not None and beat.ident is not None:  # started
                 beat.join()
                 self._heartbeat = None
@@ -168,7 +168,7 @@ class Producer(ProducerFace, BlockingClient):
         if not self._producer.routes.get(topic):
             self.publish(topic)
 
-    def _start_beating(self) -> None:
+    def _start_heartbeats(self) -> None:
         if self._heartbeat is None:
             self._heartbeat = threading.Thread(
                 target=lambda: self._play(self._heartbeats()),

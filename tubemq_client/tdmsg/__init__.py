@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubemq_client._lazy import homes
+from tubemq_client._lazy import lazy_names
 from tubemq_client.tdmsg._attributes import format_attributes, parse_attributes
 from tubemq_client.tdmsg._parsing import is_tdmsg, parse_tdmsg
 from tubemq_client.tdmsg._values import (
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 # Readers need no builder; Spark's executors get none.
-__getattr__ = homes(
+__getattr__ = lazy_names(
     __name__,
     {"._building": ("TDMsgBuilder",), "._packet_building": ("TDMsgPacketBuilder",)},
 )

@@ -17,7 +17,7 @@ from tubemq_client.tdmsg import _snappy
 from tubemq_client.tdmsg._attributes import encode_modified, encode_plain, format_attributes
 from tubemq_client.tdmsg._values import DEFAULT_MAX_BYTES
 
-__all__ = ["INT32", "LONGEST_MESSAGE", "TDMsgBuilder", "judge_options", "sized", "smaller"]
+__all__ = ["INT32", "LONGEST_MESSAGE", "TDMsgBuilder", "check_options", "sized", "smaller"]
 
 INT32: Final = struct.Struct(">i")
 LONGEST_MESSAGE: Final = 0x7FFF_FFFF
@@ -42,7 +42,7 @@ def smaller(plain: bytes, *, compress: bool) -> bytes | None:
     return block if len(block) < len(plain) else None
 
 
-def judge_options(problems: list[str], *, compress: bool, max_bytes: int, least: int) -> None:
+def check_options(problems: list[str], *, compress: bool, max_bytes: int, least: int) -> None:
     """Raise `errors.ConfigError` with all problems, `MissingExtraError` if snappy is missing.
 
     `least` are the bytes of a message without records.
@@ -83,7 +83,7 @@ class TDMsgBuilder:
         self._compress = compress
         self._max_bytes = max_bytes
         self.reset()
-        judge_options(problems, compress=compress, max_bytes=max_bytes, least=self._size)
+        check_options(problems, compress=compress, max_bytes=max_bytes, least=self._size)
 
     def reset(self) -> None:
         """Drop all records; the options stay."""

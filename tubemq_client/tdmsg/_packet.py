@@ -65,7 +65,7 @@ def _read_body(cursor: Cursor, packet: TDMsgPacket, rules: Rules, size: int) -> 
 
 def _layout(packet: TDMsgPacket) -> Layout:
     if packet.encrypted:
-        return Layout.SEALED
+        return Layout.ENCRYPTED
     return Layout.RECORDS if packet.own_attributes else Layout.ITEMS
 
 

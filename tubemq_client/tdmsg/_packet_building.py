@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tubemq_client.tdmsg._attributes import encode_plain, format_attributes
-from tubemq_client.tdmsg._building import judge_options, sized, smaller
+from tubemq_client.tdmsg._building import check_options, sized, smaller
 from tubemq_client.tdmsg._packet import HEADER, INNER_MAGIC, MULTI_BODY, added_attributes
 from tubemq_client.tdmsg._values import DEFAULT_MAX_BYTES, TDMsgPacket
 
@@ -65,7 +65,7 @@ class TDMsgPacketBuilder:
             problems.append(str(error))
         if len(self._attributes) > _SIGNED_16:
             problems.append(f"attributes of {len(self._attributes)} bytes exceed {_SIGNED_16}")
-        judge_options(problems, compress=compress, max_bytes=max_bytes, least=self.size_bytes)
+        check_options(problems, compress=compress, max_bytes=max_bytes, least=self.size_bytes)
 
     def reset(self) -> None:
         """Drop all records; the options and the common attributes stay."""

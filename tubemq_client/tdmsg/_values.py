@@ -126,7 +126,7 @@ class Layout(Enum):
     ITEMS = auto()
     RUNS = auto()
     RECORDS = auto()
-    SEALED = auto()
+    ENCRYPTED = auto()
 
 
 class Block(NamedTuple):
@@ -144,7 +144,7 @@ class Block(NamedTuple):
         """Yield the bounds of the records. Raises `errors.UnreadableTDMsg` for a wrong length."""
         if self.layout is Layout.ITEMS:
             return item_bounds(self.span)
-        if self.layout is Layout.SEALED:
+        if self.layout is Layout.ENCRYPTED:
             end = self.span.end
             return iter((Bounds(self.span.start, end, end, end),))
         return record_bounds(self.span, framed=self.layout is Layout.RUNS)

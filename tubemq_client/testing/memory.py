@@ -22,11 +22,11 @@ from tubemq_client.embedded.options import Switches, TopicSpec
 from tubemq_client.embedded.rpc import Service, answer
 from tubemq_client.model import Address, BrokerNode
 from tubemq_client.testing.clock import ManualClock
-from tubemq_client.testing.scripted import Asked, ScriptedDriver
+from tubemq_client.testing.scripted import ScriptedDriver, TracedRequest
 
 __all__ = ["MemoryTubeMQ"]
 
-Tamper = Callable[[Asked, Any], Any]
+Tamper = Callable[[TracedRequest, Any], Any]
 """Function from a request and its reply to the reply to deliver, None for silence; may raise."""
 
 _OWNER = "memory"
@@ -109,7 +109,7 @@ class MemoryTubeMQ:
         for broker in self._brokers.values():
             broker.storage.flush()
 
-    def reply(self, traced: Asked) -> Any:
+    def reply(self, traced: TracedRequest) -> Any:
         """Return the reply of the server at the address; None if it stays silent."""
         if traced.address in self.unplugged or traced.address not in self._services:
             host, port = traced.address
@@ -117,7 +117,7 @@ class MemoryTubeMQ:
         reply = self._exchange(traced)
         return reply if self.tamper is None else self.tamper(traced, reply)
 
-    def _exchange(self, traced: Asked) -> Any:
+    def _exchange(self, traced: TracedRequest) -> Any:
         """Send the request and its reply through the wire's own code."""
         method = _BY_NAME[traced.method]
         decoder = FrameDecoder()

@@ -18,14 +18,14 @@ from tubemq_client._core.effects import (
     AwaitAll,
     Call,
     Forget,
-    LookUp,
     Now,
     Post,
     PostAll,
     Reach,
     Sleep,
     Ticket,
-    WallNow,
+    VerifyPeer,
+    WallClock,
     drive,
     result_of,
 )
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation, Effect
     from tubemq_client.model import Address
 
-__all__ = ["Asked", "ScriptedDriver"]
+__all__ = ["ScriptedDriver", "TracedRequest"]
 
 T = TypeVar("T")
 
 
-class Asked(NamedTuple):
+class TracedRequest(NamedTuple):
     """One request of a trace. `method` is the RPC's readable name, as in "get messages"."""
 
     at_ms: int
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
     request: Any
 
 
-Answer = Callable[[Asked], Any]
+Answer = Callable[[TracedRequest], Any]
 """Function that returns the reply message, or None for no reply at all, or raises a
 `TubeMQError`."""
 
@@ -65,8 +65,8 @@ class _Posted:
 class ScriptedDriver:
     """Driver that performs effects with `answer`; the same methods as the drivers of both APIs.
 
-    `trace` grows by one `Asked` per request and by the number of ms of each sleep. More than
-    `max_effects` effects raise `AssertionError`, because nothing else would stop an endless
+    `trace` grows by one `TracedRequest` per request and by the number of ms of each sleep. More
+    than `max_effects` effects raise `AssertionError`, because nothing else would stop an endless
     conversation: no real time passes here.
     """
 
@@ -79,7 +79,7 @@ class ScriptedDriver:
         max_effects: int = 100_000,
     ) -> None:
         self.clock = clock or ManualClock()
-        self.trace: list[Asked | int] = []
+        self.trace: list[TracedRequest | int] = []
         self._answer = answer
         self._rpc_timeout_ms = rpc_timeout_ms
         self._effects_left = max_effects
@@ -87,7 +87,7 @@ class ScriptedDriver:
     @property
     def asked(self) -> list[str]:
         """Methods of the requests, in order."""
-        return [step.method for step in self.trace if isinstance(step, Asked)]
+        return [step.method for step in self.trace if isinstance(step, TracedRequest)]
 
     @property
     def slept(self) -> list[int]:
@@ -131,15 +131,15 @@ class ScriptedDriver:
             self.trace.append(effect.ms)
             self.clock.advance(effect.ms)
             return None
-        if isinstance(effect, Now | WallNow):
+        if isinstance(effect, Now | WallClock):
             return self.clock()
-        if isinstance(effect, LookUp | Reach | Forget):
+        if isinstance(effect, VerifyPeer | Reach | Forget):
             return isinstance(effect, Reach)  # addresses never change, every server is reachable
         raise TypeError(f"unknown effect {effect!r}")
 
     def _post(self, effect: Post | Call) -> _Posted:
         """Answer a request at once; errors are raised by the call that waits for the reply."""
-        traced = Asked(self.clock(), effect.address, effect.method.name, effect.request)
+        traced = TracedRequest(self.clock(), effect.address, effect.method.name, effect.request)
         self.trace.append(traced)
         posted = _Posted(deadline=self.clock() + self._rpc_timeout_ms)
         try:

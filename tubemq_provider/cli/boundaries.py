@@ -12,7 +12,7 @@ from typing import Any
 from tubemq_client import errors
 from tubemq_provider.cli._show import changed, command, confirm, people
 from tubemq_provider.cli._sinks import sink_of
-from tubemq_provider.ingest.upkeep import (
+from tubemq_provider.ingest.maintenance import (
     book_of,
     broker_names,
     brokers_to_retire,
@@ -71,7 +71,7 @@ def unfix(args: Any) -> None:
         )
     changed(args, book.at(instant), None)
     confirm(args)
-    book.take_back(instant)
+    book.withdraw(instant)
 
 
 def _under_way(asset: str) -> tuple[list[str], list[str]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tubemq_provider.cli._show import changed, command, confirm, people
-from tubemq_provider.ingest.upkeep import beginning, epoch_document, epochs_of
+from tubemq_provider.ingest.maintenance import beginning, epoch_document, epochs_of
 from tubemq_provider.offsets.commit_events import RECENT
 from tubemq_provider.offsets.metadata_db import open_group
 from tubemq_provider.windows.cursor import newer_position

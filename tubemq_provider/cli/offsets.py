@@ -11,22 +11,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tubemq_client import errors
-from tubemq_client.json_text import given_json
+from tubemq_client.json_text import load_unique_json
 from tubemq_client.terminal import visible
 from tubemq_provider.cli._ends import known_ends
 from tubemq_provider.cli._show import changed, command, confirm, people, say
 from tubemq_provider.cli._sinks import sink_of
 from tubemq_provider.offsets.metadata_db import groups, open_group
-from tubemq_provider.offsets.moving import moved, named_offsets, stamp, standing
+from tubemq_provider.offsets.position_reset import moved, named_offsets, stamp, standing
 from tubemq_provider.overview.ends import with_ends
-from tubemq_provider.overview.standing import Standing, row_of, standing_of
+from tubemq_provider.overview.group_progress import GroupProgress, group_position, row_of
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.anchors import read_anchors
 from tubemq_provider.windows.cursor import (
     CURSOR_VERSION,
     Position,
+    continue_command,
     epoch_of,
-    going_on,
     is_by_hand,
     past_epochs,
 )
@@ -56,7 +56,7 @@ def list_groups(args: Any) -> None:
 def show(args: Any) -> None:
     """Print all stored progress of one group."""
     with open_group(args.asset) as group:
-        now = standing_of(group)
+        now = group_position(group)
         # A cleared window has several events.
         accepted = len({event["window_id"] for event in group.events() if "window_id" in event})
     ends, note = known_ends(args, group)
@@ -160,7 +160,7 @@ def rebuild(args: Any) -> None:
 # Reading ------------------------------------------------------------------------------------------
 
 
-def _headline(now: Standing) -> str:
+def _headline(now: GroupProgress) -> str:
     cursor, event = now.cursor, now.event
     if cursor is None:
         seq = event["position"]["seq"] if event else None
@@ -195,7 +195,7 @@ def _offsets(text: str, partitions: Iterable[str], space: OffsetSpace) -> dict[s
     Raises `DocumentError` with every problem.
     """
     try:
-        document = given_json(text)
+        document = load_unique_json(text)
     except (ValueError, RecursionError) as exc:
         raise DocumentError("--offsets", [f"it is not JSON: {exc}"]) from exc
     return named_offsets(document, partitions, space, subject="--offsets")
@@ -254,7 +254,7 @@ def _rebuilt(
         raise errors.ConfigError(
             f"the sink's first window is {plans[0].window_id}, and no event has what was before; "
             f"if those before it were removed, go on behind the last one: "
-            f"{going_on(plans[-1])}",
+            f"{continue_command(plans[-1])}",
             subject="rebuild",
         )
     first_position = Position(0, plans[0].bases, plans[0].anchors_at_start)

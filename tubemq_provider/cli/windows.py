@@ -15,9 +15,9 @@ from tubemq_client import errors
 from tubemq_client.terminal import visible
 from tubemq_provider.cli._show import command, people, say, show_document
 from tubemq_provider.cli._sinks import sink_of
-from tubemq_provider.ingest.upkeep import instant_given
+from tubemq_provider.ingest.maintenance import instant_given
 from tubemq_provider.offsets.metadata_db import Group, groups
-from tubemq_provider.overview.accepted import Accepted, accepted, digest
+from tubemq_provider.overview.accepted_windows import Accepted, accepted, digest
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.coverage import coverage, report
 from tubemq_provider.windows.protocols import Marker, Sink

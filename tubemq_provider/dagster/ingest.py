@@ -79,14 +79,14 @@ class _Ingest:
                 interval=interval,
                 timeline=samples.load_timeline,
             )
-            narrator = job.narrator(context.log)
+            progress_logger = job.progress_logger(context.log)
             try:
                 result = job.run(
                     self._store(resource, context, f"{self.name}|{key}"),
                     attempt=f"{context.run.run_id}-{retry}",
                     # Without a pool Dagster lets two runs of an asset overlap.
                     serialised=self.claims,
-                    observer=narrator,
+                    observer=progress_logger,
                     # Materialising a partition again requests it. So does a retry of a step: the
                     # progress of the earlier try is unknown, and reading twice loses nothing.
                     cleared=arguments.on_clear == "rewrite",
@@ -94,7 +94,7 @@ class _Ingest:
             except BaseException:
                 job.cancel()
                 raise
-        narrator.done(result)
+        progress_logger.done(result)
         for warning in result.warnings:
             context.log.warning(warning)
         return result

@@ -79,16 +79,16 @@ class Application:
         return self.folder / _ORDER
 
     @property
-    def told(self) -> Document:
+    def report(self) -> Document:
         """Latest progress document of the driver; empty before the first."""
         return read_document(self.folder / _TOLD) or {}
 
-    def tell(self, document: Document) -> None:
+    def write_report(self, document: Document) -> None:
         """Replace the progress document (driver's side). Raises `FileNotFoundError` if the folder
         is gone."""
         self._put(_TOLD, document)
 
-    def forget_told(self) -> None:
+    def clear_report(self) -> None:
         """Drop the progress document, so that only later reports count."""
         (self.folder / _TOLD).unlink(missing_ok=True)
 
@@ -115,7 +115,7 @@ class Application:
 
     def forget_process(self) -> None:
         """Drop the process id before a new process starts; until the new id is stored, only
-        `ask_to_stop` can end it."""
+        `request_stop` can end it."""
         (self.folder / _PROCESS).unlink(missing_ok=True)
 
     @property
@@ -191,19 +191,19 @@ class Application:
         finally:
             os.close(descriptor)
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Request the driver to stop."""
         (self.folder / _STOP).touch(mode=0o600)
 
     @property
-    def asked_to_stop(self) -> bool:
+    def stop_requested(self) -> bool:
         """True if the driver must stop, which includes a removed folder."""
         return (self.folder / _STOP).exists() or not self.folder.exists()
 
     def end(self) -> None:
         """Stop the process and its children; returns within seconds."""
         with suppress(OSError):
-            self.ask_to_stop()
+            self.request_stop()
         self.kill()
 
     def kill(self) -> None:
@@ -218,9 +218,9 @@ class Application:
                 return
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, number)
-            self.until_over(patience_s)
+            self.wait_until_ended(patience_s)
 
-    def until_over(self, patience_s: float) -> bool:
+    def wait_until_ended(self, patience_s: float) -> bool:
         """Wait up to `patience_s` seconds for the process to end; return True if it has."""
         pause = threading.Event()
         for _ in range(int(patience_s / 0.1)):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.engines.exchange import ORDER_NAME, SECRETS_NAME
+from tubemq_provider.engines.cluster_documents import ORDER_NAME, SECRETS_NAME
 from tubemq_provider.files.objects import SCHEMES, is_remote
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ __all__ = [
     "cluster_conf",
     "cluster_order",
     "deploy_problems",
+    "ignored_settings",
     "is_cluster",
-    "supervising",
-    "unread_settings",
+    "supervisor_command",
 ]
 
 DEPLOY_MODE: Final = "spark.submit.deployMode"
@@ -74,7 +74,7 @@ def deploy_problems(
     return problems
 
 
-def unread_settings(conf: Mapping[str, str]) -> list[str]:
+def ignored_settings(conf: Mapping[str, str]) -> list[str]:
     """Return a problem for each setting that `spark-submit` would not pass on to the driver."""
     return [
         f"{key}: spark-submit leaves out what does not begin with spark.; call it spark.{key}, or "
@@ -125,7 +125,7 @@ def cluster_conf(
     }
 
 
-def supervising(folder: Path, secrets_file: str, command: list[str]) -> list[str]:
+def supervisor_command(folder: Path, secrets_file: str, command: list[str]) -> list[str]:
     """Return the command of a supervisor that runs `command`, or, without one, resumes watching the
     running application."""
     module = "tubemq_provider.engines.supervisor"

@@ -2,8 +2,8 @@
 
 The driver is the server. This process plans nothing, starts no JVM, and observes the work through
 tags, progress messages and results. Secrets therefore travel inside the formats that need them
-(`carrying`), and the staging place must be visible to this process too. This module must not know
-windows, or publish anything.
+(`with_secrets`), and the staging place must be visible to this process too. This module must not
+know windows, or publish anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uuid import UUID, uuid4
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.engines.spark_engine import EngineShape, SparkEngine
 from tubemq_provider.engines.spark_runtime import T, TaskObserver, environment
-from tubemq_provider.spark.mends import mend_on_server
+from tubemq_provider.spark.error_hints import error_hint_on_server
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class ConnectRuntime:
         """Interrupt the operations with the tag `group`."""
         spark.interruptTag(group)
 
-    def apart(
+    def run_isolated(
         self,
         spark: SparkSession,  # noqa: ARG002 - its calls are independent of each other
         body: Callable[[], T],
@@ -243,14 +243,14 @@ class ConnectRuntime:
     ) -> None:
         """Register `source` together with the contents of the files `secrets`, which do not exist
         on the server."""
-        from tubemq_provider.spark.carried import carrying
+        from tubemq_provider.spark.connect_secrets import with_secrets
 
         texts = {path: Path(path).read_text(encoding="utf-8") for path in secrets}
-        spark.dataSource.register(carrying(source, texts))
+        spark.dataSource.register(with_secrets(source, texts))
 
-    def mend(self, text: str) -> ConfigError | None:
+    def hint_for(self, text: str) -> ConfigError | None:
         """Return the hint for a failure on the server, whose Python is configured elsewhere."""
-        return mend_on_server(text)
+        return error_hint_on_server(text)
 
     def stop(self) -> None:
         """Close the session, and drop its state on the server."""

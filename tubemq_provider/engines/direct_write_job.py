@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.footers import fact_from_json
 from tubemq_provider.files.objects import is_remote
-from tubemq_provider.files.writer import with_pieces
+from tubemq_provider.files.writer import with_file_parts
 from tubemq_provider.spark.direct_write_tasks import (
     OPTION,
     DirectWriteSource,
@@ -35,7 +35,14 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Staging
 
-__all__ = ["accept", "direct_write_frame", "manifest_of", "place_of", "secrets_of", "settle"]
+__all__ = [
+    "accept_manifest",
+    "collect_manifest",
+    "direct_write_frame",
+    "move_into_place",
+    "secrets_of",
+    "staging_directory",
+]
 
 _DIRECTORY = "_direct_write"
 _ACCEPTED = "_taken"
@@ -58,7 +65,7 @@ def direct_write_frame(
     by = None if staging.partition_by is None else staging.partition_by.to_json()
     ids = None if staging.field_ids is None else staging.field_ids.to_json()
     order = WriteTask(
-        place_of(staging), storage_file, target_bytes, tasks, quarantine, kind, by, ids
+        staging_directory(staging), storage_file, target_bytes, tasks, quarantine, kind, by, ids
     )
     runtime.register(spark, DirectWriteSource, secrets_of(options, storage_file))
     write_options = {**options, OPTION: order.to_json()}
@@ -70,7 +77,7 @@ def secrets_of(options: Mapping[str, str], storage_file: str | None) -> list[str
     return [path for path in (options.get("configFile"), storage_file) if path is not None]
 
 
-def place_of(staging: Staging) -> str:
+def staging_directory(staging: Staging) -> str:
     """Return the place that tasks write to: the staging place itself or, in a directory, a new
     subdirectory of it."""
     if is_remote(staging.path):
@@ -80,23 +87,27 @@ def place_of(staging: Staging) -> str:
     return str(place)
 
 
-def manifest_of(frame: DataFrame) -> list[TaskCommit]:
+def collect_manifest(frame: DataFrame) -> list[TaskCommit]:
     """Run the one job of the window; return the task commits."""
     return [TaskCommit(**row.asDict()) for row in frame.collect()]
 
 
-def accept(plan: WindowPlan, staging: Staging, manifest: Sequence[TaskCommit]) -> IngestCounts:
+def accept_manifest(
+    plan: WindowPlan, staging: Staging, manifest: Sequence[TaskCommit]
+) -> IngestCounts:
     """Add up the task commits; in a directory, move their files to where the sink looks.
 
     `check_counts` compares them with the plan before anything becomes visible. Raises `ConfigError`
     if executors wrote where the driver does not see it.
     """
     counts = _counts(plan, manifest)
-    settle(staging, [*sorted({row.path for row in manifest if row.path}), *counts.quarantined])
+    move_into_place(
+        staging, [*sorted({row.path for row in manifest if row.path}), *counts.quarantined]
+    )
     return counts
 
 
-def settle(staging: Staging, names: Sequence[str]) -> None:
+def move_into_place(staging: Staging, names: Sequence[str]) -> None:
     """Move committed files, in a directory, to where the sink looks, and remove files of other task
     attempts. Raises `ConfigError` if the driver does not see the files."""
     if is_remote(staging.path):
@@ -132,7 +143,7 @@ def _counts(plan: WindowPlan, manifest: Sequence[TaskCommit]) -> IngestCounts:
         corrupt=sum(row.corrupt for row in manifest),
         pieces={key: sorted(task_gaps) for key, task_gaps in pieces.items()},
         last=last_records((row.partition, row.start, json.loads(row.last)) for row in manifest),
-        files=with_pieces((fact_from_json(row.file) for row in manifest if row.file), manifest),
+        files=with_file_parts((fact_from_json(row.file) for row in manifest if row.file), manifest),
         quarantined=tuple(sorted(row.quarantined for row in manifest if row.quarantined)),
         read=read,
     )

@@ -18,18 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tubemq_provider.engines.direct_write_job import place_of, secrets_of, settle
+from tubemq_provider.engines.direct_write_job import move_into_place, secrets_of, staging_directory
 from tubemq_provider.files.footers import data_names, fact_from_json
 from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.objects import is_remote
 from tubemq_provider.spark.frame_write_tasks import (
     COMMITS,
+    FrameWriteTask,
     ReportedRead,
     ReportedReadSource,
-    RowsOrder,
     RowsWriteSource,
 )
-from tubemq_provider.spark.task_metrics import ReportPlace, SplitReport, last_records
+from tubemq_provider.spark.task_metrics import ReportDirectory, SplitReport, last_records
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.protocols import IngestCounts
@@ -46,11 +46,11 @@ log = logging.getLogger(__name__)
 
 __all__ = [
     "accept_rows",
-    "added_up",
-    "leave_out_files",
-    "loaded",
-    "reports_of",
-    "rows_in",
+    "count_rows",
+    "load_reporting_frame",
+    "remove_empty_files",
+    "report_directory",
+    "total_counts",
     "write_by_spark",
     "write_rows",
 ]
@@ -64,9 +64,9 @@ _PARTIAL_READ_HINT = (
 
 
 @contextmanager
-def reports_of(staging: Staging) -> Iterator[ReportPlace]:
+def report_directory(staging: Staging) -> Iterator[ReportDirectory]:
     """Provide the place where tasks of this try leave their reports, and clear it afterwards."""
-    place = ReportPlace(f"{staging.path}/{_REPORTS}", staging.options)
+    place = ReportDirectory(f"{staging.path}/{_REPORTS}", staging.options)
     if not is_remote(staging.path):
         Path(place.directory).mkdir(exist_ok=True)
     try:
@@ -78,11 +78,11 @@ def reports_of(staging: Staging) -> Iterator[ReportPlace]:
             log.info("reports of a read stay in %s: %s", place.directory, type(exc).__name__)
 
 
-def loaded(
+def load_reporting_frame(
     spark: SparkSession,
     kind: str,
     options: Mapping[str, str],
-    place: ReportPlace,
+    place: ReportDirectory,
     storage_file: str | None,
     *,
     aside: str | None,
@@ -98,7 +98,7 @@ def loaded(
 def write_rows(
     frame: DataFrame,
     staging: Staging,
-    reports: ReportPlace,
+    reports: ReportDirectory,
     storage_file: str | None,
     target_bytes: int | None,
     runtime: SparkRuntime,
@@ -107,8 +107,8 @@ def write_rows(
     files and the number of rows that Spark passed to the writer."""
     by = None if staging.partition_by is None else staging.partition_by.to_json()
     ids = None if staging.field_ids is None else staging.field_ids.to_json()
-    directory = place_of(staging)
-    order = RowsOrder(directory, reports.directory, storage_file, target_bytes, by, ids)
+    directory = staging_directory(staging)
+    order = FrameWriteTask(directory, reports.directory, storage_file, target_bytes, by, ids)
     runtime.register(frame.sparkSession, RowsWriteSource, secrets_of({}, storage_file))
     counted, handed = _with_row_count(frame, staging.attempt)
     counted.write.format(RowsWriteSource.name()).mode("append").options(**order.option()).save()
@@ -121,7 +121,7 @@ def write_rows(
 
 def accept_rows(staging: Staging, counts: IngestCounts) -> None:
     """Move the files that `counts` name, in a directory, to where the sink looks."""
-    settle(staging, [*(fact.path for fact in counts.files or ()), *counts.quarantined])
+    move_into_place(staging, [*(fact.path for fact in counts.files or ()), *counts.quarantined])
 
 
 def write_by_spark(frame: DataFrame, directory: str) -> int:
@@ -171,7 +171,7 @@ def _on_local_files(path: str) -> str:
     return f"file://{Path(path).absolute()}"
 
 
-def added_up(
+def total_counts(
     plan: WindowPlan,
     reports: Sequence[SplitReport],
     handed: int,
@@ -221,7 +221,7 @@ def _check_whole(plan: WindowPlan, counts: IngestCounts) -> None:
         raise CountMismatch(f"{error}\n{_PARTIAL_READ_HINT}") from None
 
 
-def rows_in(directory: str) -> Counter[str]:
+def count_rows(directory: str) -> Counter[str]:
     """Return rows per value of `partition` in staged Parquet files. Reads only that column."""
     import pyarrow.dataset
 
@@ -233,7 +233,7 @@ def rows_in(directory: str) -> Counter[str]:
     return rows
 
 
-def leave_out_files(directory: str) -> None:
+def remove_empty_files(directory: str) -> None:
     """Remove the file that Spark writes for a frame without rows: its columns may be placeholders
     for columns that are not inferred yet, and a table would keep them."""
     for name in data_names(LocalLocation(Path(directory)).stored()):

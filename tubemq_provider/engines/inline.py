@@ -19,9 +19,9 @@ from tubemq_provider.files.columns import ColumnSet, columns_of
 from tubemq_provider.files.locations import Location, location_of
 from tubemq_provider.files.partitioned import PartitionedWriter, staged_writer
 from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX, QuarantineFile
-from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter, with_pieces
-from tubemq_provider.rows.decoding import Rejects, RowDecoder
-from tubemq_provider.rows.inference import settle
+from tubemq_provider.files.writer import ROW_GROUP_BYTES, StagedWriter, with_file_parts
+from tubemq_provider.rows.decoding import BadRecords, RowDecoder
+from tubemq_provider.rows.inference import infer
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.base import ExpectingReader, RecordReader, Source
 from tubemq_provider.windows.errors import WindowError
@@ -125,10 +125,10 @@ class InlineEngine:
         without records. Raises `WindowError` after `cancel`."""
         self._stop_if_cancelled(f"window {plan.window_id}")
         counted = _Counted(dict.fromkeys(plan.ranges, 0), dict.fromkeys(plan.ranges, 0))
-        rejects = Rejects(self._corrupt_records, self._corrupt.add)
+        bad_records = BadRecords(self._corrupt_records, self._corrupt.add)
         location = location_of(staging)
         if self._decode is not None and self._decoder is None:
-            spec = settle(self._decode, lambda: self._sample(plan))
+            spec = infer(self._decode, lambda: self._sample(plan))
             self._decoder = _decoder(spec, self._available)
         with (
             self._corrupt.into(location, _QUARANTINE_FILE),
@@ -139,12 +139,12 @@ class InlineEngine:
                 reader.expect(plan.reads())
             for range_ in plan.reads():
                 known_gaps = len(reader.stats.gaps)
-                self._write(reader, range_, _Output(writer, rejects, counted), progress)
+                self._write(reader, range_, _Output(writer, bad_records, counted), progress)
                 new_gaps = [[gap.start, gap.end] for gap in reader.stats.gaps[known_gaps:]]
                 if new_gaps:
                     counted.gaps.setdefault(range_.partition.key, []).extend(new_gaps)
                 progress("range written")
-            corrupt, last = reader.stats.corrupt + rejects.count, dict(reader.stats.last)
+            corrupt, last = reader.stats.corrupt + bad_records.count, dict(reader.stats.last)
         return IngestCounts(
             counted.records,
             counted.bytes,
@@ -152,7 +152,7 @@ class InlineEngine:
             corrupt,
             pieces=counted.pieces,
             last=last,
-            files=with_pieces(writer.files, writer.pieces),
+            files=with_file_parts(writer.files, writer.pieces),
             quarantined=(_QUARANTINE_FILE,) if len(self._corrupt) else (),
             read=None if self._decoder is None else counted.read,
         )
@@ -206,7 +206,7 @@ class InlineEngine:
             counted.read[key] += converted.num_rows
             counted.total += converted.num_rows
             if self._decoder is not None:
-                converted = self._decoder.rows(converted, output.rejects)
+                converted = self._decoder.rows(converted, output.bad_records)
             counted.records[key] += converted.num_rows
             counted.bytes += batch.nbytes
             if self.on_read is not None:
@@ -235,7 +235,7 @@ class _Output:
     """Destination of records: data files or quarantine, and the counts."""
 
     writer: StagedWriter | PartitionedWriter
-    rejects: Rejects
+    bad_records: BadRecords
     counted: _Counted
 
 

@@ -31,7 +31,9 @@ def counts_document(counts: IngestCounts) -> Document:
         "corrupt": counts.corrupt,
         "pieces": None
         if counts.pieces is None
-        else {key: [list(piece) for piece in pieces] for key, pieces in counts.pieces.items()},
+        else {
+            key: [list(file_part) for file_part in pieces] for key, pieces in counts.pieces.items()
+        },
         "last": {key: list(anchor) for key, anchor in counts.last.items()},
         "files": None if counts.files is None else [_fact_document(f) for f in counts.files],
         "set_aside": list(counts.quarantined),
@@ -80,7 +82,7 @@ def _fact_document(fact: FileFact) -> Document:
     return {
         "fact": json.loads(fact_to_json(fact)),
         "partitions": None if fact.partitions is None else dict(fact.partitions),
-        "pieces": [list(piece) for piece in fact.pieces],
+        "pieces": [list(file_part) for file_part in fact.pieces],
     }
 
 

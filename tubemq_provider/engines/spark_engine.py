@@ -24,32 +24,32 @@ except ImportError as exc:
     raise require_extra("spark", exc) from exc
 
 from tubemq_provider.engines.direct_write_job import (
-    accept,
+    accept_manifest,
+    collect_manifest,
     direct_write_frame,
-    manifest_of,
-    place_of,
+    staging_directory,
 )
 from tubemq_provider.engines.frame_write_job import (
     accept_rows,
-    added_up,
-    leave_out_files,
-    loaded,
-    reports_of,
-    rows_in,
+    count_rows,
+    load_reporting_frame,
+    remove_empty_files,
+    report_directory,
+    total_counts,
     write_by_spark,
     write_rows,
 )
-from tubemq_provider.engines.relay import local_twin
+from tubemq_provider.engines.local_staging import local_staging
 from tubemq_provider.engines.sampling import first_bodies
 from tubemq_provider.engines.spark_runtime import (
     SparkRuntime,
     TaskObserver,
-    session_zone,
+    full_read_conf,
+    session_zone_conf,
     temporary_conf,
-    whole_reads,
 )
 from tubemq_provider.engines.transforms import Transform, check_result, transform_of
-from tubemq_provider.rows.inference import NOTHING, settle
+from tubemq_provider.rows.inference import NO_SCHEMA, infer
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.registry import open_source
 from tubemq_provider.spark.credentials_file import storage_file
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from tubemq_provider.spark.task_metrics import ReportPlace
+    from tubemq_provider.spark.task_metrics import ReportDirectory
     from tubemq_provider.windows.plan import WindowPlan
     from tubemq_provider.windows.protocols import Progress, Staging
 
@@ -178,12 +178,12 @@ class SparkEngine:
         self._ui_url = self._runtime.ui_url(spark)
         progress("session started")
         try:
-            counts = self._runtime.apart(
+            counts = self._runtime.run_isolated(
                 spark, lambda: self._run_write(spark, plan, staging, progress), self.cancel
             )
         except Exception as error:
             self._stop_if_cancelled(plan, error)
-            ours = from_text(str(error)) or self._runtime.mend(str(error))
+            ours = from_text(str(error)) or self._runtime.hint_for(str(error))
             if ours is None:
                 raise
             # Keep the class: retry policies use it to find errors that no retry can fix.
@@ -219,7 +219,7 @@ class SparkEngine:
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
         if not self._direct:
-            with local_twin(staging) as local:
+            with local_staging(staging) as local:
                 return self._write_by_spark(spark, plan, local, progress)
         write = self._write_records if self._transform is None else self._write_rows
         return write(spark, plan, staging, progress)
@@ -245,9 +245,9 @@ class SparkEngine:
             )
             progress("frame loaded")
             self._stop_if_cancelled(plan)
-            manifest = manifest_of(frame)
+            manifest = collect_manifest(frame)
             progress("files written")
-        return accept(plan, staging, manifest)
+        return accept_manifest(plan, staging, manifest)
 
     @contextmanager
     def _reading(self, plan: WindowPlan) -> Iterator[dict[str, str]]:
@@ -259,7 +259,7 @@ class SparkEngine:
         """Return the `decode` option of the tasks, with its schema, inferred here if necessary."""
         if self._decode is None:
             return {}
-        return {"decode": settle(self._decode, lambda: self._sample(plan)).to_json()}
+        return {"decode": infer(self._decode, lambda: self._sample(plan)).to_json()}
 
     def _sample(self, plan: WindowPlan) -> pa.BinaryArray:
         source = open_source(
@@ -289,15 +289,15 @@ class SparkEngine:
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
         """Run the one Spark job of the window, whose final tasks write the transformed rows."""
-        quarantine_place = place_of(staging) if self._quarantine else None
-        with reports_of(staging) as place, storage_file(staging.options) as opens:
+        quarantine_place = staging_directory(staging) if self._quarantine else None
+        with report_directory(staging) as place, storage_file(staging.options) as opens:
             with self._frame(spark, plan, place, opens, progress, quarantine_place) as frame:
                 files, handed = write_rows(
                     frame, staging, place, opens, self._target_file_bytes, self._runtime
                 )
             progress("files written")
             rows = rows_by_partition(files)
-            counts = added_up(plan, place.collect(), handed, rows, files)
+            counts = total_counts(plan, place.collect(), handed, rows, files)
         accept_rows(staging, counts)
         return counts
 
@@ -305,17 +305,17 @@ class SparkEngine:
         self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
     ) -> IngestCounts:
         """Write the frame with Spark's own writer into a directory."""
-        with reports_of(staging) as place:
+        with report_directory(staging) as place:
             with (
                 temporary_conf(spark, _PARQUET),
                 self._frame(spark, plan, place, None, progress) as frame,
             ):
                 handed = write_by_spark(frame, staging.path)
             progress("files written")
-            rows = None if self._transform is None else rows_in(staging.path)
-            counts = added_up(plan, place.collect(), handed, rows, None)
+            rows = None if self._transform is None else count_rows(staging.path)
+            counts = total_counts(plan, place.collect(), handed, rows, None)
         if self._decode is not None and not handed:
-            leave_out_files(staging.path)
+            remove_empty_files(staging.path)
         return counts
 
     @contextmanager
@@ -323,7 +323,7 @@ class SparkEngine:
         self,
         spark: SparkSession,
         plan: WindowPlan,
-        place: ReportPlace,
+        place: ReportDirectory,
         storage_file: str | None,
         progress: Progress,
         aside: str | None = None,
@@ -332,9 +332,9 @@ class SparkEngine:
         with (
             self._reading(plan) as options,
             self._job(spark, plan),
-            temporary_conf(spark, {**whole_reads(spark), **session_zone(spark)}),
+            temporary_conf(spark, {**full_read_conf(spark), **session_zone_conf(spark)}),
         ):
-            frame = loaded(
+            frame = load_reporting_frame(
                 spark, self._kind, options, place, storage_file, aside=aside, runtime=self._runtime
             )
             if not _lacks_columns(options):
@@ -385,4 +385,4 @@ def _lacks_columns(options: Mapping[str, str]) -> bool:
     """Return True if the columns are not inferred yet, for lack of records: a transform would refer
     to columns that do not exist."""
     decode = options.get("decode")
-    return decode is not None and DecodeSpec.parse(decode).schema == NOTHING
+    return decode is not None and DecodeSpec.parse(decode).schema == NO_SCHEMA

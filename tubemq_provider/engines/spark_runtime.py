@@ -25,27 +25,27 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.spark.credentials_file import secret_file
-from tubemq_provider.spark.mends import mend_of
+from tubemq_provider.spark.error_hints import error_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
 
 __all__ = [
-    "ELSEWHERE",
+    "CONNECT_VARIABLES",
     "ClassicRuntime",
     "SparkRuntime",
     "TaskObserver",
     "environment",
-    "following",
+    "full_read_conf",
     "job_group",
     "launch_environment",
     "open_session",
     "properties_text",
+    "reporting_tasks",
     "session_conf",
     "spark_submit",
     "temporary_conf",
-    "whole_reads",
 ]
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ _LOOPBACK = "127.0.0.1"
 _FOLLOW_S = 1.0
 _END_S = 20.0
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-ELSEWHERE = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_API_MODE")
+CONNECT_VARIABLES = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_API_MODE")
 """Variables that direct a new session to a Spark Connect server, whatever its master."""
 _PROPERTIES = "--properties-file"
 _SPECIAL = re.compile(r"[ \t\f:=#!\\]")
@@ -85,7 +85,9 @@ class SparkRuntime(Protocol):
     def interrupt(self, spark: SparkSession, group: str) -> None:
         """Cancel the running jobs of `group`. Safe from any thread."""
 
-    def apart(self, spark: SparkSession, body: Callable[[], T], stop: Callable[[], None]) -> T:
+    def run_isolated(
+        self, spark: SparkSession, body: Callable[[], T], stop: Callable[[], None]
+    ) -> T:
         """Run `body` so that an exception raised by a signal handler cannot break the session; call
         `stop`, which makes the body end soon, in that case. Returns or raises as `body` does."""
 
@@ -98,7 +100,7 @@ class SparkRuntime(Protocol):
         """Register a format with the session. `secrets`: files of this machine, named by options of
         the format, that the driver must read while it plans."""
 
-    def mend(self, text: str) -> ConfigError | None:
+    def hint_for(self, text: str) -> ConfigError | None:
         """Return an error that says how to fix Spark's failure `text`, if the cause is known."""
 
     def stop(self) -> None:
@@ -141,14 +143,16 @@ class ClassicRuntime:
         self, spark: SparkSession, group: str, description: str, tell: TaskObserver | None
     ) -> Iterator[None]:
         """Run the body in a Spark job group, and follow its tasks."""
-        with job_group(spark, group, description), following(spark, group, tell):
+        with job_group(spark, group, description), reporting_tasks(spark, group, tell):
             yield
 
     def interrupt(self, spark: SparkSession, group: str) -> None:
         """Cancel the job group."""
         spark.sparkContext.cancelJobGroup(group)
 
-    def apart(self, spark: SparkSession, body: Callable[[], T], stop: Callable[[], None]) -> T:
+    def run_isolated(
+        self, spark: SparkSession, body: Callable[[], T], stop: Callable[[], None]
+    ) -> T:
         """Run `body` on a separate thread: an interrupted call into the JVM breaks the session."""
         from pyspark.sql import SparkSession
 
@@ -173,11 +177,11 @@ class ClassicRuntime:
         """Register `source` with the session."""
         spark.dataSource.register(source)
 
-    def mend(self, text: str) -> ConfigError | None:
+    def hint_for(self, text: str) -> ConfigError | None:
         """Return the hint for the interpreter that the session was started with."""
         if self._is_foreign:
-            return mend_of(text, os.environ)
-        return mend_of(text, {"PYSPARK_PYTHON": _python(self._conf)})
+            return error_hint(text, os.environ)
+        return error_hint(text, {"PYSPARK_PYTHON": _python(self._conf)})
 
     def stop(self) -> None:
         """Stop a session that this runtime has started; one that was active before keeps
@@ -222,10 +226,10 @@ def open_session(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, bo
     from pyspark import SparkContext
 
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark has no public name
-        with environment(dict.fromkeys(ELSEWHERE)):
+        with environment(dict.fromkeys(CONNECT_VARIABLES)):
             return SparkSession.builder.getOrCreate(), False
     settings = session_conf(master, conf)
-    with environment({**launch_environment(settings), **dict.fromkeys(ELSEWHERE)}):
+    with environment({**launch_environment(settings), **dict.fromkeys(CONNECT_VARIABLES)}):
         _launch(settings)
         builder = SparkSession.builder
         for key, value in settings.items():
@@ -333,13 +337,13 @@ _SKIPPING = {
 """Optimizer rules that skip a read whose rows a query turns out not to need."""
 
 
-def session_zone(spark: SparkSession) -> dict[str, str]:
+def session_zone_conf(spark: SparkSession) -> dict[str, str]:
     """Return UTC as the session's zone unless the user has set one: by default it is the machine's,
     and a try on another worker would produce different rows from the same records."""
     return {} if _ZONE in spark.conf.getAll else {_ZONE: "UTC"}
 
 
-def whole_reads(spark: SparkSession) -> dict[str, str]:
+def full_read_conf(spark: SparkSession) -> dict[str, str]:
     """Return settings under which a join with an empty table, or a condition that is never true,
     still reads the other side: each record of a window is read, even if no row results from it."""
     settings = {}
@@ -395,7 +399,7 @@ def job_group(spark: SparkSession, group: str, description: str) -> Iterator[Non
 
 
 @contextmanager
-def following(spark: SparkSession, group: str, tell: TaskObserver | None) -> Iterator[None]:
+def reporting_tasks(spark: SparkSession, group: str, tell: TaskObserver | None) -> Iterator[None]:
     """Report finished and total tasks of the group's running jobs while the body runs: about once a
     second, from a separate thread, and only after a change."""
     if tell is None:

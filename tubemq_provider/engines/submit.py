@@ -23,19 +23,19 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines.applications import Application, Applications, fingerprint
 from tubemq_provider.engines.cache import cache_root
+from tubemq_provider.engines.cluster_documents import Exchange
 from tubemq_provider.engines.cluster_mode import PROGRAM as CLUSTER_PROGRAM
 from tubemq_provider.engines.cluster_mode import (
     cluster_conf,
     cluster_order,
     deploy_problems,
+    ignored_settings,
     is_cluster,
-    supervising,
-    unread_settings,
+    supervisor_command,
 )
-from tubemq_provider.engines.exchange import Exchange
 from tubemq_provider.engines.outcome import counts_from, error_from
 from tubemq_provider.engines.spark_runtime import (
-    ELSEWHERE,
+    CONNECT_VARIABLES,
     launch_environment,
     properties_text,
     session_conf,
@@ -71,7 +71,7 @@ main({folder!r})
 """
 _NOT_INHERITED: Final = (
     *("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_PIN_THREAD"),
-    *("SPARK_CONNECT_MODE_ENABLED", *ELSEWHERE),
+    *("SPARK_CONNECT_MODE_ENABLED", *CONNECT_VARIABLES),
 )
 """Variables that a process must not inherit from a surrounding Spark application."""
 
@@ -186,7 +186,7 @@ class SubmitEngine:
         for application in Applications(self._work_dir).of_window(window_id):
             if application.claim():
                 _end(application)
-                application.until_over(_END_S)
+                application.wait_until_ended(_END_S)
                 application.remove()
                 application.release()
 
@@ -283,7 +283,7 @@ class SubmitEngine:
         properties = stack.enter_context(secret_file("spark.conf", properties_text(settings)))
         command = self._command(application, properties, in_cluster=cluster is not None)
         if cluster is not None:
-            command = supervising(application.folder, secrets_file, command)
+            command = supervisor_command(application.folder, secrets_file, command)
         self._spawn(application, command, settings)
         return application
 
@@ -293,8 +293,8 @@ class SubmitEngine:
 
     def _supervise(self, application: Application, staging: Staging, stack: ExitStack) -> None:
         """Start a new supervisor for a driver in the cluster whose local process is gone."""
-        application.forget_told()  # so that secrets last until the next progress report
-        command = supervising(application.folder, self._secrets_file(staging, stack), [])
+        application.clear_report()  # so that secrets last until the next progress report
+        command = supervisor_command(application.folder, self._secrets_file(staging, stack), [])
         self._spawn(application, command, {"spark.master": self._master, **self._conf})
 
     def _command(self, application: Application, properties: str, *, in_cluster: bool) -> list[str]:
@@ -365,7 +365,7 @@ class SubmitEngine:
             running, result, progress_document = (
                 application.running,
                 application.result,
-                application.told,
+                application.report,
             )
             if progress_document:
                 stack.close()
@@ -398,7 +398,7 @@ class SubmitEngine:
     def _counts(
         self, application: Application, plan: WindowPlan, result: Mapping[str, Any]
     ) -> IngestCounts:
-        if not application.until_over(_END_S):
+        if not application.wait_until_ended(_END_S):
             log.warning("%s has a result and does not end; killing it", application)
             application.kill()
         if self._child is not None:
@@ -423,7 +423,7 @@ class SubmitEngine:
 def _refuse(
     master: str, conf: Mapping[str, str], shape: Mapping[str, Any], *, ship_package: bool
 ) -> None:
-    problems = [*deploy_problems(master, conf, ship_package=ship_package), *unread_settings(conf)]
+    problems = [*deploy_problems(master, conf, ship_package=ship_package), *ignored_settings(conf)]
     if callable(shape.get("transform")):
         problems.append("transform: give the dotted path of the function, for another process")
     if problems:
@@ -450,9 +450,9 @@ def _partition_json(staging: Staging) -> str | None:
 
 def _is_usable(application: Application, staging: Staging) -> bool:
     """Return True if the application's output can be, or will be, used."""
-    if application.asked_to_stop or not (is_remote(staging.path) or Path(staging.path).is_dir()):
+    if application.stop_requested or not (is_remote(staging.path) or Path(staging.path).is_dir()):
         return False
-    running, result, progress_document = application.running, application.result, application.told
+    running, result, progress_document = application.running, application.result, application.report
     # Without progress it has not read its secrets, which were removed with the task.
     if result is not None:
         return "counts" in result and _files_exist(counts_from(result["counts"]), staging)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tubemq_provider.engines.applications import Application
-from tubemq_provider.engines.exchange import SECRETS_NAME, ClusterOrder
+from tubemq_provider.engines.cluster_documents import SECRETS_NAME, ClusterTask
 from tubemq_provider.engines.outcome import counts_document, error_document
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.transforms import sql_transform
@@ -31,22 +31,22 @@ from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Document, IngestCounts, Staging
 
-__all__ = ["Employer", "cluster_main", "main", "ordered_engine", "secrets_text", "session_engine"]
+__all__ = ["JobChannel", "cluster_main", "main", "ordered_engine", "secrets_text", "session_engine"]
 
 log = logging.getLogger(__name__)
 
 _POLL_S = 1.0
 
 
-class Employer(Protocol):
+class JobChannel(Protocol):
     """Channel to the submitting task, for order, progress and outcome: `Application`, or a
-    cluster's `ClusterOrder`."""
+    cluster's `ClusterTask`."""
 
     @property
-    def asked_to_stop(self) -> bool:
+    def stop_requested(self) -> bool:
         """True if the driver must stop."""
 
-    def tell(self, document: Document) -> None:
+    def write_report(self, document: Document) -> None:
         """Replace the progress document."""
 
     def finish(self, document: Document) -> None:
@@ -69,26 +69,26 @@ def cluster_main() -> None:
     """Execute the order that the cluster's manager has placed in this directory; as `main`."""
     folder = Path.cwd()
     secrets = secrets_from(str(folder / SECRETS_NAME))
-    order = ClusterOrder(folder, secrets["storage"])
+    order = ClusterTask(folder, secrets["storage"])
     _execute(order, order.order, secrets)
 
 
-def _execute(employer: Employer, order: Document, secrets: Mapping[str, Any]) -> None:
+def _execute(channel: JobChannel, order: Document, secrets: Mapping[str, Any]) -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     # The first report: the submitting task may remove the secrets now.
-    teller = _ProgressReporter(employer)
+    teller = _ProgressReporter(channel)
     outcome: dict[str, Any] = {"v": 1, "hash": order["plan"]["hash"]}
     try:
-        counts = _counts(employer, order, secrets, teller)
+        counts = _counts(channel, order, secrets, teller)
     except Exception as error:
         log.exception("window %s", order["plan"]["id"])
-        employer.finish({**outcome, "error": error_document(error)})
+        channel.finish({**outcome, "error": error_document(error)})
     else:
-        employer.finish({**outcome, "counts": counts_document(counts)})
+        channel.finish({**outcome, "counts": counts_document(counts)})
 
 
 def _counts(
-    employer: Employer, order: Document, secrets: Mapping[str, Any], teller: _ProgressReporter
+    channel: JobChannel, order: Document, secrets: Mapping[str, Any], teller: _ProgressReporter
 ) -> IngestCounts:
     """Run the order's window; remove its files if it fails."""
     plan = WindowPlan.from_document(order["plan"])
@@ -99,7 +99,7 @@ def _counts(
     staging = Staging(**fields, options=secrets["storage"], partition_by=by, field_ids=ids)
     try:
         engine = ordered_engine(order, secrets["settings"])
-        with _stopping_on_request(employer, engine):
+        with _stopping_on_request(channel, engine):
             return _ingest(engine, plan, staging, teller)
     except Exception:
         _clear(staging)
@@ -141,22 +141,22 @@ def session_engine(settings: Any, shape: Mapping[str, Any]) -> SessionEngine:
 class _ProgressReporter:
     """Progress reporter: accumulates the progress, so that every document is complete."""
 
-    def __init__(self, employer: Employer) -> None:
-        self._employer = employer
+    def __init__(self, channel: JobChannel) -> None:
+        self._employer = channel
         self._lock = threading.Lock()
         self._progress: dict[str, Any] = {"points": []}
-        employer.tell(self._progress)
+        channel.write_report(self._progress)
 
     def point(self, name: str, **more: Any) -> None:
         with self._lock:
             self._progress["points"].append(name)
             self._progress.update(more)
-            self._employer.tell(self._progress)
+            self._employer.write_report(self._progress)
 
     def tasks(self, done: int, total: int) -> None:
         with self._lock:
             self._progress["tasks"] = [done, total]
-            self._employer.tell(self._progress)
+            self._employer.write_report(self._progress)
 
 
 def _ingest(
@@ -179,14 +179,14 @@ def _ingest(
 
 
 @contextmanager
-def _stopping_on_request(employer: Employer, engine: SessionEngine) -> Iterator[None]:
+def _stopping_on_request(channel: JobChannel, engine: SessionEngine) -> Iterator[None]:
     """Cancel the engine when the application is asked to stop; keep its log bounded."""
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(_POLL_S):
-            employer.bound_log()
-            if employer.asked_to_stop:
+            channel.bound_log()
+            if channel.stop_requested:
                 engine.cancel()
                 return
 

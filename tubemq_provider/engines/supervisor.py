@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tubemq_provider.engines.applications import Application
-from tubemq_provider.engines.exchange import Exchange
+from tubemq_provider.engines.cluster_documents import Exchange
 from tubemq_provider.engines.outcome import error_document
 from tubemq_provider.engines.submit_main import secrets_from
 from tubemq_provider.engines.yarn import Yarn
@@ -81,21 +81,21 @@ class Supervisor:
 
     def _is_over(self) -> bool:
         self._application.bound_log()
-        if self.terminated or self._application.asked_to_stop:
+        if self.terminated or self._application.stop_requested:
             end_driver(self._exchange, self._yarn, self._tag)
             return True
         # In this order: a driver writes its result before it ends.
         gone = self._is_gone()
         try:
-            progress_document, result = self._exchange.told, self._exchange.result
+            progress_document, result = self._exchange.report, self._exchange.result
         except OSError as error:
             return self._is_out_of_reach(error, gone=gone)
         self._unread = 0
-        if progress_document and progress_document != self._application.told:
-            self._application.tell(progress_document)
+        if progress_document and progress_document != self._application.report:
+            self._application.write_report(progress_document)
         if result is None and gone:
             with suppress(OSError):
-                self._exchange.ask_to_stop()  # the manager may just not have answered
+                self._exchange.request_stop()  # the manager may just not have answered
             result = self._lost(
                 f"its application ended in the cluster without a result, or {self._yarn} knows "
                 f"none with the tag {self._tag}"
@@ -147,7 +147,7 @@ def end_driver(exchange: Exchange | None, yarn: Yarn | None, tag: str) -> None:
     """End the driver with `tag`, by a stop request and through its manager: either is enough."""
     if exchange is not None:
         with suppress(OSError):
-            exchange.ask_to_stop()
+            exchange.request_stop()
     application = None if yarn is None else yarn.find(tag)
     if yarn is not None and application is not None and not application.over:
         agreed = yarn.kill(application.id)

@@ -23,15 +23,15 @@ from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import Document
 
 __all__ = [
+    "converted_os_errors",
     "create_document",
     "create_file",
     "ensure_directory",
     "ensure_root",
-    "failures_told",
     "fsync_path",
-    "gone_if_failed",
     "missing_root",
     "read_document",
+    "removed_on_error",
     "replace_document",
 ]
 
@@ -40,7 +40,7 @@ _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, 
 
 
 @contextmanager
-def failures_told(path: Path) -> Iterator[None]:
+def converted_os_errors(path: Path) -> Iterator[None]:
     """Convert errors of the file system at `path` into `StoreFailed` that names host and user.
     `FileNotFoundError` passes."""
     try:
@@ -128,7 +128,7 @@ def _here() -> str:
 def read_document(path: Path) -> Document | None:
     """Return the JSON object in `path`, or None if the file is missing. Raises `DocumentError`."""
     try:
-        with failures_told(path):
+        with converted_os_errors(path):
             data = path.read_bytes()
     except FileNotFoundError:
         return None
@@ -145,7 +145,7 @@ def replace_document(path: Path, document: Document) -> None:
     """Replace the file `path` by `document` atomically."""
     ensure_directory(path.parent)
     temporary = _write_beside(path, _text_of(document))
-    with gone_if_failed(temporary):
+    with removed_on_error(temporary):
         temporary.replace(path)
     fsync_path(path.parent)
 
@@ -158,7 +158,7 @@ def create_document(path: Path, document: Document) -> bool:
 def create_file(path: Path, data: bytes) -> bool:
     """Create `path` with `data` atomically; return False if it exists. Raises `ConfigError` on a
     file system without hard links, which this needs."""
-    with failures_told(path):
+    with converted_os_errors(path):
         ensure_directory(path.parent)
         temporary = _write_beside(path, data)
         try:
@@ -188,7 +188,7 @@ def _write_beside(path: Path, data: bytes) -> Path:
     """Write a temporary file next to `path`, on disk on return."""
     # Not derived from the file's name, which may have the maximum length already.
     temporary = path.parent / f".{uuid4().hex}"
-    with gone_if_failed(temporary), temporary.open("wb") as file:
+    with removed_on_error(temporary), temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -196,7 +196,7 @@ def _write_beside(path: Path, data: bytes) -> Path:
 
 
 @contextmanager
-def gone_if_failed(temporary: Path) -> Iterator[None]:
+def removed_on_error(temporary: Path) -> Iterator[None]:
     """Remove a temporary file if the body fails, e.g. on a full disk. Otherwise each retry would
     leave one, and listings skip their names."""
     try:

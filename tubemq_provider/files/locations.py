@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from tubemq_provider.files.objects import is_remote, open_store, refusals_told
+from tubemq_provider.files.objects import explains_object_store_errors, is_remote, open_store
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -197,7 +197,7 @@ class ObjectLocation:
         """List the prefix, a request per thousand names; see `Location.stored`."""
         import obstore
 
-        with refusals_told(self._url):
+        with explains_object_store_errors(self._url):
             return {
                 item["path"]: Stored(item["size"], item["e_tag"] or "")
                 for page in obstore.list(self._store, prefix=prefix or None)
@@ -218,7 +218,7 @@ class ObjectLocation:
 def _remove(store: ObjectStore, names: Iterable[str], url: str) -> None:
     import obstore
 
-    with refusals_told(url):
+    with explains_object_store_errors(url):
         for name in names:
             try:
                 obstore.delete(store, name)
@@ -233,7 +233,7 @@ class _Download:
         import obstore
 
         self._store, self._name, self._url = store, name, url
-        with refusals_told(url):
+        with explains_object_store_errors(url):
             self._size = int(obstore.head(store, name)["size"])
         self._at = 0
         self.closed = False
@@ -244,7 +244,7 @@ class _Download:
         end = self._size if count < 0 else min(self._at + count, self._size)
         if end <= self._at:
             return b""
-        with refusals_told(self._url):
+        with explains_object_store_errors(self._url):
             data = obstore.get_range(self._store, self._name, start=self._at, end=end)
         self._at = end
         return bytes(data)
@@ -278,7 +278,7 @@ class _Upload:
 
     def write(self, data: bytes) -> int:
         if self._writer is not None:  # pyarrow may still flush after `abandon`
-            with refusals_told(self._url):
+            with explains_object_store_errors(self._url):
                 self._writer.write(memoryview(data).cast("B"))  # pyarrow's buffers are signed
             self._size += len(data)
         return len(data)
@@ -295,7 +295,7 @@ class _Upload:
     def finish(self) -> Stored:
         import obstore
 
-        with refusals_told(self._url):
+        with explains_object_store_errors(self._url):
             self._writer.close()
             head = obstore.head(self._store, self._name)
         return Stored(head["size"], head["e_tag"] or "")

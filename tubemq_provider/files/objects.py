@@ -22,12 +22,12 @@ __all__ = [
     "SCHEMES",
     "StoreFailed",
     "answer_in",
+    "explains_object_store_errors",
     "is_refusal",
     "is_remote",
     "open_store",
     "prefix_problems",
     "refusal",
-    "refusals_told",
     "split_options",
 ]
 
@@ -121,7 +121,7 @@ def split_options(options: Mapping[str, str]) -> tuple[Any, Any]:
 
 
 @contextmanager
-def refusals_told(url: str) -> Iterator[None]:
+def explains_object_store_errors(url: str) -> Iterator[None]:
     """Convert errors of the store at `url` in the body: refused credentials into `ConfigError`,
     which no retry cures, others into `StoreFailed`. `FileNotFoundError` passes."""
     try:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.data_file import DataFile
 from tubemq_provider.files.field_ids import with_field_ids
-from tubemq_provider.files.writer import ROW_GROUP_BYTES, FilePiece, StagedWriter, rows_by_key
+from tubemq_provider.files.writer import ROW_GROUP_BYTES, FilePart, StagedWriter, rows_by_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +104,7 @@ class PartitionedWriter:
     ) -> None:
         import pyarrow as pa
 
-        self.pieces: list[FilePiece] = []
+        self.pieces: list[FilePart] = []
         self.files: list[FileFact] = []
         self._location, self._stem, self._by = location, stem, by
         self._kinds = _kinds(by, schema)
@@ -139,11 +139,11 @@ class PartitionedWriter:
         range_, self._range = self._range, None
         at = 0 if range_ is None else range_.end
         for (name, key), rows in sorted(self._rows.items()):
-            self.pieces.append(FilePiece(name, key, at, at, rows, 0))
+            self.pieces.append(FilePart(name, key, at, at, rows, 0))
         self._rows.clear()
         if range_ is not None:
             key = range_.partition.key
-            self.pieces.append(FilePiece("", key, range_.start, range_.end, 0, self._bytes))
+            self.pieces.append(FilePart("", key, range_.start, range_.end, 0, self._bytes))
 
     def add(self, batch: pa.RecordBatch, body_bytes: int, start: int | None = None) -> bool:  # noqa: ARG002
         """Add records of the range; return True if a row group was written."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from tubemq_provider.files.locations import Location, Output, give_up
 
-__all__ = ["CHECKSUM", "CORRUPT", "CORRUPT_SUFFIX", "Corrupt", "Place", "QuarantineFile"]
+__all__ = ["CHECKSUM", "CORRUPT", "CORRUPT_SUFFIX", "Corrupt", "QuarantineFile", "RecordPosition"]
 
 CORRUPT: Final = "_corrupt"
 """Directory in a staging place, and in a window, with the quarantine."""
@@ -29,7 +29,7 @@ _ASIDE_ROWS: Final = 1024
 """Limits at which pending corrupt records are written."""
 
 
-class Place(Protocol):
+class RecordPosition(Protocol):
     """Partition of a corrupt record."""
 
     @property
@@ -42,7 +42,7 @@ class Corrupt(Protocol):
     `reason`."""
 
     @property
-    def partition(self) -> Place:
+    def partition(self) -> RecordPosition:
         """Partition from which it was read."""
 
     @property

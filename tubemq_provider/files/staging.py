@@ -19,7 +19,7 @@ from typing import Literal, cast, get_args
 from uuid import uuid4
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.files.durable import ensure_directory, ensure_root, failures_told
+from tubemq_provider.files.durable import converted_os_errors, ensure_directory, ensure_root
 from tubemq_provider.files.footers import data_names, inspect
 from tubemq_provider.files.locations import LocalLocation, Location, Stored, location_of
 from tubemq_provider.files.objects import is_remote
@@ -61,12 +61,12 @@ class StagingArea:
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """Create a directory named after the window and the try; see `Sink.begin`. Raises
         `StoreFailed` if that fails."""
-        with failures_told(self.root):
+        with converted_os_errors(self.root):
             ensure_directory(self.root)
         safe = _safe(attempt)
         for twin in range(_TWINS):
             path = self.root / f"{plan.window_id}.{safe}{f'.{twin}' if twin else ''}"
-            with failures_told(path), suppress(FileExistsError):
+            with converted_os_errors(path), suppress(FileExistsError):
                 path.mkdir()
                 return Staging(plan.window_id, attempt, str(path))
         raise SinkDamaged(f"{self.root} holds {_TWINS} tries named {safe!r} of one window")
@@ -157,7 +157,7 @@ class _TemporaryArea(StagingArea):
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         prefix = f"{self._prefix}{plan.window_id}.{_safe(attempt)}."
-        with failures_told(self.root):
+        with converted_os_errors(self.root):
             ensure_directory(self.root)
             made = tempfile.mkdtemp(prefix=prefix, dir=self.root)
         return Staging(plan.window_id, attempt, made)
@@ -184,7 +184,7 @@ class FinalArea:
         path = f"{self._root}/{directory}/{token}"
         if not is_remote(path):
             ensure_root(Path(self._root))
-            with failures_told(Path(path)):
+            with converted_os_errors(Path(path)):
                 ensure_directory(Path(path))
         return Staging(plan.window_id, attempt, path, self._options, final=True)
 

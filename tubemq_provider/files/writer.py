@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from tubemq_provider.files.columns import ColumnSet
 
-__all__ = ["ROW_GROUP_BYTES", "FilePiece", "StagedWriter", "rows_by_key", "with_pieces"]
+__all__ = ["ROW_GROUP_BYTES", "FilePart", "StagedWriter", "rows_by_key", "with_file_parts"]
 
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """Size of Arrow data in bytes at which a row group is written."""
 
 
 @dataclass(frozen=True, slots=True)
-class FilePiece:
+class FilePart:
     """Sub-range `[start, end)` of one partition in a file; `path` is empty if it has no records.
     `bytes` is the size of the bodies."""
 
@@ -46,17 +46,17 @@ def rows_by_key(rows: pa.RecordBatch) -> Iterator[tuple[str, int]]:
         yield str(item["values"]), item["counts"]
 
 
-def with_pieces(facts: Iterable[FileFact], pieces: Iterable[FilePiece]) -> tuple[FileFact, ...]:
+def with_file_parts(facts: Iterable[FileFact], pieces: Iterable[FilePart]) -> tuple[FileFact, ...]:
     """Return `facts`, each with the sub-ranges of its file and its rows by partition."""
-    of_file: dict[str, list[FilePiece]] = {}
-    for piece in pieces:
-        of_file.setdefault(piece.path, []).append(piece)
+    of_file: dict[str, list[FilePart]] = {}
+    for file_part in pieces:
+        of_file.setdefault(file_part.path, []).append(file_part)
     made = []
     for fact in facts:
         mine = sorted(of_file.get(fact.path, []), key=lambda p: (p.partition, p.start))
         rows: Counter[str] = Counter()
-        for piece in mine:
-            rows[piece.partition] += piece.rows
+        for file_part in mine:
+            rows[file_part.partition] += file_part.rows
         parts = tuple((p.partition, p.start, p.end, p.rows) for p in mine)
         made.append(replace(fact, partitions=dict(rows), pieces=parts))
     return tuple(made)
@@ -86,7 +86,7 @@ class StagedWriter:
         compression: str = "snappy",
         columns: ColumnSet | None = None,
     ) -> None:
-        self.pieces: list[FilePiece] = []
+        self.pieces: list[FilePart] = []
         self.files: list[FileFact] = []
         self._location = location
         self._stem = stem
@@ -171,7 +171,7 @@ class StagedWriter:
         assert self._range is not None
         name = self._name if self._rows else ""
         key = self._range.partition.key
-        self.pieces.append(FilePiece(name, key, self._start, end, self._rows, self._bytes))
+        self.pieces.append(FilePart(name, key, self._start, end, self._rows, self._bytes))
         self._start, self._rows, self._bytes = end, 0, 0
 
     def _flush(self) -> None:
@@ -197,7 +197,7 @@ class StagedWriter:
         if file is not None:
             self.files.append(file.close())
             for key, rows in sorted(self._of_any.items()):
-                self.pieces.append(FilePiece(self._name, key, 0, 0, rows, 0))
+                self.pieces.append(FilePart(self._name, key, 0, 0, rows, 0))
             self._of_any.clear()
 
     def _abandon(self) -> None:

@@ -14,13 +14,13 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from tubemq_client import errors
 from tubemq_client.config import ClientConfig, validated
-from tubemq_client.json_text import RepeatedName, given_json
+from tubemq_client.json_text import RepeatedName, load_unique_json
 from tubemq_client.model import address_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-__all__ = ["ConnectionConfig", "extra_options", "extras_of", "host_list", "misplaced"]
+__all__ = ["ConnectionConfig", "extra_fields", "extra_options", "host_list", "misplaced_fields"]
 
 DEFAULT_ADMIN_PORT = 8080
 
@@ -89,7 +89,7 @@ class ConnectionConfig(ClientConfig):
         Raises `errors.ConfigError` that lists every problem and never contains a secret.
         """
         subject = f"connection {connection.conn_id!r}"
-        problems = misplaced(connection)
+        problems = misplaced_fields(connection)
         if problems:
             raise errors.ConfigError(problems, subject=subject)
         options: dict[str, Any] = {"cluster": connection.conn_id, "masters": host_list(connection)}
@@ -126,7 +126,7 @@ class ConnectionConfig(ClientConfig):
         return tuple(f"http://{address_text(address)}" for address in addresses)
 
 
-def misplaced(connection: Connection) -> list[str]:
+def misplaced_fields(connection: Connection) -> list[str]:
     """Return problems of fields in places where they have no effect or would be visible."""
     problems = []
     if connection.schema:
@@ -137,7 +137,7 @@ def misplaced(connection: Connection) -> list[str]:
     elif connection.port and _port_in(host) not in ("", str(connection.port)):
         problems.append("port: the host names another one")
     try:
-        extras = extras_of(connection)
+        extras = extra_fields(connection)
     except errors.ConfigError as exc:
         return [*problems, *exc.problems]
     if host and (both := sorted({"masters", "name_servers"} & extras.keys())):
@@ -150,13 +150,13 @@ def misplaced(connection: Connection) -> list[str]:
     return problems
 
 
-def extras_of(connection: Connection) -> Mapping[str, Any]:
+def extra_fields(connection: Connection) -> Mapping[str, Any]:
     """Return the extra fields. Raises `errors.ConfigError` for text that is no JSON object.
 
     Airflow reads such text as no extras, and the result would be a connection without TLS.
     """
     try:
-        extras = given_json(connection.extra or "{}")
+        extras = load_unique_json(connection.extra or "{}")
     except RepeatedName as exc:
         raise errors.ConfigError(
             f"extra: {exc}", subject=f"connection {connection.conn_id!r}"
@@ -175,7 +175,7 @@ def extra_options(connection: Connection) -> dict[str, Any]:
 
     Any of the latter enables TLS.
     """
-    extras_of(connection)
+    extra_fields(connection)
     # Read by Airflow, which masks the values of sensitive names in logs.
     extras = {k: v for k, v in connection.extra_dejson.items() if v not in (None, "")}
     flat = {k: v for k, v in extras.items() if not k.startswith("tls_")}

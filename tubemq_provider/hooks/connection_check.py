@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from tubemq_client.model import Address
     from tubemq_provider.hooks.connection import ConnectionConfig
 
-__all__ = ["tested"]
+__all__ = ["check_connection"]
 
 _PROBE_TOPIC = "tubemq_connection_test"
 
 
-def tested(config: ConnectionConfig) -> tuple[bool, str]:
+def check_connection(config: ConnectionConfig) -> tuple[bool, str]:
     """Return success, and a report of each step. Raises `errors.TubeMQError` if masters fail."""
     steps = [_names(config), *_masters(config)]
     if not config.admin_url:

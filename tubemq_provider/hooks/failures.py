@@ -18,12 +18,12 @@ from tubemq_client import errors
 from tubemq_provider._airflow import AirflowFailException, AirflowNotFoundException
 from tubemq_provider.windows.errors import is_final
 
-__all__ = ["Whereabouts", "explained", "fatal_errors_fail_the_task"]
+__all__ = ["ErrorContext", "explained", "fatal_errors_fail_the_task"]
 
 _WIDTH = 80
 
 
-class Whereabouts(NamedTuple):
+class ErrorContext(NamedTuple):
     """Connection, topic and group of a task, for the lines below an error."""
 
     conn_id: str
@@ -43,7 +43,7 @@ class Whereabouts(NamedTuple):
 
 
 def fatal_errors_fail_the_task(
-    log: Any = None, *, about: Whereabouts | None = None
+    log: Any = None, *, about: ErrorContext | None = None
 ) -> AbstractContextManager[None]:
     """Turn fatal errors into `AirflowFailException`, which is never retried; let others pass.
 
@@ -60,7 +60,7 @@ class _ErrorLogger(AbstractContextManager[None]):
     Not a generator: `contextlib` would restore all frames of an exception that passes through one.
     """
 
-    def __init__(self, log: Any, about: Whereabouts | None) -> None:
+    def __init__(self, log: Any, about: ErrorContext | None) -> None:
         self._log = log
         self._about = about
 
@@ -75,13 +75,13 @@ class _ErrorLogger(AbstractContextManager[None]):
         raise exc.with_traceback(None) from None
 
 
-def _log_error(log: Any, exc: Exception, about: Whereabouts | None) -> None:
+def _log_error(log: Any, exc: Exception, about: ErrorContext | None) -> None:
     if log is not None:
         log.error("%s", explained(exc, about))
         log.debug("where it was raised", exc_info=exc)
 
 
-def explained(error: Exception, about: Whereabouts | None = None) -> str:
+def explained(error: Exception, about: ErrorContext | None = None) -> str:
     """Return the error in lines of at most 80 characters.
 
     Longer words stay whole, and so does the command for further diagnosis.
@@ -110,7 +110,7 @@ def _short(paragraph: str) -> Iterator[str]:
         ) or [""]
 
 
-def _remedy(error: Exception, about: Whereabouts) -> str | None:
+def _remedy(error: Exception, about: ErrorContext) -> str | None:
     """Return what to do about errors whose text cannot say it, since it knows no connection."""
     named = f"connection {about.conn_id!r}"
     if isinstance(error, AirflowNotFoundException):
@@ -127,7 +127,7 @@ def _remedy(error: Exception, about: Whereabouts) -> str | None:
     return _access_remedy(error, about) if isinstance(error, _REFUSED) else None
 
 
-def _access_remedy(error: Exception, about: Whereabouts) -> str:
+def _access_remedy(error: Exception, about: ErrorContext) -> str:
     """Return what grants access.
 
     A TubeMQ master that knows the user may not know the group, or not allow it to read the topic.
@@ -143,7 +143,7 @@ def _access_remedy(error: Exception, about: Whereabouts) -> str:
     )
 
 
-def _missing_connection_remedy(error: Exception, about: Whereabouts) -> str:
+def _missing_connection_remedy(error: Exception, about: ErrorContext) -> str:
     """Return how to add the missing connection; a task has others too, of its sink and of Spark."""
     missing = match[1] if (match := _CONN_ID.search(str(error))) else about.conn_id
     kind = f" of type {about.conn_type}" if missing == about.conn_id else ""

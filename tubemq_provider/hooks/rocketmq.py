@@ -18,8 +18,8 @@ from rocketmq_client.model import Queue
 from rocketmq_client.sync import Admin, Metadata, Producer, PullConsumer, RangeReader
 from tubemq_client.config import validated
 from tubemq_client.model import address_text
-from tubemq_provider.hooks.connection import extra_options, host_list, misplaced
-from tubemq_provider.hooks.failures import Whereabouts
+from tubemq_provider.hooks.connection import extra_options, host_list, misplaced_fields
+from tubemq_provider.hooks.failures import ErrorContext
 from tubemq_provider.hooks.sharing import Connected
 from tubemq_provider.sources.rocketmq.reading import reader_group
 from tubemq_provider.sources.rocketmq.source import RocketMQSource
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
         SendReceipt,
     )
 
-__all__ = ["RocketMQAsyncHook", "RocketMQConnection", "RocketMQHook", "whereabouts"]
+__all__ = ["RocketMQAsyncHook", "RocketMQConnection", "RocketMQHook", "error_context"]
 
 
-def whereabouts(conn_id: str, topic: str, group: str | None = None) -> Whereabouts:
+def error_context(conn_id: str, topic: str, group: str | None = None) -> ErrorContext:
     """Return the context that error texts of a task end with."""
-    return Whereabouts(conn_id, topic, group, conn_type="rocketmq", port="9876")
+    return ErrorContext(conn_id, topic, group, conn_type="rocketmq", port="9876")
 
 
 class RocketMQConnection(ClientConfig):
@@ -67,7 +67,7 @@ class RocketMQConnection(ClientConfig):
         """
         subject = f"connection {connection.conn_id!r}"
         has_login = bool(connection.login or connection.password)
-        problems = misplaced(connection)
+        problems = misplaced_fields(connection)
         extras: Any = connection.extra_dejson
         if isinstance(extras, dict) and extras.get("security_token") and not has_login:
             problems.append("security_token: has no effect without login and password")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from tubemq_client import errors
-from tubemq_provider.hooks.connection import extras_of
+from tubemq_provider.hooks.connection import extra_fields
 from tubemq_provider.sinks._database_address import (
     DATABASES,
     DEFAULT_PORTS,
-    Place,
+    DatabaseAddress,
     address_problems,
-    place_of,
+    database_address,
 )
 from tubemq_provider.sinks.factory import needless_connection, sink_for, sink_word
 
@@ -57,7 +57,7 @@ def open_sink(
         raise errors.ConfigError(problem, subject="sink_conn_id")
     sink_connection = connection(conn_id)
     # Airflow ignores unreadable extras, and another store would be used.
-    extras_of(sink_connection)
+    extra_fields(sink_connection)
     if word == "iceberg":
         return sink_for(spec, **options, catalog_properties=_catalog_properties(sink_connection))
     if word in DATABASES:
@@ -74,7 +74,7 @@ def _with_login(spec: str, word: str, connection: Connection) -> str:
     if problems := address_problems(word, rest):
         raise errors.ConfigError(problems, subject="sink")
     allowed = _place_of_connection(word, connection)
-    sink_host = place_of(word, rest)
+    sink_host = database_address(word, rest)
     if allowed != sink_host:
         raise errors.ConfigError(
             f"connection {connection.conn_id!r} is for {allowed}, the sink is on {sink_host}; its "
@@ -102,12 +102,12 @@ def _extra(connection: Connection) -> Mapping[str, Any]:
 
     Raises `errors.ConfigError` for text that is no JSON object, or has a name twice.
     """
-    extras_of(connection)
+    extra_fields(connection)
     extras: Mapping[str, Any] = connection.extra_dejson
     return extras
 
 
-def _place_of_connection(word: str, connection: Connection) -> Place:
+def _place_of_connection(word: str, connection: Connection) -> DatabaseAddress:
     host = connection.host or ""
     if not host:
         raise errors.ConfigError(
@@ -116,8 +116,8 @@ def _place_of_connection(word: str, connection: Connection) -> Place:
             subject="sink_conn_id",
         )
     if host.startswith("/") or "," in host:
-        return Place(host if host.startswith("/") else host.lower(), None)
-    return Place(host.strip("[]").lower(), connection.port or DEFAULT_PORTS.get(word))
+        return DatabaseAddress(host if host.startswith("/") else host.lower(), None)
+    return DatabaseAddress(host.strip("[]").lower(), connection.port or DEFAULT_PORTS.get(word))
 
 
 def _storage_options(connection: Connection) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.hooks.connection import extras_of
+from tubemq_provider.hooks.connection import extra_fields
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -65,7 +65,7 @@ def _of_server(connection: Connection) -> dict[str, str]:
     settings, parameters = {}, {}
     if connection.login:
         parameters["user_id"] = connection.login
-    for name, value in extras_of(connection).items():
+    for name, value in extra_fields(connection).items():
         if name == _REMOTE:
             problems.append(_set_by_host(name))
         elif name == "use_ssl" and isinstance(value, bool | str):
@@ -102,7 +102,7 @@ def _of_cluster(connection: Connection) -> dict[str, str]:
     """
     problems = [] if connection.host else ["it has no host, the master of Spark"]
     settings = {}
-    for name, value in extras_of(connection).items():
+    for name, value in extra_fields(connection).items():
         key = _SETTINGS.get(name.replace("_", "-"), name)
         if key == _MASTER:
             problems.append(_set_by_host(name))

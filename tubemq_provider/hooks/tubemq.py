@@ -273,10 +273,10 @@ class TubeMQHook(BaseHook):
 
         A cluster without authentication accepts any user.
         """
-        from tubemq_provider.hooks.connection_check import tested
+        from tubemq_provider.hooks.connection_check import check_connection
 
         try:
-            return tested(self.config)
+            return check_connection(self.config)
         except errors.TubeMQError as exc:
             return False, str(exc)
 

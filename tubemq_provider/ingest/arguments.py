@@ -19,7 +19,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 from tubemq_client import errors
 from tubemq_client.config import GroupName
 from tubemq_provider.ingest.engine_arguments import EngineArguments, engine_problems
-from tubemq_provider.ingest.sink_rules import OfSink, sink_problems
+from tubemq_provider.ingest.sink_rules import SinkArguments, sink_problems
 from tubemq_provider.ingest.validation import (
     ClusterAlias,
     GivenOffsets,
@@ -40,7 +40,13 @@ from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.policies import end_word, words_in
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
-__all__ = ["IngestArguments", "InitialPosition", "begins_at_end", "place_problems", "says_latest"]
+__all__ = [
+    "IngestArguments",
+    "InitialPosition",
+    "begins_at_end",
+    "names_with_latest",
+    "sink_template_problems",
+]
 
 Mode = Literal["cursor", "time"]
 Resolver = Literal["boundaries", "timeline", "history", "message_time", "store_time", "explicit"]
@@ -334,7 +340,9 @@ class IngestArguments(TaskArguments):
             return ["give either path or sink"]
         if is_template(spec):
             return []
-        return sink_problems(spec, OfSink(*(getattr(self, name) for name in OfSink._fields)))
+        return sink_problems(
+            spec, SinkArguments(*(getattr(self, name) for name in SinkArguments._fields))
+        )
 
     @property
     def by(self) -> Resolver:
@@ -434,7 +442,7 @@ _INEXACT = ("timeline", "history", "message_time", "store_time")
 _SAME_FOR_ALL_RUNS = {"var", "conn", "dag", "task"}
 
 
-def place_problems(arguments: Mapping[str, Any]) -> list[str]:
+def sink_template_problems(arguments: Mapping[str, Any]) -> list[str]:
     """Return problems of a templated sink in `arguments` before rendering.
 
     Boundaries that are fixed in a sink are shared only by windows in the same sink.
@@ -473,7 +481,7 @@ def begins_at_end(arguments: Mapping[str, Any]) -> bool:
     )
 
 
-def says_latest(arguments: Mapping[str, Any]) -> list[str]:
+def names_with_latest(arguments: Mapping[str, Any]) -> list[str]:
     """Return the names of unchecked `arguments` that use ``latest`` for the stable end."""
     return [name for name in _WITH_ENDS if "latest" in words_in(_lenient(arguments.get(name)))]
 

@@ -128,10 +128,10 @@ def _of_connect(arguments: EngineArguments) -> Iterator[str]:
 
 
 def _of_deploying(arguments: EngineArguments) -> list[str]:
-    from tubemq_provider.engines.cluster_mode import deploy_problems, unread_settings
+    from tubemq_provider.engines.cluster_mode import deploy_problems, ignored_settings
 
     conf = arguments.spark_conf
-    unread = unread_settings({key: "" for key in conf if not is_template(key)})
+    unread = ignored_settings({key: "" for key in conf if not is_template(key)})
     if is_template(conf.get(_DEPLOY)):
         return unread
     master: str | None = conf.get(_MASTER, "local")

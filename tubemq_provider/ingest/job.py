@@ -17,7 +17,7 @@ from tubemq_provider.engines.function import FunctionEngine, PlannedWindow, Repo
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.columns import expected_columns
 from tubemq_provider.ingest.engines import make_engine
-from tubemq_provider.ingest.narrate import Log, Narrator, narrated
+from tubemq_provider.ingest.progress import Log, ProgressLogger, with_logging
 from tubemq_provider.ingest.resolvers import make_resolver
 from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.errors import WindowError
@@ -154,8 +154,8 @@ class IngestJob:
             if not next_one or len(done) >= _FINISHED:
                 return Planned(plan, marker, tuple(done))
 
-    def hand_to(self, function: Callable[[PlannedWindow], object]) -> FunctionEngine:
-        """Let `function` read the window instead of an engine; call it before `narrator`."""
+    def read_with(self, function: Callable[[PlannedWindow], object]) -> FunctionEngine:
+        """Let `function` read the window instead of an engine; call it before `progress_logger`."""
 
         def open_reader(plan: WindowPlan) -> AbstractContextManager[RecordReader]:
             return self._source.open_reader(plan, self._policies)
@@ -169,7 +169,7 @@ class IngestJob:
         marker = self._sink.marker(window_id)
         return None if marker is None else marker.plan
 
-    def take_counts(self, plan_hash: str, records: Mapping[str, int], size: int = 0) -> None:
+    def use_counts(self, plan_hash: str, records: Mapping[str, int], size: int = 0) -> None:
         """Use counts of a window that was read elsewhere, identified by its hash, instead of
         reading."""
         self._engine = self._logged_engine = ReportedEngine(plan_hash, records, size)
@@ -219,13 +219,13 @@ class IngestJob:
         self._cancelled.set()
         self._engine.cancel()
 
-    def narrator(self, log: Log) -> Narrator:
+    def progress_logger(self, log: Log) -> ProgressLogger:
         """Return the observer that logs progress to a task's log, and ends a cancelled run."""
-        narrator = Narrator(
+        progress_logger = ProgressLogger(
             log, self._cancelled, self._arguments.destination or self._sink.identity
         )
-        self._logged_engine = narrated(self._engine, narrator)
-        return narrator
+        self._logged_engine = with_logging(self._engine, progress_logger)
+        return progress_logger
 
     def _scope(self, store: OffsetStore) -> WindowScope:
         """Return the scope of the window, in the group's current epoch unless the task names
@@ -256,7 +256,7 @@ class IngestJob:
                 arguments.offsets("ending_offsets"),
                 self._source.ends,
                 self._policies,
-                self._source.life(),
+                self._source.record_lookup(),
             )
         start, end = self._window()
         resolver = make_resolver(arguments, self._source, self._timeline)
@@ -268,7 +268,7 @@ class IngestJob:
             self._source.ends,
             self._sink.boundaries,
             self._policies,
-            self._source.life(),
+            self._source.record_lookup(),
         )
 
     def _cursor_planner(self, scope: WindowScope, *, serialised: bool) -> CursorPlanner:
@@ -281,7 +281,7 @@ class IngestJob:
             serialised,
             self._byte_budget(),
             self._arguments.max_duration,
-            self._source.life(),
+            self._source.record_lookup(),
             lambda: retired_brokers(self._sink.boundaries, scope),
             self._arguments.epoch_seen or "",
         )

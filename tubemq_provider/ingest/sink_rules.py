@@ -11,14 +11,14 @@ from typing import NamedTuple
 from tubemq_provider.sinks.factory import needless_connection, sink_word, spec_problems
 from tubemq_provider.windows.partitioning import partition_problems
 
-__all__ = ["OfSink", "sink_problems"]
+__all__ = ["SinkArguments", "sink_problems"]
 
 _FILES = ("parquet", "s3", "gs", "az")
 _TABLES = ("delta", "iceberg")
 _REWRITING = ("s3", "gs", "az", "postgresql", "sqlite", "oracle", "mssql")
 
 
-class OfSink(NamedTuple):
+class SinkArguments(NamedTuple):
     """The arguments of an ingest that depend on the sink."""
 
     exactly_once: bool
@@ -31,7 +31,7 @@ class OfSink(NamedTuple):
     schema_evolution: str
 
 
-def sink_problems(spec: str, arguments: OfSink) -> list[str]:
+def sink_problems(spec: str, arguments: SinkArguments) -> list[str]:
     """Return the arguments that the sink at `spec` does not support."""
     problems = [
         f"sink: {problem}" for problem in spec_problems(spec, exactly_once=arguments.exactly_once)

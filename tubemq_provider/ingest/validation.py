@@ -28,7 +28,7 @@ from pydantic import (
 
 from tubemq_client import errors
 from tubemq_client.config import FilterItem, GroupName, TopicName
-from tubemq_client.json_text import given_json
+from tubemq_client.json_text import load_unique_json
 from tubemq_provider.windows.plan import CLUSTER_PATTERN
 from tubemq_provider.windows.policies import parse_offsets
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
@@ -92,7 +92,7 @@ def from_json(value: object) -> object:
     """Parse text that looks like JSON: templates and Variables can only give text."""
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         try:
-            return given_json(value)
+            return load_unique_json(value)
         except (ValueError, RecursionError) as exc:
             # Jinja renders a list or mapping as Python's text of it.
             hint = "; in a template write {{ … | tojson }}" if "'" in value else ""

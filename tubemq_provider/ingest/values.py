@@ -24,8 +24,8 @@ __all__ = [
     "SparkSubmit",
     "Timeline",
     "Value",
+    "expand_values",
     "members",
-    "taken_apart",
 ]
 
 
@@ -175,7 +175,7 @@ class MessageTime(Value):
     fixed: ClassVar[Mapping[str, str]] = {"resolver": "message_time"}
 
 
-def taken_apart(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def expand_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return `arguments` with value objects expanded.
 
     An argument and a member of the same name are one option: the one that is not at its default

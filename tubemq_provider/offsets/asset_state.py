@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.offsets.chunking import PiecesMissing
+from tubemq_provider.offsets.chunking import ChunksMissing
 from tubemq_provider.offsets.commit_events import (
     EVENT_KEY,
     OutletEvent,
@@ -180,7 +180,7 @@ class AssetStateOffsetStore(AssetProgress):
         then the marker has the plan. Otherwise nothing was read by this plan yet."""
         try:
             return self._documents.load(_PLAN + window_id)
-        except PiecesMissing:
+        except ChunksMissing:
             return None
 
     def store_plan(self, window_id: str, document: Document) -> None:

@@ -16,7 +16,7 @@ from tubemq_provider.windows.canonical import canonical_json, sha256_hex
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import Document
 
-__all__ = ["PIECE_BYTES", "PiecesMissing", "join", "piece_names", "split"]
+__all__ = ["PIECE_BYTES", "ChunksMissing", "chunk_names", "join", "split"]
 
 PIECE_BYTES: Final = 60_000
 """Most bytes of a value that a store writes, apart from a few bytes of wrapping."""
@@ -24,7 +24,7 @@ PIECE_BYTES: Final = 60_000
 _HEAD = "tubemq_pieces"
 
 
-class PiecesMissing(DocumentError):
+class ChunksMissing(DocumentError):
     """Chunks of a long document are missing after several reads, although its head exists.
 
     `rev` is the revision of the head (0 for a store without revisions)."""
@@ -46,11 +46,11 @@ def split(document: Document) -> tuple[Document, dict[str, Document]]:
     step = PIECE_BYTES // 2
     chunks = [text[start : start + step] for start in range(0, len(text), step)]
     head: Document = {_HEAD: {"count": len(chunks), "sha256": sha256_hex(text)}}
-    names = piece_names(head)
+    names = chunk_names(head)
     return head, {name: {"text": chunk} for name, chunk in zip(names, chunks, strict=True)}
 
 
-def piece_names(head: object) -> list[str]:
+def chunk_names(head: object) -> list[str]:
     """Return names of the chunks of `head`; none for a document that is whole, or for None. A head
     that was edited and is invalid has none, so that its reader reports the error."""
     about = head.get(_HEAD) if isinstance(head, dict) else None
@@ -74,7 +74,7 @@ def join(head: Document, pieces: Sequence[Any], where: str) -> Document:
 def read_whole(read: Callable[[str], Any], key: str, head: Any) -> Document | None:
     """Return the document of `head`, with its chunks read from ``<key>~<name>``. None if one is
     missing, as happens if the document was replaced between two reads."""
-    names = piece_names(head)
+    names = chunk_names(head)
     if not names:
         whole: Document = head
         return whole

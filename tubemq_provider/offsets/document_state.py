@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tubemq_provider.offsets.chunking import PiecesMissing, piece_names, read_whole, split
+from tubemq_provider.offsets.chunking import ChunksMissing, chunk_names, read_whole, split
 from tubemq_provider.windows.errors import DocumentError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class DocumentState:
 
     def load(self, key: str) -> Document | None:
         """Return the document, or None. Raises `DocumentError` for another value, and
-        `PiecesMissing` if chunks of it are missing."""
+        `ChunksMissing` if chunks of it are missing."""
         for _ in range(_LOOKS):
             head = self._heads[key] = _document(self._state.get(key), key)
             whole = head and read_whole(self._state.get, key, head)
@@ -47,23 +47,23 @@ class DocumentState:
                 return whole
             if head is None:
                 return None
-        raise PiecesMissing(f"offsets asset state key {key!r}")
+        raise ChunksMissing(f"offsets asset state key {key!r}")
 
     def store(self, key: str, document: Document) -> None:
         """Replace the document, in one write of its head. Raises `TypeError` for values that
         Airflow would alter silently, such as a nested NaN, which becomes null."""
-        head, pieces = split(document)
-        for name, piece in pieces.items():
-            self._state.set(f"{key}~{name}", piece)
+        head, chunks = split(document)
+        for name, chunk in chunks.items():
+            self._state.set(f"{key}~{name}", chunk)
         self._state.set(key, head)
-        old = set(piece_names(self._heads.get(key))) - set(pieces)
+        old = set(chunk_names(self._heads.get(key))) - set(chunks)
         for name in sorted(old):
             self._state.delete(f"{key}~{name}")
         self._heads[key] = head
 
     def delete(self, key: str) -> None:
         """Remove the document, if there is one."""
-        names = piece_names(self._state.get(key))
+        names = chunk_names(self._state.get(key))
         for name in ["", *(f"~{name}" for name in names)]:
             self._state.delete(key + name)
         self._heads.pop(key, None)

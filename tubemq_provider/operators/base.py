@@ -23,18 +23,18 @@ from tubemq_provider._airflow import (
     needs_asset_state,
 )
 from tubemq_provider.assets import declared, offsets_asset, sink_asset
-from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import ErrorContext, fatal_errors_fail_the_task
 from tubemq_provider.hooks.lineage import window_lineage
 from tubemq_provider.hooks.metrics import count_window
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import (
     IngestArguments,
     begins_at_end,
-    place_problems,
-    says_latest,
+    names_with_latest,
+    sink_template_problems,
 )
 from tubemq_provider.ingest.job import needs_interval
-from tubemq_provider.ingest.narrate import Narrator
+from tubemq_provider.ingest.progress import ProgressLogger
 from tubemq_provider.ingest.values import (
     History,
     IngestPolicies,
@@ -44,8 +44,8 @@ from tubemq_provider.ingest.values import (
     SparkSubmit,
     Timeline,
     Value,
+    expand_values,
     members,
-    taken_apart,
 )
 from tubemq_provider.links import (
     TubeMQOffsetsLink,
@@ -57,11 +57,11 @@ from tubemq_provider.links import (
 from tubemq_provider.offsets.asset_state import PROGRESS
 from tubemq_provider.offsets.registry import TaskStore, store_for
 from tubemq_provider.operators.announce import announce, bounded
-from tubemq_provider.operators.clears import is_cleared, run_clears
-from tubemq_provider.operators.deferring import Attendance
+from tubemq_provider.operators.clear_detection import is_cleared, run_clears
+from tubemq_provider.operators.deferring import TryState
 from tubemq_provider.operators.intervals import Interval, refuse_interval, run_interval
 from tubemq_provider.operators.job import SourceHook, open_job
-from tubemq_provider.rendered import RefusesNothing
+from tubemq_provider.rendered import RefusesEmptyRendering
 from tubemq_provider.task_arguments import check_literals, is_mapped, is_template, near_names, parse
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
@@ -110,7 +110,7 @@ COMMON_TEMPLATE_FIELDS = (
 """Template fields of every ingest operator."""
 
 
-class IngestOperator(RefusesNothing, BaseOperator):
+class IngestOperator(RefusesEmptyRendering, BaseOperator):
     """Base of the ingest operators: common arguments, and `execute`.
 
     :param topic: topic to read. Names an asset, so no template; so do `group` and `cluster`.
@@ -202,36 +202,36 @@ class IngestOperator(RefusesNothing, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run all eight steps of the window; `WindowRun` describes the state after a crash."""
-        return self._take(context, Attendance.begins(self.execution_timeout))
+        return self._run_try(context, TryState.fresh(self.execution_timeout))
 
     def execute_complete(
         self, context: Context, event: Mapping[str, Any], started: float, ticket: dict[str, Any]
     ) -> dict[str, Any]:
         """Resume after the trigger event: run the steps again, which find what the application
         left."""
-        return self._take(
-            context, Attendance.goes_on(self.execution_timeout, event, started, ticket)
+        return self._run_try(
+            context, TryState.resumed(self.execution_timeout, event, started, ticket)
         )
 
-    def _take(self, context: Context, attendance: Attendance) -> dict[str, Any]:
-        failing = fatal_errors_fail_the_task(self.log, about=self._whereabouts())
-        with failing, attendance.attending(self.log), ExitStack() as stack:
-            arguments, store, job = self._opened(context, stack)
+    def _run_try(self, context: Context, try_state: TryState) -> dict[str, Any]:
+        failing = fatal_errors_fail_the_task(self.log, about=self._error_context())
+        with failing, try_state.defer_when_suspended(self.log), ExitStack() as stack:
+            arguments, store, job = self._open_job(context, stack)
             self._prepare(context, store, job)
-            attendance.prepare(job, arguments, self.log)
-            narrator = job.narrator(self.log)
-            narrator.earlier = self._earlier_plan(context, store)
-            narrator.on_page = lambda page: self._show_spark(context, page)
-            narrator.on_progress = lambda progress: self._keep_progress(context, progress)
+            try_state.prepare(job, arguments, self.log)
+            progress_logger = job.progress_logger(self.log)
+            progress_logger.earlier = self._earlier_plan(context, store)
+            progress_logger.on_page = lambda page: self._show_spark(context, page)
+            progress_logger.on_progress = lambda progress: self._keep_progress(context, progress)
             result = job.run(
                 store,
                 attempt=str(context["ti"].id),
                 serialised=self._serialised,
-                observer=self.observer(context, narrator),
+                observer=self.observer(context, progress_logger),
                 cleared=is_cleared(context, self.retries),
                 retried=self._try_number(context) > 1 and not is_cleared(context, self.retries),
             )
-        narrator.done(result)
+        progress_logger.done(result)
         self.result = result
         count_window(result, arguments.cluster, space_of(self.source))
         self._report(result, context)
@@ -246,7 +246,7 @@ class IngestOperator(RefusesNothing, BaseOperator):
             raise AirflowSkipException("there was nothing to read")
         return bounded(result.to_document())
 
-    def _opened(
+    def _open_job(
         self, context: Context, stack: ExitStack
     ) -> tuple[IngestArguments, TaskStore, IngestJob]:
         """Return the job of this try, built from the rendered arguments; `stack` closes it."""
@@ -297,9 +297,9 @@ class IngestOperator(RefusesNothing, BaseOperator):
             self.cluster, self.topic, self.sink or self.path or "", self.result, self.source
         )
 
-    def _whereabouts(self) -> Whereabouts:
+    def _error_context(self) -> ErrorContext:
         """Return what an error text is completed with."""
-        return Whereabouts(self.tubemq_conn_id, self.topic, self.group)
+        return ErrorContext(self.tubemq_conn_id, self.topic, self.group)
 
     def on_kill(self) -> None:
         """Cancel the job, also one that has not begun; returns within seconds."""
@@ -326,9 +326,9 @@ class IngestOperator(RefusesNothing, BaseOperator):
         except Exception as exc:  # noqa: BLE001 - nothing depends on it
             self.log.debug("progress was not stored: %s", exc)
 
-    def observer(self, context: Context, narrator: Narrator) -> StepObserver:  # noqa: ARG002
+    def observer(self, context: Context, progress_logger: ProgressLogger) -> StepObserver:  # noqa: ARG002
         """Return the observer of the run's steps; a subclass may wrap it."""
-        return narrator
+        return progress_logger
 
     def _do_render_template_fields(self, parent: Any, *args: Any, **kwargs: Any) -> None:
         """Copy value objects before Airflow renders them in place.
@@ -341,7 +341,7 @@ class IngestOperator(RefusesNothing, BaseOperator):
                 setattr(self, name, copy(value))
         super()._do_render_template_fields(parent, *args, **kwargs)
 
-    def _settle(self, given: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
+    def _set_arguments(self, given: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
         """Store and check the arguments, and name the assets.
 
         `given` are the operator's own arguments, which become attributes; `chosen` are those passed
@@ -349,16 +349,16 @@ class IngestOperator(RefusesNothing, BaseOperator):
         """
         defaults = chosen.get("default_args") or {}
         self._serialise({**defaults, **chosen})
-        self._keep(given)
+        self._store_arguments(given)
         self.offsets_asset = offsets_asset(self.cluster, self.topic, self.group, self.source)
         self._declare_assets(self.sink or self.path or "")
 
-    def _keep(self, given: Mapping[str, Any]) -> None:
+    def _store_arguments(self, given: Mapping[str, Any]) -> None:
         """Store the arguments as attributes, which Airflow renders, and check the literal ones."""
         for name, value in given.items():
             setattr(self, name, value)
         arguments = self._arguments()
-        unsafe = place_problems(arguments)
+        unsafe = sink_template_problems(arguments)
         if not is_mapped(self) and not self._serialised and begins_at_end(arguments):
             unsafe.append(
                 "initial_position 'stable' needs max_active_tis_per_dag=1: runs would race"
@@ -377,7 +377,7 @@ class IngestOperator(RefusesNothing, BaseOperator):
         Elsewhere it is the end in the broker's memory. Templated values are known only after
         rendering.
         """
-        if self._warned or not (names := says_latest(self._arguments())):
+        if self._warned or not (names := names_with_latest(self._arguments())):
             return
         self._warned = True
         warnings.warn(
@@ -408,7 +408,7 @@ class IngestOperator(RefusesNothing, BaseOperator):
         arguments = {name: getattr(self, name) for name in sorted(names)}
         if arguments.get("policies", ...) is None:
             del arguments["policies"]
-        return taken_apart(arguments)
+        return expand_values(arguments)
 
     def _templated(self) -> frozenset[str]:
         """Return the arguments that a template may fill in, members of value objects included."""

@@ -106,7 +106,7 @@ class TubeMQConsumeOperator(TubeMQWindowOperator):
         return {**super().execute(context), "returned": self._returned}
 
     def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:  # noqa: ARG002
-        job.hand_to(lambda window: self._apply(window, context))
+        job.read_with(lambda window: self._apply(window, context))
 
     def _apply(self, window: PlannedWindow, context: Context) -> None:
         values = {**context, "window": window}

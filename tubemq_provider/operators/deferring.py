@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from tubemq_provider.ingest.job import IngestJob
     from tubemq_provider.windows.protocols import Document
 
-__all__ = ["Attendance"]
+__all__ = ["TryState"]
 
 _GRACE_S = 120.0
 """Seconds that Airflow's timeout of a deferral leaves to the trigger's, which ends in the task."""
 
 
 @dataclass
-class Attendance:
+class TryState:
     """State of a try across its deferrals: its start, and the application that it waited for.
 
     - `limit`: seconds that the try may take, deferrals included; None for no limit.
@@ -46,16 +46,16 @@ class Attendance:
     status: str = ""
 
     @classmethod
-    def begins(cls, limit: timedelta | None) -> Attendance:
+    def fresh(cls, limit: timedelta | None) -> TryState:
         """Return the state of a try that begins."""
         return cls(None if limit is None else limit.total_seconds(), time.time())
 
     @classmethod
-    def goes_on(
+    def resumed(
         cls, limit: timedelta | None, event: Mapping[str, Any], started: float, ticket: Document
-    ) -> Attendance:
+    ) -> TryState:
         """Return the state of a try that resumes after a deferral."""
-        resumed = cls.begins(limit)
+        resumed = cls.fresh(limit)
         resumed.started, resumed.ticket, resumed.status = (
             started,
             ticket,
@@ -82,7 +82,7 @@ class Attendance:
             job.may_suspend()
 
     @contextmanager
-    def attending(self, log: Any) -> Iterator[None]:
+    def defer_when_suspended(self, log: Any) -> Iterator[None]:
         """Run the body, and defer the task where it suspends.
 
         A resumed task gets only the rest of its time.

@@ -76,7 +76,7 @@ class TubeMQCursorIngestOperator(IngestOperator):
     ) -> None:
         given = _given(locals())
         super().__init__(**kwargs)
-        self._settle(given, kwargs)
+        self._set_arguments(given, kwargs)
 
 
 class TubeMQWindowIngestOperator(IngestOperator):
@@ -142,7 +142,7 @@ class TubeMQWindowIngestOperator(IngestOperator):
     ) -> None:
         given = _given(locals())
         super().__init__(**kwargs)
-        self._settle(given, kwargs)
+        self._set_arguments(given, kwargs)
 
 
 class TubeMQSparkIngestOperator(IngestOperator):
@@ -381,7 +381,7 @@ class TubeMQSparkIngestOperator(IngestOperator):
         given = _given(locals())
         super().__init__(**kwargs)
         self.mode = mode
-        self._settle(given, kwargs)
+        self._set_arguments(given, kwargs)
 
 
 def _given(names: Mapping[str, Any]) -> dict[str, Any]:

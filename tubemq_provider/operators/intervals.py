@@ -36,7 +36,7 @@ An operator of another Dag can set a logical date at most.
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class IntervalRule:
     """Check of intervals that a trigger chooses.
 
     They follow the ticks of `timetable`, or multiples of `granularity` if it has none, and are no
@@ -161,7 +161,7 @@ def run_interval(
     Raises `errors.ConfigError` for an interval that the run may not choose, or a partition whose
     end is unknown.
     """
-    chosen = Chosen(getattr(context.get("dag"), "timetable", None), granularity, longest)
+    chosen = IntervalRule(getattr(context.get("dag"), "timetable", None), granularity, longest)
     window = _window_of(context)
     if window is not None:
         return chosen.asked(_instants(window))

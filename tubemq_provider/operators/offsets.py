@@ -19,20 +19,20 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import Partition
 from tubemq_provider._airflow import AirflowFailException
 from tubemq_provider.assets import declared, offsets_asset, without
-from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import ErrorContext, fatal_errors_fail_the_task
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import InitialPosition
 from tubemq_provider.links import TubeMQOffsetsLink, TubeMQTopicLink
-from tubemq_provider.offsets.moving import moved, moved_event, named_offsets, standing
+from tubemq_provider.offsets.position_reset import moved, moved_event, named_offsets, standing
 from tubemq_provider.offsets.registry import (
     StoreName,
     TaskStore,
     refuse_other_store,
     store_for,
 )
-from tubemq_provider.operators.clears import most_tries, run_clears
-from tubemq_provider.rendered import RefusesNothing
+from tubemq_provider.operators.clear_detection import most_tries, run_clears
+from tubemq_provider.rendered import RefusesEmptyRendering
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.task_arguments import (
     ClusterAlias,
@@ -88,7 +88,7 @@ class OffsetsArguments(TaskArguments):
         return []
 
 
-class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
+class TubeMQOffsetsOperator(RefusesEmptyRendering, BaseOperator):
     """Show, set or mirror the progress of `group` on `topic`.
 
     ``show`` reports position and lag. ``set`` moves the position: the next window begins there, and
@@ -166,7 +166,7 @@ class TubeMQOffsetsOperator(RefusesNothing, BaseOperator):
         """Run the action and report position and lag."""
         named = f"{self.cluster}/{self.topic}/{self.group}"
         show = f"airflow tubemq offsets show {named}"
-        about = Whereabouts(self.tubemq_conn_id, self.topic, self.group, show)
+        about = ErrorContext(self.tubemq_conn_id, self.topic, self.group, show)
         with fatal_errors_fail_the_task(self.log, about=about):
             arguments = parse(OffsetsArguments, self._arguments())
             hook = TubeMQHook(self.tubemq_conn_id)

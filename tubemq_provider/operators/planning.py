@@ -71,15 +71,15 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the steps that read nothing: load, plan and check."""
-        failing = fatal_errors_fail_the_task(self.log, about=self._whereabouts())
+        failing = fatal_errors_fail_the_task(self.log, about=self._error_context())
         with failing, ExitStack() as stack:
-            arguments, store, job = self._opened(context, stack)
-            narrator = job.narrator(self.log)
+            arguments, store, job = self._open_job(context, stack)
+            progress_logger = job.progress_logger(self.log)
             plan, marker, finished = job.plan(
                 store,
                 attempt=str(context["ti"].id),
                 serialised=self._serialised,
-                observer=self.observer(context, narrator),
+                observer=self.observer(context, progress_logger),
             )
             document = _document(plan)
         self._emit_events(context, arguments, finished)
@@ -171,14 +171,14 @@ class TubeMQCommitWindowOperator(TubeMQWindowOperator):
         self.records = records
         self.size = size
 
-    def _opened(
+    def _open_job(
         self, context: Context, stack: ExitStack
     ) -> tuple[IngestArguments, TaskStore, IngestJob]:
         """Use the interval of the plan, even if the timetable was edited since."""
         planned = self.plan if isinstance(self.plan, Mapping) else {}
         if self.mode == "time" and planned.get("start"):
             self.start, self.end = planned["start"], planned["end"]
-        return super()._opened(context, stack)
+        return super()._open_job(context, stack)
 
     def _prepare(self, context: Context, store: TaskStore, job: IngestJob) -> None:  # noqa: ARG002
         """Store the plan of the planning task, as if an earlier try of this task had made it."""
@@ -197,7 +197,7 @@ class TubeMQCommitWindowOperator(TubeMQWindowOperator):
         stored = _stored_plan(store, job, str(plan["window_id"]), str(plan["hash"]))
         if stored is not None:
             store.store_task_plan(stored.to_document())
-        job.take_counts(str(plan["hash"]), dict(self.records), int(self.size))
+        job.use_counts(str(plan["hash"]), dict(self.records), int(self.size))
 
 
 def _not_to_run(context: Context) -> list[str]:

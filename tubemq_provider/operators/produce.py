@@ -21,10 +21,10 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import ProducerSettings
 from tubemq_provider._airflow import determine_kwargs, needs_asset_state
 from tubemq_provider.assets import declared, topic_asset
-from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import ErrorContext, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.operators.outgoing import Outgoing, Trail, of_file, of_values
-from tubemq_provider.rendered import RefusesNothing
+from tubemq_provider.operators.records_to_send import RecordsHash, RecordsToSend, of_file, of_values
+from tubemq_provider.rendered import RefusesEmptyRendering
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.task_arguments import (
     ClusterAlias,
@@ -92,7 +92,7 @@ class ProduceArguments(TaskArguments):
         return self.on_retry == "continue"
 
 
-class TubeMQProduceOperator(RefusesNothing, BaseOperator):
+class TubeMQProduceOperator(RefusesEmptyRendering, BaseOperator):
     """Send records to `topic`; fail with the first one that is not delivered.
 
     A record is text, bytes, a `tubemq_client.Record`, or another value, whose JSON is the body.
@@ -169,7 +169,7 @@ class TubeMQProduceOperator(RefusesNothing, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Send the records without receipts, and wait for all receipts."""
-        about = Whereabouts(self.tubemq_conn_id, self.topic)
+        about = ErrorContext(self.tubemq_conn_id, self.topic)
         with fatal_errors_fail_the_task(self.log, about=about):
             arguments = parse(ProduceArguments, self._arguments())
             hook = TubeMQHook(self.tubemq_conn_id)
@@ -181,7 +181,7 @@ class TubeMQProduceOperator(RefusesNothing, BaseOperator):
                     subject="Airflow",
                 )
             noted, records = self._begun(arguments, context, _Noted.of(state))
-            outgoing = Outgoing(records)
+            outgoing = RecordsToSend(records)
             producer = ProducerSettings(large_records=arguments.large_records)
             receipts = hook.produce(arguments.topic, outgoing, producer=producer)
             totals = self._sent(outgoing, receipts, noted)
@@ -231,7 +231,7 @@ class TubeMQProduceOperator(RefusesNothing, BaseOperator):
         return _Noted(noted.state), self._records(arguments, context)
 
     def _sent(
-        self, outgoing: Outgoing, receipts: Iterator[SendReceipt], noted: _Noted
+        self, outgoing: RecordsToSend, receipts: Iterator[SendReceipt], noted: _Noted
     ) -> dict[str, Any]:
         """Take the receipts and return totals; also stores progress on a failure."""
         count = 0
@@ -263,7 +263,7 @@ class _Noted:
     done: int = 0
     ends: dict[str, int] = field(default_factory=dict)
     stored_hash: str | None = None
-    trail: Trail = field(default_factory=Trail)
+    trail: RecordsHash = field(default_factory=RecordsHash)
 
     @classmethod
     def of(cls, state: Any) -> _Noted:

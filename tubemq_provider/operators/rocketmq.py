@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tubemq_provider.hooks.failures import Whereabouts
-from tubemq_provider.hooks.rocketmq import RocketMQHook, whereabouts
+from tubemq_provider.hooks.failures import ErrorContext
+from tubemq_provider.hooks.rocketmq import RocketMQHook, error_context
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
 
@@ -81,8 +81,8 @@ class RocketMQIngestOperator(TubeMQSparkIngestOperator):
     def _hook(self) -> SourceHook:
         return RocketMQHook(self.rocketmq_conn_id)
 
-    def _whereabouts(self) -> Whereabouts:
-        return whereabouts(self.rocketmq_conn_id, self.topic, self.group)
+    def _error_context(self) -> ErrorContext:
+        return error_context(self.rocketmq_conn_id, self.topic, self.group)
 
 
 class RocketMQSampleEndsOperator(TubeMQSampleEndsOperator):
@@ -113,5 +113,5 @@ class RocketMQSampleEndsOperator(TubeMQSampleEndsOperator):
     def _hook(self) -> SampledHook:
         return RocketMQHook(self.rocketmq_conn_id)
 
-    def _whereabouts(self) -> Whereabouts:
-        return whereabouts(self.rocketmq_conn_id, self.topic, self.group)
+    def _error_context(self) -> ErrorContext:
+        return error_context(self.rocketmq_conn_id, self.topic, self.group)

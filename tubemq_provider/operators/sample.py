@@ -15,10 +15,10 @@ from airflow.sdk import BaseOperator
 from tubemq_client.errors import ConfigError
 from tubemq_provider._airflow import needs_asset_state
 from tubemq_provider.assets import declared, offsets_asset
-from tubemq_provider.hooks.failures import Whereabouts, fatal_errors_fail_the_task
+from tubemq_provider.hooks.failures import ErrorContext, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.asset_state import AssetTimeline
-from tubemq_provider.rendered import RefusesNothing
+from tubemq_provider.rendered import RefusesEmptyRendering
 from tubemq_provider.task_arguments import (
     ClusterAlias,
     SourceGroup,
@@ -63,7 +63,7 @@ class SampleArguments(TaskArguments):
     cluster: ClusterAlias
 
 
-class TubeMQSampleEndsOperator(RefusesNothing, BaseOperator):
+class TubeMQSampleEndsOperator(RefusesEmptyRendering, BaseOperator):
     """Add one sample of `topic`'s ends to the timeline of `group`.
 
     The ends are those in memory, fetched after the clock was read: all records that had arrived by
@@ -110,7 +110,7 @@ class TubeMQSampleEndsOperator(RefusesNothing, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Add a sample: one look-up per store, one read and one write of the asset's state."""
-        with fatal_errors_fail_the_task(self.log, about=self._whereabouts()):
+        with fatal_errors_fail_the_task(self.log, about=self._error_context()):
             arguments = parse(SampleArguments, self._arguments())
             hook = self._hook()
             hook.expect_cluster(arguments.cluster)
@@ -136,8 +136,8 @@ class TubeMQSampleEndsOperator(RefusesNothing, BaseOperator):
     def _hook(self) -> SampledHook:
         return TubeMQHook(self.tubemq_conn_id)
 
-    def _whereabouts(self) -> Whereabouts:
-        return Whereabouts(self.tubemq_conn_id, self.topic, self.group)
+    def _error_context(self) -> ErrorContext:
+        return ErrorContext(self.tubemq_conn_id, self.topic, self.group)
 
     def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in SampleArguments.model_fields}

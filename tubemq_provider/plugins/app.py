@@ -19,13 +19,13 @@ from fastapi import Depends, FastAPI, Path, Query, Response
 from tubemq_client import errors
 from tubemq_provider.offsets.commit_events import RECENT
 from tubemq_provider.offsets.metadata_db import Group, reading
-from tubemq_provider.overview.accepted import told_windows
-from tubemq_provider.overview.covered import covered
+from tubemq_provider.overview.accepted_windows import window_rows
 from tubemq_provider.overview.ends import with_ends
-from tubemq_provider.overview.standing import Standing, standing_of
+from tubemq_provider.overview.event_coverage import covered
+from tubemq_provider.overview.group_progress import GroupProgress, group_position
 from tubemq_provider.plugins.access import Reader, ReaderDep
 from tubemq_provider.plugins.clusters import ends_of
-from tubemq_provider.plugins.lag import Answer, LagDesk
+from tubemq_provider.plugins.lag import Answer, LagRequests
 from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.lag import lag_between, regressed
 from tubemq_provider.windows.spaces import space_of
@@ -61,7 +61,7 @@ _STATIC: Final = {
 }
 
 
-def build(desk: LagDesk | None = None) -> Any:
+def build(desk: LagRequests | None = None) -> Any:
     """Return the application, to be mounted in Airflow's API server."""
     app = FastAPI(
         title="TubeMQ windows",
@@ -77,7 +77,7 @@ def build(desk: LagDesk | None = None) -> Any:
     app.get("/api/groups/{asset_id}/windows")(_windows)
     app.get("/api/groups/{asset_id}/coverage")(_coverage)
     app.get("/api/groups/{asset_id}/running")(_running)
-    app.get("/api/groups/{asset_id}/lag")(_lag(desk or LagDesk()))
+    app.get("/api/groups/{asset_id}/lag")(_lag(desk or LagRequests()))
     return _with_headers(app)
 
 
@@ -135,14 +135,14 @@ def _row(reader: Reader, group: Group) -> dict[str, Any]:
     facts = {"id": group.asset_id, "source": group.source, "cluster": cluster, "topic": topic}
     facts |= {"group": name}
     try:
-        now = standing_of(group, most=RECENT)
+        now = group_position(group, most=RECENT)
         return {**now.row(), **facts, **_by(reader, now)}
     except errors.TubeMQError as exc:
         # Edited by hand, or of a newer release: still show the other groups.
         return {**facts, "trouble": str(exc)}
 
 
-def _by(reader: Reader, now: Standing) -> dict[str, Any]:
+def _by(reader: Reader, now: GroupProgress) -> dict[str, Any]:
     """Return the task that wrote the cursor, unless it is of a Dag that the user may not read."""
     by = str((now.cursor or {}).get("by", ""))
     dag_id, bar, _ = by.partition("|")
@@ -156,7 +156,7 @@ def _show(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
         row = _row(reader, group)
         if "trouble" in row:
             return row
-        now = standing_of(group, most=RECENT)
+        now = group_position(group, most=RECENT)
     following = space_of(group.source).by_key(now.next)
     claims = [
         {"window": key, "since": claim.get("at", ""), "taken": bool(claim.get("by"))}
@@ -173,7 +173,7 @@ def _windows(
 ) -> dict[str, Any]:
     """Return a page of windows, the newest first, up to the first ten thousand."""
     with reading() as session:
-        page = told_windows(reader.group(session, asset_id), skip=skip, most=_WINDOWS)
+        page = window_rows(reader.group(session, asset_id), skip=skip, most=_WINDOWS)
     return page if (page["next"] or 0) <= _MOST_SKIPPED else {**page, "next": None}
 
 
@@ -200,13 +200,13 @@ def _running(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
 # Lag ----------------------------------------------------------------------------------------------
 
 
-def _lag(desk: LagDesk) -> Any:
+def _lag(desk: LagRequests) -> Any:
     def answer(reader: ReaderDep, asset_id: AssetId) -> dict[str, Any]:
         """Return the cached lag by partition, and start a query if it is old."""
         with reading() as session:
             group = reader.group(session, asset_id)
             try:
-                position = standing_of(group, most=RECENT).next
+                position = group_position(group, most=RECENT).next
             except errors.TubeMQError as exc:
                 return {"state": "unreachable", "note": str(exc), "partitions": []}
         if not conf.getboolean("tubemq", "page_lag", fallback=True):

@@ -17,7 +17,7 @@ from typing import Any, Final
 from tubemq_client.errors import GroupInconsistent, NetworkError
 from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["Answer", "LagDesk", "UnknownCluster"]
+__all__ = ["Answer", "LagRequests", "UnknownCluster"]
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Answer:
 
 
 @dataclass
-class LagDesk:
+class LagRequests:
     """Running queries, and cached answers.
 
     - `most`: limit of concurrent queries.

@@ -14,11 +14,18 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Bad", "BodyDecoder", "Decoded", "by_halves", "joined", "parse_halving"]
+__all__ = [
+    "BadBody",
+    "BodyDecoder",
+    "Decoded",
+    "joined_lines",
+    "parse_bodies",
+    "parse_by_bisection",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class BadBody:
     """Body that does not decode: its index in the batch, the reason, and its bytes if they are only
     a part of the record's body."""
 
@@ -34,7 +41,7 @@ class Decoded:
 
     rows: pa.RecordBatch
     origin: list[int]
-    bad: list[Bad] = field(default_factory=list)
+    bad: list[BadBody] = field(default_factory=list)
     empty: list[int] = field(default_factory=list)
 
 
@@ -50,7 +57,7 @@ class BodyDecoder(Protocol):
         record."""
 
 
-def joined(bodies: pa.BinaryArray) -> pa.Buffer:
+def joined_lines(bodies: pa.BinaryArray) -> pa.Buffer:
     """Join the bodies with newlines, without a Python object per body."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -59,7 +66,7 @@ def joined(bodies: pa.BinaryArray) -> pa.Buffer:
     return pc.binary_join(lines, b"\n")[0].as_buffer()
 
 
-def parse_halving(
+def parse_bodies(
     bodies: pa.BinaryArray,
     places: list[int],
     parse: Callable[[pa.BinaryArray], pa.RecordBatch],
@@ -67,10 +74,12 @@ def parse_halving(
 ) -> Decoded:
     """Parse bodies by bisection. `parse` returns exactly one row for each valid body, or raises an
     Arrow error. `places` are the indexes of the bodies in the batch."""
-    return by_halves(places, lambda start, end: parse(bodies.slice(start, end - start)), schema)
+    return parse_by_bisection(
+        places, lambda start, end: parse(bodies.slice(start, end - start)), schema
+    )
 
 
-def by_halves(
+def parse_by_bisection(
     places: list[int], parse: Callable[[int, int], pa.RecordBatch], schema: pa.Schema
 ) -> Decoded:
     """Parse bodies of any representation by bisection: `parse` takes a half-open range of their
@@ -79,7 +88,7 @@ def by_halves(
 
     parsed: list[pa.RecordBatch] = []
     origin: list[int] = []
-    bad: list[Bad] = []
+    bad: list[BadBody] = []
     pending = [(0, len(places))] if places else []
     while pending:
         start, end = pending.pop()
@@ -92,7 +101,7 @@ def by_halves(
             parsed.append(rows)
             origin += places[start:end]
         elif end - start == 1:
-            bad.append(Bad(places[start], reason))
+            bad.append(BadBody(places[start], reason))
         else:
             middle = (start + end) // 2
             pending += [(middle, end), (start, middle)]

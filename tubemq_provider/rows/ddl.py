@@ -16,7 +16,7 @@ from tubemq_client.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DEEPEST", "ddl_of", "parse_ddl"]
+__all__ = ["MAX_NESTING", "ddl_of", "parse_ddl"]
 
 _TOKEN: Final = re.compile(
     r"""(?:\s|--[^\n]*(?:\n|\Z)|/\*(?s:.*?)\*/)*
@@ -28,7 +28,7 @@ _TOKEN: Final = re.compile(
 )
 """Token after blanks and comments: a quoted name, a literal, a word or number, a sign."""
 _REST: Final = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*(?s:.*?)\*/)*\Z")
-DEEPEST: Final = 64
+MAX_NESTING: Final = 64
 """Maximal nesting of types."""
 
 
@@ -202,8 +202,8 @@ class _Parser:
         if word in self._simple:
             return self._simple[word]
         self._depth += 1
-        if self._depth > DEEPEST:
-            raise self._error(f"at most {DEEPEST} types in each other")
+        if self._depth > MAX_NESTING:
+            raise self._error(f"at most {MAX_NESTING} types in each other")
         nested = self._nested(word)
         self._depth -= 1
         return nested

@@ -1,7 +1,7 @@
 """Interface for engines: record batches in, typed rows out, every record accounted for.
 
 `RowDecoder` combines the columns that identify a record with the decoded ones, reports records that
-do not decode with the reason, and refuses a decoder that loses records. `Rejects` applies the
+do not decode with the reason, and refuses a decoder that loses records. `BadRecords` applies the
 policy for corrupt records. This module must not read or write anything.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_provider.files.columns import ColumnSet
-from tubemq_provider.rows.bulk import Bad, BodyDecoder, Decoded
+from tubemq_provider.rows.bulk import BadBody, BodyDecoder, Decoded
 from tubemq_provider.rows.ddl import ddl_of, parse_ddl
 from tubemq_provider.rows.spec import SUBJECT, DecodeSpec
 from tubemq_provider.windows.errors import CountMismatch
@@ -21,7 +21,7 @@ from tubemq_provider.windows.errors import CountMismatch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BadRecord", "Rejects", "RowDecoder"]
+__all__ = ["BadRecord", "BadRecords", "RowDecoder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class BadRecord:
     reason: str
 
 
-class Rejects:
+class BadRecords:
     """Policy for corrupt records: ``fail``, ``drop`` or ``quarantine`` (calls `keep`)."""
 
     def __init__(self, policy: str, keep: Callable[[BadRecord], None] | None = None) -> None:
@@ -88,8 +88,8 @@ class RowDecoder:
         """`schema` as Spark SQL's DDL."""
         return ddl_of(self.schema)
 
-    def rows(self, records: pa.RecordBatch, rejects: Rejects) -> pa.RecordBatch:
-        """Decode `records`, which have `read_schema`; corrupt ones go to `rejects`.
+    def rows(self, records: pa.RecordBatch, bad_records: BadRecords) -> pa.RecordBatch:
+        """Decode `records`, which have `read_schema`; corrupt ones go to `bad_records`.
 
         Raises `CountMismatch` if a record is neither a row nor corrupt.
         """
@@ -98,7 +98,7 @@ class RowDecoder:
         decoded = self._body.decode(records)
         _check_accounted(records.num_rows, decoded)
         for bad in decoded.bad:
-            rejects(_bad_record(records, self._place, bad))
+            bad_records(_bad_record(records, self._place, bad))
         record_columns = records.select(list(self._record_columns))
         if len(decoded.origin) != records.num_rows or decoded.bad or decoded.empty:
             record_columns = record_columns.take(pa.array(decoded.origin, pa.int64()))
@@ -159,7 +159,7 @@ def _check_accounted(count: int, decoded: Decoded) -> None:
         )
 
 
-def _bad_record(records: pa.RecordBatch, place: tuple[str, str], bad: Bad) -> BadRecord:
+def _bad_record(records: pa.RecordBatch, place: tuple[str, str], bad: BadBody) -> BadRecord:
     def cell(name: str) -> object:
         return records.column(name)[bad.index].as_py()
 

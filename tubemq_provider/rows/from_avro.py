@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.rows.avro_schema import fingerprint_of, record_column
-from tubemq_provider.rows.bulk import Bad, Decoded
+from tubemq_provider.rows.bulk import BadBody, Decoded
 from tubemq_provider.rows.frames import Frames
 from tubemq_provider.rows.spec import FRAMED_AVRO, SUBJECT
 
@@ -70,7 +70,7 @@ class AvroBodies:
 
     def _read(self, bodies: list[bytes], places: Any, columns: RecordColumn, start: Any) -> Decoded:
         origin: list[int] = []
-        bad: list[Bad] = []
+        bad: list[BadBody] = []
         read = columns.read
         for place in places:
             body = bodies[place]
@@ -84,7 +84,7 @@ class AvroBodies:
                 origin.append(place)
             except (ValueError, IndexError, struct.error, RecursionError) as error:
                 columns.truncate(len(origin))
-                bad.append(Bad(place, _reason(error)))
+                bad.append(BadBody(place, _reason(error)))
         cells = columns.array()
         rows = pa_batch(cells, _schema_of(columns))
         return Decoded(rows, origin, bad)
@@ -94,7 +94,7 @@ class AvroBodies:
         import pyarrow as pa
 
         by_id: dict[int, list[int]] = {}
-        bad: list[Bad] = []
+        bad: list[BadBody] = []
         for place, body in enumerate(bodies):
             try:
                 id_ = Frames.id_of(body)
@@ -105,7 +105,7 @@ class AvroBodies:
                     )
                 by_id.setdefault(id_, []).append(place)
             except ValueError as error:
-                bad.append(Bad(place, str(error)))
+                bad.append(BadBody(place, str(error)))
         parts, origin = [], []
         for id_, places in by_id.items():
             columns, mapping = self._writers[id_]

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.rows.bulk import Bad, Decoded, joined, parse_halving
+from tubemq_provider.rows.bulk import BadBody, Decoded, joined_lines, parse_bodies
 from tubemq_provider.rows.numbers import check_texts, decimals_of_texts, is_odd_float
 from tubemq_provider.rows.spec import SUBJECT
 from tubemq_provider.rows.times import check_years, times_of_texts
@@ -77,12 +77,12 @@ class CsvBodies:
         excluded = {*broken, *reasons}
         places = [place for place in range(len(bodies)) if place not in excluded]
         plain = bodies if not excluded else bodies.take(pa.array(places, pa.int64()))
-        parts = [parse_halving(plain, places, self._parse, self.schema)]
+        parts = [parse_bodies(plain, places, self._parse, self.schema)]
         for place in broken:
             if place not in reasons:
                 one = bodies.slice(place, 1)
-                parts.append(parse_halving(one, [place], self._parse, self.schema))
-        return _merged(parts, [Bad(place, reason) for place, reason in reasons.items()])
+                parts.append(parse_bodies(one, [place], self._parse, self.schema))
+        return _merged(parts, [BadBody(place, reason) for place, reason in reasons.items()])
 
     def _reasons(self, bodies: pa.BinaryArray, *, quoted: bool) -> dict[int, str]:
         """Return the bodies that Arrow must not read, with reasons: it makes a row of an empty body
@@ -109,7 +109,7 @@ class CsvBodies:
     def _parse(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
         import pyarrow as pa
 
-        data = joined(bodies)
+        data = joined_lines(bodies)
         raw = data.to_pybytes()
         if raw.endswith(self._delimiter):
             # At the end of its input Arrow treats an empty value as quoted if the one before
@@ -284,7 +284,7 @@ def _has_seconds(type_: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(type_) or pa.types.is_time(type_))
 
 
-def _merged(parts: list[Decoded], bad: list[Bad]) -> Decoded:
+def _merged(parts: list[Decoded], bad: list[BadBody]) -> Decoded:
     """Merge the rows of all parts, in the order of their records."""
     import pyarrow as pa
 
@@ -300,5 +300,5 @@ def _merged(parts: list[Decoded], bad: list[Bad]) -> Decoded:
     return Decoded(merged, [origin[i] for i in order], sorted(bad, key=_place))
 
 
-def _place(bad: Bad) -> int:
+def _place(bad: BadBody) -> int:
     return bad.index

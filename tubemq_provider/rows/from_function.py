@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.rows.bulk import Bad, Decoded
+from tubemq_provider.rows.bulk import BadBody, Decoded
 from tubemq_provider.rows.numbers import check_kept
 from tubemq_provider.rows.spec import SUBJECT
 
@@ -54,7 +54,7 @@ class FunctionBodies:
             return Decoded(decoded, list(range(decoded.num_rows)))
         sound = pc.is_null(by_name[ERROR])
         reasons = enumerate(by_name[ERROR].to_pylist())
-        bad = [Bad(place, str(reason)) for place, reason in reasons if reason is not None]
+        bad = [BadBody(place, str(reason)) for place, reason in reasons if reason is not None]
         origin = [place for place, is_sound in enumerate(sound.to_pylist()) if is_sound]
         return Decoded(decoded.filter(sound), origin, bad)
 

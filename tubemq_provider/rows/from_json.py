@@ -14,12 +14,12 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.rows.bulk import Bad, Decoded, joined, parse_halving
-from tubemq_provider.rows.ddl import DEEPEST
-from tubemq_provider.rows.json_types import sayable
+from tubemq_provider.rows.bulk import BadBody, Decoded, joined_lines, parse_bodies
+from tubemq_provider.rows.ddl import MAX_NESTING
+from tubemq_provider.rows.json_types import as_schema_type
 from tubemq_provider.rows.numbers import wide_decimal
 from tubemq_provider.rows.spec import SUBJECT
-from tubemq_provider.rows.times import check_years, is_fine, times_of_texts
+from tubemq_provider.rows.times import check_years, has_nanoseconds, times_of_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ _TRAILING: Final = rb"\}[ \t\r]*[^ \t\r,\]}]"
 """Anything but a comma, another bracket or the end after a closing brace, unless it is in a
 string."""
 _NESTING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
-_DEEPEST: Final = 1 + DEEPEST
+_DEEPEST: Final = 1 + MAX_NESTING
 """Maximal nesting of a body; its outermost object is no type of a column."""
 _STEP: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 _NO_NUMBERS: Final = (rb"NaN[\s,\]}]", rb"Inf[\s,\]}i]")
@@ -69,7 +69,7 @@ class JsonBodies:
     def decode(self, records: pa.RecordBatch) -> Decoded:
         """See `BodyDecoder`."""
         bodies, places, bad = _readable(records.column("value"))
-        decoded = parse_halving(bodies, places, self._parse, self.schema)
+        decoded = parse_bodies(bodies, places, self._parse, self.schema)
         return Decoded(decoded.rows, decoded.origin, sorted(bad + decoded.bad, key=_place))
 
     def _parse(self, bodies: pa.BinaryArray) -> pa.RecordBatch:
@@ -94,7 +94,7 @@ class JsonBodies:
         try:
             return _read(bodies, self._read_as, self._unknown)
         except pa.ArrowInvalid:
-            if self._read_as_texts.equals(self._read_as) or not is_fine(bodies):
+            if self._read_as_texts.equals(self._read_as) or not has_nanoseconds(bodies):
                 raise
         return _read(bodies, self._read_as_texts, self._unknown)
 
@@ -109,7 +109,8 @@ def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
     depths = [_depth(body) for body in sound.to_pylist()]
     if any(depth is not None and depth > _DEEPEST for depth in depths):
         raise ConfigError(
-            f"schema: a record nests too deep for one, with at most {DEEPEST} types in each other",
+            f"schema: a record nests too deep for one, with at most {MAX_NESTING} types in "
+            f"each other",
             subject=SUBJECT,
         )
     sound = sound.filter(pa.array([depth is not None for depth in depths], pa.bool_()))
@@ -124,7 +125,7 @@ def infer_schema(bodies: pa.BinaryArray) -> pa.Schema:
             if end - start > 1:
                 middle = (start + end) // 2
                 pending += [(middle, end), (start, middle)]
-    return sayable(schema, sound)
+    return as_schema_type(schema, sound)
 
 
 def _depth(body: bytes) -> int | None:
@@ -142,7 +143,7 @@ def _read(bodies: pa.BinaryArray, schema: pa.Schema | None, unknown: str) -> pa.
     from pyarrow import json as reader
 
     bodies.cast(pa.string())  # refuse invalid UTF-8, which Arrow's reader accepts
-    data = joined(bodies)
+    data = joined_lines(bodies)
     return reader.read_json(
         pa.BufferReader(data),
         read_options=reader.ReadOptions(use_threads=False, block_size=data.size + 1),
@@ -152,7 +153,7 @@ def _read(bodies: pa.BinaryArray, schema: pa.Schema | None, unknown: str) -> pa.
     )
 
 
-def _readable(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, list[int], list[Bad]]:
+def _readable(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, list[int], list[BadBody]]:
     """Return the bodies that Arrow may read, their indexes in the batch, and the bodies that are no
     objects."""
     import pyarrow as pa
@@ -166,7 +167,7 @@ def _readable(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, list[int], list[B
         return bodies, list(range(len(bodies))), []
     readable: list[bytes] = []
     places: list[int] = []
-    bad: list[Bad] = []
+    bad: list[BadBody] = []
     for place, (body, is_plain) in enumerate(
         zip(bodies.to_pylist(), plain.to_pylist(), strict=True)
     ):
@@ -174,7 +175,7 @@ def _readable(bodies: pa.BinaryArray) -> tuple[pa.BinaryArray, list[int], list[B
             readable.append(body if is_plain else _one_line(body))
             places.append(place)
         except (ValueError, TypeError, RecursionError) as error:
-            bad.append(Bad(place, str(error).splitlines()[0]))
+            bad.append(BadBody(place, str(error).splitlines()[0]))
     return pa.array(readable, pa.binary()), places, bad
 
 
@@ -192,7 +193,7 @@ def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
 
 
-def _place(bad: Bad) -> int:
+def _place(bad: BadBody) -> int:
     return bad.index
 
 

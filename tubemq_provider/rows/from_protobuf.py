@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.rows.bulk import Bad, Decoded
+from tubemq_provider.rows.bulk import BadBody, Decoded
 from tubemq_provider.rows.frames import Frames
 from tubemq_provider.rows.plain import decoded_rows
 from tubemq_provider.rows.spec import SUBJECT
@@ -76,13 +76,13 @@ class ProtobufBodies:
         """See `BodyDecoder`."""
         mappings: list[Any] = []
         origin: list[int] = []
-        bad: list[Bad] = []
+        bad: list[BadBody] = []
         for place, body in enumerate(records.column("value").to_pylist()):
             try:
                 mappings.append(self._one(body))
                 origin.append(place)
             except (self._error, ValueError, OverflowError) as error:
-                bad.append(Bad(place, str(error).splitlines()[0]))
+                bad.append(BadBody(place, str(error).splitlines()[0]))
         return decoded_rows(mappings, origin, bad, self.schema)
 
     def _one(self, body: bytes) -> dict[str, Any]:

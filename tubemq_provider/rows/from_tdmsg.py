@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError, UnreadableTDMsg
 from tubemq_client.tdmsg import parse_tdmsg
-from tubemq_provider.rows.bulk import Bad, Decoded
+from tubemq_provider.rows.bulk import BadBody, Decoded
 from tubemq_provider.rows.spec import SUBJECT
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class PackedBodies:
         for one in inner.bad:
             number = unpacked.indexes[one.index]
             reason = f"record {number} of the pack: {one.reason}"
-            bad.append(Bad(origin[one.index], reason, one.data or bodies[one.index].as_py()))
+            bad.append(BadBody(origin[one.index], reason, one.data or bodies[one.index].as_py()))
         return Decoded(rows, [origin[i] for i in inner.origin], bad, empty)
 
 
@@ -92,7 +92,7 @@ class _Unpacked:
         self._times: list[datetime | None] = []
         self._attributes: list[Mapping[str, str]] = []
         self._bodies: list[bytes] = []
-        self._bad: list[Bad] = []
+        self._bad: list[BadBody] = []
         self._empty: list[int] = []
 
     def add(self, place: int, body: bytes) -> None:
@@ -107,11 +107,11 @@ class _Unpacked:
                 else datetime.fromtimestamp(created_ms / 1000, UTC)
             )
         except (UnreadableTDMsg, ValueError, OverflowError, OSError) as error:
-            self._bad.append(Bad(place, str(error).splitlines()[0]))
+            self._bad.append(BadBody(place, str(error).splitlines()[0]))
             return
         if len(pack) > _MOST_RECORDS:
             reason = f"a pack of {len(pack)} records; at most {_MOST_RECORDS} are read"
-            self._bad.append(Bad(place, reason))
+            self._bad.append(BadBody(place, reason))
             return
         if not held:
             self._empty.append(place)
@@ -139,6 +139,6 @@ class _Unpacked:
         record_columns = dict(zip(taken.schema.names, taken.columns, strict=True))
         return pa.RecordBatch.from_pydict({**record_columns, **pack_columns})
 
-    def account(self) -> tuple[list[int], list[Bad], list[int]]:
+    def account(self) -> tuple[list[int], list[BadBody], list[int]]:
         """Return the origin of each row, the bad packs and the empty ones."""
         return self._origin, list(self._bad), self._empty

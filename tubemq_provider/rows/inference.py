@@ -21,13 +21,13 @@ from tubemq_provider.rows.spec import SUBJECT, DecodeSpec, schema_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NOTHING", "settle"]
+__all__ = ["NO_SCHEMA", "infer"]
 
-NOTHING: Final = "nothing string"
+NO_SCHEMA: Final = "nothing string"
 """Schema of a window without records: nothing is written with it, and it is not kept."""
 
 
-def settle(spec: DecodeSpec, sample: Callable[[], pa.BinaryArray]) -> DecodeSpec:
+def infer(spec: DecodeSpec, sample: Callable[[], pa.BinaryArray]) -> DecodeSpec:
     """Return `spec` with a schema: its own, that of its file, or the one inferred from the
     `sample`, which is then written to the file if it can be parsed again. Raises `ConfigError` that
     names the file if the sample has no object with a field, or fields that no column can hold, and
@@ -38,7 +38,7 @@ def settle(spec: DecodeSpec, sample: Callable[[], pa.BinaryArray]) -> DecodeSpec
     if not path.exists():
         bodies = sample()
         if not len(bodies):
-            return spec.with_schema(NOTHING)
+            return spec.with_schema(NO_SCHEMA)
         _keep(path, _inferred(path, bodies))
     return spec.with_schema(schema_of(path, path.read_text(encoding="utf-8").strip()))
 

@@ -17,14 +17,14 @@ from tubemq_provider.rows.spec import SUBJECT
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["sayable"]
+__all__ = ["as_schema_type"]
 
 _BIGINT: Final = range(-(2**63), 2**63)
 _DECIMALS: Final = (20, 38)
 """Precisions of decimals for whole numbers: those of unsigned 64 bits, and the maximum."""
 
 
-def sayable(inferred: pa.Schema, bodies: pa.BinaryArray) -> pa.Schema:
+def as_schema_type(inferred: pa.Schema, bodies: pa.BinaryArray) -> pa.Schema:
     """Convert the schema inferred from `bodies` to one that DDL can express. Times are UTC
     microseconds; fields that never have a value are left out. Raises `ConfigError` that names every
     field without a column."""

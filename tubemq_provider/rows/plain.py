@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from tubemq_provider.rows.bulk import Bad, Decoded, by_halves
+from tubemq_provider.rows.bulk import BadBody, Decoded, parse_by_bisection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,11 +19,13 @@ __all__ = ["decoded_rows"]
 
 
 def decoded_rows(
-    values: Sequence[Mapping[str, Any]], places: list[int], bad: list[Bad], schema: pa.Schema
+    values: Sequence[Mapping[str, Any]], places: list[int], bad: list[BadBody], schema: pa.Schema
 ) -> Decoded:
     """Return a row for each mapping, made from the record at its index in `places`; a mapping with
     a value that its column cannot hold is bad, as are those in `bad`."""
-    decoded = by_halves(places, lambda start, end: _rows(values[start:end], schema), schema)
+    decoded = parse_by_bisection(
+        places, lambda start, end: _rows(values[start:end], schema), schema
+    )
     return Decoded(
         decoded.rows, decoded.origin, sorted(bad + decoded.bad, key=lambda one: one.index)
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_client.json_text import given_json
+from tubemq_client.json_text import load_unique_json
 
 __all__ = ["FORMATS", "FRAMED_AVRO", "SUBJECT", "DecodeSpec", "schema_of"]
 
@@ -169,7 +169,7 @@ def _document(option: str | Mapping[str, Any]) -> dict[str, Any]:
     text = option.strip()
     if text.startswith("{"):
         try:
-            document = given_json(text)
+            document = load_unique_json(text)
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"not valid JSON: {error}", subject=SUBJECT) from error
         return dict(document)

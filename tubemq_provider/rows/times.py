@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check_years", "is_fine", "times_of_texts"]
+__all__ = ["check_years", "has_nanoseconds", "times_of_texts"]
 
 _FINE: Final = r":[0-9]{2}\.[0-9]{7}"
 _ZEROS: Final = r"(:[0-9]{2}\.[0-9]{6})0{1,3}($|[^0-9])"
@@ -21,7 +21,7 @@ _ZONE: Final = r"^.{11}.*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
 """Zone after the date, whose day looks like a zone."""
 
 
-def is_fine(texts: pa.Array) -> bool:
+def has_nanoseconds(texts: pa.Array) -> bool:
     """Return True if any of the texts or bytes has more than six digits of a second."""
     import pyarrow.compute as pc
 
@@ -39,7 +39,7 @@ def times_of_texts(texts: pa.Array, type_: pa.DataType, nanoseconds: str) -> pa.
 
     pattern = _REST if nanoseconds == "cut" else _ZEROS
     texts = pc.replace_substring_regex(texts, pattern, r"\1\2")
-    if nanoseconds != "cut" and is_fine(texts):
+    if nanoseconds != "cut" and has_nanoseconds(texts):
         raise pa.ArrowInvalid(
             "a time has nanoseconds, and tables keep microseconds; set nanoseconds='cut' to cut it"
         )

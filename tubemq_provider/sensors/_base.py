@@ -22,12 +22,12 @@ from tubemq_provider._airflow import (
     conf,
 )
 from tubemq_provider.hooks.failures import (
-    Whereabouts,
+    ErrorContext,
     explained,
     fatal_errors_fail_the_task,
 )
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.rendered import RefusesNothing
+from tubemq_provider.rendered import RefusesEmptyRendering
 from tubemq_provider.windows.errors import is_final
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _FAIL: Final = "__fail__"
 """Method name that Airflow passes when a deferral has timed out."""
 
 
-class TubeMQSensor(RefusesNothing, BaseSensorOperator):
+class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
     """Base of the sensors: `look` decides success, the class of an error decides waiting.
 
     A deferrable sensor pokes once in a worker and then waits in the triggerer; after the trigger
@@ -83,7 +83,7 @@ class TubeMQSensor(RefusesNothing, BaseSensorOperator):
         """Check the cluster once. Raises `errors.TubeMQError` like the clients."""
 
     @abstractmethod
-    def whereabouts(self) -> Whereabouts:
+    def error_context(self) -> ErrorContext:
         """Return the context that error texts end with."""
 
     @abstractmethod
@@ -147,7 +147,7 @@ class TubeMQSensor(RefusesNothing, BaseSensorOperator):
         return kind(f"still waiting after {self._limit:.0f} s")
 
     def _poke(self, context: Context) -> PokeReturnValue:
-        about = self.whereabouts()
+        about = self.error_context()
         with fatal_errors_fail_the_task(self.log, about=about):
             try:
                 return self._look_or_wait(context)
@@ -166,7 +166,7 @@ class TubeMQSensor(RefusesNothing, BaseSensorOperator):
                 raise
             self.log.warning(
                 "not yet: %s\nif it will not be created, wait_for_topic=False fails the task",
-                explained(exc, self.whereabouts()),
+                explained(exc, self.error_context()),
             )
             return PokeReturnValue(is_done=False)
 

@@ -18,7 +18,7 @@ from tubemq_client import errors
 from tubemq_provider.hooks.failures import explained, fatal_errors_fail_the_task
 from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.rendered import RefusesNothing
+from tubemq_provider.rendered import RefusesEmptyRendering
 from tubemq_provider.sinks.factory import needless_connection, spec_problems
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.task_arguments import (
@@ -30,7 +30,7 @@ from tubemq_provider.task_arguments import (
     with_zone,
 )
 from tubemq_provider.windows.canonical import in_utc, rfc3339
-from tubemq_provider.windows.coverage import Coverage, Interval, coverage, pieces_of
+from tubemq_provider.windows.coverage import Coverage, Interval, coverage, interval_set_of
 from tubemq_provider.windows.errors import is_final
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class CoverageArguments(TaskArguments):
         return problems
 
 
-class TubeMQCoverageSensor(RefusesNothing, BaseSensorOperator):
+class TubeMQCoverageSensor(RefusesEmptyRendering, BaseSensorOperator):
     """Succeed when `sink` has every instant of `[start, end)` in windows of time, none twice.
 
     Each topic and group with windows in the sink must have them all. Windows of all epochs and
@@ -180,4 +180,4 @@ def _missing(scopes: list[Coverage], start: datetime, end: datetime) -> Iterator
         key = (scope.cluster, scope.topic, scope.group)
         together.setdefault(key, []).extend(scope.intervals.done)
     for intervals in together.values():
-        yield from pieces_of(intervals, start, end).missing
+        yield from interval_set_of(intervals, start, end).missing

@@ -15,10 +15,10 @@ from pydantic import Field
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
 from tubemq_provider.assets import declared, offsets_asset
-from tubemq_provider.hooks.failures import Whereabouts
+from tubemq_provider.hooks.failures import ErrorContext
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.offsets.watching import inlet_position
+from tubemq_provider.offsets.group_position import inlet_position
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.task_arguments import (
@@ -160,9 +160,9 @@ class TubeMQLagSensor(TubeMQSensor):
         done = bool(shorter) or report["lag"] >= arguments.min_lag
         return PokeReturnValue(is_done=done, xcom_value=report)
 
-    def whereabouts(self) -> Whereabouts:
+    def error_context(self) -> ErrorContext:
         """Return connection, topic and group."""
-        return Whereabouts(self.tubemq_conn_id, self.topic, self.group)
+        return ErrorContext(self.tubemq_conn_id, self.topic, self.group)
 
     def trigger(self) -> TubeMQOffsetTrigger:
         """Return a trigger that fires when ends are `min_lag` ahead of the last position."""

@@ -12,7 +12,7 @@ from airflow.sdk import PokeReturnValue
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
-from tubemq_provider.hooks.failures import Whereabouts
+from tubemq_provider.hooks.failures import ErrorContext
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.sources.tubemq.space import SPACE
@@ -136,9 +136,9 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
             self.log.info("not yet: %s", "; ".join(short))
         return PokeReturnValue(is_done=not short, xcom_value=self._report(arguments, ends))
 
-    def whereabouts(self) -> Whereabouts:
+    def error_context(self) -> ErrorContext:
         """Return connection, topic and group."""
-        return Whereabouts(self.tubemq_conn_id, self.topic, self.group)
+        return ErrorContext(self.tubemq_conn_id, self.topic, self.group)
 
     def trigger(self) -> TubeMQOffsetTrigger:
         """Return a trigger that fires when the partitions exist and their ends reach the

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from airflow.sdk import PokeReturnValue
 from pydantic import BeforeValidator, Field
 
-from tubemq_provider.hooks.failures import Whereabouts
-from tubemq_provider.hooks.rocketmq import RocketMQHook, whereabouts
+from tubemq_provider.hooks.failures import ErrorContext
+from tubemq_provider.hooks.rocketmq import RocketMQHook, error_context
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.sources.rocketmq.space import SPACE
 from tubemq_provider.task_arguments import (
@@ -98,9 +98,9 @@ class _RocketMQSensor(TubeMQSensor):
         self.rocketmq_conn_id = rocketmq_conn_id
         self.topic = topic
 
-    def whereabouts(self) -> Whereabouts:
+    def error_context(self) -> ErrorContext:
         """Return the connection, and how to test it."""
-        return whereabouts(self.rocketmq_conn_id, self.topic)
+        return error_context(self.rocketmq_conn_id, self.topic)
 
     def _given(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.model.model_fields}

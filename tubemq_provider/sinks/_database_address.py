@@ -18,12 +18,12 @@ __all__ = [
     "DATABASES",
     "DEFAULT_PORTS",
     "REFUSED",
-    "Place",
+    "DatabaseAddress",
     "address_problems",
+    "database_address",
     "environment_problems",
     "meaning_problems",
     "overruling",
-    "place_of",
     "several_hosts_problem",
     "without_login",
 ]
@@ -102,7 +102,7 @@ _FILE: Final = re.compile(r"//(?P<host>)(?P<port>)/[^?#]*(?:\?(?P<query>[^#]*))?
 _ODBC: Final = re.compile(r"[\w .-]*")
 
 
-class Place(NamedTuple):
+class DatabaseAddress(NamedTuple):
     """Return host and port of an address: `host` in lower case (several joined by commas; a
     socket's path unchanged), the dialect's default port if none is named; None for a socket or for
     several hosts, which carry their own ports."""
@@ -266,11 +266,11 @@ def environment_problems(environment: Mapping[str, str], *, named: bool, port: b
     return problems + [f"PGOPTIONS of the environment: {problem}" for problem in said]
 
 
-def place_of(backend: str, rest: str) -> Place:
+def database_address(backend: str, rest: str) -> DatabaseAddress:
     """Return the target of a valid address."""
     found = _matched(backend, rest)
     if found is None:
-        return Place("", None)
+        return DatabaseAddress("", None)
     hosts = [
         value
         for name, value in parse_qsl(found["query"] or "", keep_blank_values=True)
@@ -278,9 +278,9 @@ def place_of(backend: str, rest: str) -> Place:
     ]
     if not found["host"] and hosts:
         joined = ",".join(hosts)
-        return Place(joined if joined.startswith("/") else joined.lower(), None)
+        return DatabaseAddress(joined if joined.startswith("/") else joined.lower(), None)
     port = int(found["port"]) if found["port"] else DEFAULT_PORTS.get(backend)
-    return Place(found["host"].strip("[]").lower(), port)
+    return DatabaseAddress(found["host"].strip("[]").lower(), port)
 
 
 def overruling(host: str | None, parameters: Iterable[str]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from tubemq_provider.files.objects import StoreFailed, answer_in, is_refusal, refusal
 
-__all__ = ["gist", "stores_told"]
+__all__ = ["explains_store_errors", "gist"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -33,7 +33,9 @@ def gist(exc: Exception) -> str:
     return f"{type(exc).__name__}: {about}" + (f" ({answer})" if answer else "")
 
 
-def stores_told(method: Callable[Concatenate[Any, _P], _T]) -> Callable[Concatenate[Any, _P], _T]:
+def explains_store_errors(
+    method: Callable[Concatenate[Any, _P], _T],
+) -> Callable[Concatenate[Any, _P], _T]:
     """Wrap a method so that it raises `ConfigError` where the store refuses delta-rs, and
     `StoreFailed` for other errors of the store. All other errors pass unchanged."""
 

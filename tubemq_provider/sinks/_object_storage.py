@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.files.objects import (
     SCHEMES,
+    explains_object_store_errors,
     open_store,
     prefix_problems,
-    refusals_told,
     split_options,
 )
 from tubemq_provider.sinks._storage import as_document, scheme_of
@@ -44,7 +44,7 @@ class ObjectStorage:
     `storage_options` are obstore's (``endpoint``, ``region``, ``access_key_id``,
     ``secret_access_key``, ``allow_http`` …; keys in any case, ``aws_…`` too); what is not given
     comes from the environment. They never appear in `url`, `repr` or errors: those of the store,
-    which can quote them, are reported by kind only (`files.objects.refusals_told`).
+    which can quote them, are reported by kind only (`files.objects.explains_object_store_errors`).
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, str]) -> None:
@@ -84,7 +84,7 @@ class ObjectStorage:
 
         store = self._store
         try:
-            with refusals_told(self._url):
+            with explains_object_store_errors(self._url):
                 return bytes(obstore.get(store, name).bytes())
         except FileNotFoundError:
             return None
@@ -106,14 +106,14 @@ class ObjectStorage:
         from obstore.exceptions import PreconditionError
 
         store = self._store
-        with refusals_told(self._url):
+        with explains_object_store_errors(self._url):
             found = obstore.get(store, name)
             data = bytes(found.bytes())
         if as_document(name, data) != old:
             return False
         self._prove_swaps()
         data = json.dumps(new, indent=1).encode()
-        with refusals_told(self._url):
+        with explains_object_store_errors(self._url):
             try:
                 obstore.put(store, name, data, mode=_still(found.meta))
             except PreconditionError:
@@ -125,10 +125,10 @@ class ObjectStorage:
         import obstore
 
         store = self._store
-        with refusals_told(self._url):
+        with explains_object_store_errors(self._url):
             obstore.put(store, name, source)
 
-    def settle(self, names: Iterable[str]) -> None:
+    def keep_files(self, names: Iterable[str]) -> None:
         """Nothing to do: an object that is there is there to stay."""
 
     def rename(self, source: str, name: str) -> None:
@@ -136,7 +136,7 @@ class ObjectStorage:
         import obstore
 
         store = self._store
-        with refusals_told(self._url):
+        with explains_object_store_errors(self._url):
             obstore.rename(store, source, name)
 
     def names(
@@ -150,7 +150,7 @@ class ObjectStorage:
         import obstore
 
         store = self._store
-        with refusals_told(self._url):
+        with explains_object_store_errors(self._url):
             for page in obstore.list(store, prefix=prefix, offset=low or None):
                 for found in page:
                     yield found["path"]
@@ -162,7 +162,7 @@ class ObjectStorage:
         store = self._store
         for name in names:
             try:
-                with refusals_told(self._url):
+                with explains_object_store_errors(self._url):
                     obstore.delete(store, name)
             except FileNotFoundError:
                 continue
@@ -194,7 +194,7 @@ class ObjectStorage:
 
         store = self._store
         for pause in (*_PAUSES_S, None):
-            with refusals_told(self._url):
+            with explains_object_store_errors(self._url):
                 try:
                     obstore.put(store, name, data, mode="create")
                 except AlreadyExistsError:
@@ -216,7 +216,7 @@ class ObjectStorage:
         import obstore
 
         try:
-            with refusals_told(self._url):
+            with explains_object_store_errors(self._url):
                 obstore.head(self._store, name)
         except FileNotFoundError:
             return False
@@ -232,7 +232,7 @@ class ObjectStorage:
             return
         self._prove()
         probe = b"Kept to check that the store honours conditional writes.\n"
-        with refusals_told(self._url):
+        with explains_object_store_errors(self._url):
             try:
                 # Tag and version of another object: never those of the probe.
                 obstore.put(self._store, _PROBE, probe, mode={"e_tag": '"0"', "version": "1"})

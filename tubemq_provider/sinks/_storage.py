@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 from tubemq_provider.files.durable import (
+    converted_os_errors,
     create_document,
     create_file,
     ensure_directory,
     ensure_root,
-    failures_told,
     fsync_path,
-    gone_if_failed,
     missing_root,
     read_document,
+    removed_on_error,
     replace_document,
 )
 from tubemq_provider.windows.errors import DocumentError, SinkDamaged
@@ -65,7 +65,7 @@ class Storage(Protocol):
     def put_file(self, source: Path, name: str) -> None:
         """Store a local file under `name`, which no other process uses. `source` may be moved."""
 
-    def settle(self, names: Iterable[str]) -> None:
+    def keep_files(self, names: Iterable[str]) -> None:
         """Files that were written in place survive a crash of the machine from now on."""
 
     def rename(self, source: str, name: str) -> None:
@@ -104,7 +104,7 @@ class LocalStorage:
         found = read_document(self.root / name)
         if found is not None:
             # The try that created it may have died before its name was on disk.
-            with failures_told(self.root / name):
+            with converted_os_errors(self.root / name):
                 fsync_path((self.root / name).parent)
         return found
 
@@ -112,7 +112,7 @@ class LocalStorage:
         """See `Storage.read_bytes`."""
         path = self.root / name
         try:
-            with failures_told(path):
+            with converted_os_errors(path):
                 return path.read_bytes()
         except FileNotFoundError:
             return None
@@ -130,7 +130,7 @@ class LocalStorage:
     def swap(self, name: str, old: Document, new: Document) -> bool:
         """See `Storage.swap`. Swaps of one directory wait for each other."""
         target = self.root / name
-        with failures_told(target):
+        with converted_os_errors(target):
             lock = os.open(target.parent, os.O_RDONLY)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -145,7 +145,7 @@ class LocalStorage:
     def put_file(self, source: Path, name: str) -> None:
         """Move the file where source and place share a file system, else copy it."""
         ensure_root(self.root)
-        with failures_told(self.root / name):
+        with converted_os_errors(self.root / name):
             self._move_in(source, self.root / name)
 
     def _move_in(self, source: Path, target: Path) -> None:
@@ -158,29 +158,29 @@ class LocalStorage:
             if exc.errno != errno.EXDEV:
                 raise
             temporary = target.with_name(f".{uuid4().hex}")
-            with gone_if_failed(temporary):
+            with removed_on_error(temporary):
                 shutil.copyfile(source, temporary)
                 fsync_path(temporary)
                 temporary.replace(target)
         fsync_path(target.parent)
 
-    def settle(self, names: Iterable[str]) -> None:
+    def keep_files(self, names: Iterable[str]) -> None:
         """Force files and directories to disk, up to the root."""
         directories = set()
         for name in names:
             path = self.root / name
-            with failures_told(path):
+            with converted_os_errors(path):
                 fsync_path(path)
             above = [p for p in path.parents if p.is_relative_to(self.root)]
             directories.update(above)
         for directory in sorted(directories, reverse=True):
-            with failures_told(directory):
+            with converted_os_errors(directory):
                 fsync_path(directory)
 
     def rename(self, source: str, name: str) -> None:
         """See `Storage.rename`."""
         target = self.root / name
-        with failures_told(target):
+        with converted_os_errors(target):
             ensure_directory(target.parent)
             (self.root / source).rename(target)
             fsync_path(target)
@@ -189,7 +189,7 @@ class LocalStorage:
     def names(self, prefix: str, *, at_work: bool = False, low: str = "") -> Iterable[str]:
         """See `Storage.names`; files at work have a dot in front. A directory that goes away
         meanwhile has none; one that this user may not read raises `StoreFailed`."""
-        with failures_told(self.root / prefix):
+        with converted_os_errors(self.root / prefix):
             found = sorted(self._below(prefix, low, at_work=at_work))
         yield from found
 
@@ -213,7 +213,7 @@ class LocalStorage:
         """Also removes directories that are empty afterwards."""
         for name in names:
             path = self.root / name
-            with failures_told(path):
+            with converted_os_errors(path):
                 path.unlink(missing_ok=True)
             with suppress(OSError):
                 above = path.parent
@@ -265,7 +265,7 @@ class StorageBook:
             raise SinkDamaged(f"{self._storage.url}/{name} vanished right after it was written")
         return found
 
-    def take_back(self, key: str) -> None:
+    def withdraw(self, key: str) -> None:
         """Remove the document."""
         self._storage.remove([self._name(key)])
 

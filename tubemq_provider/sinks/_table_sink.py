@@ -247,7 +247,7 @@ class TableSink(ABC):
         names = [_name_of(plan, token, at, file, staging) for at, file in enumerate(staged)]
         files = [replace(file, path=name) for file, name in zip(staged, names, strict=True)]
         if staging.final:
-            self.storage.settle(names)
+            self.storage.keep_files(names)
         else:
             for file, name in zip(staged, names, strict=True):
                 self.storage.put_file(Path(staging.path) / file.path, name)

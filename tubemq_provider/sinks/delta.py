@@ -36,7 +36,7 @@ from tubemq_provider.files.durable import ensure_root, fsync_path
 from tubemq_provider.files.locations import location_at
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
 from tubemq_provider.sinks._column_names import case_problems
-from tubemq_provider.sinks._delta_errors import gist, stores_told
+from tubemq_provider.sinks._delta_errors import explains_store_errors, gist
 from tubemq_provider.sinks._delta_history import in_history
 from tubemq_provider.sinks._delta_log import (
     DURABLE,
@@ -281,12 +281,12 @@ class DeltaSink(TableSink):
         except FileNotFoundError:
             return None
 
-    @stores_told
+    @explains_store_errors
     def _table_id(self) -> str | None:
         table = self._table()
         return None if table is None else str(table.metadata().id)
 
-    @stores_told
+    @explains_store_errors
     def holds(self, marker: Marker) -> bool:
         """See `RestorableSink`: False for a window that `RESTORE` has taken away. Reads the commits
         since the window's own; what the log no longer has tells nothing."""
@@ -297,7 +297,7 @@ class DeltaSink(TableSink):
             marker.plan.window_id,
         )
 
-    @stores_told
+    @explains_store_errors
     def _prepare(self, staged: StagedWindow | None) -> None:
         self._refuse_replacement()
         table = self._table()
@@ -326,7 +326,7 @@ class DeltaSink(TableSink):
             self._change = None if shape == now else shape
         self._checked_rules = rules_of(table)
 
-    @stores_told
+    @explains_store_errors
     def check_columns(self, columns: pa.Schema) -> None:
         """See `SchemaSink`. A table that has no columns yet takes all."""
         table = self._table()
@@ -389,7 +389,7 @@ class DeltaSink(TableSink):
     def _partition_columns(self) -> tuple[str, ...]:
         return () if self._by is None else self._by.names
 
-    @stores_told
+    @explains_store_errors
     def _confirmed(self, plan: WindowPlan) -> str | None:
         table = self._table()
         with self._detecting_replacement():
@@ -402,7 +402,7 @@ class DeltaSink(TableSink):
             self._force_to_disk(first, version)
         return found
 
-    @stores_told
+    @explains_store_errors
     def _commit(self, window: TableWindow) -> None:
         """Commit from the state that was read last: a later commit makes it fail, with delta-rs
         one that has the window or other columns."""

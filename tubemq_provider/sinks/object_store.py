@@ -255,7 +255,7 @@ class ObjectStoreSink:
         prefix = f"{_data_of(plan.window_id)}/{token}"
         files = [replace(file, path=f"{prefix}/{file.path}") for file in staged]
         if staging.final:
-            self.storage.settle(file.path for file in files)
+            self.storage.keep_files(file.path for file in files)
             progress("files settled")
         else:
             for source, file in zip(staged, files, strict=True):

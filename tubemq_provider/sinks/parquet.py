@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.durable import (
+    converted_os_errors,
     ensure_root,
-    failures_told,
     fsync_path,
     missing_root,
     read_document,
@@ -157,7 +157,7 @@ class ParquetSink:
         """Ids of the windows under the root."""
         with (
             suppress(FileNotFoundError),
-            failures_told(self.root),
+            converted_os_errors(self.root),
             os.scandir(self.root) as entries,
         ):
             return [
@@ -187,7 +187,7 @@ class ParquetSink:
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> Publication:
         """Verify, write the marker, force everything to disk, rename. See `Sink.publish`."""
-        with failures_told(self.root):
+        with converted_os_errors(self.root):
             return self._published(staging, plan, counts, progress)
 
     def _published(

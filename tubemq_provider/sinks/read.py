@@ -13,7 +13,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError, require_extra
-from tubemq_provider.files.objects import refusals_told
+from tubemq_provider.files.objects import explains_object_store_errors
 from tubemq_provider.files.partitioned import NULL_FOLDER
 from tubemq_provider.sinks._storage import LocalStorage, Storage, scheme_of
 from tubemq_provider.sinks.object_store import ObjectStoreSink
@@ -80,7 +80,7 @@ def read_windows(
     )
     paths = [f"{root}/{name}" for name in files]
     factory = ds.FileSystemDatasetFactory(filesystem, paths, ds.ParquetFileFormat(), options)
-    with refusals_told(storage.url):
+    with explains_object_store_errors(storage.url):
         return _finished(factory)
 
 

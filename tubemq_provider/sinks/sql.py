@@ -35,7 +35,7 @@ from tubemq_provider.sinks._sql_errors import plain_errors
 from tubemq_provider.sinks._storage import as_document
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.planning.scopes import one_of_each_scope
+from tubemq_provider.windows.planning.other_scopes import one_of_each_scope
 from tubemq_provider.windows.protocols import (
     BoundaryBook,
     Document,
@@ -537,7 +537,7 @@ class _TableBook:
             raise SinkDamaged(f"boundary {key} vanished right after it was written")
         return found
 
-    def take_back(self, key: str) -> None:
+    def withdraw(self, key: str) -> None:
         self._sink.remove(self._sink.fixed, key)
 
 

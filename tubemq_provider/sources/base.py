@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubemq_provider.windows.planning.instants import TimeResolver
-    from tubemq_provider.windows.planning.lives import LogWitness
+    from tubemq_provider.windows.planning.log_identity import RecordLookup
 
 __all__ = [
     "End",
@@ -158,7 +158,7 @@ class Source(Protocol):
         resolvers.
         """
 
-    def life(self) -> LogWitness | None:
+    def record_lookup(self) -> RecordLookup | None:
         """Return what tells one epoch of the topic from the next; None if nothing does."""
 
     def probe(self) -> ReadRange:

@@ -18,7 +18,7 @@ from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX
 if TYPE_CHECKING:
     from tubemq_provider.spark.splits import Split
 
-__all__ = ["AsidePlace", "aside_name", "attempt_name"]
+__all__ = ["QuarantineLocation", "attempt_name", "quarantine_name"]
 
 
 def attempt_name() -> str:
@@ -31,13 +31,13 @@ def attempt_name() -> str:
     return f"{number}-{uuid4().hex[:8]}"
 
 
-def aside_name(attempt: str, split: Split) -> str:
+def quarantine_name(attempt: str, split: Split) -> str:
     """Return the name of an attempt's quarantine file for a split, in the place of its files."""
     return f"{CORRUPT}/part-{attempt}-{split.index}{CORRUPT_SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
-class AsidePlace:
+class QuarantineLocation:
     """Place of quarantine files: a shared directory that exists, or a prefix of an object store,
     with the options that open it (`storage`)."""
 

@@ -22,9 +22,9 @@ from tubemq_provider.files.footers import fact_to_json
 from tubemq_provider.files.locations import Location, location_at
 from tubemq_provider.files.partitioned import PartitionedWriter, staged_writer
 from tubemq_provider.files.quarantine import QuarantineFile
-from tubemq_provider.files.writer import ROW_GROUP_BYTES, FilePiece, StagedWriter
-from tubemq_provider.rows.decoding import Rejects, RowDecoder
-from tubemq_provider.spark.attempts import aside_name, attempt_name
+from tubemq_provider.files.writer import ROW_GROUP_BYTES, FilePart, StagedWriter
+from tubemq_provider.rows.decoding import BadRecords, RowDecoder
+from tubemq_provider.spark.attempts import attempt_name, quarantine_name
 from tubemq_provider.spark.credentials_file import storage_from
 from tubemq_provider.spark.formats import format_of
 from tubemq_provider.spark.read_ahead import ReadAhead
@@ -71,7 +71,7 @@ class WriteTask:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskCommit(FilePiece):
+class TaskCommit(FilePart):
     """Part of a file, as reported by the task that wrote it; `path` is a name in the staging
     directory.
 
@@ -180,7 +180,7 @@ class DirectWriteReader(DataSourceReader):
             columns=columns,
         ) as writer:
             for item in splits:
-                quarantine_file = aside_name(attempt, item.split)
+                quarantine_file = quarantine_name(attempt, item.split)
                 rows += self._write(item, writer, decoder, location, quarantine_file)
         if rows:
             manifest = [asdict(row) for row in _with_files(rows, writer.files)]
@@ -197,8 +197,8 @@ class DirectWriteReader(DataSourceReader):
         """Write the records of one split into files; return its rows of the manifest."""
         corrupt, parts_before, range_ = QuarantineFile(), len(writer.pieces), item.split.range
         policy = "quarantine" if self._order.quarantine else self._options.corrupt_records
-        rejects = Rejects(policy, corrupt.add)
-        converter = RowsOfRange(decoder, rejects, self._reader.COLUMNS, self._options.columns)
+        bad_records = BadRecords(policy, corrupt.add)
+        converter = RowsOfRange(decoder, bad_records, self._reader.COLUMNS, self._options.columns)
         with ExitStack() as stack:
             stack.enter_context(corrupt.into(location, quarantine_file))
             reader = stack.enter_context(self._quarantining(item, corrupt))
@@ -209,9 +209,9 @@ class DirectWriteReader(DataSourceReader):
             for rows, body_bytes, start in stack.enter_context(ahead):
                 writer.add(rows, body_bytes, start)
             writer.end_range()
-        report_read(item.split, reader.stats, None, bad=rejects.count)
+        report_read(item.split, reader.stats, None, bad=bad_records.count)
         decoding = _DecodeResult(
-            converter.read, rejects.count, quarantine_file if len(corrupt) else ""
+            converter.read, bad_records.count, quarantine_file if len(corrupt) else ""
         )
         return _rows(writer.pieces[parts_before:], item.split, reader, decoding)
 
@@ -238,13 +238,13 @@ class RowsOfRange:
     def __init__(
         self,
         decoder: RowDecoder | None,
-        rejects: Rejects,
+        bad_records: BadRecords,
         records: ColumnSet,
         columns: Sequence[str],
     ) -> None:
         self.read = 0
         self._decoder = decoder
-        self._rejects = rejects
+        self._rejects = bad_records
         self._schema = records.arrow_schema(columns) if decoder is None else decoder.read_schema
 
     def of(self, batch: Any) -> pa.RecordBatch:
@@ -266,7 +266,7 @@ def _sized(
 
 
 def _rows(
-    pieces: Sequence[FilePiece], split: Split, reader: Any, decoding: _DecodeResult
+    pieces: Sequence[FilePart], split: Split, reader: Any, decoding: _DecodeResult
 ) -> list[TaskCommit]:
     gaps = json.dumps([[gap.start, gap.end] for gap in reader.stats.gaps])
     commits = [TaskCommit(**asdict(piece)) for piece in pieces]

@@ -20,12 +20,12 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from tubemq_provider.files.footers import fact_to_json
 from tubemq_provider.files.locations import location_at
 from tubemq_provider.files.partitioned import staged_writer
-from tubemq_provider.files.writer import with_pieces
-from tubemq_provider.spark.attempts import AsidePlace, attempt_name
+from tubemq_provider.files.writer import with_file_parts
+from tubemq_provider.spark.attempts import QuarantineLocation, attempt_name
 from tubemq_provider.spark.credentials_file import storage_from
 from tubemq_provider.spark.formats import format_of
 from tubemq_provider.spark.reading import schema_of
-from tubemq_provider.spark.task_metrics import ReportPlace
+from tubemq_provider.spark.task_metrics import ReportDirectory
 from tubemq_provider.windows.field_ids import FieldIds
 from tubemq_provider.windows.partitioning import PartitionBy
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from tubemq_provider.spark.reading import BatchReader
 
-__all__ = ["COMMITS", "ReportedRead", "ReportedReadSource", "RowsOrder", "RowsWriteSource"]
+__all__ = ["COMMITS", "FrameWriteTask", "ReportedRead", "ReportedReadSource", "RowsWriteSource"]
 
 OPTION: Final = "order"
 
@@ -84,13 +84,13 @@ class ReportedReadSource(DataSource):
         order = self._order
         opens = storage_from(order.storage_file)
         reader = format_of(order.kind).batch_reader(self._source_options, schema)
-        reader.reports = ReportPlace(order.directory, opens)
-        reader.aside = None if order.aside is None else AsidePlace(order.aside, opens)
+        reader.reports = ReportDirectory(order.directory, opens)
+        reader.aside = None if order.aside is None else QuarantineLocation(order.aside, opens)
         return reader
 
 
 @dataclass(frozen=True, slots=True)
-class RowsOrder:
+class FrameWriteTask:
     """Parameters of a write: the place of the files, the place of the reports, the file on the
     driver's host with the options that open both places, the size of files (bytes; None: one for
     each task), their partitioning (`PartitionBy` as JSON), and the field ids of their columns
@@ -118,7 +118,7 @@ class RowsWriteSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: ARG002, FBT001
         """Create the writer on the driver; tasks get it pickled."""
-        order = RowsOrder(**json.loads(self.options[OPTION]))
+        order = FrameWriteTask(**json.loads(self.options[OPTION]))
         opens = storage_from(order.storage_file)
         return RowsWriter(order, opens)
 
@@ -137,7 +137,7 @@ class RowsWriter(DataSourceArrowWriter):
     and `ConfigError` for values that files cannot be partitioned by.
     """
 
-    def __init__(self, order: RowsOrder, storage: Mapping[str, str]) -> None:
+    def __init__(self, order: FrameWriteTask, storage: Mapping[str, str]) -> None:
         self._order = order
         self._storage = dict(storage)
 
@@ -161,13 +161,13 @@ class RowsWriter(DataSourceArrowWriter):
         ) as writer:
             for batch in chain((first,), batches):
                 writer.add(batch.cast(schema), 0)
-        facts = with_pieces(writer.files, writer.pieces)
+        facts = with_file_parts(writer.files, writer.pieces)
         return Files(tuple((fact_to_json(fact), dict(fact.partitions or {})) for fact in facts))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Report the files of all tasks to the driver's half, in the place of the reports."""
         files = [file for each in messages if isinstance(each, Files) for file in each.found]
-        ReportPlace(self._order.reports, self._storage).put(COMMITS, files)
+        ReportDirectory(self._order.reports, self._storage).put(COMMITS, files)
 
 
 def _in_utc(field: pa.Field) -> pa.Field:

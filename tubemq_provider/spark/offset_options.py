@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tubemq_client.json_text import given_json
+from tubemq_client.json_text import load_unique_json
 from tubemq_client.model import Partition
 from tubemq_provider.sources.tubemq.space import SPACE
 
@@ -138,7 +138,7 @@ def _by_partition(
     read: Callable[[str, str, Any, Report], Bound | None],
 ) -> Mapping[Partition, Bound]:
     try:
-        document = given_json(text)
+        document = load_unique_json(text)
     except (ValueError, RecursionError) as error:
         report(f"{option}: not valid JSON ({error}); write {example}")
         return {}

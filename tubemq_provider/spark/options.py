@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tubemq_client.errors import ConfigError
-from tubemq_client.json_text import given_json
+from tubemq_client.json_text import load_unique_json
 from tubemq_client.model import Address, ClientSettings, Partition
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
@@ -228,7 +228,7 @@ def _window(values: OptionParser) -> WindowPlan | None:
         if values.text(other) is not None:
             values.problems.append(f"{other}: cannot be combined with 'window', which fixes ranges")
     try:
-        return WindowPlan.from_document(given_json(text))
+        return WindowPlan.from_document(load_unique_json(text))
     except DocumentError as error:
         values.problems.extend(f"window: {problem}" for problem in error.problems)
     except (ValueError, RecursionError) as error:

@@ -22,7 +22,7 @@ from tubemq_client.model import BrokerNode, OffsetRange, Partition
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.spark.offset_options import EARLIEST, LATEST, STABLE, At, Bound, bound_of
 from tubemq_provider.spark.options import SUBJECT, ReadOptions
-from tubemq_provider.spark.timestamps import Place, find_places, open_reads
+from tubemq_provider.spark.timestamps import InstantPosition, find_positions, open_reads
 from tubemq_provider.spark.topics import look_up_topics, unknown_partitions
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Ends:
 
     stable: Mapping[Partition, KnownEnds]
     latest: Mapping[Partition, KnownEnds]
-    places: Mapping[tuple[Partition, At], Place] = field(default_factory=dict)
+    places: Mapping[tuple[Partition, At], InstantPosition] = field(default_factory=dict)
     away: Mapping[Partition, str] = field(default_factory=dict)
 
 
@@ -311,7 +311,7 @@ def _positions(
     partitions: tuple[Partition, ...],
     ends: Mapping[Partition, KnownEnds],
     topics: Mapping[str, TopicMetadata],
-) -> dict[tuple[Partition, At], Place]:
+) -> dict[tuple[Partition, At], InstantPosition]:
     """Return the positions of the times in the options; opens a reader only if there are any."""
     bounds = ((p, bound_of(side, p)) for side in (options.start, options.end) for p in partitions)
     instants = [(partition, bound) for partition, bound in bounds if isinstance(bound, At)]
@@ -319,7 +319,7 @@ def _positions(
         return {}
     brokers = {id_: node for topic in topics.values() for id_, node in topic.brokers.items()}
     with ExitStack() as stack:
-        return find_places(instants, ends, open_reads(options, brokers, stack.enter_context))
+        return find_positions(instants, ends, open_reads(options, brokers, stack.enter_context))
 
 
 def _start(bound: Bound, partition: Partition, ends: Ends, end: int) -> int:

@@ -19,16 +19,16 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.files.quarantine import QuarantineFile
 from tubemq_provider.rows.ddl import ddl_of
-from tubemq_provider.rows.decoding import Rejects, RowDecoder
+from tubemq_provider.rows.decoding import BadRecords, RowDecoder
 from tubemq_provider.rows.spec import SUBJECT, DecodeSpec
-from tubemq_provider.spark.attempts import AsidePlace, aside_name, attempt_name
+from tubemq_provider.spark.attempts import QuarantineLocation, attempt_name, quarantine_name
 from tubemq_provider.spark.splits import Split, split_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from tubemq_provider.spark.task_metrics import ReportPlace
+    from tubemq_provider.spark.task_metrics import ReportDirectory
 
 __all__ = [
     "BatchReader",
@@ -126,8 +126,8 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
     def __init__(self, options: OptionsT, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self.reports: ReportPlace | None = None
-        self.aside: AsidePlace | None = None
+        self.reports: ReportDirectory | None = None
+        self.aside: QuarantineLocation | None = None
 
     @property
     def options(self) -> OptionsT:
@@ -175,15 +175,15 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
 
         options, split = self._options, partition.split
         schema, decoder = arrow_schema(self._schema), decoder_of(options, self.COLUMNS)
-        rejects, rows = Rejects(options.corrupt_records), 0
+        bad_records, rows = BadRecords(options.corrupt_records), 0
         corrupt, name = QuarantineFile(), ""
         with ExitStack() as stack:
             if self.aside is None:
                 reader = stack.enter_context(self.open_reader(partition))
             else:
-                name = aside_name(attempt_name(), split)
+                name = quarantine_name(attempt_name(), split)
                 stack.enter_context(corrupt.into(self.aside.location(), name))
-                rejects = Rejects("quarantine", corrupt.add)
+                bad_records = BadRecords("quarantine", corrupt.add)
                 reader = stack.enter_context(
                     self.open_reader(
                         partition, corrupt_records="quarantine", quarantine=corrupt.add
@@ -191,11 +191,13 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
                 )
             # Early closing (`limit`, a failed task) must reach the reader, to release its lease.
             batches = stack.enter_context(closing(self.batches_of(reader, split.range)))
-            typed = typed_batches(batches, schema, decoder, rejects)
+            typed = typed_batches(batches, schema, decoder, bad_records)
             for batch in arrow_batches(typed, options.batch_bytes):
                 rows += batch.num_rows
                 yield batch
         # Only now is the quarantine file complete.
         quarantine_file = name if len(corrupt) else ""
         place = self.reports or options.report_dir
-        report_read(split, reader.stats, place, rows=rows, bad=rejects.count, aside=quarantine_file)
+        report_read(
+            split, reader.stats, place, rows=rows, bad=bad_records.count, aside=quarantine_file
+        )

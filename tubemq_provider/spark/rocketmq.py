@@ -26,7 +26,7 @@ from rocketmq_client.model import (
     tag_names,
 )
 from tubemq_client.errors import ConfigError, ConnectError, UnknownTopic
-from tubemq_client.json_text import given_json
+from tubemq_client.json_text import load_unique_json
 from tubemq_provider.sources.rocketmq.columns import COLUMNS
 from tubemq_provider.sources.rocketmq.reading import QueueReader
 from tubemq_provider.sources.rocketmq.space import SPACE
@@ -278,7 +278,7 @@ def _window(values: OptionParser) -> WindowPlan | None:
         if values.text(name):
             values.problems.append(f"{name}: has no effect beside 'window'")
     try:
-        plan = WindowPlan.from_document(given_json(text))
+        plan = WindowPlan.from_document(load_unique_json(text))
     except ValueError as error:
         values.problems.append(f"window: {error}")
         return None
@@ -347,7 +347,7 @@ def _ranges(read: _Read, metadata: Any, route: Any) -> tuple[QueueRange, ...]:
     if read.window is not None:
         from tubemq_provider.windows.plan import WindowPlan
 
-        return tuple(WindowPlan.from_document(given_json(read.window)).reads())
+        return tuple(WindowPlan.from_document(load_unique_json(read.window)).reads())
     start = _bounds("startingOffsets", read.start, read.topic)
     end = _bounds("endingOffsets", read.end, read.topic)
     stable = any("stable" in (b if isinstance(b, str) else b.values()) for b in (start, end))
@@ -408,7 +408,7 @@ def _bounds(option: str, text: str, topic: str) -> str | Mapping[str, int | str]
     from tubemq_provider.windows.policies import parse_offsets
 
     try:
-        document = given_json(text)
+        document = load_unique_json(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"{option}: {text!r} is none of {_WORDS}, nor JSON ({error})", subject=SUBJECT

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tubemq_client.errors import ConfigError, require_extra
 from tubemq_provider.rows.ddl import parse_ddl
-from tubemq_provider.rows.decoding import Rejects, RowDecoder
+from tubemq_provider.rows.decoding import BadRecords, RowDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,15 +69,15 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def typed_batches(
-    batches: Iterable[Batch], schema: pa.Schema, decoder: RowDecoder | None, rejects: Rejects
+    batches: Iterable[Batch], schema: pa.Schema, decoder: RowDecoder | None, bad_records: BadRecords
 ) -> Iterator[pa.RecordBatch]:
     """Convert `batches` to Arrow with `schema`, a subset of the columns; to typed rows with a
-    decoder, and records that do not decode to `rejects`."""
+    decoder, and records that do not decode to `bad_records`."""
     if decoder is None:
         yield from (batch.to_arrow(schema) for batch in batches)
         return
     for batch in batches:
-        rows = decoder.rows(batch.to_arrow(decoder.read_schema), rejects)
+        rows = decoder.rows(batch.to_arrow(decoder.read_schema), bad_records)
         yield rows.select(schema.names).cast(schema)
 
 

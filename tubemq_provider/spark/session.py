@@ -41,12 +41,12 @@ _LEFT_OUT = (
     *("assets.py", "decorators.py", "get_provider_info.py", "links.py", "task_arguments.py"),
     *("_airflow.py", "notifications.py", "plugins.py", "rendered.py"),
     *("windows/planning/", "windows/run/", "windows/time_resolvers/"),
-    *("sources/registry.py", "sources/telling.py", "sources/topic.py"),
+    *("sources/registry.py", "sources/commit_offsets.py", "sources/topic.py"),
     "sources/tubemq/source.py",
     *("sources/tubemq/history_resolver.py", "sources/tubemq/message_time_resolver.py"),
     *("windows/coverage.py", "windows/cursor.py", "windows/lag.py", "windows/verify.py"),
     *("files/durable.py", "files/mounts.py", "files/staging.py"),
-    *("rows/inference.py", "spark/mends.py"),
+    *("rows/inference.py", "spark/error_hints.py"),
     *("_io/asyncio_", "admin/aio.py", "metrics.py"),
     *("tdmsg/_building.py", "tdmsg/_packet_building.py"),
     *("_core/assigned", "_core/slow_fetches.py", "_core/balance.py", "_core/balance_fetch.py"),
@@ -54,7 +54,7 @@ _LEFT_OUT = (
     *("_core/broker_heartbeats.py", "_core/fencing.py", "_core/fetch_stats.py"),
     *("_core/flow_control.py", "_core/group.py", "_core/group_options.py"),
     "_core/last_errors.py",
-    *("_io/member_face.py", "sync/_member.py", "sync/assigned_consumer.py", "sync/consumer.py"),
+    *("_io/consumer_base.py", "sync/_member.py", "sync/assigned_consumer.py", "sync/consumer.py"),
 )
 """Modules that a task never imports: planning, running and publishing windows, asyncio, metrics,
 members of groups."""

@@ -110,15 +110,15 @@ class TubeMQDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer that sends rows as records; see `writing`."""
-        from tubemq_provider.spark.writing import TubeMQWriter, order_of
+        from tubemq_provider.spark.writing import TubeMQWriter, write_task_of
 
-        return TubeMQWriter(order_of(self.options, schema, overwrite=overwrite))
+        return TubeMQWriter(write_task_of(self.options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the same writer for micro-batches."""
-        from tubemq_provider.spark.writing import TubeMQStreamWriter, order_of
+        from tubemq_provider.spark.writing import TubeMQStreamWriter, write_task_of
 
-        return TubeMQStreamWriter(order_of(self.options, schema, overwrite=overwrite))
+        return TubeMQStreamWriter(write_task_of(self.options, schema, overwrite=overwrite))
 
     def _refused(self) -> ConfigError:
         return self._refusal or ConfigError("nothing is read", subject="tubemq")

@@ -28,12 +28,12 @@ from tubemq_provider.spark.range_planner import PlannedRead, plan_start, stream_
 from tubemq_provider.spark.reading import SplitPartition
 from tubemq_provider.spark.stream_offsets import (
     advance,
-    begin_of,
-    left_out,
+    batch_start,
     offsets_document,
+    partition_gone,
     ranges_between,
     read_document,
-    vanished,
+    without_advice,
 )
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the splits of one micro-batch."""
-        ranges = ranges_between(begin_of(end, start), read_document(end))
+        ranges = ranges_between(batch_start(end, start), read_document(end))
         if not all(
             range_.partition in self._known_ends for range_ in ranges
         ):  # planned by an earlier process
@@ -117,11 +117,11 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the ranges whose partitions the topics still have. Raises `DataLoss` for others,
         unless data loss is tolerated."""
         ends = self._current_ends([range_.partition for range_ in ranges])
-        gone = [vanished(r.partition, r.start) for r in ranges if r.partition not in ends]
+        gone = [partition_gone(r.partition, r.start) for r in ranges if r.partition not in ends]
         if gone and self._options.fail_on_data_loss:
             raise gone[0]
         for loss in gone:
-            log.warning("tubemq stream continues: %s", left_out(loss))
+            log.warning("tubemq stream continues: %s", without_advice(loss))
         return tuple(range_ for range_ in ranges if range_.partition in ends)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -20,12 +20,12 @@ from tubemq_provider.windows.spaces import Ends
 __all__ = [
     "Advance",
     "advance",
-    "begin_of",
-    "left_out",
+    "batch_start",
     "offsets_document",
+    "partition_gone",
     "ranges_between",
     "read_document",
-    "vanished",
+    "without_advice",
 ]
 
 _VERSION: Final = 1
@@ -47,7 +47,7 @@ def _by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
     return topics
 
 
-def begin_of(end: Mapping[str, Any], start: Mapping[str, Any]) -> dict[Partition, int]:
+def batch_start(end: Mapping[str, Any], start: Mapping[str, Any]) -> dict[Partition, int]:
     """Return the start of the batch up to `end`: the `begin` of that document, else `start`.
     Checkpoints of earlier releases have no `begin`."""
     begin = end.get("begin")
@@ -116,7 +116,7 @@ def advance(
         elif fail_on_data_loss:
             raise problem
         else:
-            warnings.append(left_out(problem))
+            warnings.append(without_advice(problem))
             reach[partition] = at
     offsets = reach if limit is None else _distributed(start, reach, limit)
     for partition, broker_ends in ends.items():
@@ -125,7 +125,7 @@ def advance(
     return Advance(offsets, tuple(warnings))
 
 
-def vanished(partition: Partition, at: int) -> DataLoss:
+def partition_gone(partition: Partition, at: int) -> DataLoss:
     """Return the error for a missing partition that the stream reads from `at`."""
     return DataLoss(
         f"partition {partition.key} of topic {partition.topic!r} is gone, and the stream is at "
@@ -135,7 +135,7 @@ def vanished(partition: Partition, at: int) -> DataLoss:
     )
 
 
-def left_out(problem: Exception) -> str:
+def without_advice(problem: Exception) -> str:
     """Return the fact of an error without its advice, for a tolerated loss."""
     return str(problem).partition(";")[0]
 
@@ -146,7 +146,7 @@ def _problem(
     where = f"partition {partition.key} of topic {partition.topic!r}"
     broker_ends = ends.get(partition)
     if broker_ends is None:
-        return vanished(partition, at)
+        return partition_gone(partition, at)
     if broker_ends.max_offset < at:
         return LogTruncated(
             f"{where} ends at {broker_ends.max_offset}, and the stream is at {at}: its broker lost "

@@ -2,7 +2,7 @@
 
 Spark has no way for Python sources to send metrics to the driver, and gaps or dropped records must
 not be silent. Reports count what was *read*; only the sink knows whether it was written. A user
-names a directory, an engine a `ReportPlace`, which may be in an object store.
+names a directory, an engine a `ReportDirectory`, which may be in an object store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tubemq_provider.spark.splits import Split
 
-__all__ = ["NOT_SHARED", "ReportPlace", "SplitReport", "last_records", "report_read"]
+__all__ = ["NOT_SHARED", "ReportDirectory", "SplitReport", "last_records", "report_read"]
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class SplitReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportPlace:
+class ReportDirectory:
     """Place of the reports of one try: a shared directory that exists, or a prefix of an object
     store, with the options that open it (`storage`)."""
 
@@ -145,7 +145,7 @@ def last_records(splits: Iterable[tuple[str, int, Sequence[int]]]) -> dict[str, 
 def report_read(
     split: Split,
     stats: Stats,
-    place: ReportPlace | str | None,
+    place: ReportDirectory | str | None,
     *,
     rows: int | None = None,
     bad: int = 0,
@@ -172,7 +172,7 @@ def report_read(
     text = json.dumps(asdict(report))
     odd = report.gaps or report.corrupt
     log.log(logging.WARNING if odd else logging.INFO, "tubemq split of %s: %s", split.range, text)
-    if isinstance(place, ReportPlace):
+    if isinstance(place, ReportDirectory):
         place.leave(report)
     elif place is not None:
         Path(place).mkdir(parents=True, exist_ok=True)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from tubemq_provider.spark.options import ReadOptions
     from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["Place", "find_places", "open_reads"]
+__all__ = ["InstantPosition", "find_positions", "open_reads"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InstantPosition:
     """Position of an instant in one partition. `offset` None: no record is that late, and the last
     one has a time; with `late`, none is that late, and the records from `offset` on have no time.
 
@@ -42,9 +42,9 @@ class Place:
     untimed: bool = False
 
 
-def find_places(
+def find_positions(
     instants: Iterable[tuple[Partition, At]], ends: Mapping[Partition, Ends], read: ReadRange
-) -> dict[tuple[Partition, At], Place]:
+) -> dict[tuple[Partition, At], InstantPosition]:
     """Return the position of each pair; costs about log2(index entries) short reads for each."""
     return {
         (p, at): _position(ends[p], _minute(at), read) for p, at in sorted(set(instants), key=str)
@@ -82,10 +82,10 @@ def _minute(at: At) -> datetime:
     return datetime.fromtimestamp(at.ms // 60_000 * 60, UTC)
 
 
-def _position(ends: Ends, instant: datetime, read: ReadRange) -> Place:
+def _position(ends: Ends, instant: datetime, read: ReadRange) -> InstantPosition:
     whole = SPACE.range(ends.partition, ends.min_offset, ends.max_offset)
     if first_in(read, whole, _time) is None:
-        return Place(None, untimed=first_in(read, whole, lambda _: True) is not None)
+        return InstantPosition(None, untimed=first_in(read, whole, lambda _: True) is not None)
 
     def passed(rest: OffsetRange) -> bool:
         first = first_in(read, rest, _time)
@@ -93,11 +93,11 @@ def _position(ends: Ends, instant: datetime, read: ReadRange) -> Place:
 
     offset = crossing(SPACE, ends, passed)
     if offset == ends.max_offset:
-        return Place(None)
+        return InstantPosition(None)
     rest = SPACE.range(ends.partition, offset, ends.max_offset)
     if first_in(read, rest, _time) is None:
-        return Place(offset, late=True)
-    return Place(offset, cut=offset == ends.min_offset > 0)
+        return InstantPosition(offset, late=True)
+    return InstantPosition(offset, cut=offset == ends.min_offset > 0)
 
 
 def _time(message: Message) -> datetime | None:

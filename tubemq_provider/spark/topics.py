@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client import errors
-from tubemq_client.json_text import given_json
+from tubemq_client.json_text import load_unique_json
 from tubemq_client.model import Partition
 from tubemq_provider.sources.tubemq.space import SPACE
 
@@ -98,7 +98,7 @@ def _assigned(values: OptionParser) -> TopicChoice:
     if values.text("partitions") is not None:
         values.problems.append("partitions: cannot be combined with 'assign', which names them")
     try:
-        document = given_json(values.value("assign"))
+        document = load_unique_json(values.value("assign"))
         lists = {topic: _listed(keys) for topic, keys in document.items()}
         partitions = [SPACE.partition(topic, str(key)) for topic in lists for key in lists[topic]]
     except (ValueError, TypeError, AttributeError, RecursionError) as error:

@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     from tubemq_client.model import ClientSettings, SendReceipt
     from tubemq_client.sync import Producer
 
-__all__ = ["COLUMNS", "Sent", "TubeMQStreamWriter", "TubeMQWriter", "WriteOrder", "order_of"]
+__all__ = [
+    "COLUMNS",
+    "ProduceReport",
+    "ProduceTask",
+    "TubeMQStreamWriter",
+    "TubeMQWriter",
+    "write_task_of",
+]
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +56,7 @@ COLUMNS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class WriteOrder:
+class ProduceTask:
     """Parameters of the tasks: the client settings, the topic of rows without one, the number of
     records in flight."""
 
@@ -58,7 +65,9 @@ class WriteOrder:
     in_flight: int
 
 
-def order_of(user_options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteOrder:
+def write_task_of(
+    user_options: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> ProduceTask:
     """Validate options and columns. Raises `ConfigError` with every problem."""
     options = parse_write_options(user_options)
     types = {item.name: item.dataType.simpleString() for item in schema.fields}
@@ -74,11 +83,11 @@ def order_of(user_options: Mapping[str, str], schema: StructType, *, overwrite: 
             problems.append(f"column {name!r} is {type_}, not {' or '.join(COLUMNS[name])}")
     if problems:
         raise ConfigError(problems, subject='write to format("tubemq")')
-    return WriteOrder(options.settings(), options.topic, options.in_flight)
+    return ProduceTask(options.settings(), options.topic, options.in_flight)
 
 
 @dataclass
-class Sent(WriterCommitMessage):
+class ProduceReport(WriterCommitMessage):
     """Commit message of one task: sent records, and the least and greatest offset, by topic and
     partition."""
 
@@ -97,10 +106,10 @@ class Sent(WriterCommitMessage):
 class TubeMQWriter(DataSourceArrowWriter):
     """Writer of a batch."""
 
-    def __init__(self, order: WriteOrder) -> None:
+    def __init__(self, order: ProduceTask) -> None:
         self._order = order
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> ProduceReport:
         """Send the rows of one task; returns when all have their receipts."""
         return _send(self._order, iterator)
 
@@ -116,10 +125,10 @@ class TubeMQWriter(DataSourceArrowWriter):
 class TubeMQStreamWriter(DataSourceStreamArrowWriter):
     """Writer of micro-batches; a retried batch is sent again."""
 
-    def __init__(self, order: WriteOrder) -> None:
+    def __init__(self, order: ProduceTask) -> None:
         self._order = order
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> ProduceReport:
         """Send the rows of one task; returns when all have their receipts."""
         return _send(self._order, iterator)
 
@@ -132,10 +141,10 @@ class TubeMQStreamWriter(DataSourceStreamArrowWriter):
         _log_sent(messages, f" of batch {batchId}", aborted=True)
 
 
-def _send(order: WriteOrder, batches: Iterable[pa.RecordBatch]) -> Sent:
+def _send(order: ProduceTask, batches: Iterable[pa.RecordBatch]) -> ProduceReport:
     from tubemq_client.sync import Producer
 
-    sent = Sent()
+    sent = ProduceReport()
     with Producer(order.settings) as producer:
         for batch in batches:
             for topic, records in _by_topic(batch, order.topic).items():
@@ -210,7 +219,7 @@ def _minute(value: Any) -> str | None:
 
 
 def _log_sent(messages: Iterable[Any], what: str = "", *, aborted: bool = False) -> None:
-    sent = [message for message in messages if isinstance(message, Sent)]
+    sent = [message for message in messages if isinstance(message, ProduceReport)]
     records = sum(message.records for message in sent)
     if aborted:
         log.warning(

@@ -102,13 +102,13 @@ class MessageStream(_Producer):
     async def advance(self, batch: Sequence[Any]) -> None:
         """Take Airflow's report that the events of these records are stored or given up."""
         for item in batch:
-            await self.settle(item.broker_payload, clean=item.outcome.is_clean)
+            await self.acknowledge(item.broker_payload, clean=item.outcome.is_clean)
 
     def get_advance_lane(self, broker_payload: Record) -> Hashable:
         """Return the partition: partitions do not wait for each other."""
         return broker_payload.delivery.partition
 
-    async def settle(self, record: Record, *, clean: bool) -> None:
+    async def acknowledge(self, record: Record, *, clean: bool) -> None:
         """Take the result of one event: stored if `clean`.
 
         The last record of a delivery confirms or rejects it at the broker; if that fails, the batch

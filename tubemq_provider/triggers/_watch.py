@@ -55,7 +55,7 @@ class LagWatch:
         return "age" if fresh and self.max_wait is not None and waited >= self.max_wait else None
 
     @property
-    def has_rung(self) -> bool:
+    def has_fired(self) -> bool:
         """True if it has fired, also by an earlier triggerer's note."""
         return self._fired_at is not None
 
@@ -63,7 +63,7 @@ class LagWatch:
         """Return the seconds for which every check has found lag, not interrupted by an event."""
         return 0.0 if self._lagging_since is None else now - self._lagging_since
 
-    def rang(self, now: float, position: Mapping[str, int]) -> None:
+    def note_event(self, now: float, position: Mapping[str, int]) -> None:
         """Note an event for `position`."""
         self._fired_at = now
         self._fired_for = dict(position)

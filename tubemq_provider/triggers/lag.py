@@ -29,7 +29,13 @@ from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.aio import TubeMQAsyncHook
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.ingest.validation import ClusterAlias, TaskArguments, parse
-from tubemq_provider.offsets.watching import AsyncState, Kept, kept_position, load_note, store_note
+from tubemq_provider.offsets.group_position import (
+    AsyncState,
+    GroupPosition,
+    group_position,
+    load_note,
+    store_note,
+)
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.triggers._watch import Backoff, LagWatch, jittered
 from tubemq_provider.windows.lag import lag_between
@@ -151,7 +157,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
                 try:
                     if client is None:
                         client = await self._connect(stack, watch)
-                    stored = await kept_position(self.state)
+                    stored = await group_position(self.state)
                     # A broker that does not answer delays only its partitions.
                     ends = await client.reachable_ends(self.topic, self.group)
                     event = self._look(watch, stored, ends)
@@ -168,7 +174,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
                         self.log.info("topic %s: reachable again", self.topic)
                     if event is not None:
                         yield event
-                        watch.rang(time.monotonic(), stored.taken)
+                        watch.note_event(time.monotonic(), stored.taken)
                         await self._remember(stored)
                     pause = jittered(self.poll_interval)
                 await asyncio.sleep(pause)
@@ -177,13 +183,13 @@ class TubeMQLagTrigger(BaseEventTrigger):
         """Read the connection, and the events that an earlier triggerer noted."""
         hook = TubeMQAsyncHook(self.tubemq_conn_id)
         await hook.expect_cluster(self.cluster)
-        stored = await kept_position(self.state)
-        if not watch.has_rung:
+        stored = await group_position(self.state)
+        if not watch.has_fired:
             await self._recall(watch, stored)
         return await stack.enter_async_context(hook.connected())
 
     def _look(
-        self, watch: LagWatch, stored: Kept, ends: Mapping[Partition, Ends]
+        self, watch: LagWatch, stored: GroupPosition, ends: Mapping[Partition, Ends]
     ) -> TriggerEvent | None:
         lag, untaken = self._lag(ends, stored.accepted), self._lag(ends, stored.taken)
         now = time.monotonic()
@@ -217,14 +223,14 @@ class TubeMQLagTrigger(BaseEventTrigger):
             starts[partition] = ends_there.min_offset if regressed else offset
         return lag_between(ends, starts, SPACE).total
 
-    async def _recall(self, watch: LagWatch, stored: Kept) -> None:
+    async def _recall(self, watch: LagWatch, stored: GroupPosition) -> None:
         """Restore the last event after a restart of the triggerer."""
         note = await load_note(self.state)
         age = time.time() - note.get("at", 0) if isinstance(note.get("at"), int) else None
         if age is not None and note.get("position") == stored.taken and age >= 0:
-            watch.rang(time.monotonic() - age, stored.taken)
+            watch.note_event(time.monotonic() - age, stored.taken)
 
-    async def _remember(self, stored: Kept) -> None:
+    async def _remember(self, stored: GroupPosition) -> None:
         """Note an event after it was fired: a crash in between fires twice rather than never."""
         try:
             await store_note(self.state, {"at": int(time.time()), "position": dict(stored.taken)})

@@ -152,7 +152,7 @@ class TubeMQMessageTrigger(BaseEventTrigger):
         try:
             async for payload, record in records:
                 yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
-                await stream.settle(record, clean=True)
+                await stream.acknowledge(record, clean=True)
         finally:
             await records.aclose()
 

@@ -16,7 +16,7 @@ from tubemq_provider.windows.anchors import read_anchors
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.spaces import FIRST_SOURCE, OffsetSpace, space_of
-from tubemq_provider.windows.versions import VERSIONS, brought_up
+from tubemq_provider.windows.versions import VERSIONS, migrated
 
 __all__ = [
     "PLAN_VERSION",
@@ -107,7 +107,7 @@ def read_members(document: object, where: str) -> tuple[dict[str, Any], str]:
     """
     if not isinstance(document, dict):
         raise DocumentError(where, [f"it is {type(document).__name__}, not an object"])
-    document = brought_up("plan", document, where)
+    document = migrated("plan", document, where)
     space = _space(document, where)
     problems = [f"{name} is missing" for name in _REQUIRED if document.get(name) is None]
     arguments: dict[str, Any] = {}

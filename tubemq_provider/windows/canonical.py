@@ -15,11 +15,11 @@ __all__ = [
     "basic_instant",
     "canonical_json",
     "in_utc",
+    "instant_after",
     "parse_basic_instant",
     "parse_instant",
     "rfc3339",
     "sha256_hex",
-    "so_much_later",
 ]
 
 _EXACT = frozenset({str, int})
@@ -82,7 +82,7 @@ def in_utc(instant: datetime) -> datetime:
     return datetime.combine(utc.date(), utc.time(), UTC)
 
 
-def so_much_later(instant: datetime, length: timedelta) -> datetime:
+def instant_after(instant: datetime, length: timedelta) -> datetime:
     """Return `instant` plus a non-negative length, at most the last representable instant."""
     return instant + min(length, datetime.max.replace(tzinfo=UTC) - in_utc(instant))
 

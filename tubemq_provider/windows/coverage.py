@@ -24,12 +24,12 @@ from tubemq_provider.windows.run.result import merged_gaps
 __all__ = [
     "Coverage",
     "Interval",
-    "Pieces",
+    "IntervalSet",
     "calendar",
     "coverage",
     "days_of",
-    "one_after_another",
-    "pieces_of",
+    "interval_set_of",
+    "pieces_between_resets",
     "report",
 ]
 
@@ -45,7 +45,7 @@ Interval = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces(Generic[Point]):
+class IntervalSet(Generic[Point]):
     """Half-open spans in order. `done`: published, merged if adjacent. `missing`: between the first
     and the last, or within the requested span. `overlapping`: in more than one window."""
 
@@ -68,8 +68,8 @@ class Coverage:
     group: str
     scope_hash: str
     windows: int
-    intervals: Pieces[datetime]
-    offsets: Mapping[str, Pieces[int]] = field(default_factory=dict)
+    intervals: IntervalSet[datetime]
+    offsets: Mapping[str, IntervalSet[int]] = field(default_factory=dict)
     lost: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
     resets: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
     epoch: str = ""
@@ -78,7 +78,10 @@ class Coverage:
     def complete(self) -> bool:
         """True if nothing is missing, lost or stored twice. Records that a reset skipped or
         repeated do not count: the policy allowed them, and the report shows them."""
-        parts: list[Pieces[int] | Pieces[datetime]] = [self.intervals, *self.offsets.values()]
+        parts: list[IntervalSet[int] | IntervalSet[datetime]] = [
+            self.intervals,
+            *self.offsets.values(),
+        ]
         return not self.lost and not any(item.missing or item.overlapping for item in parts)
 
     def to_document(self) -> dict[str, Any]:
@@ -144,18 +147,18 @@ def _of_scope(markers: list[Marker], start: datetime | None, end: datetime | Non
         plan.group,
         plan.scope_hash,
         len(markers),
-        pieces_of(_intervals(markers), start, end),
-        {key: one_after_another(runs) for key, runs in by_key(ranges_by_reset).items()},
+        interval_set_of(_intervals(markers), start, end),
+        {key: pieces_between_resets(runs) for key, runs in by_key(ranges_by_reset).items()},
         {key: sorted(gaps) for key, gaps in by_key(lost).items()},
         by_key(resets),
         plan.epoch,
     )
 
 
-def one_after_another(lives: Iterable[Iterable[tuple[int, int]]]) -> Pieces[int]:
+def pieces_between_resets(lives: Iterable[Iterable[tuple[int, int]]]) -> IntervalSet[int]:
     """Return the spans of the ranges between resets, without comparing these parts."""
-    parts = [pieces_of(ranges) for ranges in lives]
-    return Pieces(
+    parts = [interval_set_of(ranges) for ranges in lives]
+    return IntervalSet(
         tuple(span for part in parts for span in part.done),
         tuple(span for part in parts for span in part.missing),
         tuple(span for part in parts for span in part.overlapping),
@@ -169,9 +172,9 @@ def _intervals(markers: Iterable[Marker]) -> Iterator[Interval]:
             yield parse_instant(start), parse_instant(end)
 
 
-def pieces_of(
+def interval_set_of(
     claimed: Iterable[tuple[Point, Point]], start: Point | None = None, end: Point | None = None
-) -> Pieces[Point]:
+) -> IntervalSet[Point]:
     """Return what half-open spans cover, clipped to `[start, end)`. Empty spans do not count."""
     done: list[tuple[Point, Point]] = []
     missing: list[tuple[Point, Point]] = []
@@ -189,7 +192,7 @@ def pieces_of(
         reached = done[-1][1]
     if end is not None and reached is not None and reached < end:
         missing.append((reached, end))
-    return Pieces(tuple(done), tuple(missing), tuple(overlapping))
+    return IntervalSet(tuple(done), tuple(missing), tuple(overlapping))
 
 
 def _cut(
@@ -210,7 +213,7 @@ def _extend(pieces: list[tuple[Point, Point]], low: Point, high: Point) -> None:
         pieces.append((low, high))
 
 
-def _named(pieces: Pieces[Point]) -> list[tuple[str, tuple[tuple[Point, Point], ...]]]:
+def _named(pieces: IntervalSet[Point]) -> list[tuple[str, tuple[tuple[Point, Point], ...]]]:
     return [
         ("done", pieces.done),
         ("missing", pieces.missing),
@@ -246,7 +249,7 @@ def report(found: Coverage) -> str:
     return "\n".join([*lines, *([drawn] if drawn else [])])
 
 
-def calendar(pieces: Pieces[datetime]) -> str:
+def calendar(pieces: IntervalSet[datetime]) -> str:
     """Return a line per day in UTC with a sign per hour: ``#`` done, ``+`` partly done, ``!``
     stored twice, ``.`` missing, blank outside. Empty if there is no interval at all.
 
@@ -256,7 +259,9 @@ def calendar(pieces: Pieces[datetime]) -> str:
     return "\n".join([" " * 11 + "0     6     12    18", *lines]) if lines else ""
 
 
-def days_of(pieces: Pieces[datetime], *, most: int | None = None) -> Iterator[tuple[datetime, str]]:
+def days_of(
+    pieces: IntervalSet[datetime], *, most: int | None = None
+) -> Iterator[tuple[datetime, str]]:
     """Yield each UTC day of the spans, or the last `most` of them, with the hour signs of
     `calendar`. Raises `ConfigError` for more than ten years without `most`."""
     spans = [*pieces.done, *pieces.missing]
@@ -278,7 +283,7 @@ def days_of(pieces: Pieces[datetime], *, most: int | None = None) -> Iterator[tu
         day += timedelta(days=1)
 
 
-def _sign(pieces: Pieces[datetime], hour: datetime) -> str:
+def _sign(pieces: IntervalSet[datetime], hour: datetime) -> str:
     def within(parts: Iterable[Interval]) -> timedelta:
         spans = (min(high, hour + _HOUR) - max(low, hour) for low, high in parts)
         return sum((span for span in spans if span > timedelta(0)), timedelta(0))

@@ -20,25 +20,25 @@ from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.errors import DocumentError, IdentityMismatch
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope
 from tubemq_provider.windows.spaces import OffsetSpace
-from tubemq_provider.windows.versions import VERSIONS, brought_up
+from tubemq_provider.windows.versions import VERSIONS, migrated
 
 __all__ = [
     "BY_HAND",
     "CURSOR_VERSION",
     "Cursor",
-    "EarlierLife",
+    "EarlierEpochs",
     "Position",
+    "continue_command",
     "cursor_in_use",
-    "earlier_life",
+    "earlier_epochs",
     "epoch_command",
     "epoch_of",
-    "going_on",
     "is_ahead",
     "is_by_hand",
     "newer_position",
     "past_epochs",
     "position_of_event",
-    "present_life",
+    "present_epoch",
     "updated_at",
 ]
 
@@ -128,7 +128,7 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlierLife:
+class EarlierEpochs:
     """Earlier epochs of a group, as the first run of a new epoch needs them.
 
     `past` are their names; `begin` the first position that a user has set for the new epoch
@@ -140,7 +140,7 @@ class EarlierLife:
     seen: str = ""
 
 
-def earlier_life(document: Mapping[str, Any], scope: WindowScope) -> EarlierLife | None:
+def earlier_epochs(document: Mapping[str, Any], scope: WindowScope) -> EarlierEpochs | None:
     """Return the earlier epochs from a cursor or commit event that was written before the epoch of
     `scope` had any progress; None if the document is of this epoch.
 
@@ -157,8 +157,8 @@ def earlier_life(document: Mapping[str, Any], scope: WindowScope) -> EarlierLife
     if epoch == scope.epoch:
         if "next" in document or begin is None:
             return None
-        return EarlierLife(past, begin, str(document.get("seen", "")))
-    return EarlierLife((*past, epoch))
+        return EarlierEpochs(past, begin, str(document.get("seen", "")))
+    return EarlierEpochs((*past, epoch))
 
 
 def epoch_of(document: Mapping[str, Any] | None) -> str:
@@ -207,7 +207,7 @@ def cursor_in_use(
     return kept if is_ahead(kept, claimed) else claimed
 
 
-def present_life(
+def present_epoch(
     cursor: Mapping[str, Any] | None,
     event: Mapping[str, Any] | None,
     recent: Iterable[Mapping[str, Any]] = (),
@@ -237,7 +237,7 @@ def past_epochs(document: Mapping[str, Any]) -> tuple[str, ...]:
 def position_of_event(event: Mapping[str, Any], scope: WindowScope) -> Position:
     """Return the position in a commit event. Raises like `Cursor.from_document`."""
     subject = f"position in the newest commit event of group {scope.group!r}"
-    event = brought_up("event", event, subject)
+    event = migrated("event", event, subject)
     return _position(event["position"], subject, scope, versioned=False)
 
 
@@ -245,7 +245,7 @@ def _position(document: object, subject: str, scope: WindowScope, *, versioned: 
     if not isinstance(document, dict):
         raise DocumentError(subject, [f"it is {type(document).__name__}, not an object"])
     if versioned:
-        document = brought_up("cursor", document, subject)
+        document = migrated("cursor", document, subject)
     problems = _problems(document, scope.space)
     if problems:
         raise DocumentError(subject, problems)
@@ -297,7 +297,7 @@ def updated_at(document: Mapping[str, Any]) -> datetime:
         return _LONG_AGO
 
 
-def going_on(plan: WindowPlan, begin: Mapping[str, int] | None = None) -> str:
+def continue_command(plan: WindowPlan, begin: Mapping[str, int] | None = None) -> str:
     """Return the command by which a group with lost progress continues after a published window.
 
     `begin` are the first offsets, if logs were recreated since; by default the window's ends."""

@@ -182,7 +182,7 @@ class BoundaryBook(Protocol):
     def fix(self, key: str, document: Document) -> Document:
         """Store `document` under `key` unless the key exists; return the stored document."""
 
-    def take_back(self, key: str) -> None:
+    def withdraw(self, key: str) -> None:
         """Remove the document fixed under `key`, if any. For administrators only: no run does."""
 
 

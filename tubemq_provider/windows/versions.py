@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tubemq_provider.windows.errors import DocumentError
 
-__all__ = ["MIGRATIONS", "VERSIONS", "Migration", "brought_up"]
+__all__ = ["MIGRATIONS", "VERSIONS", "Migration", "migrated"]
 
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 """Returns a document in the next version, without setting `v`; must not change its argument."""
@@ -25,7 +25,7 @@ MIGRATIONS: Final[dict[tuple[str, int], Migration]] = {("plan", 1): dict}
 """Migration by kind and old version. Never removed: documents live for years."""
 
 
-def brought_up(kind: str, document: Mapping[str, Any], where: str) -> dict[str, Any]:
+def migrated(kind: str, document: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the document migrated to the version of this release.
 
     Raises `DocumentError` for an unknown version: that of a newer release, with the hint to install

@@ -95,7 +95,7 @@ def test_the_time_is_bounded_with_tls_too(
         make(url, timeout_ms=250).topics()
 
 
-def test_a_client_goes_on_after_an_exchange_that_was_given_up(make: Any) -> None:
+def test_a_client_continues_after_an_abandoned_exchange(make: Any) -> None:
     answers = iter([slow_body])
 
     def slow_once(connection: socket.socket, over: threading.Event) -> None:
@@ -131,7 +131,7 @@ def test_the_memory_of_an_answer_is_bounded(serve: Serve, make: Any) -> None:
         make(url, max_answer_bytes=1 << 20).topics()
 
 
-def test_an_answer_that_is_needed_may_be_allowed(make: Any) -> None:
+def test_a_large_answer_may_be_allowed(make: Any) -> None:
     """Test the remedy that the error names."""
     body = GOOD + b" " * (1 << 20)
     with web(lambda connection, _: connection.sendall(head(len(body)) + body)) as url:

@@ -70,7 +70,9 @@ def fakes() -> Iterator[list[FakeMaster]]:
         fake.close()
 
 
-def test_a_standby_is_passed_over_and_not_followed(make: Make, fakes: list[FakeMaster]) -> None:
+def test_a_standby_is_skipped_and_its_redirect_not_followed(
+    make: Make, fakes: list[FakeMaster]
+) -> None:
     standby, active = fakes
     # A real stand-by names the active host with its own port: itself, on one machine.
     standby.status, standby.location = 302, f"{standby.url}/webapi.htm?method=x"
@@ -83,14 +85,14 @@ def test_a_standby_is_passed_over_and_not_followed(make: Make, fakes: list[FakeM
     assert f"confModAuthToken={TOKEN}" in body
 
 
-def test_only_standbys_say_so(make: Make, fakes: list[FakeMaster]) -> None:
+def test_only_standbys_are_reported(make: Make, fakes: list[FakeMaster]) -> None:
     for fake in fakes:
         fake.status, fake.location = 302, fake.url
     with pytest.raises(errors.StandbyMaster, match="address of every master"):
         make([fake.url for fake in fakes]).brokers()
 
 
-def test_a_dead_master_is_passed_over(make: Make, mq: EmbeddedTubeMQ) -> None:
+def test_a_dead_master_is_skipped(make: Make, mq: EmbeddedTubeMQ) -> None:
     admin = make(f"127.0.0.1:1, {mq.master_web}", token=TOKEN)
     assert admin.brokers()
     with pytest.raises(errors.ConnectError, match=r"no master answers: http://127\.0\.0\.1:1"):

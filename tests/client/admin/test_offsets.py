@@ -44,7 +44,7 @@ def test_positions_and_lag_without_registering(
     assert (lag.topic, lag.entries) == (SHARED, rows[1].lag_entries)
 
 
-def test_setting_tells_before_and_after(
+def test_setting_returns_old_and_new_offsets(
     site: Site, admin: Any, group: str, place: Partition
 ) -> None:
     site.send(place, 4)

@@ -45,7 +45,7 @@ def test_brokers_and_how_they_run(site: Site, admin: Any) -> None:
     assert [node.status for node in masters.nodes] == ["Master"]
 
 
-def test_a_topic_from_its_making_to_its_end(site: Site, admin: Any, new_topic: str) -> None:
+def test_a_topic_from_creation_to_deletion(site: Site, admin: Any, new_topic: str) -> None:
     properties = TopicProperties(partitions=2, retention="delete,2h")
     assert admin.create_topic(new_topic, properties, [site.broker_id]) == [site.broker_id]
     (deployed,) = admin.topic(new_topic).deployments
@@ -66,7 +66,7 @@ def test_a_topic_from_its_making_to_its_end(site: Site, admin: Any, new_topic: s
     assert set(left) <= {"removing"}
 
 
-def test_half_a_success_says_which_half(site: Site, admin: Any, new_topic: str) -> None:
+def test_a_partial_failure_lists_both_parts(site: Site, admin: Any, new_topic: str) -> None:
     with pytest.raises(errors.AdminError) as refused:
         admin.create_topic(new_topic, broker_ids=[site.broker_id, 4_711])
     (failure,) = refused.value.failures

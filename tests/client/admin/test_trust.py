@@ -52,9 +52,7 @@ def test_authorities_and_a_clients_certificate_are_options(
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_an_old_version_of_tls_is_told_as_one(
-    certs: Certificates, make: Callable[..., Any]
-) -> None:
+def test_an_old_version_of_tls_is_named(certs: Certificates, make: Callable[..., Any]) -> None:
     with server(certs, old=True) as url:
         with pytest.raises(errors.ConnectError, match="no version of TLS in common") as caught:
             make(url, ca_file=certs.ca).topics()
@@ -106,7 +104,7 @@ def test_proxies_of_the_environment_see_nothing_unless_asked_for(
         ("TLSV1_ALERT_UNKNOWN_CA", "refuses this client"),
     ],
 )
-def test_words_of_openssl_lead_to_the_right_option(reason: str, advice: str) -> None:
+def test_openssl_texts_lead_to_the_right_option(reason: str, advice: str) -> None:
     error = ssl.SSLError(1, reason)
     error.reason = reason
     assert advice in explain(error)

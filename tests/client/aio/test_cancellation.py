@@ -48,7 +48,7 @@ settings = client_settings(rpc_timeout_ms=1_000)
 def filled(settings: ClientSettings) -> OffsetRange:
     ledger = Ledger()
     Feeder(settings, TOPIC, ledger, 1).produce(600, [PARTITION])
-    return OffsetRange(PARTITION, 0, ledger.settled_end(PARTITION))
+    return OffsetRange(PARTITION, 0, ledger.stable_end_of(PARTITION))
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -75,7 +75,7 @@ async def read_all(settings: ClientSettings, range_: OffsetRange) -> int:
         return sum([len(batch) async for batch in reader.read(range_)])
 
 
-def test_a_close_that_is_cancelled_closes_its_sockets_all_the_same(
+def test_a_cancelled_close_still_closes_its_sockets(
     settings: ClientSettings,
 ) -> None:
     async def scenario() -> None:
@@ -256,9 +256,7 @@ def test_a_client_may_be_made_before_there_is_a_loop(settings: ClientSettings) -
     assert run(scenario()) == 3
 
 
-def test_a_call_that_waits_holds_up_nobody_else(
-    mq: EmbeddedTubeMQ, settings: ClientSettings
-) -> None:
+def test_a_waiting_call_delays_no_other(mq: EmbeddedTubeMQ, settings: ClientSettings) -> None:
     mq.broker(1).silence(REGISTER_PARTITION.id)
 
     async def scenario() -> int:
@@ -279,7 +277,7 @@ def test_a_call_that_waits_holds_up_nobody_else(
 PLAIN = ClientSettings(masters=(), rpc_timeout_ms=60_000, connect_timeout_ms=5_000)
 
 
-def test_a_second_cancellation_ends_the_last_words_too(settings: ClientSettings) -> None:
+def test_a_second_cancellation_ends_the_final_requests_too(settings: ClientSettings) -> None:
     """Final requests have a separate time limit; an impatient caller cancels again."""
 
     def deliver() -> Conversation[None]:
@@ -311,7 +309,7 @@ def test_a_second_cancellation_ends_the_last_words_too(settings: ClientSettings)
         assert peer.gone.acquire(timeout=20 * PATIENCE)
 
 
-def test_who_gives_up_connecting_does_not_take_others_along() -> None:
+def test_a_cancelled_connect_does_not_fail_other_callers() -> None:
     async def scenario() -> int:
         driver = AsyncDriver(PLAIN)
 

@@ -191,7 +191,7 @@ def nothing_left_open() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("enter", [assigned, balanced])
-def test_who_cancels_again_while_it_leaves_ends_it_for_good(
+def test_a_second_cancellation_while_leaving_ends_the_member(
     settings: ClientSettings, enter: Any
 ) -> None:
     with nothing_left_open():
@@ -204,7 +204,7 @@ def test_who_cancels_again_while_it_leaves_ends_it_for_good(
 
 
 @pytest.mark.parametrize("enter", [assigned, balanced])
-def test_a_life_may_be_cancelled_anywhere(settings: ClientSettings, enter: Any) -> None:
+def test_a_member_may_be_cancelled_anywhere(settings: ClientSettings, enter: Any) -> None:
     waits = range(1, MOST_WAITS)
     with nothing_left_open():
         assert live_and_be_cancelled(enter, settings, waits) > 10

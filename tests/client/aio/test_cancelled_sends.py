@@ -22,7 +22,7 @@ TOPIC = "orders"
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_no_future_stays_open_however_early_closing_is_given_up(turns: int) -> None:
+def test_no_future_stays_open_if_closing_is_cancelled(turns: int) -> None:
     """Close after `turns` of the loop: before the task exists, before it runs, while it sends."""
 
     async def send() -> None:
@@ -45,7 +45,7 @@ def test_no_future_stays_open_however_early_closing_is_given_up(turns: int) -> N
         asyncio.run(send())
 
 
-def test_a_producer_whose_closing_is_cancelled_beats_no_more() -> None:
+def test_a_producer_whose_closing_is_cancelled_stops_its_heartbeats() -> None:
     """It waits for a broker that does not answer, until the caller's timeout."""
 
     async def send() -> None:
@@ -63,7 +63,7 @@ def test_a_producer_whose_closing_is_cancelled_beats_no_more() -> None:
 
 
 @pytest.mark.parametrize("together", [1, 400])
-def test_what_is_never_answered_is_over_with_its_deadline(together: int) -> None:
+def test_unanswered_records_end_with_their_deadline(together: int) -> None:
     """All of them share one deadline, in groups or one by one."""
 
     def conversation(address: Address) -> Conversation[None]:

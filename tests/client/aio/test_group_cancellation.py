@@ -112,7 +112,7 @@ def test_a_handler_whose_own_task_is_cancelled_has_failed(
     asyncio.run(scenario())
 
 
-def test_a_listener_whose_own_task_is_cancelled_is_told_of(settings: ClientSettings) -> None:
+def test_a_listener_whose_own_task_is_cancelled_is_reported(settings: ClientSettings) -> None:
     async def scenario() -> None:
         async def listen(_: list[Partition]) -> None:
             await awaits_what_is_cancelled()
@@ -151,7 +151,7 @@ def test_closing_ends_a_run_when_its_handlers_are_done(settings: ClientSettings)
     asyncio.run(scenario())
 
 
-def test_closing_cuts_slow_handlers_off_without_cancelling_who_runs_them(
+def test_closing_ends_slow_handlers_without_cancelling_the_caller(
     settings: ClientSettings,
 ) -> None:
     async def scenario() -> None:
@@ -177,7 +177,7 @@ def test_closing_cuts_slow_handlers_off_without_cancelling_who_runs_them(
     asyncio.run(scenario())
 
 
-def test_a_close_that_is_cancelled_while_another_pulls_leaves_all_the_same() -> None:
+def test_a_close_cancelled_during_a_pull_still_leaves_the_group() -> None:
     partition = Partition(1, TOPIC, 0)
 
     async def scenario(server: EmbeddedTubeMQ) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.kit.servers import client_settings, embedded_tubemq
 from tubemq_client import ClientSettings, MessageBatch, Partition, ReceivedBatch
-from tubemq_client._core.balance_partitions import Use
+from tubemq_client._core.balance_partitions import PartitionState
 from tubemq_client._io import asyncio_connection, asyncio_pool
 from tubemq_client._wire import methods
 from tubemq_client._wire.envelope import decode_request
@@ -145,7 +145,7 @@ def bodies(batch: ReceivedBatch | MessageBatch | None) -> list[bytes]:
 
 
 @MEMBERS
-def test_a_cancelled_fetch_does_not_move_what_the_next_batch_confirms(
+def test_a_cancelled_fetch_does_not_change_what_the_next_batch_confirms(
     settings: ClientSettings, monkeypatch: pytest.MonkeyPatch, enter: Any
 ) -> None:
     async def scenario() -> list[bytes]:
@@ -199,7 +199,7 @@ def test_a_cancelled_confirmation_does_not_confirm_the_next_batch(
     assert asyncio.run(scenario()) == [b"b"]
 
 
-def test_a_pull_that_was_cancelled_in_the_queue_does_not_void_the_next_ones_batch(
+def test_a_cancelled_queued_pull_does_not_void_the_next_batch(
     settings: ClientSettings,
 ) -> None:
     """It waits for a confirmation in flight, and would void another caller's later batch."""
@@ -212,12 +212,12 @@ def test_a_pull_that_was_cancelled_in_the_queue_does_not_void_the_next_ones_batc
             batch = await consumer.pull(PARTITION)
             assert batch is not None
             held = consumer._consumer.table.held[PARTITION]
-            held.use = Use.SETTLING
+            held.use = PartitionState.CONFIRMING
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0):
                     await consumer.pull(PARTITION)
-            held.use = Use.DELIVERED
-            await asyncio.gather(*consumer._driver._to_the_end)
+            held.use = PartitionState.DELIVERED
+            await asyncio.gather(*consumer._driver._shielded_tasks)
             assert await consumer.confirm(batch) > batch.start
 
     asyncio.run(main())

@@ -14,7 +14,7 @@ from tubemq_client._core.balance_fetch import Idle
 from tubemq_client._wire import methods
 from tubemq_client.embedded import Switches, TopicSpec
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked
+from tubemq_client.testing.scripted import TracedRequest
 
 CONNECT_MS, REPLY_MS = 2_000, 5
 LIVING = Partition(1, TOPIC, 0)
@@ -31,7 +31,7 @@ def take_time(member: Member, memory: MemoryTubeMQ) -> Callable[[], int]:
     """Let every request take time, more at brokers that are down; return the total."""
     answer, waited = member.driver._answer, 0
 
-    def slowly(traced: Asked) -> Any:
+    def slowly(traced: TracedRequest) -> Any:
         nonlocal waited
         if traced.address in memory.unplugged:
             waited += CONNECT_MS
@@ -55,11 +55,11 @@ def append(memory: MemoryTubeMQ, partition: Partition = LIVING) -> None:
         sentAddr=0,
     )
     assert memory.reply(
-        Asked(0, memory.node(1).address, methods.SEND_MESSAGE.name, request)
+        TracedRequest(0, memory.node(1).address, methods.SEND_MESSAGE.name, request)
     ).success
 
 
-def test_a_broker_that_is_away_leaves_most_of_the_time_to_the_other(memory: MemoryTubeMQ) -> None:
+def test_a_broker_that_is_down_leaves_most_time_to_the_other(memory: MemoryTubeMQ) -> None:
     member = Member(memory, "a")
     member.settle()
     assert len(member.held) == 8
@@ -85,7 +85,7 @@ def test_a_broker_that_is_away_leaves_most_of_the_time_to_the_other(memory: Memo
     assert {request.partitionId for request in after} == {0, 1, 2, 3}
 
 
-def test_brokers_that_are_away_do_not_cost_the_leases_at_the_others() -> None:
+def test_brokers_that_are_down_do_not_cost_other_leases() -> None:
     memory = MemoryTubeMQ(13, [TopicSpec(TOPIC, 1, 1)])
     member = Member(memory, "a")
     member.settle()
@@ -104,7 +104,7 @@ def test_brokers_that_are_away_do_not_cost_the_leases_at_the_others() -> None:
     assert member.held == [LIVING], "brokers that are back say what was lost meanwhile"
 
 
-def test_a_confirmation_does_not_wait_for_a_broker_that_is_left_alone(memory: MemoryTubeMQ) -> None:
+def test_a_confirmation_does_not_wait_for_an_avoided_broker(memory: MemoryTubeMQ) -> None:
     member = Member(memory, "a")
     member.settle()
     append(memory)

@@ -14,7 +14,7 @@ from tubemq_client._core.balance_fetch import Idle
 from tubemq_client._wire import methods
 from tubemq_client.embedded import ReadLimits, Switches, TopicSpec
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked
+from tubemq_client.testing.scripted import TracedRequest
 
 SMALL = ReadLimits(first_fetch_bytes=100, fetch_bytes=1_000, memory_scan=(50, 100))
 
@@ -30,9 +30,9 @@ def member() -> Member:
 def late(member: Member, method: Any) -> Callable[[], Any]:
     """Delay the member's next `method` until the result is called; the member stops waiting."""
     answer = member.driver._answer
-    delayed: list[Asked] = []
+    delayed: list[TracedRequest] = []
 
-    def keep(traced: Asked) -> Any:
+    def keep(traced: TracedRequest) -> Any:
         if traced.method != method.name:
             return answer(traced)
         member.driver._answer = answer
@@ -76,7 +76,7 @@ def test_a_fetch_served_late_skips_nothing_of_a_group_that_is_behind(member: Mem
     assert received == sent
 
 
-def test_a_member_that_gave_requests_up_keeps_its_partitions(member: Member) -> None:
+def test_a_member_that_abandoned_requests_keeps_its_partitions(member: Member) -> None:
     """Brokers know it by another client id then; heartbeats and orders must use the same."""
     mq = member.mq
     serve = late(member, methods.GET_MESSAGES)
@@ -115,7 +115,7 @@ def test_taking_a_partition_again_survives_silence_as_well(member: Member, metho
     assert [body for bodies in member.everything() for body in bodies] == [b"a", b"b"]
 
 
-def test_a_confirmation_served_late_does_not_confirm_what_is_rejected(member: Member) -> None:
+def test_a_confirmation_served_late_does_not_confirm_a_rejected_batch(member: Member) -> None:
     mq = member.mq
     send(mq, ZERO, b"a")
     batch = member.receive()
@@ -131,7 +131,7 @@ def test_a_confirmation_served_late_does_not_confirm_what_is_rejected(member: Me
     assert member.everything() == [[b"b"]]
 
 
-def test_giving_back_served_late_confirms_nothing_that_was_not_received(member: Member) -> None:
+def test_an_unregister_served_late_confirms_no_unreceived_record(member: Member) -> None:
     """The master moves a partition away and assigns it to the same member again.
 
     The broker receives the first order only when the next batch is delivered.

@@ -17,7 +17,7 @@ from tubemq_client._wire import methods
 from tubemq_client.embedded import Switches, TopicSpec
 from tubemq_client.model import ConsumerSettings
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked, ScriptedDriver
+from tubemq_client.testing.scripted import ScriptedDriver, TracedRequest
 
 TOPIC = "orders"
 ZERO, ONE = Partition(1, TOPIC, 0), Partition(1, TOPIC, 1)
@@ -87,14 +87,14 @@ class Member:
         return batches
 
     def confirm(self, batch: ReceivedBatch, *, consumed: bool = True) -> int:
-        position: int = self.driver.run(self.session.fetching.settle(batch, consumed=consumed))
+        position: int = self.driver.run(self.session.fetching.confirm(batch, consumed=consumed))
         return position
 
     def requests(self, method: Any) -> list[Any]:
         return [
             step.request
             for step in self.driver.trace
-            if isinstance(step, Asked) and step.method == method.name
+            if isinstance(step, TracedRequest) and step.method == method.name
         ]
 
 
@@ -118,13 +118,13 @@ def send(memory: MemoryTubeMQ, partition: Partition, *bodies: bytes) -> None:
             sentAddr=0,
         )
         address = memory.node().address
-        assert memory.reply(Asked(0, address, methods.SEND_MESSAGE.name, request)).success
+        assert memory.reply(TracedRequest(0, address, methods.SEND_MESSAGE.name, request)).success
 
 
 def once(memory: MemoryTubeMQ, method: Any, error: errors.TubeMQError) -> None:
     """Let the next `method` take effect and lose its reply."""
 
-    def cut(traced: Asked, reply: Any) -> Any:
+    def cut(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == method.name:
             memory.tamper = None
             raise error
@@ -137,7 +137,7 @@ def never(member: Member, method: Any, error: errors.TubeMQError) -> None:
     """Let the member's next `method` be lost."""
     answer = member.driver._answer
 
-    def refuse(traced: Asked) -> Any:
+    def refuse(traced: TracedRequest) -> Any:
         if traced.method == method.name:
             member.driver._answer = answer
             raise error
@@ -149,7 +149,7 @@ def never(member: Member, method: Any, error: errors.TubeMQError) -> None:
 # -- orders ---------------------------------------------------------------------------------------
 
 
-def test_an_order_is_acknowledged_at_once_with_what_is_held(
+def test_an_order_is_acknowledged_at_once_with_the_held_partitions(
     memory: MemoryTubeMQ, join: Join
 ) -> None:
     member = join()
@@ -169,7 +169,7 @@ def test_an_order_is_acknowledged_at_once_with_what_is_held(
     ]
 
 
-def test_what_is_held_is_reported_every_few_beats_and_when_it_changes(
+def test_held_partitions_are_reported_periodically_and_on_change(
     memory: MemoryTubeMQ, join: Join
 ) -> None:
     member = join(consumer=ConsumerSettings(report_every_beats=3))
@@ -189,7 +189,7 @@ def test_what_is_held_is_reported_every_few_beats_and_when_it_changes(
     assert member.rebalance()[0] == ("lost", [ZERO, ONE])
 
 
-def test_a_partition_somebody_else_holds_is_tried_a_while_and_left_to_the_master(
+def test_an_occupied_partition_is_retried_and_left_to_the_master(
     memory: MemoryTubeMQ, join: Join
 ) -> None:
     ghost = join("ghost")
@@ -247,9 +247,7 @@ def test_an_acknowledgement_whose_reply_is_lost_is_sent_again(
     assert not member.requests(methods.HEARTBEAT_CONSUMER)[-1].HasField("event")
 
 
-def test_a_member_the_master_forgot_registers_with_what_it_holds(
-    memory: MemoryTubeMQ, join: Join
-) -> None:
+def test_a_forgotten_member_registers_with_its_partitions(memory: MemoryTubeMQ, join: Join) -> None:
     member = join()
     member.settle()
     memory._master.forget_members()
@@ -261,7 +259,7 @@ def test_a_member_the_master_forgot_registers_with_what_it_holds(
     assert (member.held, member.rebalance()) == ([ZERO, ONE], [])
 
 
-def test_a_refusal_for_good_is_told_to_whoever_receives(memory: MemoryTubeMQ, join: Join) -> None:
+def test_a_fatal_refusal_is_raised_by_receive(memory: MemoryTubeMQ, join: Join) -> None:
     member = join()
     memory._master.forget_members()
     other = BalancedSession(
@@ -295,7 +293,7 @@ def test_explicit_offsets_are_used_once_by_the_group(memory: MemoryTubeMQ, join:
     assert second.everything() == [[b"d"]]
 
 
-def test_a_slow_member_begins_where_it_says_though_a_fast_one_was_there_before(
+def test_a_slow_member_keeps_its_start_offsets_after_a_fast_one(
     memory: MemoryTubeMQ, join: Join
 ) -> None:
     send(memory, ZERO, b"a", b"b")
@@ -314,7 +312,7 @@ def test_a_slow_member_begins_where_it_says_though_a_fast_one_was_there_before(
 
 
 @pytest.mark.parametrize(("position", "first"), [("earliest", b"old"), ("latest", b"new")])
-def test_a_new_group_begins_where_it_is_told(
+def test_a_new_group_starts_at_the_requested_position(
     memory: MemoryTubeMQ, join: Join, position: Any, first: bytes
 ) -> None:
     """Also if the first registration failed: only a success uses up the position."""
@@ -357,7 +355,9 @@ def test_a_confirmation_without_an_answer_takes_effect(
     assert [m.body for m in member.receive().messages()] == [b"b"]
 
 
-def test_a_rejected_batch_waits_before_it_comes_again(memory: MemoryTubeMQ, join: Join) -> None:
+def test_a_rejected_batch_waits_before_it_is_delivered_again(
+    memory: MemoryTubeMQ, join: Join
+) -> None:
     member = join()
     member.settle()
     send(memory, ZERO, b"a")
@@ -374,7 +374,7 @@ def test_a_rejected_batch_waits_before_it_comes_again(memory: MemoryTubeMQ, join
     ("code", "limit_ms", "wait_ms"),
     [(404, 0, 400), (452, 700, 700), (403, 0, 2_000), (301, 0, 200), (503, 0, 300), (500, 0, 300)],
 )
-def test_a_refused_fetch_waits_as_the_code_asks(
+def test_a_refused_fetch_waits_as_the_code_requires(
     memory: MemoryTubeMQ, join: Join, code: int, limit_ms: int, wait_ms: int
 ) -> None:
     member = join()
@@ -382,7 +382,7 @@ def test_a_refused_fetch_waits_as_the_code_asks(
     memory.elapse(1_000)
     member.session.table.freeze([ONE])
 
-    def refuse(traced: Asked, reply: Any) -> Any:
+    def refuse(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == methods.GET_MESSAGES.name:
             return _pb.GetMessageResponseB2C(success=False, errCode=code, minLimitTime=limit_ms)
         return reply
@@ -407,9 +407,7 @@ def test_flow_rules_decide_how_often_an_empty_partition_is_asked(
     assert [member.fetch(), member.fetch()] == [Idle(0), Idle(900)]
 
 
-def test_a_master_that_forgets_again_and_again_is_not_besieged(
-    memory: MemoryTubeMQ, join: Join
-) -> None:
+def test_a_forgetful_master_is_not_flooded(memory: MemoryTubeMQ, join: Join) -> None:
     member = join()
     waits = []
     for _ in range(4):
@@ -420,7 +418,7 @@ def test_a_master_that_forgets_again_and_again_is_not_besieged(
 
 
 @pytest.mark.parametrize("code", [411, 412, 415])
-def test_a_fetch_that_is_told_the_partition_is_gone_gives_it_up(
+def test_a_fetch_refused_for_a_lost_partition_gives_it_up(
     memory: MemoryTubeMQ, join: Join, code: int
 ) -> None:
     member = join()
@@ -450,9 +448,7 @@ def test_an_abandoned_fetch_leaves_its_partition_to_the_next(
     assert starts == {ZERO, ONE}
 
 
-def test_what_cannot_be_given_back_does_not_keep_a_member_from_leaving(
-    memory: MemoryTubeMQ, join: Join
-) -> None:
+def test_unreachable_brokers_do_not_prevent_leaving(memory: MemoryTubeMQ, join: Join) -> None:
     member = join()
     member.settle()
     memory.unplugged.add(memory.node().address)

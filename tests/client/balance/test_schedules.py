@@ -45,7 +45,7 @@ def live_through(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_record_is_confirmed_and_never_comes_again(seed: int) -> None:
+def test_every_record_is_confirmed_and_never_delivered_again(seed: int) -> None:
     world = World(seed, loss=0.004 if seed % 2 else 0.0)
     live_through(world)
     assert not world.missing, world.tell(f"never confirmed: {sorted(world.missing)}")
@@ -55,7 +55,7 @@ def test_every_record_is_confirmed_and_never_comes_again(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_what_brokers_serve_late_loses_and_repeats_nothing(seed: int) -> None:
+def test_requests_served_late_lose_and_repeat_nothing(seed: int) -> None:
     world = World(seed, late=0.004)
     live_through(world)
     assert not world.missing, world.tell(f"never confirmed: {sorted(world.missing)}")

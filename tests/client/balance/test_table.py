@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tubemq_client import BrokerNode, Partition, errors
-from tubemq_client._core.balance_partitions import HeldPartition, PartitionTable, Use
+from tubemq_client._core.balance_partitions import HeldPartition, PartitionState, PartitionTable
 from tubemq_client._core.flow_control import FlowControl, Pace
 from tubemq_client._core.registration import Registered, Registration
 
@@ -55,7 +55,7 @@ class Table(RuleBasedStateMachine):
 
     @rule(partition=partitions)
     def revoke(self, partition: Partition) -> None:
-        self.table.withhold([partition])
+        self.table.exclude([partition])
 
     @rule(partition=partitions)
     def lose(self, partition: Partition) -> None:
@@ -104,15 +104,15 @@ class Table(RuleBasedStateMachine):
 
     @precondition(lambda self: self.batches)
     @rule(data=st.data())
-    def settle(self, data: Any) -> None:
+    def confirm(self, data: Any) -> None:
         held, token = self._pick(data, self.batches)
         current = self.table.held.get(held.partition) is held and held.token == token
-        if current and held.use is Use.DELIVERED:
-            assert self.table.settle(held.partition, token) is held
+        if current and held.use is PartitionState.DELIVERED:
+            assert self.table.confirm(held.partition, token) is held
             self.settling.append((held, token))
         else:
             with pytest.raises(errors.StaleBatch):
-                self.table.settle(held.partition, token)
+                self.table.confirm(held.partition, token)
 
     @precondition(lambda self: self.settling)
     @rule(data=st.data(), consumed=st.booleans())
@@ -126,21 +126,21 @@ class Table(RuleBasedStateMachine):
     def overdue(self) -> None:
         for partition in self.table.expire(self.now, CONFIRM_TIMEOUT_MS):
             held = self.table.held[partition]
-            assert (held.use, held.consumed) == (Use.IDLE, False)
+            assert (held.use, held.consumed) == (PartitionState.IDLE, False)
             assert self.now - held.delivered_at >= CONFIRM_TIMEOUT_MS
 
     @invariant()
     def every_booking_is_in_somebodys_hands(self) -> None:
         hands = [*self.fetches, *self.batches, *self.settling]
         for held in self.table.held.values():
-            if held.use is not Use.IDLE:
+            if held.use is not PartitionState.IDLE:
                 assert (held, held.token) in hands
         live = [
             (held, token)
             for held, token in hands
             if self.table.held.get(held.partition) is held
             and held.token == token
-            and held.use is not Use.IDLE
+            and held.use is not PartitionState.IDLE
         ]
         assert len({held.partition for held, _ in live}) == len(live)
 

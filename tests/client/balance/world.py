@@ -27,20 +27,20 @@ from tubemq_client._core.effects import (
     Reach,
     Sleep,
     Ticket,
-    WallNow,
+    WallClock,
 )
 from tubemq_client._core.master import MasterSession
 from tubemq_client._wire import methods
 from tubemq_client.embedded import ReadLimits, Switches, TopicSpec
 from tubemq_client.model import ConsumerSettings
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked
+from tubemq_client.testing.scripted import TracedRequest
 
 TOPIC = "orders"
 GROUP = "billing"
 PARTITIONS = 12
 RPC_TIMEOUT_MS = 10_000
-LOOK_MS = 500
+POLL_MS = 500
 """Period in which a member's loop may miss a notification: processes here have no notifiers."""
 
 READS = ReadLimits(first_fetch_bytes=300, fetch_bytes=300, memory_scan=(5, 10))
@@ -143,7 +143,7 @@ class World:
                 sentAddr=0,
             )
             address = self.mq.node().address
-            traced = Asked(self.mq.clock(), address, methods.SEND_MESSAGE.name, request)
+            traced = TracedRequest(self.mq.clock(), address, methods.SEND_MESSAGE.name, request)
             assert self.mq.reply(traced).success
             self.sent.add(body)
 
@@ -217,19 +217,19 @@ class World:
     def _heartbeat(self, beat: Any) -> Process:
         while True:
             wait = yield from beat()
-            yield Sleep(min(wait, LOOK_MS))
+            yield Sleep(min(wait, POLL_MS))
 
     def _rebalance(self, member: Member) -> Process:
         while True:
             yield from member.session.rebalance()
-            yield Sleep(LOOK_MS)
+            yield Sleep(POLL_MS)
 
     def _consume(self, member: Member) -> Process:
         fetching = member.session.fetching
         while True:
             result = yield from fetching.fetch()
             if not isinstance(result, ReceivedBatch):
-                yield Sleep(LOOK_MS if result.wait_ms is None else min(result.wait_ms, LOOK_MS))
+                yield Sleep(POLL_MS if result.wait_ms is None else min(result.wait_ms, POLL_MS))
                 continue
             bodies = [message.body for message in result.messages()]
             self._received(member, bodies)
@@ -237,7 +237,7 @@ class World:
             keep = self.random.random() < 0.9
             self.unsure.update(bodies if keep else ())
             try:
-                yield from fetching.settle(result, consumed=keep)
+                yield from fetching.confirm(result, consumed=keep)
             except (errors.StaleBatch, errors.ServerError):
                 self.unsure.difference_update(bodies)
             except (errors.NetworkError, errors.RemoteException):
@@ -279,7 +279,7 @@ class World:
     def _perform(self, running: Running, effect: Any) -> None:
         if isinstance(effect, Sleep):
             self._at(effect.ms, running, None)
-        elif isinstance(effect, Now | WallNow):
+        elif isinstance(effect, Now | WallClock):
             self._at(0, running, self.mq.clock())
         elif isinstance(effect, Deliver):
             value = effect.value
@@ -297,7 +297,7 @@ class World:
             raise TypeError(effect)
 
     def _send(self, effect: Post | Call) -> Sent:
-        sent = Sent(Asked(0, effect.address, effect.method.name, effect.request))
+        sent = Sent(TracedRequest(0, effect.address, effect.method.name, effect.request))
         self._begin(Running(self._travel(sent)))
         return sent
 
@@ -347,7 +347,7 @@ class World:
         if sent.waiting is not None:
             self._at(0, sent.waiting, reply, failure)
 
-    def _serve_late(self, traced: Asked) -> Process:
+    def _serve_late(self, traced: TracedRequest) -> Process:
         yield Sleep(RPC_TIMEOUT_MS + self.random.choice((0, 5, 300, 2_000)))
         self.mq.reply(traced)
 
@@ -359,7 +359,7 @@ class World:
 class Sent:
     """Request in flight, and its outcome."""
 
-    asked: Asked
+    asked: TracedRequest
     settled: bool = False
     reply: Any = None
     failure: errors.TubeMQError | None = None

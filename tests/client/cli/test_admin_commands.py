@@ -254,7 +254,7 @@ def test_a_watch_without_a_next_look_is_refused(every: str, run: Run, filled: st
     assert (found.code, "--every" in found.err) == (2, True), found
 
 
-def test_a_watch_goes_on_when_a_look_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_watch_continues_when_a_query_fails(capsys: pytest.CaptureFixture[str]) -> None:
     away = errors.ConnectError("the master is away")
     answers = iter([_Sample(0.0, {}, {}), away, _Sample(2.0, {}, {}), errors.ConfigError("wrong")])
 

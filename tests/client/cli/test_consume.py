@@ -19,7 +19,7 @@ from tools.devkit.patience import PATIENCE
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record, errors
 from tubemq_client.cli import main
 from tubemq_client.cli.consume import _pull, _Sink
-from tubemq_client.cli.options import agreed
+from tubemq_client.cli.options import confirmed
 from tubemq_client.cli.records import Format
 from tubemq_client.cli.rows import RowSource, Selection
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
@@ -42,14 +42,14 @@ def send(settings: ClientSettings, topic: str, bodies: list[bytes]) -> None:
         list(producer.send_many(topic, records))
 
 
-def test_a_look_prints_everything_once_and_moves_nothing(run: Run, filled: str) -> None:
+def test_consume_prints_everything_once_and_moves_no_position(run: Run, filled: str) -> None:
     for _ in range(2):
         rows = run("consume", filled).rows()
         assert sorted(row["value"] for row in rows) == sorted(f"n{n}" for n in range(20))
         assert {row["partition"] for row in rows} == {"1:0", "1:1"}
 
 
-def test_a_look_is_bounded_by_offsets_count_stream_and_partition(run: Run, filled: str) -> None:
+def test_consume_is_bounded_by_offsets_count_stream_and_partition(run: Run, filled: str) -> None:
     def raw(*options: object) -> list[str]:
         return run("consume", filled, "--format", "raw", *options).out.split()
 
@@ -106,7 +106,7 @@ def test_following_ends_with_a_signal_and_zero(
     assert not mq.broker(1).revoke_lease("cli_stopped", filled, 0), "it was given back"
 
 
-def test_a_look_that_is_interrupted_is_not_done(
+def test_an_interrupted_consume_is_not_a_success(
     run: Run, filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
@@ -197,7 +197,7 @@ def test_a_batch_that_is_out_too_long_is_delivered_again(
     assert out.getvalue().split().count(b"n0") == 2
 
 
-def test_streams_that_are_closed_are_told_in_one_line(
+def test_closed_streams_are_reported_in_one_line(
     filled: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as closed:
@@ -205,7 +205,7 @@ def test_streams_that_are_closed_are_told_in_one_line(
         with pytest.raises(errors.ConfigError, match="standard input is closed"):
             RowSource(None, None, None, Selection.parse(None, None, None)).first_time()
         with pytest.raises(errors.ConfigError, match="not confirmed"):
-            agreed("go on?", yes=False)
+            confirmed("go on?", yes=False)
         closed.setattr(sys, "stdout", None)
         with pytest.raises(SystemExit) as ended:
             main()
@@ -228,7 +228,7 @@ def test_a_full_disk_ends_the_command_in_one_line(mq: EmbeddedTubeMQ, filled: st
     assert "No space left on device" in done.stderr.splitlines()[-1]
 
 
-def test_following_goes_on_where_something_passes(
+def test_following_continues_after_a_retriable_error(
     run: Run, mq: EmbeddedTubeMQ, filled: str
 ) -> None:
     """A confirmation and a fetch that fail, and a partition that its broker has forgotten."""

@@ -73,7 +73,7 @@ def test_a_port_that_is_no_tubemq(run: Run) -> None:
     assert "RPC port" in outcome.out
 
 
-def test_a_port_of_http_is_told_as_one(run: Run, mq: EmbeddedTubeMQ) -> None:
+def test_an_http_port_is_reported_as_one(run: Run, mq: EmbeddedTubeMQ) -> None:
     outcome = run("doctor", "--masters", mq.master_web, "--json")
     (found,) = (row for row in outcome.rows() if row["state"] == "failed")
     assert "this is an HTTP port" in found["detail"]

@@ -33,7 +33,7 @@ def test_partitions_name_their_store_and_broker(run: Run, mq: EmbeddedTubeMQ) ->
     assert "yes" in table.out
 
 
-def test_ends_are_stable_unless_the_latest_are_asked_for(
+def test_ends_are_stable_unless_the_latest_are_requested(
     run: Run, fresh: str, settings: ClientSettings, mq: EmbeddedTubeMQ
 ) -> None:
     with Producer(settings) as producer:

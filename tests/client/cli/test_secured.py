@@ -178,7 +178,7 @@ def test_another_host_name(command: Command, certs: Certificates) -> None:
         assert command(*ask, tls=named).code == 0
 
 
-def test_a_client_without_the_certificate_that_is_asked_for(
+def test_a_client_without_the_required_certificate(
     command: Command, guarded: EmbeddedTubeMQ, certs: Certificates
 ) -> None:
     """With TLS 1.3 the refusal comes behind the handshake, with the first request."""

@@ -32,7 +32,7 @@ def test_the_rollback_switch_of_cpp_is_the_one_for_moving_partitions(
     assert config.consumer_settings().rollback_on_rebalance is rolls_back
 
 
-def test_a_cpp_group_without_a_position_begins_where_cpp_begins_and_is_told(
+def test_a_cpp_group_without_a_position_starts_where_cpp_starts_and_a_warning_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "tubemq_client.config"):
@@ -48,7 +48,9 @@ def test_a_cpp_group_without_a_position_begins_where_cpp_begins_and_is_told(
     assert "client.conf" in told["consume_position"].message
 
 
-def test_who_says_it_is_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_explicit_option_logs_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """This is the remedy on the options page."""
     said = ("consume_position = -1", "max_part_check_period_ms = 1", "rpc_read_timeout_ms = 9000")
     with caplog.at_level(logging.INFO, "tubemq_client.config"):

@@ -35,7 +35,7 @@ def test_masters_between_which_there_is_no_comma_are_not_taken_for_one_name(text
 
 
 @pytest.mark.parametrize("text", ["m1/orders", "m1?group=g", "<host>", "m1:\uff18\uff10"])
-def test_what_no_host_can_be_called_is_told_at_once(text: str) -> None:
+def test_an_invalid_host_name_is_refused_at_once(text: str) -> None:
     with pytest.raises(errors.ConfigError, match="not host:port"):
         ClientConfig.parse({"masters": text})
 

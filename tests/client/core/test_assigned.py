@@ -12,7 +12,7 @@ from tubemq_client._core.assigned import READ_STATUS, AssignedSession
 from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked
+from tubemq_client.testing.scripted import TracedRequest
 
 EARLIEST = READ_STATUS["earliest"]
 
@@ -38,7 +38,7 @@ def test_heartbeats_keep_partitions_and_their_absence_loses_them(
     assert consumer.held == {}
 
 
-def test_brokers_without_partitions_are_not_bothered(
+def test_brokers_without_partitions_get_no_heartbeat(
     memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
     driver = memory.driver()
@@ -48,7 +48,7 @@ def test_brokers_without_partitions_are_not_bothered(
     beats = [
         step
         for step in driver.trace
-        if isinstance(step, Asked) and step.method == "broker heartbeat"
+        if isinstance(step, TracedRequest) and step.method == "broker heartbeat"
     ]
     assert [beat.address for beat in beats] == [memory.node(1).address]
     assert len(beats[0].request.partitionInfo) == 2
@@ -66,7 +66,7 @@ def test_held_partitions_are_reported_when_they_change(
     reports = [
         step.request.subRepInfo.reportSubInfo
         for step in driver.trace
-        if isinstance(step, Asked) and step.method == "consumer heartbeat v2"
+        if isinstance(step, TracedRequest) and step.method == "consumer heartbeat v2"
     ]
     assert reports == [True, False, True]
 
@@ -81,7 +81,7 @@ def test_a_member_the_master_forgot_registers_again(
     assert len(driver.run(consumer.refresh())) == 4
 
 
-def test_a_confirmation_that_was_cut_off_is_told_again_and_skips_nothing(
+def test_an_interrupted_confirmation_is_repeated_and_skips_nothing(
     memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
     send(*(b"%02d" % n for n in range(30)))
@@ -90,18 +90,18 @@ def test_a_confirmation_that_was_cut_off_is_told_again_and_skips_nothing(
     first = driver.run(consumer.fetching.pull(PARTITION))
     assert first is not None
 
-    def cut(traced: Asked, reply: object) -> object:
+    def cut(traced: TracedRequest, reply: object) -> object:
         memory.tamper = None
         raise errors.ConnectionLost("cut")
 
     memory.tamper = cut
-    driver.run(consumer.fetching.settle(first, consumed=True))
+    driver.run(consumer.fetching.confirm(first, consumed=True))
     again = driver.run(consumer.fetching.pull(PARTITION))
     assert again is not None
     assert again.start == first.start + 28 * len(first)
 
 
-def test_leaving_gives_back_what_it_can_and_goes_on(
+def test_leaving_gives_back_reachable_partitions_and_continues(
     memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
     driver = memory.driver()

@@ -15,7 +15,7 @@ from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
 from tubemq_client._wire import methods
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked, ScriptedDriver
+from tubemq_client.testing.scripted import ScriptedDriver, TracedRequest
 
 SENT = [b"%02d" % n for n in range(40)]
 
@@ -38,7 +38,7 @@ class Member:
         return batch
 
     def confirm(self, batch: ReceivedBatch, *, consumed: bool = True) -> int:
-        return self.driver.run(self.session.fetching.settle(batch, consumed=consumed))
+        return self.driver.run(self.session.fetching.confirm(batch, consumed=consumed))
 
     def rest(self) -> list[bytes]:
         """Return the bodies of all remaining batches, each confirmed."""
@@ -53,9 +53,9 @@ class Member:
     def late(self, method: Any) -> Callable[[], Any]:
         """Delay the next `method` to the servers until the result is called."""
         answer = self.driver._answer
-        delayed: list[Asked] = []
+        delayed: list[TracedRequest] = []
 
-        def keep(traced: Asked) -> Any:
+        def keep(traced: TracedRequest) -> Any:
             if traced.method != method.name:
                 return answer(traced)
             self.driver._answer = answer
@@ -69,9 +69,9 @@ class Member:
     def silent(self, method: Any) -> Iterator[Callable[[], list[Any]]]:
         """Delay each `method` to the servers until the result is called."""
         answer = self.driver._answer
-        delayed: list[Asked] = []
+        delayed: list[TracedRequest] = []
 
-        def keep(traced: Asked) -> Any:
+        def keep(traced: TracedRequest) -> Any:
             if traced.method != method.name:
                 return answer(traced)
             delayed.append(traced)
@@ -92,7 +92,7 @@ def member(
     return Member(memory, session, ids)
 
 
-def test_a_pull_served_late_confirms_nothing_that_was_not_received(member: Member) -> None:
+def test_a_pull_served_late_confirms_no_unreceived_record(member: Member) -> None:
     serve = member.late(methods.GET_MESSAGES)
     with pytest.raises(errors.RpcTimeout):
         member.pull()
@@ -102,7 +102,7 @@ def test_a_pull_served_late_confirms_nothing_that_was_not_received(member: Membe
     assert bodies([batch]) + member.rest() == SENT
 
 
-def test_a_batch_that_is_out_is_void_when_it_is_pulled_again_in_vain(member: Member) -> None:
+def test_an_unconfirmed_batch_is_stale_after_a_failed_pull(member: Member) -> None:
     """The broker may take the second pull, and its batch, for the confirmed one."""
     batch = member.pull()
     serve = member.late(methods.GET_MESSAGES)
@@ -124,7 +124,7 @@ def test_a_batch_that_a_second_pull_replaced_is_not_confirmed(member: Member) ->
     assert bodies([second]) + member.rest() == SENT
 
 
-def test_what_is_rejected_after_silence_comes_again(member: Member) -> None:
+def test_a_batch_rejected_after_silence_is_delivered_again(member: Member) -> None:
     batch = member.pull()
     serve = member.late(methods.GET_MESSAGES)
     with pytest.raises(errors.RpcTimeout):
@@ -135,7 +135,7 @@ def test_what_is_rejected_after_silence_comes_again(member: Member) -> None:
     assert member.rest() == SENT
 
 
-def test_a_confirmation_served_late_does_not_confirm_what_is_rejected(member: Member) -> None:
+def test_a_confirmation_served_late_does_not_confirm_a_rejected_batch(member: Member) -> None:
     first = member.pull()
     serve = member.late(methods.COMMIT_OFFSET)
     with pytest.raises(errors.RpcTimeout):
@@ -157,7 +157,7 @@ def test_a_confirmation_without_an_answer_may_be_repeated(member: Member) -> Non
     assert bodies([batch]) + member.rest() == SENT
 
 
-def test_a_member_that_gave_requests_up_keeps_its_partition(
+def test_a_member_that_abandoned_requests_keeps_its_partition(
     memory: MemoryTubeMQ, member: Member
 ) -> None:
     member.late(methods.GET_MESSAGES)
@@ -185,7 +185,7 @@ def test_a_register_served_late_does_not_set_the_group_back(
     assert bodies([batch]) + member.rest() == SENT
 
 
-def test_registers_given_up_for_good_do_not_set_the_group_back_later(member: Member) -> None:
+def test_abandoned_registers_do_not_set_the_group_back_later(member: Member) -> None:
     """All attempts of one call fail; the next call succeeds at once."""
     driver, session = member.driver, member.session
     driver.run(session.release(PARTITION, consumed=False))
@@ -198,7 +198,7 @@ def test_registers_given_up_for_good_do_not_set_the_group_back_later(member: Mem
     assert bodies([batch]) + member.rest() == SENT
 
 
-def test_giving_back_served_late_confirms_nothing_that_was_not_received(member: Member) -> None:
+def test_an_unregister_served_late_confirms_no_unreceived_record(member: Member) -> None:
     """Its `consumed` refers to the batch delivered when it was sent."""
     driver, session = member.driver, member.session
     first = member.pull()
@@ -212,7 +212,9 @@ def test_giving_back_served_late_confirms_nothing_that_was_not_received(member: 
     assert member.rest() == SENT
 
 
-def test_a_batch_of_a_partition_that_was_lost_says_so(memory: MemoryTubeMQ, member: Member) -> None:
+def test_confirming_a_batch_of_a_lost_partition_raises(
+    memory: MemoryTubeMQ, member: Member
+) -> None:
     """The lease ended while the user processed the batch."""
     batch = member.pull()
     memory.elapse(31_000)

@@ -14,7 +14,7 @@ from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
 from tubemq_client.model import ConsumerSettings
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked, ScriptedDriver
+from tubemq_client.testing.scripted import ScriptedDriver, TracedRequest
 
 CLOSED = f"{TOPIC}#1:1:2:0,2:1:2:1"
 """Broker 1's partitions may not be subscribed, broker 2's may."""
@@ -38,12 +38,12 @@ def beats(driver: ScriptedDriver) -> list[Any]:
     return [
         step.request
         for step in driver.trace
-        if isinstance(step, Asked) and step.method == "consumer heartbeat v2"
+        if isinstance(step, TracedRequest) and step.method == "consumer heartbeat v2"
     ]
 
 
-def rewriting(method: str, change: Callable[[Any], None]) -> Callable[[Asked, Any], Any]:
-    def tamper(traced: Asked, reply: Any) -> Any:
+def rewriting(method: str, change: Callable[[Any], None]) -> Callable[[TracedRequest, Any], Any]:
+    def tamper(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == method:
             change(reply)
         return reply
@@ -51,7 +51,7 @@ def rewriting(method: str, change: Callable[[Any], None]) -> Callable[[Asked, An
     return tamper
 
 
-def losing(method: str) -> Callable[[Asked, Any], Any]:
+def losing(method: str) -> Callable[[TracedRequest, Any], Any]:
     return lambda traced, reply: None if traced.method == method else reply
 
 
@@ -70,7 +70,7 @@ def order_at(wall_ms: int) -> Callable[[Any], None]:
 # -- partitions that may not be read any more ------------------------------------------------------
 
 
-def test_the_master_is_not_asked_again_within_the_period(
+def test_the_master_is_asked_once_per_period(
     memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
     driver = memory.driver()
@@ -84,7 +84,7 @@ def test_the_master_is_not_asked_again_within_the_period(
     assert len(driver.asked) == 2
 
 
-def test_what_may_not_be_subscribed_is_given_back_and_the_rest_is_kept(
+def test_partitions_closed_for_subscription_are_given_back(
     memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
     driver = memory.driver()
@@ -100,7 +100,7 @@ def test_what_may_not_be_subscribed_is_given_back_and_the_rest_is_kept(
         driver.run(consumer.assign(PARTITION, None))
 
 
-def test_a_batch_that_is_out_may_be_confirmed_before_its_partition_goes(
+def test_an_unconfirmed_batch_may_be_confirmed_before_its_partition_is_given_back(
     memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
     send(b"a")
@@ -115,7 +115,7 @@ def test_a_batch_that_is_out_may_be_confirmed_before_its_partition_goes(
     events = driver.stream(consumer.rebalance())
     assert next(events) == ("revoked", [PARTITION, BESIDE])
     assert consumer.held.keys() == {PARTITION, BESIDE}
-    assert driver.run(consumer.fetching.settle(batch, consumed=True)) > 0
+    assert driver.run(consumer.fetching.confirm(batch, consumed=True)) > 0
     began = memory.clock()
     assert list(events) == []
     assert consumer.held == {}
@@ -134,7 +134,7 @@ def test_after_a_switch_of_masters_no_partition_is_given_back(
     assert consumer.held.keys() == {PARTITION}
 
 
-def test_a_view_that_the_master_forces_is_taken(
+def test_a_view_forced_by_the_master_is_applied(
     memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
     driver = memory.driver()
@@ -155,7 +155,7 @@ def test_a_view_that_the_master_forces_is_taken(
 # -- reports and orders ----------------------------------------------------------------------------
 
 
-def test_what_has_not_changed_is_reported_every_sixtieth_beat(
+def test_unchanged_partitions_are_reported_every_sixtieth_heartbeat(
     memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
     driver = memory.driver()
@@ -166,7 +166,7 @@ def test_what_has_not_changed_is_reported_every_sixtieth_beat(
     assert reported == [0, 60]
 
 
-def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
+def test_an_order_to_skip_to_the_end_is_performed_once_and_echoed(
     memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
     driver = memory.driver()
@@ -191,7 +191,7 @@ def test_an_order_to_skip_to_the_end_is_carried_out_once_and_echoed(
     assert [beat.opsTaskInfo.csmFrmMaxOffsetCtrlId for beat in beats(driver)] == [0, order]
 
 
-def test_an_order_that_a_renewal_overtakes_costs_no_partition_and_no_batch(
+def test_an_order_overtaken_by_a_renewal_loses_nothing(
     memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
     """A renewal that takes the partition under a new client id costs no partition.
@@ -210,7 +210,7 @@ def test_an_order_that_a_renewal_overtakes_costs_no_partition_and_no_batch(
         driver.run(consumer.fetching.pull(PARTITION))
     memory.tamper = None
 
-    def overtaken(traced: Asked) -> Any:
+    def overtaken(traced: TracedRequest) -> Any:
         if traced.method == "register partition" and not pulled:
             pulled.append(driver.run(consumer.fetching.pull(PARTITION)))
         return memory.reply(traced)
@@ -218,13 +218,13 @@ def test_an_order_that_a_renewal_overtakes_costs_no_partition_and_no_batch(
     ScriptedDriver(overtaken, memory.clock).run(consumer.rebalance())
     assert consumer.held.keys() == {PARTITION}
     assert pulled[0] is not None
-    driver.run(consumer.fetching.settle(pulled[0], consumed=True))
+    driver.run(consumer.fetching.confirm(pulled[0], consumed=True))
     send(b"b", b"c")
     driver.run(consumer.rebalance())
     assert driver.run(consumer.fetching.pull(PARTITION)) is None, "the order still counts"
 
 
-def test_an_order_from_before_the_member_joined_is_none(
+def test_an_order_from_before_the_member_joined_is_ignored(
     memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
     driver = memory.driver()
@@ -274,7 +274,7 @@ def at_end(consumer: AssignedSession) -> set[Partition]:
 # -- what brokers say ------------------------------------------------------------------------------
 
 
-def test_a_limit_that_names_no_time_is_waited_for_like_nothing_to_read(
+def test_a_limit_without_a_time_waits_as_after_nothing_to_read(
     memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
     def limited(reply: Any) -> None:
@@ -294,10 +294,10 @@ def test_a_limit_that_names_no_time_is_waited_for_like_nothing_to_read(
 @pytest.mark.parametrize(
     ("code", "wait_ms"), [(404, 400), (403, 2_000), (503, 300), (301, 200), (500, 300)]
 )
-def test_a_partition_waits_as_the_code_asks_and_the_others_go_on(
+def test_a_partition_waits_as_the_code_requires_and_others_continue(
     memory: MemoryTubeMQ, consumer: AssignedSession, there: Partition, code: int, wait_ms: int
 ) -> None:
-    def refuse(traced: Asked, reply: Any) -> Any:
+    def refuse(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == "get messages" and traced.address == memory.node(1).address:
             reply.success, reply.errCode = False, code
             reply.ClearField("messages")
@@ -315,7 +315,7 @@ def test_a_partition_waits_as_the_code_asks_and_the_others_go_on(
     assert driver.asked.count("get messages") == 4
 
 
-def test_an_entry_that_says_nothing_hides_no_other_loss(
+def test_an_unreadable_entry_hides_no_other_loss(
     memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
     driver = memory.driver()
@@ -348,7 +348,7 @@ def test_a_master_that_did_not_answer_is_asked_again_by_the_next_call(
     assert len(driver.run(consumer.refresh())) == 4
 
 
-def test_while_one_asks_the_master_others_take_what_is_known(
+def test_concurrent_calls_use_the_cached_metadata(
     memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
     memory.elapse(10_000)
@@ -361,13 +361,15 @@ def test_while_one_asks_the_master_others_take_what_is_known(
     asking.close()
 
 
-def test_news_only_are_asked_for(memory: MemoryTubeMQ, consumer: AssignedSession) -> None:
+def test_only_changes_are_requested(memory: MemoryTubeMQ, consumer: AssignedSession) -> None:
     driver = memory.driver()
     memory.elapse(10_000)
     driver.run(consumer.refresh())
     memory.elapse(10_000)
     assert len(driver.run(consumer.refresh())) == 4
-    known_ids = [step.request.topicMetaInfoId for step in driver.trace if isinstance(step, Asked)]
+    known_ids = [
+        step.request.topicMetaInfoId for step in driver.trace if isinstance(step, TracedRequest)
+    ]
     assert known_ids == [consumer.view.meta_id] * 2
     driver.run(consumer.refresh(force=True))
     assert driver.trace[-1].request.topicMetaInfoId == -2  # type: ignore[union-attr]
@@ -379,7 +381,7 @@ def test_a_refused_partition_is_asked_for_twice(
     """The first attempt after a lease has ended only makes room."""
     refusals = iter([410])
 
-    def occupied(traced: Asked, reply: Any) -> Any:
+    def occupied(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == "register partition" and (code := next(refusals, None)):
             reply.success, reply.errCode = False, code
         return reply
@@ -391,7 +393,7 @@ def test_a_refused_partition_is_asked_for_twice(
     assert consumer.held.keys() == {PARTITION}
 
 
-def test_an_offset_that_is_given_counts_whatever_the_position_says(
+def test_an_explicit_offset_overrides_the_position(
     memory: MemoryTubeMQ, consumer: AssignedSession, send: Callable[..., list[int]]
 ) -> None:
     send(b"a", b"b")
@@ -414,7 +416,7 @@ def test_the_settings_position_counts_the_first_time_only(
     assert driver.run(consumer.assign(PARTITION, None)).current == 56
 
 
-def test_a_broker_that_is_away_is_asked_twice(
+def test_a_broker_that_is_down_is_asked_twice(
     memory: MemoryTubeMQ, consumer: AssignedSession
 ) -> None:
     driver = memory.driver()
@@ -453,7 +455,7 @@ def test_partitions_take_turns_and_one_that_fails_costs_the_others_nothing(
     assert [batch.partition for batch in batches] == [PARTITION, BESIDE]
 
 
-def test_a_broker_that_hangs_costs_whoever_receives_a_moment_and_is_left_alone(
+def test_a_hanging_broker_delays_receive_shortly_and_is_avoided(
     memory: MemoryTubeMQ, consumer: AssignedSession, there: Partition
 ) -> None:
     hung = memory.node(1).address

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tubemq_client import Partition, errors
 from tubemq_client._core.assigned_view import (
-    HoldOff,
+    RefusalBackoff,
     TopicView,
     java_hash,
     node_of,
@@ -48,7 +48,7 @@ def test_a_share_has_what_may_be_subscribed_only() -> None:
     ("count", "node", "named"),
     [(3, None, "node_id"), (None, 0, "source_count"), (0, 0, "source_count"), (3, 3, "node_id")],
 )
-def test_a_place_that_is_none_is_a_mistake_that_is_named(
+def test_an_invalid_place_in_the_group_is_refused(
     count: int | None, node: int | None, named: str
 ) -> None:
     with pytest.raises(errors.ConfigError, match=named):
@@ -67,7 +67,7 @@ def test_a_bare_id_says_that_nothing_has_changed() -> None:
 
 
 @pytest.mark.parametrize(("meta_id", "brokers"), [(-2, (1,)), (6, ()), (6, (7,))])
-def test_a_view_without_a_known_broker_or_id_is_not_believed(
+def test_a_view_without_a_known_broker_or_id_is_ignored(
     meta_id: int, brokers: tuple[int, ...]
 ) -> None:
     view = TopicView()
@@ -77,7 +77,7 @@ def test_a_view_without_a_known_broker_or_id_is_not_believed(
 
 
 def test_a_refusal_is_repeated_for_five_seconds() -> None:
-    hold_off, partition = HoldOff(), Partition(1, TOPIC, 0)
+    hold_off, partition = RefusalBackoff(), Partition(1, TOPIC, 0)
     hold_off.note(partition, errors.PartitionOccupied(410, "taken", where="there"), 1_000)
     hold_off.check(Partition(1, TOPIC, 1), 1_000)
     with pytest.raises(errors.PartitionOccupied, match=r"there: code 410: taken .*in 1 ms"):

@@ -71,7 +71,7 @@ def batch_of(records: Sequence[Sent], count: int, policy: DecodePolicy) -> Messa
 
 
 @given(st.lists(good | bad, max_size=12), st.integers(0, 12))
-def test_what_is_not_sound_is_set_aside_and_the_rest_keeps_its_numbers(
+def test_corrupt_records_are_quarantined_and_the_rest_keeps_its_offsets(
     records: list[Sent], count: int
 ) -> None:
     corrupt: list[CorruptEntry] = []
@@ -95,16 +95,14 @@ def stream_of(sent: Sent) -> str | None:
 
 @pytest.mark.parametrize("word", ["fail", "Fail", "quarantine"])
 @pytest.mark.parametrize("before", [0, 1, 5])
-def test_a_record_that_is_not_sound_fails_the_batch_unless_it_has_a_place(
-    before: int, word: str
-) -> None:
+def test_a_corrupt_record_fails_the_batch_unless_it_is_quarantined(before: int, word: str) -> None:
     records = [plain(b"good")] * before + [damaged(plain(b"bad"))]
     batch = batch_of(records, before + 1, DecodePolicy(word))
     with pytest.raises(errors.CorruptRecord, match=f"record {before} of the batch"):
         batch.decode()
 
 
-def test_a_batch_of_which_nothing_is_left_has_every_column() -> None:
+def test_an_emptied_batch_has_every_column() -> None:
     batch = batch_of([damaged(plain(b"bad"))], 1, DecodePolicy("drop"))
     attributes = pa.field("attributes", pa.map_(pa.string(), pa.string()))
     schema = pa.schema([attributes, pa.field("msg_time", pa.timestamp("us", "UTC"))])

@@ -32,7 +32,7 @@ def test_chance_spreads_clients_over_half_the_pause() -> None:
     assert (rules.wait_ms(HERE, 0), rules.wait_ms(THERE, 0)) == (50, 100)
 
 
-def test_the_time_since_the_failure_counts_and_addresses_are_apart() -> None:
+def test_the_time_since_the_failure_counts_per_address() -> None:
     rules = ConnectionRules(idle_ms=1_000, first_pause_ms=100)
     rules.failed(HERE, 0, chance=1.0)
     assert [rules.wait_ms(HERE, now) for now in (40, 100, 5_000)] == [60, 0, 0]
@@ -58,9 +58,9 @@ def test_idle_connections_are_looked_for_four_times_per_period() -> None:
     assert sum(rules.sweep_due(now) for now in range(5_000)) == 20
 
 
-def test_a_connection_is_mute_when_nothing_came_since_the_request_was_sent() -> None:
+def test_a_connection_is_unresponsive_without_data_since_the_request() -> None:
     for received_at, mute in ((0, True), (999, True), (1_000, False), (1_500, False)):
-        assert ConnectionRules.is_mute(received_at, deadline=3_000, patience=2_000) == mute
+        assert ConnectionRules.is_unresponsive(received_at, deadline=3_000, patience=2_000) == mute
 
 
 def test_only_names_of_masters_are_looked_up_again_once_a_period() -> None:
@@ -72,5 +72,5 @@ def test_only_names_of_masters_are_looked_up_again_once_a_period() -> None:
 
 def test_stand_by_answers_in_a_row_do_not_look_names_up_faster() -> None:
     rules = NameRules(frozenset(), period_ms=60_000)
-    assert sum(rules.worth_it(("master.test", 1), now) for now in range(0, 5_000, 10)) == 5
-    assert not rules.worth_it(("127.0.0.1", 1), 0)
+    assert sum(rules.should_look_up(("master.test", 1), now) for now in range(0, 5_000, 10)) == 5
+    assert not rules.should_look_up(("127.0.0.1", 1), 0)

@@ -134,7 +134,7 @@ def test_replies_of_many_records_are_read_alike() -> None:
 
 
 @pytest.mark.parametrize("decoder", [pure, nullcontext])
-def test_what_is_kept_of_a_batch_changes_none_of_those_after_it(decoder: Any) -> None:
+def test_cached_parts_of_a_batch_do_not_change_later_batches(decoder: Any) -> None:
     """A few attribute texts are usually those of the batch before, in any order."""
     chance = replies.RandomChoices(3)
     texts = [b"", *replies.USUAL, b"id=5"]
@@ -185,7 +185,7 @@ def test_both_decoders_have_the_same_calendar(texts: list[str]) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(drawn_texts() | st.none(), max_size=6))
-def test_texts_read_together_say_what_each_says_by_itself(texts: list[bytes | None]) -> None:
+def test_texts_parsed_together_equal_texts_parsed_alone(texts: list[bytes | None]) -> None:
     cache = AttributeCache()
     for _ in range(2):  # with an empty cache, and with a full one
         columns = AttributeColumns()
@@ -202,7 +202,7 @@ def test_texts_read_together_say_what_each_says_by_itself(texts: list[bytes | No
 
 @compiled
 @pytest.mark.parametrize("size", [1, 1 << 20, (1 << 31) - 1, (1 << 32) - 1, (1 << 63) - 1])
-def test_a_length_that_lies_costs_no_memory(size: int) -> None:
+def test_a_wrong_length_costs_no_memory(size: int) -> None:
     lying = replies.DELIVERING + b"\x22" + replies.varint(size)
     assert native.scan(lying) is None
     assert native.scan(replies.DELIVERING + b"\x22\x10\x1a" + replies.varint(size)) is None
@@ -273,7 +273,7 @@ print(native.describe())
 
 
 @pytest.mark.parametrize(("value", "code", "said"), [("", 0, "not installed here"), ("1", 1, "")])
-def test_where_it_is_not_installed_python_decodes_unless_told_otherwise(
+def test_without_the_module_python_decodes_unless_required_otherwise(
     value: str, code: int, said: str
 ) -> None:
     answer = subprocess.run(

@@ -42,7 +42,7 @@ def test_an_error_is_recognised_in_a_traceback() -> None:
     assert errors.from_text("tubemq_client.errors.NoSuchThing: x") is None
 
 
-def test_an_error_of_another_distribution_is_recognised_where_it_is_known(
+def test_an_error_of_another_distribution_is_recognised_if_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Refused(errors.TubeMQError):

@@ -71,7 +71,7 @@ def test_a_later_entry_of_a_type_replaces_the_earlier() -> None:
     assert FlowRules.parse(text).empty_pauses == (EmptyPause(2, 20),)
 
 
-def test_every_mistake_is_listed_with_its_place() -> None:
+def test_every_mistake_is_listed_with_its_location() -> None:
     text = json.dumps(
         [
             {"type": 0, "rule": [{"start": "18:00", "end": "9:61", "dltInM": 20}]},
@@ -183,7 +183,7 @@ def test_rules_come_change_and_go_with_their_ids() -> None:
     assert (control.default, control.default_id) == (FlowRules(), -2), "switched off"
 
 
-def test_rules_that_are_not_understood_change_nothing_and_are_asked_for_again() -> None:
+def test_unparsable_rules_change_nothing_and_are_requested_again() -> None:
     control = FlowControl()
     control.learn(told(defFlowCheckId=5, defFlowControlInfo=EXAMPLE))
     control.learn(told(defFlowCheckId=6, defFlowControlInfo="{"))
@@ -208,7 +208,7 @@ def test_the_group_comes_first_and_the_cluster_fills_in() -> None:
 # -- pace ------------------------------------------------------------------------------------------
 
 
-def test_without_rules_nothing_waits_but_what_the_reply_asks_for() -> None:
+def test_without_rules_only_the_replys_wait_applies() -> None:
     pace = Pace(FlowControl())
     for n in range(100):
         fetched = Fetched(200, MIB, lag_bytes=2**40)
@@ -270,7 +270,7 @@ def test_waits_of_codes(code: int, wait: int) -> None:
     st.lists(st.tuples(st.integers(0, 4 * MIB), st.integers(0, 7_000)), max_size=80),
     st.integers(0, 40),
 )
-def test_a_reader_that_waits_as_told_stays_within_the_limit(
+def test_a_reader_that_obeys_its_waits_stays_within_the_limit(
     batches: list[tuple[int, int]], limit_mib: int
 ) -> None:
     """Each minute delivers at most the limit, its first batch and the rest of the last batch.

@@ -25,7 +25,7 @@ from tubemq_client._core.sending import ProducerSession
 from tubemq_client._wire import methods
 from tubemq_client.model import Address, BrokerNode, Partition
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked
+from tubemq_client.testing.scripted import TracedRequest
 
 MASTER: Address = ("master", 8715)
 BROKERS = {number: BrokerNode(number, f"broker{number}", 8123) for number in (1, 2, 3)}
@@ -81,7 +81,7 @@ BROKER_HOSTS = ["broker1", "broker2", "broker3"]
     "away",
     [set(), {"broker1"}, {"broker1", "broker2", "broker3"}, {"master"}, {"broker2", "master"}],
 )
-def test_whoever_is_away_the_others_hear_the_heartbeat(away: set[str]) -> None:
+def test_brokers_that_answer_get_heartbeats_while_others_are_down(away: set[str]) -> None:
     """A slow broker delays no other: all are asked before the first answer is awaited."""
     session = consumer()
     answers = ["answer"] * len({"broker1", "broker2", "broker3"} - away)
@@ -89,7 +89,7 @@ def test_whoever_is_away_the_others_hear_the_heartbeat(away: set[str]) -> None:
     assert len(session.held) == 3
 
 
-def test_who_did_not_hear_a_heartbeat_is_noted() -> None:
+def test_a_missed_heartbeat_is_recorded_per_broker() -> None:
     session = consumer()
     beat(session, away={"broker2", "master"})
     assert {where.split(" ")[0] for where in session.last_errors} == {"broker", "master"}
@@ -105,7 +105,7 @@ def test_an_answer_that_cannot_be_read_ends_nothing(
     driver.run(member.open())
     driver.run(member.assign(PARTITION, None))
 
-    def garble(traced: Asked, reply: Any) -> Any:
+    def garble(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == methods.HEARTBEAT_BROKER.name:
             reply.hasPartFailure = True
             reply.failureInfo.append("nonsense")
@@ -118,7 +118,7 @@ def test_an_answer_that_cannot_be_read_ends_nothing(
     assert isinstance(member.last_errors[f"broker {memory.node(1)}"], errors.ProtocolViolation)
 
 
-def test_routes_are_there_while_a_heartbeat_brings_new_ones() -> None:
+def test_routes_stay_usable_while_a_heartbeat_replaces_them() -> None:
     """Another thread may be choosing a partition for its record at that moment."""
     producer = ProducerSession(MasterSession((MASTER,)), "producer", brokers=dict(BROKERS))
     seen: list[bool] = []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tubemq_client import errors
-from tubemq_client._core import journal
+from tubemq_client._core import event_log
 from tubemq_client._core.flow_control import FlowControl
 from tubemq_client._core.master import MasterSession
 from tubemq_client._wire import methods
@@ -41,7 +41,7 @@ def reply(default: tuple[int, str], group: tuple[int, str]) -> Any:
     )
 
 
-def test_rules_are_told_when_they_change_and_only_then(told: Any) -> None:
+def test_rules_are_logged_only_when_they_change(told: Any) -> None:
     flow = FlowControl()
     flow.learn(reply((-2, ""), (7, RULES)))
     assert told() == [("INFO", "flow rules of the group: set 7 is in force")]
@@ -71,7 +71,7 @@ def run(conversation: Any, answers: list[Any]) -> Any:
             value = 0
 
 
-def test_masters_are_told_when_another_answers(told: Any) -> None:
+def test_another_answering_master_is_logged(told: Any) -> None:
     from tubemq_client import _pb
 
     def asked(*answers: Any) -> None:
@@ -97,8 +97,8 @@ def test_masters_are_told_when_another_answers(told: Any) -> None:
 
 def test_texts_of_servers_cannot_forge_lines(told: Any) -> None:
     error = errors.ProtocolViolation("no\n2026 INFO all is well \x1b[2J" + "x" * 5_000)
-    journal.lost("g", Partition(1, "orders", 0), error)
-    journal.broker_left_alone(BROKER, error)
+    event_log.lost("g", Partition(1, "orders", 0), error)
+    event_log.broker_avoided(BROKER, error)
     for level, text in told():
         assert level == "WARNING"
         assert "\n" not in text

@@ -42,7 +42,7 @@ def test_an_error_is_remembered_with_its_data(error: errors.TubeMQError) -> None
     assert (type(stored), str(stored), vars(stored)) == (type(error), str(error), vars(error))
 
 
-def test_nothing_that_was_in_use_is_remembered() -> None:
+def test_last_errors_pin_no_objects() -> None:
     last_errors, buffer = LastErrors(), Buffer()
     try:
         receive(buffer, OSError("reset by peer"))
@@ -55,7 +55,7 @@ def test_nothing_that_was_in_use_is_remembered() -> None:
     assert isinstance(last_errors["master"], errors.ConnectionLost)
 
 
-def test_members_remember_so() -> None:
+def test_members_keep_last_errors_as_copies() -> None:
     master, topics, settings = MasterSession((MASTER,)), {"orders": ()}, ClientSettings((MASTER,))
     assigned = AssignedSession(master, "group", "client", topics)
     balanced = BalancedSession(master, "group", "client", topics, settings)

@@ -36,7 +36,7 @@ ALL = [*BOTH, AssignedConsumer, aio.AssignedConsumer]
         ("loader", {}, "name at least one"),
     ],
 )
-def test_what_is_beyond_a_limit_is_refused_before_anything_is_sent(
+def test_values_beyond_a_limit_are_refused_before_sending(
     kind: Any, group: str, topics: dict[str, list[str]], problem: str
 ) -> None:
     with pytest.raises(errors.ConfigError, match=problem):
@@ -50,7 +50,7 @@ def test_a_session_key_has_a_limit_too(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_what_is_just_within_is_taken(kind: Any) -> None:
+def test_values_at_the_limit_are_accepted(kind: Any) -> None:
     filters = [f"{n:0256}" for n in range(500)]
     kind(SETTINGS, "g" * 1024, {"t" * 64: filters, "__offset_history__": []})
 
@@ -67,7 +67,7 @@ def test_what_is_just_within_is_taken(kind: Any) -> None:
         ("loader", "paid", "give a list"),
     ],
 )
-def test_what_no_broker_takes_of_a_reader_is_refused(
+def test_values_of_a_reader_that_no_broker_accepts_are_refused(
     kind: Any, group: str, filters: Any, problem: str
 ) -> None:
     with pytest.raises(errors.ConfigError, match=problem):
@@ -104,6 +104,6 @@ def test_a_reader_takes_names_that_no_member_may_have(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "t" * 65, "1abc-x", "a#b", "té"])
-def test_what_cannot_be_a_topic_is_told_before_a_master_is_asked(name: str) -> None:
+def test_an_invalid_topic_is_refused_before_a_master_is_asked(name: str) -> None:
     with pytest.raises(errors.ConfigError, match="is not a topic name"):
         check_topic(name)

@@ -13,13 +13,13 @@ from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession, fetch_topic_metadata
 from tubemq_client.model import Address
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked, ScriptedDriver
+from tubemq_client.testing.scripted import ScriptedDriver, TracedRequest
 
 GONE: Address = ("gone", 8715)
 
 
 def addresses(driver: ScriptedDriver) -> list[Address]:
-    return [step.address for step in driver.trace if isinstance(step, Asked)]
+    return [step.address for step in driver.trace if isinstance(step, TracedRequest)]
 
 
 def test_metadata_is_asked_for_and_the_group_left(memory: MemoryTubeMQ, ids: ClientIds) -> None:
@@ -31,7 +31,7 @@ def test_metadata_is_asked_for_and_the_group_left(memory: MemoryTubeMQ, ids: Cli
     assert driver.asked == ["register consumer v2", "get partition meta", "close consumer"]
 
 
-def test_a_master_that_is_gone_is_passed_over_and_not_asked_again(
+def test_a_master_that_is_down_is_skipped_and_not_asked_again(
     memory: MemoryTubeMQ, ids: ClientIds
 ) -> None:
     driver = memory.driver()
@@ -40,10 +40,10 @@ def test_a_master_that_is_gone_is_passed_over_and_not_asked_again(
     assert addresses(driver) == [GONE, *[memory.master_address] * 3]
 
 
-def test_a_stand_by_is_passed_over(memory: MemoryTubeMQ, ids: ClientIds) -> None:
+def test_a_stand_by_is_skipped(memory: MemoryTubeMQ, ids: ClientIds) -> None:
     standby: Address = ("standby", 8715)
 
-    def answer(traced: Asked) -> object:
+    def answer(traced: TracedRequest) -> object:
         if traced.address == standby:
             raise errors.StandbyMaster("StandbyException")
         return memory.reply(traced)
@@ -64,10 +64,8 @@ def test_when_no_master_answers_every_one_is_named(memory: MemoryTubeMQ, ids: Cl
         assert word in str(failure.value)
 
 
-def test_metadata_in_hand_counts_even_if_leaving_fails(
-    memory: MemoryTubeMQ, ids: ClientIds
-) -> None:
-    def cut(traced: Asked, reply: object) -> object:
+def test_metadata_is_returned_even_if_leaving_fails(memory: MemoryTubeMQ, ids: ClientIds) -> None:
+    def cut(traced: TracedRequest, reply: object) -> object:
         if traced.method == "close consumer":
             raise errors.ConnectionLost("cut")
         return reply
@@ -97,11 +95,11 @@ def test_partitions_are_selected_by_name_or_all_and_unknown_ones_listed(
 # -- while masters change over ---------------------------------------------------------------------
 
 
-def fresh_master(times: int) -> Callable[[Asked, Any], Any]:
+def fresh_master(times: int) -> Callable[[TracedRequest, Any], Any]:
     """Let a master that has not loaded its metadata yet answer the first registrations."""
     left = iter(range(times))
 
-    def tamper(traced: Asked, reply: Any) -> Any:
+    def tamper(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == "register consumer v2" and next(left, None) is not None:
             return _pb.RegisterResponseM2CV2(errCode=431, errMsg="Requested topic not deployed!")
         return reply
@@ -121,7 +119,7 @@ def test_an_unknown_topic_is_asked_for_again_after_a_switch(
 
 
 @pytest.mark.parametrize("wait_ms", [0, 900])
-def test_patience_with_a_switch_ends(memory: MemoryTubeMQ, ids: ClientIds, wait_ms: int) -> None:
+def test_waiting_for_a_switch_ends(memory: MemoryTubeMQ, ids: ClientIds, wait_ms: int) -> None:
     session = MasterSession((GONE, memory.master_address), fail_over_wait_ms=wait_ms)
     memory.tamper = fresh_master(100)
     driver = memory.driver()
@@ -152,7 +150,7 @@ def test_a_look_up_waits_until_another_one_has_left_its_group(
     driver.run(session.register_consumer(other_client, "g.e", {"other": ()}))
     refused = 0
 
-    def leaves(traced: Asked, reply: Any) -> Any:
+    def leaves(traced: TracedRequest, reply: Any) -> Any:
         nonlocal refused
         refused += getattr(reply, "errCode", 0) == 425
         if refused == 3:
@@ -166,7 +164,7 @@ def test_a_look_up_waits_until_another_one_has_left_its_group(
     assert len(driver.slept) == 3
 
 
-def test_a_group_that_stays_busy_is_told_as_what_passes(
+def test_a_group_that_stays_busy_is_reported_as_retriable(
     memory: MemoryTubeMQ, ids: ClientIds
 ) -> None:
     """A killed look-up occupies the group until the master forgets it."""
@@ -180,7 +178,7 @@ def test_a_group_that_stays_busy_is_told_as_what_passes(
     assert driver.run(fetch_topic_metadata(session, TOPIC, ids.consumer("g.e", "Meta"), "g.e"))
 
 
-def test_members_that_differ_otherwise_are_not_waited_for(
+def test_members_with_other_differences_are_not_awaited(
     memory: MemoryTubeMQ, ids: ClientIds
 ) -> None:
     driver, session = memory.driver(), MasterSession((memory.master_address,))

@@ -6,7 +6,7 @@ from tubemq_client import Partition
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
-def test_a_key_is_read_back_as_its_partition(broker: int, partition: int) -> None:
+def test_a_key_parses_as_its_partition(broker: int, partition: int) -> None:
     original = Partition(broker, "orders", partition)
 
     assert Partition.from_key("orders", original.key) == original

@@ -23,7 +23,7 @@ from tubemq_client._core.read_stats import ReadPolicy, ReadStats
 from tubemq_client._core.sending import ProducerSession
 from tubemq_client.embedded import Switches, TopicSpec
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked
+from tubemq_client.testing.scripted import TracedRequest
 
 FAULTS = ("none", "lost", "silent", "411", "412", "500", "503", "expire", "restart")
 COUNT = 60
@@ -43,11 +43,11 @@ def filled() -> tuple[MemoryTubeMQ, ClientIds]:
     return memory, ids
 
 
-def meddler(memory: MemoryTubeMQ, faults: list[str]) -> Callable[[Asked, Any], Any]:
+def meddler(memory: MemoryTubeMQ, faults: list[str]) -> Callable[[TracedRequest, Any], Any]:
     """Return a function that applies one fault per request until none is left."""
     left = iter(faults)
 
-    def meddle(_: Asked, reply: Any) -> Any:
+    def meddle(_: TracedRequest, reply: Any) -> Any:
         fault = next(left, "none")
         if fault == "lost":
             raise errors.ConnectionLost("cut")

@@ -14,7 +14,7 @@ import pytest
 from tests.client.core.conftest import BESIDE, PARTITION, Reader, bodies
 from tubemq_client import errors
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked
+from tubemq_client.testing.scripted import TracedRequest
 
 Send = Callable[..., list[int]]
 
@@ -36,7 +36,7 @@ class Meddler:
         self.left = number
         self.act = act
 
-    def __call__(self, asked: Asked, reply: Any) -> Any:
+    def __call__(self, asked: TracedRequest, reply: Any) -> Any:
         if asked.method != self.method:
             return reply
         self.left -= 1
@@ -61,7 +61,7 @@ def refused(code: int, text: str = "") -> Callable[[Any], Any]:
 # -- the usual course -----------------------------------------------------------------------------
 
 
-def test_a_read_registers_fetches_learns_the_end_and_gives_back(
+def test_a_read_registers_fetches_finds_the_end_and_unregisters(
     memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
     driver = memory.driver()
@@ -73,7 +73,7 @@ def test_a_read_registers_fetches_learns_the_end_and_gives_back(
     assert driver.slept == []
 
 
-def test_the_next_fetch_is_on_its_way_before_a_batch_is_delivered(
+def test_the_next_fetch_is_in_flight_before_a_batch_is_delivered(
     memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
     driver = memory.driver()
@@ -93,7 +93,7 @@ def test_no_fetch_is_made_for_records_that_cannot_be_in_the_range(
     assert driver.asked == [REGISTER, GET, COMMIT, REGISTER]
 
 
-def test_an_end_inside_a_mixed_batch_is_found_by_a_fence(
+def test_an_end_inside_a_mixed_batch_is_found_by_its_end_record(
     memory: MemoryTubeMQ, reader: Reader, send: Send
 ) -> None:
     for n in range(8):
@@ -103,11 +103,11 @@ def test_an_end_inside_a_mixed_batch_is_found_by_a_fence(
     read = reader(0, 28 * 9)
     got = bodies(list(driver.stream(read.conversation(), read.release())))
     assert got == [b"mine-%d" % n for n in range(5)]
-    groups = [step.request.groupName for step in driver.trace if isinstance(step, Asked)]
+    groups = [step.request.groupName for step in driver.trace if isinstance(step, TracedRequest)]
     assert [g for g in groups if ".p" in g], "the fence is looked for under a group of its own"
 
 
-def test_an_empty_range_asks_nobody(memory: MemoryTubeMQ, reader: Reader) -> None:
+def test_an_empty_range_sends_no_request(memory: MemoryTubeMQ, reader: Reader) -> None:
     driver = memory.driver()
     read = reader(56, 56)
     assert list(driver.stream(read.conversation(), read.release())) == []
@@ -129,7 +129,7 @@ def test_any_reply_may_go_missing_and_nothing_is_lost_or_doubled(
     assert bodies(list(driver.stream(read.conversation(), read.release()))) == NUMBERS
 
 
-def test_after_a_break_the_reader_comes_back_under_a_new_id_where_it_was(
+def test_after_a_break_the_reader_resumes_under_a_new_id(
     memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
     memory.tamper = Meddler(GET, 3, lost)
@@ -139,7 +139,7 @@ def test_after_a_break_the_reader_comes_back_under_a_new_id_where_it_was(
     registers = [
         step.request
         for step in driver.trace
-        if isinstance(step, Asked) and step.method == REGISTER and step.request.opType == 31
+        if isinstance(step, TracedRequest) and step.method == REGISTER and step.request.opType == 31
     ]
     assert [r.currOffset for r in registers] == [0, delivered[0].end]
     assert len({r.clientId for r in registers}) == 2
@@ -158,7 +158,7 @@ def test_a_lease_that_expired_while_the_user_was_busy_costs_nothing(
     assert bodies(got) == NUMBERS
 
 
-def test_a_busy_slot_means_the_next_one_and_a_full_pool_means_waiting(
+def test_a_busy_slot_leads_to_the_next_and_a_full_pool_waits(
     memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
     driver = memory.driver()
@@ -169,7 +169,7 @@ def test_a_busy_slot_means_the_next_one_and_a_full_pool_means_waiting(
     third = reader(0, forty, pool=2, deadline_ms=60_000)
     waiting = driver.stream(third.conversation(), third.release())
 
-    def give_up_soon(traced: Asked, reply: Any) -> Any:
+    def give_up_soon(traced: TracedRequest, reply: Any) -> Any:
         if len(driver.slept) == 3:
             memory.tamper = None
             memory.elapse(31_000)  # the owners were silent for too long
@@ -195,12 +195,12 @@ def test_pauses_grow_and_end_at_the_deadline(
 # -- what cannot be delivered ---------------------------------------------------------------------
 
 
-def test_a_broker_that_goes_back_is_not_believed(
+def test_a_broker_that_moves_back_is_not_trusted(
     memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
     replies: list[Any] = []
 
-    def replay(traced: Asked, reply: Any) -> Any:
+    def replay(traced: TracedRequest, reply: Any) -> Any:
         if traced.method != GET:
             return reply
         replies.append(reply)
@@ -213,7 +213,7 @@ def test_a_broker_that_goes_back_is_not_believed(
     assert driver.asked.count(REGISTER) == 4, "it starts over at the resume point"
 
 
-def test_a_log_that_became_shorter_is_told_not_waited_for(
+def test_a_truncated_log_is_reported_at_once(
     memory: MemoryTubeMQ, reader: Reader, forty: int
 ) -> None:
     driver = memory.driver()

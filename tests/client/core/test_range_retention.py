@@ -17,12 +17,12 @@ from tubemq_client._core.batch import DecodePolicy
 from tubemq_client._core.identity import ClientIds, ReaderPool
 from tubemq_client._core.range_read import RangeRead
 from tubemq_client._core.read_stats import ReadPolicy, ReadStats
-from tubemq_client._core.retention import SharedProofs, WasRead
+from tubemq_client._core.retention import FinishedRange, SharedRetentionChecks
 from tubemq_client._wire import payload
 from tubemq_client.embedded import ReadLimits, Switches, TopicSpec
 from tubemq_client.embedded.storage import Store
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked
+from tubemq_client.testing.scripted import TracedRequest
 
 TOPIC = "orders"
 READS = ReadLimits(
@@ -91,7 +91,7 @@ class World:
         filters: frozenset[str],
         policy: str,
         stats: ReadStats,
-        proofs: SharedProofs | None = None,
+        proofs: SharedRetentionChecks | None = None,
     ) -> RangeRead:
         return RangeRead(
             range_,
@@ -137,7 +137,7 @@ def play(seed: int, policy: str) -> bool:
     if chance.random() < 0.5:  # while it is read, after some fetch or other
         left = iter(range(chance.randrange(40), 0, -1))
 
-        def tamper(traced: Asked, reply: object) -> object:
+        def tamper(traced: TracedRequest, reply: object) -> object:
             if traced.method == GET and next(left, None) == 1:
                 world.expire()
             return reply
@@ -189,7 +189,7 @@ def play_together(seed: int) -> bool:
     expire_at, break_at = chance.choice((0, 0, chance.randrange(60))), chance.randrange(80)
     steps = itertools.count(1)
 
-    def tamper(traced: Asked, reply: object) -> object:
+    def tamper(traced: TracedRequest, reply: object) -> object:
         step = next(steps)
         if step == expire_at:
             world.expire()
@@ -207,7 +207,7 @@ def play_together(seed: int) -> bool:
     ranges = [OffsetRange(Partition(1, TOPIC, number), start, end) for number in numbers]
     if chance.random() < 0.3:  # one with another end, or another start
         ranges[0] = OffsetRange(ranges[0].partition, start, chance.randrange(start, end + 28, 28))
-    proofs, driver = SharedProofs(), world.memory.driver()
+    proofs, driver = SharedRetentionChecks(), world.memory.driver()
     proofs.expect(ranges)
     twice = chance.random() < 0.2
     missed = []
@@ -226,7 +226,7 @@ def play_together(seed: int) -> bool:
 
 
 @pytest.mark.parametrize("lot", range(4))
-def test_ranges_of_a_store_that_are_read_in_turn_miss_nothing_in_silence(lot: int) -> None:
+def test_ranges_of_a_store_read_in_sequence_report_every_loss(lot: int) -> None:
     lost = sum(play_together(seed) for seed in range(lot * 60, lot * 60 + 60))
     assert 5 < lost < 55
 
@@ -239,7 +239,7 @@ def test_ranges_of_a_store_that_are_read_in_turn_miss_nothing_in_silence(lot: in
         ((), 2, 1),  # not all of the store
     ],
 )
-def test_partitions_of_a_store_share_what_the_broker_is_asked(
+def test_partitions_of_a_store_share_one_retention_check(
     filters: tuple[str, ...], partitions: int, asked: int
 ) -> None:
     world = World(random.Random(1), partitions=3)
@@ -248,7 +248,7 @@ def test_partitions_of_a_store_share_what_the_broker_is_asked(
     ranges = [
         OffsetRange(Partition(1, TOPIC, number), 28 * 60, 28 * 120) for number in range(partitions)
     ]
-    driver, proofs = world.memory.driver(), SharedProofs()
+    driver, proofs = world.memory.driver(), SharedRetentionChecks()
     proofs.expect(ranges)
     for range_ in ranges:
         read = world.read(range_, frozenset(filters), "fail", ReadStats(), proofs)
@@ -257,7 +257,7 @@ def test_partitions_of_a_store_share_what_the_broker_is_asked(
     probes = [
         step.method
         for step in driver.trace
-        if isinstance(step, Asked) and ".p" in step.request.groupName
+        if isinstance(step, TracedRequest) and ".p" in step.request.groupName
     ]
     assert probes == ["register partition", GET, "commit offset", "register partition"] * asked
 
@@ -266,24 +266,28 @@ def range_of(number: int, start: int, end: int) -> OffsetRange:
     return OffsetRange(Partition(1, TOPIC, number), 28 * start, 28 * end)
 
 
-def test_as_many_records_as_entries_prove_nothing_of_ranges_with_other_ends() -> None:
-    proofs = SharedProofs()
+def test_full_counts_prove_nothing_for_ranges_with_other_ends() -> None:
+    proofs = SharedRetentionChecks()
     one, other = range_of(0, 0, 20), range_of(1, 10, 30)
     proofs.expect([one, other])
-    assert proofs.to_prove(WasRead(one, 0, 15), filtered=False) == []
-    assert len(proofs.to_prove(WasRead(other, 280, 5), filtered=False)) == 2
+    assert proofs.to_prove(FinishedRange(one, 0, 15), filtered=False) == []
+    assert len(proofs.to_prove(FinishedRange(other, 280, 5), filtered=False)) == 2
 
 
-def test_a_range_that_is_read_twice_has_to_be_whole_each_time() -> None:
-    proofs = SharedProofs()
+def test_a_range_read_twice_must_be_complete_each_time() -> None:
+    proofs = SharedRetentionChecks()
     one, other = range_of(0, 0, 20), range_of(1, 0, 20)
     proofs.expect([one, other])
     for records in (9, 10):
-        assert proofs.to_prove(WasRead(one, 0, records), filtered=False) == []
-    assert len(proofs.to_prove(WasRead(other, 0, 10), filtered=False)) == 2
-    assert len(proofs.to_prove(WasRead(other, 0, 10), filtered=False)) == 2, "nobody was asked yet"
+        assert proofs.to_prove(FinishedRange(one, 0, records), filtered=False) == []
+    assert len(proofs.to_prove(FinishedRange(other, 0, 10), filtered=False)) == 2
+    assert len(proofs.to_prove(FinishedRange(other, 0, 10), filtered=False)) == 2, (
+        "nobody was asked yet"
+    )
     proofs.asked(one.partition)
-    assert len(proofs.to_prove(WasRead(other, 0, 10), filtered=False)) == 1, "all else was proven"
+    assert len(proofs.to_prove(FinishedRange(other, 0, 10), filtered=False)) == 1, (
+        "all else was proven"
+    )
 
 
 def test_the_error_of_a_shared_proof_names_the_range_that_misses_records() -> None:
@@ -292,7 +296,7 @@ def test_the_error_of_a_shared_proof_names_the_range_that_misses_records() -> No
     world.store.expire_data_to(28 * 70)
     first = OffsetRange(Partition(1, TOPIC, 0), 28 * 60, 28 * 100)
     second = OffsetRange(Partition(1, TOPIC, 1), 28 * 80, 28 * 100)
-    driver, proofs = world.memory.driver(), SharedProofs()
+    driver, proofs = world.memory.driver(), SharedRetentionChecks()
     proofs.expect([first, second])
     read = world.read(first, frozenset(), "fail", ReadStats(), proofs)
     bodies(driver.stream(read.conversation(), read.release()))
@@ -301,7 +305,7 @@ def test_the_error_of_a_shared_proof_names_the_range_that_misses_records() -> No
         bodies(driver.stream(read.conversation(), read.release()))
 
 
-def test_where_nothing_shows_a_gap_the_broker_is_asked_after_the_last_batch_alone() -> None:
+def test_without_signs_of_a_gap_the_broker_is_asked_after_the_last_batch_only() -> None:
     world = World(random.Random(1), partitions=3)
     world.fill(120)
     world.store.flush()
@@ -312,12 +316,12 @@ def test_where_nothing_shows_a_gap_the_broker_is_asked_after_the_last_batch_alon
     probes = [
         step.method
         for step in driver.trace
-        if isinstance(step, Asked) and ".p" in step.request.groupName
+        if isinstance(step, TracedRequest) and ".p" in step.request.groupName
     ]
     assert probes == ["register partition", GET, "commit offset", "register partition"]
 
 
-def test_batches_that_show_that_nothing_is_missing_cost_no_request_more() -> None:
+def test_complete_batches_cost_no_additional_request() -> None:
     world = World(random.Random(1), partitions=1)
     world.fill(120)
     world.store.flush()
@@ -327,11 +331,11 @@ def test_batches_that_show_that_nothing_is_missing_cost_no_request_more() -> Non
     )
     assert len(bodies(driver.stream(read.conversation(), read.release()))) == 120
     assert not any(
-        ".p" in step.request.groupName for step in driver.trace if isinstance(step, Asked)
+        ".p" in step.request.groupName for step in driver.trace if isinstance(step, TracedRequest)
     )
 
 
-def test_the_error_says_from_where_on_records_can_be_read() -> None:
+def test_the_error_names_the_first_readable_offset() -> None:
     world = World(random.Random(2), partitions=3)
     world.fill(100)
     world.store.expire_data_to(28 * 70)
@@ -343,7 +347,7 @@ def test_the_error_says_from_where_on_records_can_be_read() -> None:
     assert (failure.value.start, failure.value.available) == (280, 1960)
 
 
-def test_looking_for_partitions_that_are_not_there_leaves_no_lease() -> None:
+def test_probing_missing_partitions_leaves_no_lease() -> None:
     world = World(random.Random(3), partitions=1)
     world.fill(30)
     world.store.expire_data_to(28 * 20)

@@ -216,14 +216,14 @@ def test_the_time_a_user_takes_for_a_batch_is_not_the_broker_s() -> None:
     assert store.drive(reading(store, deadline_ms=5_000)) == list(range(100))
 
 
-def test_a_read_that_stands_still_gives_up_after_its_deadline() -> None:
+def test_a_read_without_progress_fails_after_its_deadline() -> None:
     store = SlowStore(entries=100, fetch_ms=100, break_every=1)
     with pytest.raises(errors.RangeStalled, match="lost while fetching"):
         store.drive(reading(store, deadline_ms=5_000))
     assert store.now < 10_000
 
 
-def test_a_broker_that_delivers_nothing_for_ever_is_given_up() -> None:
+def test_a_broker_that_never_delivers_ends_the_read() -> None:
     class Hollow(SlowStore):
         def _fetch(self, request: Any) -> Any:
             reply = super()._fetch(request)
@@ -250,7 +250,9 @@ def test_the_check_at_the_end_gives_up_after_the_deadline_too() -> None:
 
 
 @pytest.mark.parametrize("unnoticed", [False, True])
-def test_a_crash_between_a_batch_and_its_fence_lets_no_lost_record_in(unnoticed: bool) -> None:
+def test_a_crash_between_a_batch_and_its_end_record_delivers_no_lost_record(
+    unnoticed: bool,
+) -> None:
     """The batch overshoots the range by records that were not on disk.
 
     They are gone when the end record is looked up, so it is not in the batch: that does not mean
@@ -262,7 +264,7 @@ def test_a_crash_between_a_batch_and_its_fence_lets_no_lost_record_in(unnoticed:
 
 
 @pytest.mark.parametrize("end", [55, 60, 100])
-def test_fetching_ahead_beyond_the_end_costs_one_fetch_and_nothing_else(end: int) -> None:
+def test_fetching_ahead_beyond_the_end_costs_one_fetch_only(end: int) -> None:
     """The number of a batch's records is estimated from its size; other partitions disturb that."""
     store = SlowStore(entries=100, stride=5)
     assert store.drive(reading(store, deadline_ms=5_000, entries=end)) == list(range(0, end, 5))
@@ -271,7 +273,7 @@ def test_fetching_ahead_beyond_the_end_costs_one_fetch_and_nothing_else(end: int
     assert store.probes == fence + first_entry_is_there
 
 
-def test_nothing_is_waited_for_once_the_range_was_delivered() -> None:
+def test_a_delivered_range_awaits_no_further_reply() -> None:
     """A fetch beyond the end is still in flight, as records became rarer than estimated.
 
     The read does not depend on its outcome.
@@ -307,7 +309,7 @@ def test_nothing_is_waited_for_once_the_range_was_delivered() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("stride", [1, 3])
-def test_a_broker_that_serves_fetches_out_of_turn_costs_time_only(stride: int, seed: int) -> None:
+def test_fetches_served_out_of_order_cost_time_only(stride: int, seed: int) -> None:
     """Genuine brokers serve a connection's fetches in order.
 
     If one does not, starts reveal it before they are used.
@@ -318,12 +320,12 @@ def test_a_broker_that_serves_fetches_out_of_turn_costs_time_only(stride: int, s
 
 
 @pytest.mark.parametrize("break_every", [3, 4, 5, 7])
-def test_two_fetches_on_their_way_get_on_through_any_break(break_every: int) -> None:
+def test_two_fetches_in_flight_survive_any_break(break_every: int) -> None:
     store = SlowStore(entries=500, break_every=break_every)
     assert store.drive(reading(store, deadline_ms=5_000)) == list(range(500))
 
 
-def test_two_fetches_are_on_their_way_once_something_was_delivered() -> None:
+def test_two_fetches_are_in_flight_after_the_first_delivery() -> None:
     store = HastyStore(entries=200, share=0.0)
     waiting: list[int] = []
     perform = store._perform

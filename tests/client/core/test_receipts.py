@@ -11,7 +11,7 @@ from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
 from tubemq_client._core.sending import ProducerSession
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked
+from tubemq_client.testing.scripted import TracedRequest
 
 
 def test_a_receipt_without_a_message_id_that_is_a_number_costs_the_others_nothing(
@@ -24,7 +24,7 @@ def test_a_receipt_without_a_message_id_that_is_a_number_costs_the_others_nothin
     driver.run(producer.heartbeat())
     count = itertools.count()
 
-    def garble(traced: Asked, reply: Any) -> Any:
+    def garble(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == "send message" and next(count) == 1:
             reply.ClearField("messageId")
             reply.errMsg = "OK!"

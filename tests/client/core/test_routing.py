@@ -38,7 +38,7 @@ def test_a_broker_that_is_unavailable_gets_nothing_for_50_s() -> None:
     assert not breaker.any
 
 
-def test_a_partition_is_left_out_after_more_than_three_failures_in_a_row() -> None:
+def test_a_partition_is_avoided_after_more_than_three_failures_in_a_row() -> None:
     breaker = CircuitBreaker()
     for _ in range(3):
         breaker.failed(FIRST, 0)
@@ -76,7 +76,7 @@ def test_another_thread_may_store_a_record_while_a_failure_is_noted() -> None:
     assert FIRST not in breaker.open(PARTITIONS, 0)
 
 
-def test_what_is_noted_while_partitions_are_chosen_is_kept() -> None:
+def test_changes_during_a_choice_of_partitions_are_kept() -> None:
     """Another thread has the same table, and records its observation in it."""
     breaker = CircuitBreaker()
     brokers, partitions = breaker.brokers, breaker.partitions
@@ -95,7 +95,7 @@ def test_broken_connections_count_within_their_window(apart_ms: int, left_out: b
         assert breaker.brokers[1] == 50_000 + 1_800_000
 
 
-def test_no_more_than_a_share_of_the_brokers_is_left_out_for_connections() -> None:
+def test_at_most_a_share_of_the_brokers_is_avoided_for_connections() -> None:
     breaker = CircuitBreaker(ProducerSettings(link_max_quarantined_share=0.5))
     for partition in PARTITIONS[::2]:
         for _ in range(6):
@@ -104,7 +104,7 @@ def test_no_more_than_a_share_of_the_brokers_is_left_out_for_connections() -> No
 
 
 @pytest.mark.parametrize(("known", "left_out"), [(1, 0), (2, 1), (3, 1), (4, 1), (5, 2), (7, 2)])
-def test_the_share_that_is_left_out_is_rounded_to_whole_brokers(known: int, left_out: int) -> None:
+def test_the_avoided_share_is_rounded_to_whole_brokers(known: int, left_out: int) -> None:
     """Rounded down, the share would protect no cluster of two or three; upstream rounds too."""
     breaker = CircuitBreaker()
     for broker in range(known):
@@ -113,7 +113,7 @@ def test_the_share_that_is_left_out_is_rounded_to_whole_brokers(known: int, left
     assert len(breaker.brokers) == left_out
 
 
-def test_when_everything_is_left_out_everything_is_tried() -> None:
+def test_when_everything_is_avoided_everything_is_tried() -> None:
     breaker = CircuitBreaker()
     for partition in PARTITIONS:
         breaker.unavailable(partition, 0)
@@ -123,7 +123,7 @@ def test_when_everything_is_left_out_everything_is_tried() -> None:
     assert list(breaker.open(PARTITIONS, 1, {1, 2, 3, 4})) == []
 
 
-def test_a_broker_that_stores_much_less_than_the_others_is_left_out_for_a_period() -> None:
+def test_a_broker_that_stores_much_less_is_avoided_for_a_period() -> None:
     breaker = CircuitBreaker()
     for partition in PARTITIONS[2:]:
         for _ in range(200):
@@ -136,7 +136,7 @@ def test_a_broker_that_stores_much_less_than_the_others_is_left_out_for_a_period
     assert brokers_open(breaker, 60_000) == {1, 2, 3, 4}
 
 
-def test_few_failures_do_not_condemn_a_broker() -> None:
+def test_few_failures_do_not_exclude_a_broker() -> None:
     breaker = CircuitBreaker()
     for _ in range(200):
         breaker.stored(PARTITIONS[2])
@@ -145,7 +145,7 @@ def test_few_failures_do_not_condemn_a_broker() -> None:
     assert not breaker.brokers
 
 
-def test_a_broker_that_answers_after_all_is_there_again() -> None:
+def test_a_broker_that_answers_is_used_again() -> None:
     breaker = CircuitBreaker()
     for _ in range(6):
         breaker.unreachable(FIRST, 0, known_brokers=4)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tubemq_client import _pb, errors
-from tubemq_client._core.effects import Call, WallNow
+from tubemq_client._core.effects import Call, WallClock
 from tubemq_client._core.master import MasterSession
 from tubemq_client._core.registration import Registration
 from tubemq_client._core.security import NO_TOKEN, Access, signature
@@ -36,7 +36,7 @@ def perform(conversation: Any, replies: list[Any]) -> tuple[list[Any], Any]:
             effect = conversation.send(answer)
         except StopIteration as stop:
             return calls, stop.value
-        if isinstance(effect, WallNow):
+        if isinstance(effect, WallClock):
             answer = next(clock)
         else:
             assert isinstance(effect, Call)
@@ -55,7 +55,7 @@ def test_the_signature_is_the_one_of_the_reference_vector() -> None:
 
 
 @given(st.text(min_size=1), st.text(), st.integers(0, 2**62), st.integers(0, 2**31 - 2))
-def test_a_server_that_knows_the_password_comes_to_the_same(
+def test_a_server_with_the_password_computes_the_same_signature(
     user: str, password: str, now: int, nonce: int
 ) -> None:
     digest = hmac.digest(password.encode(), f"{user}{now}{nonce}".encode(), hashlib.sha1)
@@ -86,7 +86,7 @@ def test_every_request_to_a_master_is_signed_afresh(message: Any) -> None:
     for now in (CLOCK, CLOCK + 1_000):
         request = message()
         stamping = master.access.stamp(request)
-        assert isinstance(next(stamping), WallNow)
+        assert isinstance(next(stamping), WallClock)
         with pytest.raises(StopIteration):
             stamping.send(now)
         signatures.append(request.authInfo.authInfo)
@@ -105,7 +105,7 @@ def test_a_call_to_the_master_carries_the_time_of_day_and_a_signature_over_it() 
     assert signed.signature == "wu%2FtGdHcx7iccCHomudrLOjapVo%3D"
 
 
-def test_without_credentials_nothing_is_signed_and_no_clock_is_asked() -> None:
+def test_without_credentials_nothing_is_signed_and_no_clock_is_read() -> None:
     reply = _pb.HeartResponseM2CV2(errCode=200, errMsg="")
     conversation = session(None).heartbeat_consumer("c", "g", [], report=False)
     assert isinstance(next(conversation), Call)
@@ -113,7 +113,7 @@ def test_without_credentials_nothing_is_signed_and_no_clock_is_asked() -> None:
         conversation.send(reply)
 
 
-def test_tokens_of_a_reply_are_shown_to_brokers() -> None:
+def test_tokens_of_a_reply_are_sent_to_brokers() -> None:
     token = _pb.MasterAuthorizedInfo(visitAuthorizedToken=77, authAuthorizedToken="let me in")
     reply = _pb.HeartResponseM2CV2(errCode=200, errMsg="", authorizedInfo=token)
     master = session(None)
@@ -128,7 +128,7 @@ def test_tokens_of_a_reply_are_shown_to_brokers() -> None:
 
 def test_a_broker_sees_user_time_nonce_and_signature() -> None:
     access = Access(USER, itertools.count(12_345))
-    perform(access.look_at_the_clock(), [])
+    perform(access.read_signing_time(), [])
     auth_info = access.broker_auth()
     assert auth_info.visitAuthorizedToken == NO_TOKEN
     assert auth_info.authAuthorizedToken == f"u1 {CLOCK} 12345 wu%2FtGdHcx7iccCHomudrLOjapVo%3D"
@@ -143,7 +143,7 @@ def refusal(text: str) -> Any:
     return _pb.RegisterResponseB2C(success=False, errCode=415, errMsg=text)
 
 
-def test_a_reader_whose_visit_token_is_too_old_asks_the_master_for_one_and_goes_on() -> None:
+def test_a_reader_renews_an_expired_visit_token_and_continues() -> None:
     master = session()
     token = _pb.MasterAuthorizedInfo(visitAuthorizedToken=77)
     calls, registered = perform(
@@ -174,7 +174,7 @@ def test_a_reader_whose_visit_token_is_too_old_asks_the_master_for_one_and_goes_
         ("Illegal value: timestamp out of effective period in authenticateToken!", "clock"),
     ],
 )
-def test_a_refusal_says_what_to_change(text: str, hint: str) -> None:
+def test_a_refusal_names_the_option_to_change(text: str, hint: str) -> None:
     with pytest.raises(errors.AuthenticationFailed, match=hint):
         perform(registration(session(None)).register(0), [refusal(text)])
 

@@ -15,7 +15,7 @@ from tubemq_client._core.identity import ClientIds
 from tubemq_client._core.master import MasterSession
 from tubemq_client._core.sending import ProducerSession
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked
+from tubemq_client.testing.scripted import TracedRequest
 
 SEND = "send message"
 REGISTER = "register producer"
@@ -35,7 +35,7 @@ def numbered() -> Any:
     return (Record(b"%d" % n, partition=PARTITION) for n in itertools.count())
 
 
-def test_the_window_bounds_what_is_unanswered_and_what_is_taken(
+def test_the_window_bounds_unanswered_and_taken_records(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     driver = memory.driver()
@@ -53,7 +53,7 @@ def test_the_window_bounds_what_is_unanswered_and_what_is_taken(
         assert driver.asked.count(SEND) == len(taken)
 
 
-def test_overflow_is_sent_again_with_a_pause_and_order_of_receipts_stays(
+def test_overflow_is_retried_with_a_pause_and_receipts_stay_in_order(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     memory.broker(1).faults.overflow_every = 4
@@ -75,7 +75,7 @@ def test_overflow_that_does_not_end_is_raised(
     assert sum(driver.slept) <= 10_000
 
 
-def test_many_records_refused_by_a_full_broker_do_not_wait_one_after_the_other(
+def test_records_refused_by_a_full_broker_do_not_wait_in_sequence(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     memory.broker(1).faults.overflow_every = 1
@@ -91,7 +91,7 @@ def test_many_records_refused_by_a_full_broker_do_not_wait_one_after_the_other(
 def test_a_lost_receipt_is_raised_not_sent_again(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    def cut(traced: Asked, reply: Any) -> Any:
+    def cut(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == SEND:
             raise errors.ConnectionLost("cut")
         return reply
@@ -119,7 +119,7 @@ def test_registering_is_tried_as_often_as_the_options_say(
 ) -> None:
     refused = itertools.count(1)
 
-    def not_ready(traced: Asked, reply: Any) -> Any:
+    def not_ready(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == REGISTER and next(refused) <= 2:
             raise errors.ConnectError("not yet")
         return reply
@@ -138,10 +138,10 @@ def test_registering_is_tried_as_often_as_the_options_say(
     assert driver.slept == [70]
 
 
-def test_what_a_person_must_mend_is_not_tried_again(
+def test_errors_that_a_user_must_correct_are_not_retried(
     memory: MemoryTubeMQ, session: MasterSession, ids: ClientIds
 ) -> None:
-    def refuse(traced: Asked, reply: Any) -> Any:
+    def refuse(traced: TracedRequest, reply: Any) -> Any:
         raise errors.AuthenticationFailed(415, "who are you?")
 
     memory.tamper = refuse
@@ -151,7 +151,7 @@ def test_what_a_person_must_mend_is_not_tried_again(
     assert (driver.asked, driver.slept) == ([REGISTER], [])
 
 
-def test_routes_follow_the_brokers_that_are_there(
+def test_routes_follow_the_available_brokers(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     memory.stop_broker(1)
@@ -178,7 +178,7 @@ def test_records_of_one_key_go_to_one_partition(
     assert len(set.union(*places.values())) > 1
 
 
-def test_a_router_chooses_and_is_held_to_what_it_was_given(
+def test_a_router_must_choose_one_of_the_partitions(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     driver = memory.driver()
@@ -190,7 +190,9 @@ def test_a_router_chooses_and_is_held_to_what_it_was_given(
         driver.run(producer.send_one(TOPIC, Record(b"x"), 0))
 
 
-def test_topics_take_turns_of_their_own(memory: MemoryTubeMQ, producer: ProducerSession) -> None:
+def test_each_topic_has_its_own_round_robin(
+    memory: MemoryTubeMQ, producer: ProducerSession
+) -> None:
     producer.topics.add("other")
     driver = memory.driver()
     driver.run(producer.heartbeat())
@@ -208,7 +210,7 @@ def stored(memory: MemoryTubeMQ) -> int:
     return sum(memory.broker(b).ends(TOPIC, 0).memory // 28 for b in (1, 2))
 
 
-def test_a_broker_that_cannot_write_is_left_alone_and_others_take_its_records(
+def test_a_broker_that_cannot_write_is_avoided_and_others_take_its_records(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     memory.broker(1).faults.writing = False
@@ -224,7 +226,7 @@ def test_a_broker_that_cannot_write_is_left_alone_and_others_take_its_records(
 
 
 @pytest.mark.parametrize("place", [{"partition": PARTITION}, {"key": "4"}], ids=["named", "key"])
-def test_a_record_that_belongs_somewhere_is_not_sent_elsewhere(
+def test_a_record_with_a_partition_is_not_rerouted(
     memory: MemoryTubeMQ, producer: ProducerSession, place: dict[str, Any]
 ) -> None:
     for broker in (1, 2):
@@ -235,7 +237,7 @@ def test_a_record_that_belongs_somewhere_is_not_sent_elsewhere(
     assert driver.asked == [SEND]
 
 
-def test_a_broker_that_is_gone_costs_nothing_but_an_attempt(
+def test_a_broker_that_is_down_costs_one_attempt(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     memory.unplugged.add(memory.node(1).address)
@@ -246,7 +248,7 @@ def test_a_broker_that_is_gone_costs_nothing_but_an_attempt(
     assert stored(memory) == 40
 
 
-def test_an_unknown_outcome_names_what_it_means(
+def test_an_unknown_outcome_states_its_meaning(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     memory.tamper = lambda asked, reply: None if asked.method == SEND else reply
@@ -262,7 +264,7 @@ def test_unknown_outcomes_are_sent_again_on_request(
     producer.settings = ProducerSettings(retry_unknown=True)
     lost = iter([True, True, False])
 
-    def lose(traced: Asked, reply: Any) -> Any:
+    def lose(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == SEND and next(lost):
             raise errors.ConnectionLost("cut")
         return reply
@@ -273,12 +275,12 @@ def test_unknown_outcomes_are_sent_again_on_request(
     assert stored(memory) == 3
 
 
-def test_what_cannot_be_sent_again_is_as_unknown_as_before(
+def test_a_failed_resend_leaves_the_outcome_unknown(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     producer.settings = ProducerSettings(retry_unknown=True)
 
-    def lose(traced: Asked, reply: Any) -> Any:
+    def lose(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == SEND:
             memory.unplugged.add(memory.node(1).address)
             raise errors.ConnectionLost("cut")
@@ -292,7 +294,7 @@ def test_what_cannot_be_sent_again_is_as_unknown_as_before(
     assert producer.stats.snapshot(0, 0).sent_again == 3
 
 
-def test_records_that_fail_do_not_stop_the_others_if_asked(
+def test_failed_records_do_not_stop_the_others_on_request(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     records = [Record(b"x"), Record(b""), Record(b"y", {"a=b": "c"}), Record(b"z")]
@@ -320,7 +322,7 @@ def test_routes_stay_while_a_new_master_knows_none(
     """A master that has just become active answers without routes until brokers report to it."""
     before = dict(producer.routes)
 
-    def fresh(traced: Asked, reply: Any) -> Any:
+    def fresh(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == "producer heartbeat":
             del reply.topicInfos[:]
         return reply
@@ -341,7 +343,7 @@ def test_a_master_that_warms_up_costs_no_routes(
 ) -> None:
     before = dict(producer.routes)
 
-    def warming_up(traced: Asked, reply: Any) -> Any:
+    def warming_up(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == "producer heartbeat":
             reply.errCode = 201
             del reply.topicInfos[:]
@@ -352,13 +354,13 @@ def test_a_master_that_warms_up_costs_no_routes(
     assert producer.routes == before != {}
 
 
-def test_joining_outlasts_a_change_of_masters(memory: MemoryTubeMQ, ids: ClientIds) -> None:
+def test_joining_survives_a_change_of_masters(memory: MemoryTubeMQ, ids: ClientIds) -> None:
     """Also if the answer would otherwise be final: the new master knows no topic yet."""
     settings = ClientSettings(("gone", 1), register_pause_ms=100)
     producer = ProducerSession(MasterSession((("gone", 1), memory.master_address)), ids.producer())
     refusals = iter([431, 431])
 
-    def unknown(traced: Asked, reply: Any) -> Any:
+    def unknown(traced: TracedRequest, reply: Any) -> Any:
         if traced.address == ("gone", 1):
             raise errors.ConnectionLost("it was killed")
         if traced.method == "register producer" and (code := next(refusals, None)):
@@ -373,7 +375,7 @@ def test_joining_outlasts_a_change_of_masters(memory: MemoryTubeMQ, ids: ClientI
 def test_the_cluster_may_change_the_size_limit(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
-    def larger(traced: Asked, reply: Any) -> Any:
+    def larger(traced: TracedRequest, reply: Any) -> Any:
         if traced.method == "producer heartbeat":
             reply.appdConfig.configId = 7
             reply.appdConfig.maxMsgSize = 2 * 2**20
@@ -389,7 +391,7 @@ def test_the_cluster_may_change_the_size_limit(
     with pytest.raises(errors.ConfigError, match="2097152 bytes"):
         producer.encode(TOPIC, Record(bytes(2 * 2**20 + 1)), 0, 0)
     driver.run(producer.heartbeat())
-    beats = [step for step in driver.trace if isinstance(step, Asked)]
+    beats = [step for step in driver.trace if isinstance(step, TracedRequest)]
     assert [beat.request.appdConfig.configId for beat in beats] == [-2, 7]
 
 
@@ -428,7 +430,7 @@ def test_large_records_are_not_joined_without_bound(
     assert max(sizes) < 2**20
 
 
-def test_a_record_that_cannot_be_written_spares_those_that_are_posted(
+def test_a_record_that_cannot_be_written_does_not_fail_posted_records(
     memory: MemoryTubeMQ, producer: ProducerSession
 ) -> None:
     """A late bug of the client: stored records must not be taken for unsent ones."""
@@ -461,7 +463,7 @@ def widened(producer: ProducerSession, large_records: Any = "refuse") -> Produce
     return producer
 
 
-def test_records_that_groups_may_never_get_are_refused_with_the_way_out(
+def test_unreadable_large_records_are_refused_with_the_remedy(
     producer: ProducerSession,
 ) -> None:
     widened(producer)
@@ -472,7 +474,7 @@ def test_records_that_groups_may_never_get_are_refused_with_the_way_out(
         assert words in str(caught.value)
 
 
-def test_attributes_count_for_what_groups_may_never_get(producer: ProducerSession) -> None:
+def test_attributes_count_for_the_readable_size(producer: ProducerSession) -> None:
     widened(producer)
     room = LARGEST_READABLE - 4 - len("k=v")
     assert producer.encode(TOPIC, Record(bytes(room), {"k": "v"}), 0, 0)
@@ -480,7 +482,7 @@ def test_attributes_count_for_what_groups_may_never_get(producer: ProducerSessio
         producer.encode(TOPIC, Record(bytes(room + 1), {"k": "v"}), 0, 0)
 
 
-def test_large_records_are_sent_if_asked_for_up_to_the_topics_limit(
+def test_large_records_are_sent_on_request_up_to_the_topics_limit(
     producer: ProducerSession,
 ) -> None:
     widened(producer, "send")

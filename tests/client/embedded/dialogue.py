@@ -226,7 +226,7 @@ class Dialogue(Transcript):
         self.wire.send_all(ONE, 3_000, partition=2)
         self.get(ONE, 2, label="3000 from memory", lastPackConsumed=True)
         self.get(ONE, 2, label="end", lastPackConsumed=True)
-        self.settle()
+        self.wait_until_stable()
         self.register(ONE, 2, currOffset=0)
         for number in range(13):
             self.get(ONE, 2, label=f"file {number}", lastPackConsumed=True)
@@ -357,7 +357,7 @@ class Dialogue(Transcript):
         self.http(self.broker_web, "broker.htm", {})
         ask("nonsense")
         self.register(ONE, 1, currOffset=0, groupName="web")
-        self.settle()
+        self.wait_until_stable()
         ask("admin_query_offset", groupName="web")
         self.register(ONE, 1, groupName="web")
         self.wire.get(ONE, 1, groupName="web")
@@ -417,7 +417,7 @@ class Dialogue(Transcript):
             {"sourceGroupName": "web", **user},
         ):
             ask("admin_clone_offset", **values)
-        self.settle()
+        self.wait_until_stable()
         ask("admin_query_offset", groupName="web,hhh,kkk")
         for values in ({"groupName": "kkk", **user}, {"groupName": "kkk"}, user):
             ask("admin_rmv_offset", **values)
@@ -449,7 +449,7 @@ def main() -> None:
             f"{host}:{port}",
             server.master_web,
             server.broker_web,
-            settle=lambda: time.sleep(45),
+            wait_until_stable=lambda: time.sleep(45),
             token=server.admin_token,
         )
         print(

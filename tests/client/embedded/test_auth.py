@@ -138,15 +138,15 @@ def test_a_broker_that_registers_again_does_not_ask_for_a_while(
 
 def test_tokens_turn_and_the_last_six_are_recognised(clock: ManualClock) -> None:
     tokens = VisitTokens(clock, 300_000)
-    first = tokens.handed_out()
+    first = tokens.announced_token()
     clock.advance(240_000)
-    assert tokens.handed_out() == first, "the generation before the newest"
+    assert tokens.announced_token() == first, "the generation before the newest"
     clock.advance(240_000)
-    assert tokens.handed_out() == first + 240_000
+    assert tokens.announced_token() == first + 240_000
     clock.advance(3 * 240_000)
     assert tokens.recognises(first)
     clock.advance(240_000)
     assert not tokens.recognises(first)
     clock.advance(10**12)
-    assert tokens.recognises(tokens.handed_out())
-    assert clock() - tokens.handed_out() < 2 * 240_000
+    assert tokens.recognises(tokens.announced_token())
+    assert clock() - tokens.announced_token() < 2 * 240_000

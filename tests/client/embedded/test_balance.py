@@ -172,7 +172,7 @@ def test_without_a_hand_the_master_balances_by_itself() -> None:
         assert len(player.held) == 1
 
 
-def test_rounds_come_by_hand_only_if_asked_for() -> None:
+def test_rounds_run_by_hand_only_if_configured() -> None:
     assert BY_HAND.balance_period_ms is None
 
 
@@ -227,7 +227,7 @@ def test_the_smaller_offset_wins_if_asked(mq: EmbeddedTubeMQ, master: Wire) -> N
     assert [player.beat().HasField("event") for player in players] == [True, False]
 
 
-def test_without_listed_partitions_nobody_waits(mq: EmbeddedTubeMQ, master: Wire) -> None:
+def test_without_listed_partitions_no_member_waits(mq: EmbeddedTubeMQ, master: Wire) -> None:
     player = bound(master, "c1", "")
     player.register()
     player.beat()
@@ -236,7 +236,7 @@ def test_without_listed_partitions_nobody_waits(mq: EmbeddedTubeMQ, master: Wire
     assert len(player.beat().event.subscribeInfo) == 3
 
 
-def test_who_comes_back_keeps_its_offsets(mq: EmbeddedTubeMQ, master: Wire) -> None:
+def test_a_member_that_rejoins_keeps_its_offsets(mq: EmbeddedTubeMQ, master: Wire) -> None:
     first = bound(master, "c1", "1:shared:0=28")
     first.register()
     first.register(requiredPartition="1:shared:1=28")

@@ -28,12 +28,14 @@ def test_every_answer_is_the_genuine_one() -> None:
     with EmbeddedTubeMQ(1, topics, switches=switches, clock=clock) as mq:
         broker = mq.broker(1)
 
-        def settle() -> None:
+        def wait_until_stable() -> None:
             broker.flush()
             clock.advance(45_000)
             mq.tick()
 
-        answers = Dialogue(mq.masters, broker.address, mq.master_web, broker.web, settle).run()
+        answers = Dialogue(
+            mq.masters, broker.address, mq.master_web, broker.web, wait_until_stable
+        ).run()
 
     # One line at a time: a difference shows as the question and the two answers.
     for expected, answer in zip(recorded(GENUINE), answers, strict=True):

@@ -87,7 +87,7 @@ def test_nothing_is_written_between_scans(
     assert len(read(settings, "g1.e")) == 1
 
 
-def test_nobody_may_produce_to_it(settings: ClientSettings) -> None:
+def test_producers_are_refused(settings: ClientSettings) -> None:
     with Producer(settings) as producer, pytest.raises(TubeMQError, match=HISTORY):
         list(producer.send_many(HISTORY, [Record(b"x")]))
 

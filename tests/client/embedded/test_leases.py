@@ -31,13 +31,13 @@ def test_an_owner_may_do_everything(wire: BrokerWire) -> None:
     assert codes(wire) == {"get": 200, "beat": [], "commit": 200, "unregister": 200}
 
 
-def test_nobody_is_told_to_register(wire: BrokerWire) -> None:
+def test_an_unregistered_client_must_register(wire: BrokerWire) -> None:
     expected = {"get": 411, "beat": [f"411:{PLACE}"], "commit": 401, "unregister": 411}
 
     assert codes(wire) == expected
 
 
-def test_a_stranger_is_told_who_owns_it(wire: BrokerWire, other: BrokerWire) -> None:
+def test_another_client_gets_the_owner_of_the_lease(wire: BrokerWire, other: BrokerWire) -> None:
     wire.register("lone")
 
     expected = {"get": 412, "beat": [f"412:{PLACE}"], "commit": 401, "unregister": 412}

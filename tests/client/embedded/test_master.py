@@ -174,7 +174,7 @@ def test_a_fail_over_forgets_everybody(mq: EmbeddedTubeMQ, master: Wire) -> None
     assert produce(master, "lone", register=False).errCode == 411
 
 
-def test_heartbeats_bring_metadata_only_to_clients_that_have_not_asked_for_long(
+def test_heartbeats_push_metadata_only_to_clients_that_have_not_fetched_it_for_long(
     clock: ManualClock, master: Wire
 ) -> None:
     join(master, "lone")

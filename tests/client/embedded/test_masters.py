@@ -65,7 +65,7 @@ def soon(ask: Callable[[], Any], answers: Callable[[Any], bool]) -> Any:
         time.sleep(0.02)
 
 
-def test_one_master_is_active_and_the_other_says_who_it_is_not(pair: EmbeddedTubeMQ) -> None:
+def test_one_master_is_active_and_the_other_answers_as_a_stand_by(pair: EmbeddedTubeMQ) -> None:
     first, second = pair.master_addresses
     assert pair.masters == "{}:{},{}:{}".format(*first, *second)
     with wire(first) as active, wire(second) as standby:

@@ -194,7 +194,7 @@ def test_unreadable_files_stop_the_start_with_their_name(
         pass
 
 
-def test_device_sync_can_be_asked_for(tmp_path: Path) -> None:
+def test_device_sync_can_be_requested(tmp_path: Path) -> None:
     switches = Switches(flush_interval_ms=0, fsync=True)
     with (
         EmbeddedTubeMQ(1, ["lone"], data_dir=tmp_path, http=False, switches=switches) as mq,

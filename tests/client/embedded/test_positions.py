@@ -53,7 +53,7 @@ def test_a_registration_makes_the_group_known() -> None:
 def test_a_registration_forgets_what_was_in_flight() -> None:
     positions = Positions()
     positions.set(KEY, 56)
-    positions.book(KEY, AUTO, 28, delivered=True)
+    positions.record_fetch(KEY, AUTO, 28, delivered=True)
 
     positions.open(KEY, ENDS, read_status=0, requested=-1)
 
@@ -64,7 +64,7 @@ def test_a_batch_comes_again_until_it_is_confirmed() -> None:
     positions = Positions()
     positions.set(KEY, 56)
     assert positions.begin(KEY, AUTO, ENDS).offset == 56
-    positions.book(KEY, AUTO, 84, delivered=True)
+    positions.record_fetch(KEY, AUTO, 84, delivered=True)
 
     assert positions.begin(KEY, AUTO, ENDS).offset == 56
     assert positions.begin(KEY, ON, ENDS).offset == 140
@@ -76,7 +76,7 @@ def test_reading_ahead_adds_up_and_rolls_back() -> None:
     starts = []
     for _ in range(3):
         starts.append(positions.begin(KEY, AHEAD, ENDS).offset)
-        positions.book(KEY, AHEAD, 28, delivered=True)
+        positions.record_fetch(KEY, AHEAD, 28, delivered=True)
 
     assert starts == [56, 84, 112]
     assert positions.commit(KEY, consumed=False) == 56
@@ -87,7 +87,7 @@ def test_an_advance_without_records_is_confirmed_at_once() -> None:
     positions = Positions()
     positions.set(KEY, 56)
 
-    positions.book(KEY, AUTO, 84, delivered=False)
+    positions.record_fetch(KEY, AUTO, 84, delivered=False)
 
     assert positions.begin(KEY, AUTO, ENDS).offset == 140
 
@@ -138,7 +138,7 @@ def test_removed_groups_stay_booked_until_a_restart() -> None:
 def test_positions_survive_as_plain_values() -> None:
     positions = Positions()
     positions.set(KEY, 28)
-    positions.book(KEY, AUTO, 28, delivered=True)
+    positions.record_fetch(KEY, AUTO, 28, delivered=True)
 
     again = Positions()
     again.load(positions.dump())

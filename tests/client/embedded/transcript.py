@@ -36,13 +36,13 @@ class Other(Grp):
 
 @dataclasses.dataclass
 class Transcript:
-    """`settle` makes everything written so far stable, every group booked, and ends all leases."""
+    """`wait_until_stable` makes everything written so far stable, books every group, ends all leases."""
 
     masters: str
     broker: str
     master_web: str | None
     broker_web: str | None
-    settle: Callable[[], None]
+    wait_until_stable: Callable[[], None]
     token: str = "abc"
     lines: list[str] = dataclasses.field(default_factory=list)
 

@@ -41,7 +41,7 @@ def ask(connection: Any, payload: bytes) -> bytes:
 # -- pairing --------------------------------------------------------------------------------------
 
 
-def test_a_reply_is_what_its_request_asked(connect: Connect) -> None:
+def test_a_reply_belongs_to_its_request(connect: Connect) -> None:
     with Peer() as peer:
         connection = connect(peer.address)
         assert [ask(connection, b"%d" % n) for n in range(50)] == [b"%d" % n for n in range(50)]
@@ -69,7 +69,7 @@ def test_requests_of_many_share_the_connection(connect: Connect) -> None:
         assert peer.visits == 1
 
 
-def test_late_duplicate_and_strange_replies_are_dropped(connect: Connect) -> None:
+def test_late_duplicate_and_unknown_replies_are_dropped(connect: Connect) -> None:
     late: list[bytes] = []
 
     def answer(frame: Frame) -> list[bytes]:
@@ -91,7 +91,7 @@ def test_late_duplicate_and_strange_replies_are_dropped(connect: Connect) -> Non
         assert connection.usable
 
 
-def test_who_comes_late_for_a_reply_that_came_in_time_gets_it(connect: Connect) -> None:
+def test_a_late_caller_gets_a_reply_that_arrived_in_time(connect: Connect) -> None:
     with Peer() as peer:
         connection = connect(peer.address)
         serial = post(connection, b"x")
@@ -99,7 +99,7 @@ def test_who_comes_late_for_a_reply_that_came_in_time_gets_it(connect: Connect) 
         assert wait(connection, serial, -10.0) == b"x"
 
 
-def test_who_comes_late_gets_a_reply_that_had_no_room_on_the_way(connect: Connect) -> None:
+def test_a_late_caller_gets_a_reply_larger_than_the_buffers(connect: Connect) -> None:
     """The part of a reply that the buffers did not hold follows when there is room again."""
     received = threading.Event()
 
@@ -125,7 +125,7 @@ def test_who_comes_late_gets_a_reply_that_had_no_room_on_the_way(connect: Connec
         assert any(one_try(connection) for _ in range(10))
 
 
-def test_large_replies_in_tiny_pieces_are_put_together(connect: Connect) -> None:
+def test_large_replies_in_tiny_chunks_are_assembled(connect: Connect) -> None:
     def pieces(frame: Frame) -> list[bytes]:
         reply = encode_frame(frame.serial, frame.payload * 30_000)
         return [reply[at : at + 1_001] for at in range(0, len(reply), 1_001)]
@@ -212,7 +212,7 @@ def test_a_peer_that_hangs_up_in_the_middle_of_a_reply_loses_the_connection(
             ask(connection, b"x")
 
 
-def test_what_is_no_frame_is_a_protocol_violation_that_names_the_peer(connect: Connect) -> None:
+def test_an_invalid_frame_is_a_protocol_violation_that_names_the_peer(connect: Connect) -> None:
     with Peer(lambda _: [b"HTTP/1.1 400 Bad Request\r\n\r\n"]) as peer:
         connection = connect(peer.address)
         with pytest.raises(errors.ProtocolViolation, match=str(peer.address[1])):

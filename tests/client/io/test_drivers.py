@@ -73,7 +73,7 @@ def test_calls_posts_times_and_sleeps(make_driver: MakeDriver) -> None:
     assert elapsed >= 29
 
 
-def test_problems_are_thrown_in_where_they_can_be_handled(make_driver: MakeDriver) -> None:
+def test_errors_are_thrown_into_the_conversation(make_driver: MakeDriver) -> None:
     def talk() -> Conversation[tuple[str, str]]:
         with pytest.raises(errors.RpcTimeout) as problem:
             yield from ask(peer.address)
@@ -87,7 +87,7 @@ def test_problems_are_thrown_in_where_they_can_be_handled(make_driver: MakeDrive
     assert "rpc_timeout_ms" in text
 
 
-def test_what_is_no_effect_is_a_mistake_of_ours(make_driver: MakeDriver) -> None:
+def test_an_unknown_effect_is_a_type_error(make_driver: MakeDriver) -> None:
     def talk() -> Conversation[None]:
         yield "coffee"  # type: ignore[misc]
 
@@ -121,7 +121,7 @@ class Reading:
         self.releases += 1
 
 
-def test_a_stream_delivers_and_releases_however_it_ends(make_driver: MakeDriver) -> None:
+def test_a_stream_delivers_and_releases_in_every_case(make_driver: MakeDriver) -> None:
     with Peer(say_back) as peer:
         driver = make_driver()
         failed = Reading(peer.address, 3)
@@ -205,7 +205,7 @@ def test_an_idle_connection_is_replaced_before_its_next_use(make_driver: MakeDri
         assert other.visits == 1
 
 
-def test_a_connection_that_owes_a_reply_is_not_idle(make_driver: MakeDriver) -> None:
+def test_a_connection_with_a_pending_reply_is_not_idle(make_driver: MakeDriver) -> None:
     def slowly() -> Conversation[str]:
         ticket = yield Post(peer.address, METHOD, request("kept"))
         yield Sleep(200)
@@ -227,7 +227,7 @@ def test_a_peer_that_comes_back_is_found_again(make_driver: MakeDriver) -> None:
             assert driver.run(ask(peer.address)) == "hello"
 
 
-def test_a_connection_that_answers_nothing_is_replaced_for_the_next_request(
+def test_an_unresponsive_connection_is_replaced_for_the_next_request(
     make_driver: MakeDriver,
 ) -> None:
     """A firewall that has forgotten a connection drops its packets without notice."""
@@ -241,7 +241,7 @@ def test_a_connection_that_answers_nothing_is_replaced_for_the_next_request(
         assert proxy.connections == 2
 
 
-def test_what_is_under_way_on_a_connection_that_is_replaced_may_still_be_answered(
+def test_requests_on_a_replaced_connection_may_still_be_answered(
     make_driver: MakeDriver,
 ) -> None:
     replaced = threading.Event()
@@ -304,7 +304,7 @@ def test_a_closed_driver_refuses(make_driver: MakeDriver) -> None:
             driver.run(ask(peer.address))
 
 
-def test_closing_wakes_whoever_sleeps_or_waits(make_driver: MakeDriver) -> None:
+def test_closing_wakes_sleeping_and_waiting_callers(make_driver: MakeDriver) -> None:
     asleep = threading.Event()
 
     def sleep() -> Conversation[str]:

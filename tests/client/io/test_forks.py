@@ -109,7 +109,7 @@ def test_a_child_that_leaves_the_context_takes_nothing_from_the_parent(
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_a_read_under_way_goes_on_in_the_parent_only(
+def test_a_running_read_continues_in_the_parent_only(
     settings: ClientSettings, parallel: int
 ) -> None:
     with Producer(settings) as producer:
@@ -140,7 +140,7 @@ def test_clients_of_rocketmq_are_the_parents() -> None:
         assert in_child(leave(metadata)) == "None"
 
 
-def test_a_child_may_have_clients_of_its_own(settings: ClientSettings) -> None:
+def test_a_child_may_create_clients(settings: ClientSettings) -> None:
     def send() -> object:
         with Producer(settings) as producer:
             return producer.send(TOPIC, b"of the child").partition

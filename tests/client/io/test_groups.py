@@ -53,7 +53,7 @@ def in_s(seconds: float) -> float:
     return time.monotonic() + seconds
 
 
-def test_what_may_wait_is_sent_though_nobody_asks_for_it() -> None:
+def test_deferred_requests_are_sent_without_a_waiting_caller() -> None:
     arrived: queue.Queue[bytes] = queue.Queue()
 
     def listen(frame: Frame) -> list[bytes]:
@@ -69,7 +69,7 @@ def test_what_may_wait_is_sent_though_nobody_asks_for_it() -> None:
         connection.close()
 
 
-def test_what_may_wait_goes_before_what_may_not() -> None:
+def test_deferred_requests_are_sent_before_later_ones() -> None:
     with Peer() as peer:
         connection = blocking.connect(peer.address, SETTINGS)
         serials: list[int] = []
@@ -80,7 +80,7 @@ def test_what_may_wait_goes_before_what_may_not() -> None:
         connection.close()
 
 
-def test_who_waits_learns_that_it_could_not_be_sent() -> None:
+def test_a_waiting_caller_gets_the_failure_of_sending() -> None:
     with Peer(lambda _: [b""]) as peer:
         connection = blocking.connect(peer.address, SETTINGS)
         serials = connection.post_all(frames, 3, 20.0)
@@ -101,7 +101,7 @@ def test_the_thread_that_sends_ends_with_the_connection() -> None:
         assert not sender.is_alive()
 
 
-def test_a_post_that_fails_was_not_heard() -> None:
+def test_a_failed_post_did_not_arrive() -> None:
     """The caller then sends it elsewhere: it must not have arrived together with others."""
     arrived: list[bytes] = []
     go_on = threading.Event()

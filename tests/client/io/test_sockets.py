@@ -6,15 +6,15 @@ import socket
 
 import pytest
 
-from tubemq_client._io.sockets import Intake
+from tubemq_client._io.sockets import SocketReader
 
 
 @pytest.mark.parametrize("secured", [False, True])
-def test_what_was_sent_is_taken_in_order_and_may_be_kept_where_it_is_no_view(secured: bool) -> None:
+def test_received_data_is_in_order_and_owned_unless_a_view(secured: bool) -> None:
     receiver, sender = socket.socketpair()
     with receiver, sender:
         receiver.settimeout(0)
-        intake = Intake(receiver, secured=secured)
+        intake = SocketReader(receiver, secured=secured)
         with pytest.raises(BlockingIOError):
             intake.take()
         chunks: list[tuple[bytes, bytes | memoryview]] = []

@@ -110,7 +110,7 @@ def test_large_requests_and_replies_arrive_whole(connect: Connect, certs: Certif
         assert [ask(connection, body) for body in bodies] == [body * 2 for body in bodies]
 
 
-def test_what_tls_has_decrypted_already_is_not_waited_for(
+def test_decrypted_data_is_not_awaited(
     connect: Connect, certs: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The receive buffer may be full in the middle of the last TLS record of a reply.
@@ -133,7 +133,7 @@ def test_what_tls_has_decrypted_already_is_not_waited_for(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_client_with_a_certificate_is_let_in(
+def test_a_client_with_a_certificate_is_accepted(
     connect: Connect, certs: Certificates, version: ssl.TLSVersion
 ) -> None:
     with TlsPeer(certs.server, clients_ca=certs.ca, version=version) as peer:
@@ -154,7 +154,7 @@ def test_an_encrypted_key_is_opened_with_its_password(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("stranger", [False, True])
-def test_a_client_that_is_refused_hears_of_tls_and_not_of_a_closed_connection(
+def test_a_refused_client_gets_a_tls_error(
     connect: Connect, certs: Certificates, version: ssl.TLSVersion, stranger: bool
 ) -> None:
     """With TLS 1.3 the refusal arrives after the handshake, with the first read."""
@@ -167,7 +167,7 @@ def test_a_client_that_is_refused_hears_of_tls_and_not_of_a_closed_connection(
         assert not failure.value.retriable
 
 
-def test_a_group_whose_sending_tls_cut_off_may_have_been_sent(certs: Certificates) -> None:
+def test_a_group_interrupted_by_tls_may_have_been_sent(certs: Certificates) -> None:
     """Only a connection that was never opened proves that nothing was sent."""
 
     def encode(serials: Sequence[int]) -> bytes:
@@ -191,7 +191,7 @@ def test_a_server_of_another_authority_is_not_trusted(
         assert ask(connect(peer.address, tls=trusting), b"hello") == b"hello"
 
 
-def test_a_certificate_for_another_host_is_refused_unless_told_otherwise(
+def test_a_certificate_for_another_host_is_refused_unless_allowed(
     connect: Connect, certs: Certificates
 ) -> None:
     with TlsPeer(certs.misnamed) as peer:
@@ -202,7 +202,7 @@ def test_a_certificate_for_another_host_is_refused_unless_told_otherwise(
             assert ask(connection, b"hello") == b"hello"
 
 
-def test_a_plain_port_that_stays_silent_ends_with_the_handshakes_own_deadline(
+def test_a_silent_plain_port_ends_with_the_handshake_deadline(
     connect: Connect, certs: Certificates
 ) -> None:
     with Peer(deaf=True) as peer:
@@ -211,9 +211,7 @@ def test_a_plain_port_that_stays_silent_ends_with_the_handshakes_own_deadline(
             connect(peer.address, tls=settings, connect_timeout_ms=20_000)
 
 
-def test_a_plain_client_on_a_tls_port_is_told_to_look_at_tls(
-    connect: Connect, certs: Certificates
-) -> None:
+def test_a_plain_client_on_a_tls_port_gets_a_hint(connect: Connect, certs: Certificates) -> None:
     with TlsPeer(certs.server) as peer:
         connection = connect(peer.address)
         with pytest.raises(errors.TubeMQError, match="TLS port") as failure:
@@ -241,7 +239,7 @@ def test_files_that_cannot_be_used_are_named_all_at_once(
             )
 
 
-def test_files_that_are_away_for_a_moment_are_no_mistake_of_the_user(
+def test_temporarily_missing_files_are_a_retriable_error(
     connect: Connect, certs: Certificates, tmp_path: Path
 ) -> None:
     """Renewing a certificate replaces one file after the other."""
@@ -259,7 +257,7 @@ def test_files_that_are_away_for_a_moment_are_no_mistake_of_the_user(
         assert ask(connect(peer.address, tls=tls), b"after") == b"after"
 
 
-def test_files_that_are_just_being_replaced_are_looked_at_again(
+def test_files_being_replaced_are_read_again(
     connect: Connect, certs: Certificates, tmp_path: Path
 ) -> None:
     """Also at the first connection, when no file was valid before."""
@@ -272,9 +270,7 @@ def test_files_that_are_just_being_replaced_are_looked_at_again(
         assert ask(connect(peer.address, tls=tls), b"hello") == b"hello"
 
 
-def test_an_attempt_beside_the_caller_tells_of_files_too(
-    make_driver: Connect, tmp_path: Path
-) -> None:
+def test_a_background_attempt_reports_files_too(make_driver: Connect, tmp_path: Path) -> None:
     def reach(tries: int) -> Conversation[bool]:
         for _ in range(tries):
             if (yield Reach(("127.0.0.1", port))):
@@ -301,7 +297,7 @@ def test_closing_ends_waits_and_tells_the_peer(connect: Connect, certs: Certific
         assert peer.gone.acquire(timeout=10 * PATIENCE)
 
 
-def test_an_idle_connection_that_was_hung_up_is_replaced(
+def test_an_idle_connection_closed_by_the_peer_is_replaced(
     make_driver: Callable[..., Any], certs: Certificates
 ) -> None:
     with TlsPeer(certs.server, say_back) as peer:

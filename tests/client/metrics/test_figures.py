@@ -56,7 +56,7 @@ def collected(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, An
     return by_instrument
 
 
-def test_figures_of_a_producer_and_a_member(
+def test_metrics_of_a_producer_and_a_member(
     settings: ClientSettings, metrics: ClientMetrics, reader: InMemoryMetricReader
 ) -> None:
     with Producer(settings) as producer, Consumer(settings, "measures", {TOPIC: ()}) as member:
@@ -98,7 +98,7 @@ def test_clients_without_stats_have_connections(
         assert not collected(reader).get("tubemq.client.requests")
 
 
-def test_a_client_that_nobody_has_any_more_is_forgotten(
+def test_a_garbage_collected_client_is_forgotten(
     settings: ClientSettings, metrics: ClientMetrics, reader: InMemoryMetricReader
 ) -> None:
     with Metadata(settings) as metadata:
@@ -111,7 +111,7 @@ def test_a_client_that_nobody_has_any_more_is_forgotten(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
-def test_a_child_tells_the_figures_of_its_own_clients(
+def test_a_child_reports_the_metrics_of_its_own_clients(
     settings: ClientSettings, metrics: ClientMetrics, reader: InMemoryMetricReader
 ) -> None:
     def roles() -> list[object]:
@@ -126,7 +126,7 @@ def test_a_child_tells_the_figures_of_its_own_clients(
         assert set(ast.literal_eval(in_child(roles))) == {"child"}
 
 
-def test_connections_that_clients_share_are_told_once(
+def test_shared_connections_are_reported_once(
     settings: ClientSettings, metrics: ClientMetrics, reader: InMemoryMetricReader
 ) -> None:
     with Session(settings) as session, Producer(session) as producer, Metadata(session) as metadata:

@@ -10,7 +10,7 @@ from tubemq_client._wire.methods import CLOSE_PRODUCER
 from tubemq_client.embedded import TopicSpec
 from tubemq_client.testing.clock import ManualClock
 from tubemq_client.testing.memory import MemoryTubeMQ
-from tubemq_client.testing.scripted import Asked, ScriptedDriver
+from tubemq_client.testing.scripted import ScriptedDriver, TracedRequest
 
 
 def test_a_clock_moves_when_told_and_never_back() -> None:
@@ -59,9 +59,9 @@ def test_an_unplugged_server_refuses_and_comes_back() -> None:
 
 
 def test_a_meddler_sees_what_was_asked_and_decides_what_arrives() -> None:
-    seen: list[Asked] = []
+    seen: list[TracedRequest] = []
 
-    def spoil(asked: Asked, reply: object) -> object:
+    def spoil(asked: TracedRequest, reply: object) -> object:
         seen.append(asked)
         raise errors.RemoteException("java.lang.Exception", "spoilt")
 

@@ -80,7 +80,7 @@ receipts = st.fixed_dictionaries(
 
 
 @given(receipts, st.binary(max_size=40) | st.just(b"\xa2\x06\x03new") | st.just(b"\xa0\x06\x01"))
-def test_small_replies_are_read_as_those_that_take_the_long_way(fields, beside):
+def test_small_replies_equal_those_of_the_slow_path(fields, beside):
     """Missing and unknown fields included. Bytes after the envelope take the slow path."""
     message = _pb.SendMessageResponseB2P(**fields).SerializePartialToString() + beside
     payload = unframe(envelope.encode_response(1, methods.SEND_MESSAGE.id, Raw(message)))[1]
@@ -124,7 +124,7 @@ def test_standby_is_known_under_every_package_name(name):
 
 
 @pytest.mark.parametrize("fatal", [True, False])
-def test_other_exceptions_are_not_taken_for_a_standby(fatal):
+def test_other_exceptions_do_not_mean_a_standby(fatal):
     name = "StandbyException" if fatal else "java.lang.reflect.InvocationTargetException"
     _, payload = unframe(envelope.encode_exception(1, name, "", fatal=fatal))
     with pytest.raises(errors.RemoteException) as caught:
@@ -148,7 +148,7 @@ def test_zeros_after_the_envelope_are_ignored(count):
     assert envelope.decode_request(payload + padding).method_id == methods.CLOSE_PRODUCER.id
 
 
-def test_fields_in_another_order_are_read_all_the_same():
+def test_fields_in_another_order_are_accepted():
     data = get_reply(currOffset=28).SerializeToString()
     body = b"\x12" + bytes([len(data)]) + data + b"\x08\x11"
     payload = b"\x02\x08\x01" + b"\x02\x08\x00" + bytes([len(body)]) + body

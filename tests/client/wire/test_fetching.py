@@ -66,7 +66,7 @@ def outcome(read) -> object:
 
 
 @given(replies | garbled() | delivering | st.binary(max_size=60))
-def test_late_parsing_gives_what_parsing_at_once_gives(data):
+def test_late_parsing_equals_immediate_parsing(data):
     frame = payload(data)
     at_once = outcome(lambda: envelope.decode_response(frame, methods.GET_MESSAGES))
     late = envelope.decode_response(frame, methods.GET_MESSAGES_UNPARSED)
@@ -90,13 +90,13 @@ def test_a_delivery_is_recognised_by_its_beginning():
     "fields",
     [{"success": False, "errCode": 404}, {"success": True, "errCode": 0}, {"success": False}],
 )
-def test_nothing_else_is_taken_for_a_delivery(fields):
+def test_no_other_reply_is_recognised_as_a_delivery(fields):
     reply = _pb.GetMessageResponseB2C(**fields)
     assert FetchReply(reply.SerializePartialToString()).size_if_delivering == 0
     assert size_if_delivering(reply) == 0, "a message that was parsed already promises nothing"
 
 
-def test_a_reply_that_takes_its_beginning_back_is_refused():
+def test_a_reply_that_contradicts_its_beginning_is_refused():
     first = _pb.GetMessageResponseB2C(success=True, errCode=200).SerializeToString()
     then = _pb.GetMessageResponseB2C(success=False, errCode=404).SerializeToString()
     with pytest.raises(errors.ProtocolViolation, match="takes back"):

@@ -111,7 +111,7 @@ def test_blocks_of_any_length_are_accepted(lengths, borders):
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 500), max_size=10))
-def test_garbage_is_a_violation_however_it_is_cut(garbage, borders):
+def test_garbage_is_a_violation_in_any_split(garbage, borders):
     stream = encode_frame(7, b"good") + garbage
     whole = outcome([stream])
     assert outcome(cut(stream, borders)) == whole
@@ -131,7 +131,7 @@ def test_garbage_is_a_violation_however_it_is_cut(garbage, borders):
     ),
     st.lists(st.integers(0, 400), max_size=10),
 )
-def test_almost_right_streams_give_the_same_events_however_they_are_cut(parts, borders):
+def test_almost_valid_streams_give_the_same_events_in_any_split(parts, borders):
     stream = b"".join(parts)
     whole = outcome([stream], max_frame_bytes=64)
     assert outcome(cut(stream, borders), max_frame_bytes=64) == whole

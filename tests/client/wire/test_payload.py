@@ -32,7 +32,7 @@ minutes = st.datetimes().map(lambda moment: moment.strftime("%Y%m%d%H%M").rjust(
     st.none() | words,
     st.none() | minutes,
 )
-def test_what_is_written_is_read(body, attributes, stream_id, msg_time):
+def test_written_payloads_are_read_back(body, attributes, stream_id, msg_time):
     data, flag = encode_payload(body, attributes, stream_id=stream_id, msg_time=msg_time)
     raw, got = split_payload(data, flag)
     assert got == body

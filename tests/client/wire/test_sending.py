@@ -15,7 +15,7 @@ INT32 = st.integers(-(2**31), 2**31 - 1)
 
 
 @given(st.binary(max_size=5_000), st.integers(0, 1), TEXTS, TEXTS, INT32, INT32, st.booleans())
-def test_requests_are_read_as_they_were_meant(
+def test_requests_decode_to_their_values(
     data: bytes,
     flag: int,
     stream_id: str | None,

@@ -191,7 +191,7 @@ def test_masters_keep_their_order_and_lose_doubles():
         (strings.parse_topic_condition, "t#,"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_text(parse, text):
+def test_invalid_text_is_refused_and_quoted(parse, text):
     with pytest.raises(errors.ProtocolViolation) as caught:
         parse(text)
     assert repr(text) in str(caught.value)
@@ -228,7 +228,7 @@ def test_a_huge_text_is_quoted_in_part(text):
         ),
     ],
 )
-def test_what_a_peer_would_misread_is_not_written(write):
+def test_ambiguous_values_are_not_written(write):
     with pytest.raises(ValueError, match=r"\S"):
         write()
 
@@ -249,7 +249,7 @@ def test_every_wrong_master_is_named_at_once():
         ("1:[::1]", "::1", 8123),
     ],
 )
-def test_brokers_at_ipv6_addresses_stand_in_brackets(text, host, port):
+def test_ipv6_addresses_of_brokers_are_in_brackets(text, host, port):
     broker = strings.parse_broker(text)
     assert (broker.host, broker.port) == (host, port)
     assert strings.parse_broker(strings.format_broker(broker)) == broker

@@ -144,7 +144,7 @@ class LineSource:
             raise ConfigError(f"there is no {name!r}; there is line_time", subject="resolver")
         return _LineTime(self)
 
-    def life(self) -> None:
+    def record_lookup(self) -> None:
         """Return nothing: recreated logs cannot be detected."""
 
     def probe(self) -> Any:

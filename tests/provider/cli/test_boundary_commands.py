@@ -214,7 +214,7 @@ def test_a_wrong_boundary_is_removed(setup: Setup) -> None:
     assert setup.window(4, mapping(h4=1, h5=1)).empty
 
 
-def test_the_command_that_an_error_advises_takes_back_what_contradicts_a_published_window(
+def test_the_advised_command_removes_a_boundary_that_contradicts_a_window(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another copy of `_boundaries` was put beside the windows."""

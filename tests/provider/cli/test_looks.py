@@ -21,7 +21,7 @@ from tests.provider.sinks.windows import plan_of, publish
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError, ConnectError
-from tubemq_provider.cli import checks, looks, offsets, windows
+from tubemq_provider.cli import checks, offsets, previews, windows
 from tubemq_provider.cli._show import say, table
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.metadata_db import Group
@@ -71,7 +71,7 @@ def know(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         def groups() -> Iterator[Any]:
             yield [group]
 
-        for module in (offsets, looks, checks):
+        for module in (offsets, previews, checks):
             monkeypatch.setattr(module, "open_group", opened)
         monkeypatch.setattr(windows, "groups", groups)
 
@@ -124,13 +124,13 @@ def test_a_plan_that_stores_nothing(
     know: Callable[..., None], five: TubeMQHook, capsys: pytest.CaptureFixture[str]
 ) -> None:
     know(position(1, 56))
-    ask(looks.plan, max_records=2)
+    ask(previews.plan, max_records=2)
     told = json.loads(capsys.readouterr().out)
     assert (told["window"], told["entries"], told["has_more"]) == (2, 2, True)
     assert told["ranges"][0] == {"partition": "1:0", "from": 56, "to": 112, "entries": 2}
     know(None)
     with pytest.raises(ConfigError, match="begins at initial_position"):
-        ask(looks.plan)
+        ask(previews.plan)
 
 
 def test_a_plan_begins_behind_windows_that_are_claimed(
@@ -138,11 +138,11 @@ def test_a_plan_begins_behind_windows_that_are_claimed(
 ) -> None:
     claim = {"by": "d|r|t|-1", "at": "", "plan": {"ranges": {"1:0": [56, 112], "1:1": [56, 112]}}}
     know({**position(1, 56), "pending": {"c-2-x": claim}, "done": {}})
-    ask(looks.plan)
+    ask(previews.plan)
     told = json.loads(capsys.readouterr().out)
     assert (told["window"], told["entries"], told["claimed"]) == (3, 1, ["c-2-x"])
     assert told["ranges"][0] == {"partition": "1:0", "from": 112, "to": 140, "entries": 1}
-    ask(looks.plan, output="table")
+    ask(previews.plan, output="table")
     assert "window c-2-x is claimed" in capsys.readouterr().out
 
 
@@ -161,9 +161,9 @@ def test_drift_between_cursor_event_and_sink_is_shown_and_fails(
     know: Callable[..., None], five: TubeMQHook, tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     know(position(1, 56), {"position": position(1, 56)})
-    assert ask(looks.diff) == 0
+    assert ask(previews.diff) == 0
     know(position(1, 28), {"position": position(1, 56)})
-    assert ask(looks.diff) == 1
+    assert ask(previews.diff) == 1
     rows = json.loads(capsys.readouterr().out.partition("]\n")[2])
     row = next(row for row in rows if row["partition"] == "1:0")
     assert (row["cursor"], row["event"], row["end"], row["verdict"]) == (28, 56, 140, "differs")
@@ -173,7 +173,7 @@ def test_a_watched_lag_shows_its_rate(
     know: Callable[..., None], five: TubeMQHook, capsys: pytest.CaptureFixture[str]
 ) -> None:
     know(position(1, 56))
-    ask(checks.lag, output="table", watch=0.01, looks=2)
+    ask(checks.lag, output="table", watch=0.01, previews=2)
     said = capsys.readouterr().out
     assert said.count("lag: 3 index entries") == 2
     assert "+0 entries/s taken" in said
@@ -195,10 +195,10 @@ def test_a_group_of_rocketmq_is_read_through_its_own_connection(
     assert row == {"partition": "broker-a:0", "next": 2, "end": 5, "lag": 3}
     ask(checks.lag)
     assert json.loads(capsys.readouterr().out)["lag"] == 3
-    ask(looks.plan, max_records=2)
+    ask(previews.plan, max_records=2)
     assert json.loads(capsys.readouterr().out)["entries"] == 2
     (tmp_path / "lake").mkdir()
-    assert ask(looks.diff, sink=str(tmp_path / "lake")) == 0
+    assert ask(previews.diff, sink=str(tmp_path / "lake")) == 0
 
 
 def test_a_connection_is_tested_by_its_type(
@@ -264,7 +264,7 @@ def test_a_watch_prints_each_check_at_once_and_ends_with_ctrl_c(
     assert come.getvalue() == b"one look\n"
 
 
-def test_a_watch_goes_on_when_a_look_fails(
+def test_a_watch_continues_when_a_query_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = iter([3, ConnectError("the master is away"), 1, ConfigError("wrong")])

@@ -315,7 +315,7 @@ def test_an_epoch_begins_with_a_name_that_the_group_has_not_had(
     assert cursor["past"] == ["", "second", "third"]
 
 
-def test_an_epoch_is_refused_if_the_group_has_gone_on_since_the_error(
+def test_an_epoch_is_refused_if_the_group_has_advanced_since_the_error(
     group: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(epochs, "open_group", offsets.open_group)

@@ -68,7 +68,7 @@ def asset(lake: Path, **options: Any) -> dg.AssetsDefinition:
     return build_rocketmq_asset("orders", topic=TOPIC, group="lake", sink=lake, **options)
 
 
-def test_runs_go_on_from_the_cursor_and_filters_are_tags(
+def test_runs_continue_from_the_cursor_and_filters_are_tags(
     rocketmq: EmbeddedRocketMQ, resource: RocketMQResource, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"

@@ -106,16 +106,16 @@ class Task(TubeMQSparkIngestOperator):
     kill: str | None = None
     said: Any = None
 
-    def observer(self, context: Any, narrator: Any) -> Any:
+    def observer(self, context: Any, progress_logger: Any) -> Any:
         said = self.said
 
         def info(text: str, *args: Any) -> None:
             said.append(text % args)
 
-        narrator.log = SimpleNamespace(info=info, debug=lambda *_: None)
+        progress_logger.log = SimpleNamespace(info=info, debug=lambda *_: None)
 
         def at(step: Any, point: str) -> None:
-            narrator.at(step, point)
+            progress_logger.at(step, point)
             if f"{step}:{point}" == self.kill:
                 raise Killed(self.kill)
 

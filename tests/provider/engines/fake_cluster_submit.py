@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from tests.kit.engines import inline_engine
 from tests.provider.engines.fake_spark_submit import staging_of
-from tubemq_provider.engines.exchange import SECRETS_NAME, ClusterOrder
+from tubemq_provider.engines.cluster_documents import SECRETS_NAME, ClusterTask
 from tubemq_provider.engines.outcome import counts_document
 from tubemq_provider.engines.submit_main import ordered_engine, secrets_from
 from tubemq_provider.windows.plan import WindowPlan
@@ -31,9 +31,9 @@ def main(arguments: list[str]) -> None:
     os.chdir(node)
 
     secrets = secrets_from(str(node / SECRETS_NAME))
-    there = ClusterOrder(node, secrets["storage"])
+    there = ClusterTask(node, secrets["storage"])
     ordered_engine(there.order, secrets["settings"])
-    there.tell({"points": ["application"], "id": "application_1_0001"})
+    there.write_report({"points": ["application"], "id": "application_1_0001"})
     plan = WindowPlan.from_document(there.order["plan"])
     staging = staging_of(there.order, secrets["storage"])
     engine = inline_engine(secrets["settings"], policies=Policies())

@@ -45,7 +45,9 @@ def main(program: str) -> None:
     secrets = secrets_from(order["secrets"])
     settings = secrets["settings"]
     ordered_engine(order, settings)
-    application.tell({"points": ["application", "session started"], "id": "app-1", "tasks": [1, 2]})
+    application.write_report(
+        {"points": ["application", "session started"], "id": "app-1", "tasks": [1, 2]}
+    )
     for _ in range(6_000):
         if todo not in ("slow", "holds", "fails") or (application.folder / "go").exists():
             break

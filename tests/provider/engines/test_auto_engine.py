@@ -11,7 +11,7 @@ import pytest
 
 from tests.provider.windows.fake_reader import KEYS, TOPIC
 from tubemq_provider.engines.auto import AutoEngine
-from tubemq_provider.ingest.narrate import NarratedEngine, Narrator
+from tubemq_provider.ingest.progress import LoggedEngine, ProgressLogger
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import Engine, IngestCounts, Staging
@@ -77,11 +77,11 @@ def test_the_url_of_sparks_ui_is_available_as_soon_as_it_exists() -> None:
     pages: list[str] = []
     asked: list[str] = []
     log: Any = logging.getLogger("test")
-    narrator = Narrator(log, threading.Event(), "/lake", on_page=pages.append)
+    progress_logger = ProgressLogger(log, threading.Event(), "/lake", on_page=pages.append)
     auto = AutoEngine(
         lambda: Noting("inline", asked), lambda: Spark("session", asked), inline_up_to=1
     )
-    NarratedEngine(auto, narrator).ingest(plan_of(5), Staging("w", "a", ""), lambda _: None)
+    LoggedEngine(auto, progress_logger).ingest(plan_of(5), Staging("w", "a", ""), lambda _: None)
     assert pages == ["http://driver:4040", "before the read"]
 
 
@@ -96,8 +96,12 @@ def test_the_progress_of_spark_is_reported_as_by_the_engine_session(
             return IngestCounts(dict.fromkeys(plan.ranges, 0))
 
     log: Any = logging.getLogger("test")
-    narrator = Narrator(log, threading.Event(), "/lake", clock=itertools.count(0, 60).__next__)
+    progress_logger = ProgressLogger(
+        log, threading.Event(), "/lake", clock=itertools.count(0, 60).__next__
+    )
     auto = AutoEngine(lambda: Noting("inline", []), lambda: Spark("session", []), inline_up_to=1)
     with caplog.at_level(logging.INFO, "test"):
-        NarratedEngine(auto, narrator).ingest(plan_of(5), Staging("w", "a", ""), lambda _: None)
+        LoggedEngine(auto, progress_logger).ingest(
+            plan_of(5), Staging("w", "a", ""), lambda _: None
+        )
     assert "3 of 8 tasks are done" in caplog.text

@@ -23,8 +23,8 @@ from tubemq_client.config import ClientConfig
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines import submit_main
 from tubemq_provider.engines.applications import Application, Applications
-from tubemq_provider.engines.cluster_mode import supervising
-from tubemq_provider.engines.exchange import ORDER_NAME, ClusterOrder, Exchange
+from tubemq_provider.engines.cluster_documents import ORDER_NAME, ClusterTask, Exchange
+from tubemq_provider.engines.cluster_mode import supervisor_command
 from tubemq_provider.engines.outcome import error_from
 from tubemq_provider.engines.submit import SubmitEngine
 from tubemq_provider.engines.submit_main import secrets_text
@@ -171,10 +171,10 @@ def test_documents_of_the_driver_in_the_store_are_copied_to_the_folder(
     application: Application, manager: Manager
 ) -> None:
     manager.states[TAG] = "RUNNING"
-    exchange_of(application).tell({"points": ["application"], "id": "a"})
+    exchange_of(application).write_report({"points": ["application"], "id": "a"})
     exchange_of(application).finish({"v": 1, "hash": PLAN.hash})
     supervisor(application, manager).run()
-    assert application.told["points"] == ["application"]
+    assert application.report["points"] == ["application"]
     assert application.result == {"v": 1, "hash": PLAN.hash}
 
 
@@ -199,7 +199,7 @@ def test_an_application_that_ends_without_a_result_is_an_error_and_submitted_onc
     assert isinstance(error, WindowError)
     assert "ended in the cluster without a result" in str(error)
     assert "what spark-submit said" in str(error)
-    assert exchange_of(application).asked_to_stop  # in case it runs nevertheless
+    assert exchange_of(application).stop_requested  # in case it runs nevertheless
 
 
 def test_a_lost_spark_submit_is_no_lost_application(
@@ -226,14 +226,14 @@ def test_a_driver_whose_place_was_tidied_stops_even_after_further_reports(tmp_pa
     place.mkdir()
     order = {"cluster": {"exchange": str(place), "tag": TAG}}
     (tmp_path / ORDER_NAME).write_text(json.dumps(order))
-    driver = ClusterOrder(tmp_path, {})
-    assert not driver.asked_to_stop  # it has not begun
-    driver.tell({"points": ["application"]})
-    assert not driver.asked_to_stop
+    driver = ClusterTask(tmp_path, {})
+    assert not driver.stop_requested  # it has not begun
+    driver.write_report({"points": ["application"]})
+    assert not driver.stop_requested
     for path in place.iterdir():
         path.unlink()
-    driver.tell({"points": ["application", "session started"]})
-    assert driver.asked_to_stop
+    driver.write_report({"points": ["application", "session started"]})
+    assert driver.stop_requested
 
 
 def test_a_manager_that_dies_in_mid_answer_counts_as_no_answer() -> None:
@@ -338,7 +338,7 @@ def test_the_manager_is_asked_even_if_the_store_refuses(
     application: Application, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager.states[TAG] = "RUNNING"
-    monkeypatch.setattr("tubemq_provider.engines.exchange.keep_document", refuse)
+    monkeypatch.setattr("tubemq_provider.engines.cluster_documents.keep_document", refuse)
     ended = supervisor(application, manager)
     ended.terminated = True
     ended.run()
@@ -350,7 +350,7 @@ def test_an_unreadable_result_is_not_awaited_for_ever(
     application: Application, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager.states[TAG] = "FINISHED"
-    monkeypatch.setattr("tubemq_provider.engines.exchange.document_in", refuse)
+    monkeypatch.setattr("tubemq_provider.engines.cluster_documents.document_in", refuse)
     supervisor(application, manager).run()
     result = application.result
     assert result is not None
@@ -385,14 +385,14 @@ def test_a_kill_waits_for_a_manager_that_is_slow(
         for name, value in configured(tmp_path / "hadoop").items():
             monkeypatch.setenv(name, value)
         lock = application.lock()
-        command = supervising(application.folder, str(secrets), [])
+        command = supervisor_command(application.folder, str(secrets), [])
         with subprocess.Popen(command, pass_fds=(lock,), start_new_session=True) as process:
             os.close(lock)
             application.process = process.pid
             assert looked.wait(30)
             application.end()
             assert process.wait(30) == 0
-    assert exchange_of(application).asked_to_stop
+    assert exchange_of(application).stop_requested
     assert manager.states[TAG] == "KILLED"
 
 
@@ -406,9 +406,9 @@ def test_a_driver_is_stopped_by_request_and_through_its_manager(
     if by_signal:
         ended.terminated = True
     else:
-        application.ask_to_stop()
+        application.request_stop()
     ended.run()
-    assert exchange_of(application).asked_to_stop
+    assert exchange_of(application).stop_requested
     assert manager.states[TAG] == "KILLED"
     assert "PUT /ws/v1/cluster/apps/application_1_0001/state" in manager.asked
     assert application.result is None
@@ -456,7 +456,7 @@ def test_an_unsupervised_driver_is_stopped_when_it_cannot_be_resumed(
 
     engine = SubmitEngine(settings, master="yarn", conf=ON_YARN, work_dir=tmp_path / "work")
     assert engine.place(PLAN, staging) == staging
-    assert exchange.asked_to_stop
+    assert exchange.stop_requested
     assert not list((tmp_path / "work").iterdir())
 
 

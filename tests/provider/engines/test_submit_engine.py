@@ -325,7 +325,7 @@ def test_a_process_of_another_container_is_asked_to_stop_and_its_number_is_not_k
             changed = engine(work, conf={"spark.executor.memory": "2g"})
             assert changed.place(PLAN, later(staging)) == later(staging)
             assert innocent.poll() is None
-            assert application.asked_to_stop
+            assert application.stop_requested
         finally:
             innocent.kill()
             os.killpg(theirs, signal.SIGKILL)
@@ -334,10 +334,10 @@ def test_a_process_of_another_container_is_asked_to_stop_and_its_number_is_not_k
 def test_a_folder_that_was_removed_does_not_come_back(work: Path) -> None:
     application = Applications(work).make("w", {})
     application.remove()
-    for put in (application.tell, application.finish):
+    for put in (application.write_report, application.finish):
         with pytest.raises(FileNotFoundError, match="was removed"):
             put({"points": []})
-    assert application.asked_to_stop
+    assert application.stop_requested
     assert not list(work.iterdir())
 
 

@@ -83,8 +83,8 @@ def let_go(ticket: Document) -> None:
     (Application.of_ticket(ticket).folder / "go").touch()
 
 
-def until_over(ticket: Document) -> None:
-    assert Application.of_ticket(ticket).until_over(60)
+def wait_until_ended(ticket: Document) -> None:
+    assert Application.of_ticket(ticket).wait_until_ended(60)
 
 
 def test_a_task_suspends_and_resumes_with_the_files_of_its_application(
@@ -95,7 +95,7 @@ def test_a_task_suspends_and_resumes_with_the_files_of_its_application(
     assert application.running
     assert "hush-hush" not in str(ticket)
     let_go(ticket)
-    until_over(ticket)
+    wait_until_ended(ticket)
 
     back = machine.task(ticket)
     staging, total = machine.ingest(back, "second")
@@ -122,7 +122,7 @@ def test_a_finished_application_does_not_suspend_its_task(
 ) -> None:
     ticket = machine.suspended()
     let_go(ticket)
-    until_over(ticket)
+    wait_until_ended(ticket)
     retry = machine.task()  # of a task that died instead of resuming
     assert machine.ingest(retry, "second")[1] == 2
 
@@ -133,7 +133,7 @@ def test_an_application_that_failed_meanwhile_fails_the_task_and_no_other_is_sta
     monkeypatch.setenv("FAKE_SUBMIT", "fails")
     ticket = machine.suspended()
     let_go(ticket)
-    until_over(ticket)
+    wait_until_ended(ticket)
     with pytest.raises(CorruptRecord, match=r"(?s)at 28: wrong.checksum"):
         machine.ingest(machine.task(ticket), "second")
     assert machine.points == ["application", "session started"]
@@ -147,7 +147,7 @@ def test_an_application_that_was_killed_meanwhile_fails_the_task_and_no_other_is
     process = Application.of_ticket(ticket).process
     assert process is not None
     os.killpg(process, signal.SIGKILL)
-    until_over(ticket)
+    wait_until_ended(ticket)
     with pytest.raises(WindowError, match="without a result"):
         machine.ingest(machine.task(ticket), "second")
     assert "application submitted" not in machine.points
@@ -188,7 +188,7 @@ def test_a_task_resumed_on_another_machine_reads_the_window_again(
 def test_an_unpublished_result_is_left_for_the_next_try(machine: Machine) -> None:
     ticket = machine.suspended()
     let_go(ticket)
-    until_over(ticket)
+    wait_until_ended(ticket)
     back = machine.task(ticket)
     machine.ingest(back, "second")
     back.leave(OSError)
@@ -234,7 +234,7 @@ def test_a_window_that_replaces_another_is_waited_for(machine: Machine) -> None:
 def test_the_duration_is_that_of_the_application(machine: Machine) -> None:
     ticket = machine.suspended()
     let_go(ticket)
-    until_over(ticket)
+    wait_until_ended(ticket)
     application = Application.of_ticket(ticket)
     result = application.result
     assert result is not None

@@ -21,7 +21,7 @@ from tubemq_provider.files.footers import (
     inspect,
 )
 from tubemq_provider.files.locations import LocalLocation
-from tubemq_provider.files.writer import StagedWriter, with_pieces
+from tubemq_provider.files.writer import StagedWriter, with_file_parts
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.windows.facts import FileFact, LeafFact
 
@@ -71,7 +71,7 @@ def test_a_writer_says_what_the_footers_of_its_files_say(tmp_path: Path) -> None
             for number, offset in enumerate(offsets):
                 writer.add(batch(key, [offset]), 4, 28 * number)
             writer.end_range()
-    told = with_pieces(writer.files, writer.pieces)
+    told = with_file_parts(writer.files, writer.pieces)
     stored = location.stored()
     assert sorted(stored) == [fact.path for fact in sorted(told, key=lambda fact: fact.path)]
     for fact in told:
@@ -80,8 +80,8 @@ def test_a_writer_says_what_the_footers_of_its_files_say(tmp_path: Path) -> None
         assert arrow_schema_of(fact).equals(SCHEMA)
     assert sum(fact.rows for fact in told) == 4
     assert sum(fact.null_count("offset") or 0 for fact in told) == 1
-    pieces = sorted(piece for fact in told for piece in fact.pieces)
-    assert [piece[3] for piece in pieces] == [1] * 4
+    pieces = sorted(file_part for fact in told for file_part in fact.pieces)
+    assert [file_part[3] for file_part in pieces] == [1] * 4
 
 
 @pytest.mark.parametrize(

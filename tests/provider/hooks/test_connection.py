@@ -11,7 +11,7 @@ from airflow.sdk import Connection
 from tubemq_client.admin import web_urls
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Credentials, TlsSettings
-from tubemq_provider.hooks.connection import ConnectionConfig, extras_of
+from tubemq_provider.hooks.connection import ConnectionConfig, extra_fields
 from tubemq_provider.hooks.rocketmq import RocketMQConnection
 from tubemq_provider.hooks.tubemq import TubeMQHook
 
@@ -184,4 +184,4 @@ def test_no_error_of_a_connection_repeats_what_may_be_a_password(model: Any, ext
 def test_an_extra_with_a_name_twice_is_refused_by_that_name(extra: str) -> None:
     given = Connection(conn_id="c", conn_type="tubemq", host="m:1", extra=extra)
     with pytest.raises(ConfigError, match=r"extra: '(cluster|a)' occurs twice"):
-        extras_of(given)
+        extra_fields(given)

@@ -8,8 +8,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
 from tubemq_client import errors
-from tubemq_provider.hooks.failures import Whereabouts, explained, fatal_errors_fail_the_task
-from tubemq_provider.hooks.rocketmq import whereabouts
+from tubemq_provider.hooks.failures import ErrorContext, explained, fatal_errors_fail_the_task
+from tubemq_provider.hooks.rocketmq import error_context
 from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
 from tubemq_provider.task_arguments import near_names
@@ -17,7 +17,7 @@ from tubemq_provider.windows.errors import NoInitialPosition
 
 pytestmark = pytest.mark.airflow
 
-WHERE = Whereabouts("mq_eu", "orders", "lake")
+WHERE = ErrorContext("mq_eu", "orders", "lake")
 
 
 class Told(list[str]):
@@ -85,7 +85,7 @@ def test_a_remedy_behind_a_semicolon_begins_a_line() -> None:
 
 
 def test_a_command_is_never_broken() -> None:
-    where = whereabouts("c" * 70, "orders", "lake")
+    where = error_context("c" * 70, "orders", "lake")
     told = explained(errors.ConnectError("refused"), where).splitlines()
     assert told[-1] == f"to look further: airflow tubemq check --conn-id {'c' * 70}"
     assert "port 9876" in " ".join(told)

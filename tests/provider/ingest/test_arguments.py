@@ -9,7 +9,7 @@ import pytest
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.ingest.arguments import IngestArguments
-from tubemq_provider.ingest.values import Spark, SparkConnect, SparkSubmit, Value, taken_apart
+from tubemq_provider.ingest.values import Spark, SparkConnect, SparkSubmit, Value, expand_values
 from tubemq_provider.task_arguments import check_literals, is_template, offsets_for_topic, parse
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
@@ -319,7 +319,7 @@ def test_templates_are_checked_later_but_literals_beside_them_now() -> None:
     ids=lambda engine: type(engine).__name__,
 )
 def test_settings_of_spark_may_be_templates(engine: Value) -> None:
-    arguments = taken_apart({**BASE, "engine": engine})
+    arguments = expand_values({**BASE, "engine": engine})
     check_literals(IngestArguments, arguments, static={})
     filled = dict.fromkeys(arguments["spark_conf"], "nowhere")
     with pytest.raises(ConfigError, match="spark_conf: spark"):

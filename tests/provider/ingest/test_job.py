@@ -235,7 +235,7 @@ def test_a_table_that_would_refuse_the_window_is_asked_before_a_record_is_read(
         {**BASE, "sink": f"delta:{tmp_path / 'table'}", "engine": "inline", **AT, **given},
     )
     made = IngestJob(arguments, source, DeltaSink(tmp_path / "table"), ExitStack())
-    made.hand_to(lambda _: pytest.fail("the window was read"))
+    made.read_with(lambda _: pytest.fail("the window was read"))
     store = MemoryOffsetStore(MemoryJournal(), task="t")
 
     with pytest.raises(ConfigError, match=problem):

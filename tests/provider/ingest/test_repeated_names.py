@@ -11,9 +11,9 @@ from tubemq_client.cli import boundaries as client_boundaries
 from tubemq_client.cli import groups as client_groups
 from tubemq_client.config import ConsumerConfig
 from tubemq_client.errors import ConfigError
-from tubemq_client.json_text import given_json
+from tubemq_client.json_text import load_unique_json
 from tubemq_provider.ingest.arguments import IngestArguments
-from tubemq_provider.ingest.upkeep import beginning
+from tubemq_provider.ingest.maintenance import beginning
 from tubemq_provider.ingest.validation import parse
 from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
@@ -57,6 +57,6 @@ def test_in_topics_of_a_consumer() -> None:
 
 
 def test_the_same_name_in_two_objects_is_fine() -> None:
-    assert given_json('[{"a": {"a": 1}}, {"a": 2}]') == [{"a": {"a": 1}}, {"a": 2}]
+    assert load_unique_json('[{"a": {"a": 1}}, {"a": 2}]') == [{"a": {"a": 1}}, {"a": 2}]
     with pytest.raises(ValueError, match="'a' occurs twice"):
-        given_json('[{"b": [{"a": 1, "a": 1}]}]')
+        load_unique_json('[{"b": [{"a": 1, "a": 1}]}]')

@@ -45,8 +45,8 @@ class RunWorld(World):
 class EventSuite:
     """Contract of stores that keep commit events only, and of all others.
 
-    `settle` makes emitted events of a finished task visible; `wipe` is Airflow's clean-up of asset
-    state, where there is such a thing.
+    `finish_task` makes emitted events of a finished task visible; `wipe` is Airflow's clean-up of
+    asset state, where there is such a thing.
     """
 
     @pytest.fixture
@@ -60,7 +60,7 @@ class EventSuite:
         world.log.append("2:0", 2)
         return world
 
-    def settle(self, store: OffsetStore) -> None:
+    def finish_task(self, store: OffsetStore) -> None:
         """The task of `store` has succeeded."""
 
     def wipe(self) -> None:
@@ -70,7 +70,7 @@ class EventSuite:
         """A run of a new task, to its success."""
         store = world.open_try(task)
         result = world.over(store).run()
-        self.settle(store)
+        self.finish_task(store)
         return result
 
     def test_windows_follow_each_other_and_are_read_once(self, world: RunWorld) -> None:
@@ -88,7 +88,7 @@ class EventSuite:
             world.log.append("1:0")
         again = world.open_try("a")
         world.over(again).run()
-        self.settle(again)
+        self.finish_task(again)
         self.finish(world, "c")
         assert world.sink.records() == Counter(world.log.all_records())
 
@@ -108,10 +108,10 @@ class EventSuite:
                 next(steps, None)
             world.log.append("1:0", 2)
             world.over(two).run()
-            self.settle(two)
+            self.finish_task(two)
             for _ in steps:
                 pass
-            self.settle(one)
+            self.finish_task(one)
         self.finish(world, "last")
         assert world.sink.records() == Counter(world.log.all_records())
 
@@ -119,17 +119,17 @@ class EventSuite:
         for seq in (1, 2, None, None):
             store = open_try(f"task-{seq}")
             store.emit(event(seq))
-            self.settle(store)
+            self.finish_task(store)
         assert open_try("z").newest_position() == event(2)
 
     def test_a_position_is_found_behind_many_events_without_one(self, open_try: OpenTry) -> None:
         store = open_try("a")
         store.emit(event(7))
-        self.settle(store)
+        self.finish_task(store)
         for number in range(60):
             later = open_try(f"time-{number}")
             later.emit(event(None))
-            self.settle(later)
+            self.finish_task(later)
         assert open_try("z").newest_position() == event(7)
 
     @pytest.mark.parametrize("value", [1.5, float("nan"), b"x"])
@@ -262,7 +262,7 @@ class ClaimStoreSuite(OffsetStoreSuite):
         assert [result.position.seq for result in results if result.position] == [0, 0]
         for _ in steps:
             pass
-        self.settle(first)
+        self.finish_task(first)
         assert set(world.sink.windows) == {world.id(1), world.id(2), world.id(3)}
         assert world.sink.records() == Counter(world.log.all_records())
         assert self.finish(world, "d").position.seq == 3  # type: ignore[union-attr]

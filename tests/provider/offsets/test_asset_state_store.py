@@ -56,7 +56,7 @@ class TestAsAnOffsetStore(OffsetStoreSuite):
 
         return open_try
 
-    def settle(self, store: OffsetStore) -> None:
+    def finish_task(self, store: OffsetStore) -> None:
         self.asset.inlet.events.append(self.outlets[id(store)])
 
     def wipe(self) -> None:

@@ -41,5 +41,5 @@ class TestCommitEventStore(EventSuite):
 
         return open_try
 
-    def settle(self, store: OffsetStore) -> None:
+    def finish_task(self, store: OffsetStore) -> None:
         self.inlet.events.append(self.outlets[id(store)])

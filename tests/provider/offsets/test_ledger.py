@@ -68,7 +68,7 @@ class TestLedgerStore(ClaimStoreSuite):
 
         return open_try
 
-    def settle(self, store: OffsetStore) -> None:
+    def finish_task(self, store: OffsetStore) -> None:
         self.inlet.events.append(self.outlets[id(store)])
 
     def lose_ledger(self) -> None:
@@ -195,14 +195,14 @@ def test_no_value_exceeds_what_airflow_takes_and_old_pieces_are_removed(
     assert 20_000 < store._asset_state.longest < 65_535  # type: ignore[attr-defined]
     with engine.begin() as connection:
         keys = connection.execute(sa.text("SELECT key FROM tubemq_offset_cursor")).scalars().all()
-    pieces = {key.split("/")[2] for key in keys if key.startswith("piece/")}
-    assert len(pieces) == 1
+    chunks = {key.split("/")[2] for key in keys if key.startswith("chunk/")}
+    assert len(chunks) == 1
 
 
 def pieces_in(engine: sa.Engine) -> int:
     with engine.begin() as connection:
         keys = connection.execute(sa.text("SELECT key FROM tubemq_offset_cursor")).scalars().all()
-    return sum(key.startswith("piece/") for key in keys)
+    return sum(key.startswith("chunk/") for key in keys)
 
 
 def long_document(tag: str) -> Document:

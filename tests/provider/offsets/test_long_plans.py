@@ -73,8 +73,8 @@ def test_a_cursor_without_its_pieces_is_still_an_error() -> None:
     state = State()
     task = Side(AssetStateOffsetStore, state, "").task("a")
     task.store_cursor(plan(28))
-    for piece in [key for key in state if key.startswith("cursor~")]:
-        state.delete(piece)
+    for chunk in [key for key in state if key.startswith("cursor~")]:
+        state.delete(chunk)
     with pytest.raises(ValueError, match="pieces of it are missing"):
         task.load_cursor()
 
@@ -87,10 +87,10 @@ def test_a_window_whose_plan_was_forgotten_half_way_is_written_once() -> None:
     for step in world.over(side.task("dead")).steps():
         if step.point == "plan stored":
             break
-    pieces = [key for key in side.state if key.startswith("win/") and "~" in key]
-    for piece in pieces:
-        side.state.delete(piece)
-    assert pieces
+    chunks = [key for key in side.state if key.startswith("win/") and "~" in key]
+    for chunk in chunks:
+        side.state.delete(chunk)
+    assert chunks
     world.log.append("1:0", 3)
     assert world.over(side.task("next")).run().total == 5_003
     assert world.sink.records() == Counter(world.log.all_records())

@@ -15,8 +15,8 @@ from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.offsets.group_position import group_position
 from tubemq_provider.offsets.ledger.tables import metadata
-from tubemq_provider.offsets.watching import kept_position
 from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 from tubemq_provider.operators.offsets import TubeMQOffsetsOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
@@ -73,7 +73,7 @@ class Life:
         return int(self.run(task)["total"])
 
     def watched(self) -> int:
-        return asyncio.run(kept_position(Asynchronous(self.state))).accepted["1:0"]
+        return asyncio.run(group_position(Asynchronous(self.state))).accepted["1:0"]
 
     def lag(self) -> int:
         sensor = TubeMQLagSensor(task_id="lag", **WHAT)

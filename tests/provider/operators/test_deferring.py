@@ -118,7 +118,7 @@ def application_of(deferral: TaskDeferred) -> Application:
 def let_finish(deferral: TaskDeferred) -> None:
     application = application_of(deferral)
     (application.folder / "go").touch()
-    assert application.until_over(60)
+    assert application.wait_until_ended(60)
 
 
 def test_it_defers_resumes_and_publishes_once(scene: Scene) -> None:
@@ -290,7 +290,7 @@ def test_files_written_after_another_machine_published_are_removed(
         slow = Application.of_ticket(left.value.ticket)
         assert run("second", "one", then=LettingGo(tmp_path / "second")) == 16
         (slow.folder / "go").touch()
-        assert slow.until_over(60)
+        assert slow.wait_until_ended(60)
         assert objects(), "it wrote, and nobody has said that it need not"
 
         scene.produce(8)

@@ -46,9 +46,9 @@ class Stopped(TubeMQSparkIngestOperator):
 
     act: Any = None
 
-    def observer(self, context: Any, narrator: Any) -> Any:
+    def observer(self, context: Any, progress_logger: Any) -> Any:
         def at(step: Any, point: str) -> None:
-            narrator.at(step, point)
+            progress_logger.at(step, point)
             if self.act is not None:
                 self.act(f"{step}:{point}")
 
@@ -244,7 +244,7 @@ def test_removing_a_boundary_stops_a_window_that_is_being_read(world: World) -> 
     def unfixed(here: str) -> None:
         if here == "ingest:ingested":
             assert sink.boundaries is not None
-            ScopeBook(sink.boundaries, scope).take_back(eleven)
+            ScopeBook(sink.boundaries, scope).withdraw(eleven)
             beside = world.task(boundaries=later)
             world.attempt(beside, "next", **data_interval(eleven, eleven + HOUR))
 

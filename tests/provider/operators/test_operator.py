@@ -283,7 +283,7 @@ class TestJob:
         scene.flush()
         assert scene.run(initial_position=word).total == 8
 
-    def test_the_run_that_says_where_a_group_begins_is_not_skipped(self, scene: Scene) -> None:
+    def test_the_run_that_fixes_the_initial_position_is_not_skipped(self, scene: Scene) -> None:
         """Airflow drops the event of a skipped task, and nothing else says where the end was: the
         next run would begin at the end of that moment, and so would every other."""
         scene.produce(16)
@@ -420,7 +420,10 @@ class TestJob:
     def test_a_cancelled_job_ends_at_the_next_point(self, scene: Scene) -> None:
         scene.produce(8)
         job = scene.job(initial_position="earliest")
-        watch, store = job.narrator(logging.getLogger(__name__)), MemoryOffsetStore(scene.journal)
+        watch, store = (
+            job.progress_logger(logging.getLogger(__name__)),
+            MemoryOffsetStore(scene.journal),
+        )
         job.cancel()
         with pytest.raises(WindowError, match="killed"):
             job.run(store, attempt="1", serialised=True, observer=watch)

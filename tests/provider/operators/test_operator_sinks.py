@@ -246,9 +246,7 @@ def test_the_outlet_is_the_sinks_place(spec: str, uri: str) -> None:
         ({"sink": "delta:/lake", "on_clear": "rewrite"}, "use an object store or a database"),
     ],
 )
-def test_what_no_sink_can_be_made_of_shows_when_the_dag_is_parsed(
-    arguments: dict[str, Any], said: str
-) -> None:
+def test_an_invalid_sink_fails_when_the_dag_is_parsed(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         _operator(**arguments)
     assert said in str(caught.value)

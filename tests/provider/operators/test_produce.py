@@ -14,8 +14,8 @@ from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import topic_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.operators.outgoing import of_file, of_values
 from tubemq_provider.operators.produce import TubeMQProduceOperator
+from tubemq_provider.operators.records_to_send import of_file, of_values
 from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtures("hook")]
@@ -135,7 +135,7 @@ def test_values_outside_json_and_streams_without_a_name_are_refused(value: Any) 
         list(of_values([value], "s" if "s" in value else None))
 
 
-def test_the_first_record_that_is_not_delivered_fails_the_task_and_a_retry_goes_on_behind_it(
+def test_an_undelivered_record_fails_the_task_and_a_retry_continues_there(
     mq: EmbeddedTubeMQ, hook: TubeMQHook
 ) -> None:
     state: dict[str, Any] = {}

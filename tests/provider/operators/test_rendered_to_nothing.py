@@ -23,7 +23,7 @@ from tubemq_provider.ingest.values import IngestPolicies, Spark
 from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.operators.planning import TubeMQCommitWindowOperator
 from tubemq_provider.operators.produce import TubeMQProduceOperator
-from tubemq_provider.rendered import RefusesNothing
+from tubemq_provider.rendered import RefusesEmptyRendering
 
 pytestmark = pytest.mark.airflow
 
@@ -55,7 +55,7 @@ def filled(task: Any, **params: Any) -> Any:
 def test_all_of_them_refuse_empty_renderings() -> None:
     with_fields = {kind for kind, _ in FIELDS}
     assert len(with_fields) >= 12
-    assert not [kind for kind in with_fields if not issubclass(kind, RefusesNothing)]
+    assert not [kind for kind in with_fields if not issubclass(kind, RefusesEmptyRendering)]
 
 
 @pytest.mark.parametrize("kind", sorted({kind for kind, _ in FIELDS}, key=str), ids=str)
@@ -71,7 +71,7 @@ def test_every_field_of_every_class_is_checked(kind: Any) -> None:
                 members["task_id"] = "t"
             for member, content in members.items():
                 object.__setattr__(bare, member, content)
-            if name in RefusesNothing.given_through:
+            if name in RefusesEmptyRendering.passed_unchanged:
                 filled(bare, asked=value)
                 continue
             with pytest.raises(refusal, match=f"{name}: its template rendered to nothing"):

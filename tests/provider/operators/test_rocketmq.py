@@ -25,7 +25,7 @@ from tubemq_provider.assets import offsets_asset, sink_asset
 from tubemq_provider.engines.applications import Application
 from tubemq_provider.engines.auto import AutoEngine
 from tubemq_provider.hooks.failures import explained
-from tubemq_provider.hooks.rocketmq import RocketMQHook, whereabouts
+from tubemq_provider.hooks.rocketmq import RocketMQHook, error_context
 from tubemq_provider.operators.rocketmq import RocketMQIngestOperator, RocketMQSampleEndsOperator
 from tubemq_provider.sensors.rocketmq import RocketMQLagSensor, RocketMQPartitionReadySensor
 from tubemq_provider.sinks.read import read_windows
@@ -140,7 +140,7 @@ def test_a_window_of_time_is_cut_by_samples_of_the_ends(rocketmq, tmp_path) -> N
     assert run(task, kept, "r1")["total"] == 7
 
 
-def test_a_deferred_window_comes_back_and_is_published_once(
+def test_a_deferred_window_resumes_and_is_published_once(
     rocketmq, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_HOME", str(fake_spark_home(tmp_path)))
@@ -158,7 +158,7 @@ def test_a_deferred_window_comes_back_and_is_published_once(
     produce(rocketmq, 5)
     application = Application.of_ticket(caught.value.kwargs["ticket"])
     (application.folder / "go").touch()
-    assert application.until_over(60)
+    assert application.wait_until_ended(60)
     task = operator(tmp_path, **options)
     told = json.loads(json.dumps(caught.value.kwargs)) | {"event": {"status": "over"}}
     result = task.resume_execution(
@@ -176,7 +176,7 @@ def test_filters_are_tags(rocketmq, tmp_path) -> None:
     assert run(task, {}, "r1")["total"] == 6
 
 
-def test_assets_are_of_their_own_kind(tmp_path) -> None:
+def test_assets_name_the_kind_of_source(tmp_path) -> None:
     task = operator(tmp_path)
     asset = offsets_asset("test", "orders", "lake", "rocketmq")
     assert asset.uri == "rocketmq://test/orders?group=lake"
@@ -227,7 +227,7 @@ def test_a_large_window_stays_inline_where_spark_does_not_read_it(
     assert run(task, {}, "r1")["total"] == 5
 
 
-def test_the_hook_looks_reads_and_sends(rocketmq) -> None:
+def test_the_hook_queries_reads_and_sends(rocketmq) -> None:
     from rocketmq_client import OutgoingMessage, QueueRange
 
     hook = RocketMQHook()
@@ -263,7 +263,7 @@ def test_a_connection_is_validated_at_once_and_shows_no_secret(monkeypatch) -> N
 
 
 def test_a_refusal_names_the_fields_to_compare() -> None:
-    said = explained(NoPermission(16, "no"), whereabouts("rocketmq_default", "orders"))
+    said = explained(NoPermission(16, "no"), error_context("rocketmq_default", "orders"))
     assert "compare login and password of connection 'rocketmq_default'" in " ".join(said.split())
 
 

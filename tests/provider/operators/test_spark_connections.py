@@ -12,7 +12,7 @@ from tests.provider.hooks.test_spark_connection import connection
 from tubemq_client.config import ClientConfig
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.validation import parse
-from tubemq_provider.ingest.values import Spark, SparkConnect, SparkSubmit, taken_apart
+from tubemq_provider.ingest.values import Spark, SparkConnect, SparkSubmit, expand_values
 from tubemq_provider.operators.job import open_job
 from tubemq_provider.sources.tubemq.source import TubeMQSource
 
@@ -39,7 +39,7 @@ def test_the_connection_has_the_master_and_the_dag_the_engine(kind: Any, tmp_pat
     value = kind(conf={"spark.executor.memory": "4g"}, conn_id="lab")
     given = {"topic": "orders", "group": "lake", "cluster": "main", "path": str(tmp_path)}
     more = {"engine": value, "initial_position": "earliest"}
-    arguments = parse(IngestArguments, taken_apart({**given, **more}))
+    arguments = parse(IngestArguments, expand_values({**given, **more}))
 
     with ExitStack() as stack:
         engine: Any = open_job(arguments, Hook(), (None, None), stack)._engine
@@ -59,7 +59,7 @@ def test_a_server_of_spark_connect_and_its_token(tmp_path: Path) -> None:
     engine = SparkConnect(conf={"spark.sql.ansi.enabled": "false"}, conn_id="lab")
     given = {"topic": "orders", "group": "lake", "cluster": "main", "path": str(tmp_path)}
     arguments = parse(
-        IngestArguments, taken_apart({**given, "engine": engine, "initial_position": "earliest"})
+        IngestArguments, expand_values({**given, "engine": engine, "initial_position": "earliest"})
     )
 
     with ExitStack() as stack:

@@ -217,7 +217,7 @@ class TestPlace:
         "path", ["/lake/{{ ds }}", "{{ params.root }}/orders", "{{ ts[:10] }}"]
     )
     @pytest.mark.parametrize("resolver", ["timeline", "history", "message_time"])
-    def test_a_place_per_run_is_refused_where_boundaries_are_fixed_in_it(
+    def test_a_sink_per_run_is_refused_if_boundaries_are_fixed_in_it(
         self, path: str, resolver: str
     ) -> None:
         with pytest.raises(ConfigError, match="gives each run another sink"):
@@ -359,7 +359,7 @@ class TestOnACluster(OnACluster):
         context = fake_context(task, kept, **data_interval(*times))
         assert type(task).execute.__wrapped__(task, context)["returned"] == 7
 
-    def test_a_broker_that_died_holds_windows_back_until_it_is_back(self) -> None:
+    def test_a_dead_broker_delays_windows_until_it_is_back(self) -> None:
         times = [self.instant()]
         self.produce(8)
         self.flush()

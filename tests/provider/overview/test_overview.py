@@ -18,9 +18,9 @@ from tools.devkit.airflow.history import (
     window,
 )
 from tubemq_provider.offsets.metadata_db import Group, find_groups
-from tubemq_provider.overview.accepted import accepted, told_windows
-from tubemq_provider.overview.covered import covered
-from tubemq_provider.overview.standing import standing_of
+from tubemq_provider.overview.accepted_windows import accepted, window_rows
+from tubemq_provider.overview.event_coverage import covered
+from tubemq_provider.overview.group_progress import group_position
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 
@@ -72,7 +72,7 @@ def test_events_of_dags_that_a_user_may_not_read_are_hidden(group: Group) -> Non
     assert list(accepted(group)) == [f"c-{n}-{H}" for n in (1, 2, 3)]
     limited = Group(group.name, group.asset_id, session, frozenset({"open"}))
     assert list(accepted(limited)) == [f"c-1-{H}", f"c-3-{H}"]
-    told = told_windows(limited, skip=0, most=9)["windows"]
+    told = window_rows(limited, skip=0, most=9)["windows"]
     assert [row["dag_id"] for row in told] == [None, "open"]
 
 
@@ -82,9 +82,9 @@ def test_windows_come_in_pages_and_empty_runs_count(group: Group) -> None:
         add_event(group.session, group.asset_id, minute, document)
     add_event(group.session, group.asset_id, 6, {"v": 1, "kind": "cursor"})
     add_event(group.session, group.asset_id, 7, None)
-    first = told_windows(group, skip=0, most=4)
+    first = window_rows(group, skip=0, most=4)
     assert [row["window"] for row in first["windows"]] == ["", f"c-4-{H}", f"c-3-{H}"]
-    second = told_windows(group, skip=first["next"], most=4)
+    second = window_rows(group, skip=first["next"], most=4)
     assert [row["window"] for row in second["windows"]] == [f"c-{n}-{H}" for n in (2, 1, 0)]
     assert second["next"] is None
     assert second["windows"][0]["records"] == 1
@@ -168,7 +168,7 @@ def test_an_event_that_was_made_by_hand_hides_no_other(
     session, number = group.session, group.asset_id
     add_event(session, number, 1, window(f"c-1-{H}", {"1:0": [0, 28]}))
     add_event(session, number, 2, {**window(f"c-2-{H}", {"1:0": [28, 56]}), **strange})
-    assert [row["window"] for row in told_windows(group, skip=0, most=9)["windows"]] == [f"c-1-{H}"]
+    assert [row["window"] for row in window_rows(group, skip=0, most=9)["windows"]] == [f"c-1-{H}"]
     assert covered(group)["scopes"][0]["windows"] == 1
     assert list(accepted(group)) == [f"c-1-{H}"]
 
@@ -178,9 +178,9 @@ def test_many_windows_of_time_are_not_searched_for_a_position(group: Group) -> N
     add_event(group.session, group.asset_id, 1, {"v": 1, "position": position})
     for minute in range(2, 6):
         add_event(group.session, group.asset_id, minute, {"v": 1, "kind": "time"})
-    assert standing_of(group).next == {"1:0": 84}
-    assert standing_of(group, most=5).next == {"1:0": 84}
-    assert standing_of(group, most=4).next == {}
+    assert group_position(group).next == {"1:0": 84}
+    assert group_position(group, most=5).next == {"1:0": 84}
+    assert group_position(group, most=4).next == {}
 
 
 def test_tasks_that_only_read_hide_no_position(group: Group) -> None:
@@ -188,13 +188,13 @@ def test_tasks_that_only_read_hide_no_position(group: Group) -> None:
     add_event(group.session, group.asset_id, 1, {"v": 1, "position": position})
     for minute in range(2, 40):
         add_event(group.session, group.asset_id, minute, None, dag_id="alert")
-    assert standing_of(group, most=1).next == {"1:0": 84}
+    assert group_position(group, most=1).next == {"1:0": 84}
 
 
 def test_the_position_of_a_group_is_that_of_its_newest_event(group: Group) -> None:
     position = {"seq": 3, "next": {"1:0": 84}, "h": H}
     add_event(group.session, group.asset_id, 1, {"v": 1, "position": position})
-    found = standing_of(group)
+    found = group_position(group)
     assert found.next == {"1:0": 84}
     assert {"asset": "c/t/g", "store": "events", "seq": 3}.items() <= found.row().items()
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tubemq_client.errors import ConnectError, GroupInconsistent, UnknownTopic
-from tubemq_provider.plugins.lag import LagDesk, UnknownCluster
+from tubemq_provider.plugins.lag import LagRequests, UnknownCluster
 
 pytestmark = pytest.mark.timeout(60)
 
 
-class Desk(LagDesk):
+class Desk(LagRequests):
     """Desk whose threads run when the test starts them, on the test's clock."""
 
     def __init__(self, **options: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tubemq_provider.rows.decoding import BadRecord, Rejects, RowDecoder
+from tubemq_provider.rows.decoding import BadRecord, BadRecords, RowDecoder
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
 
@@ -35,11 +35,11 @@ def decode(spec: Any, bodies: list[bytes]) -> tuple[list[dict[str, Any]], list[B
     bad: list[BadRecord] = []
     parsed = DecodeSpec.parse(spec)
     decoder = RowDecoder(parsed, RECORDS)
-    rejects = Rejects("quarantine", bad.append)
-    rows = decoder.rows(batch(bodies, decoder.read_schema), rejects)
+    bad_records = BadRecords("quarantine", bad.append)
+    rows = decoder.rows(batch(bodies, decoder.read_schema), bad_records)
     assert rows.schema == decoder.schema
     rows.validate(full=True)
-    assert rejects.count == len(bad)
+    assert bad_records.count == len(bad)
     left_out = (
         set(RECORDS.names) - {"offset"} - ({"value"} if "value" in rows.schema.names else set())
     )

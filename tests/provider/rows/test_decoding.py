@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.provider.rows.decoded import batch, decode
 from tubemq_client.errors import ConfigError, CorruptRecord
 from tubemq_client.tdmsg import TDMsgBuilder
-from tubemq_provider.rows.decoding import Rejects, RowDecoder
+from tubemq_provider.rows.decoding import BadRecords, RowDecoder
 from tubemq_provider.rows.from_json import infer_schema
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
@@ -48,7 +48,7 @@ def test_json_objects_become_typed_columns_beside_offsets() -> None:
     assert (rows[1]["id"], rows[1]["s"], rows[2]["id"]) == (2, {"x": 5}, None)
 
 
-def test_bad_bodies_are_named_with_place_id_bytes_and_reason() -> None:
+def test_bad_bodies_are_reported_with_position_id_bytes_and_reason() -> None:
     bodies = [
         b'{"id": 1}',
         b'{"id": "x"}',
@@ -369,13 +369,13 @@ def test_a_decoder_that_does_not_account_for_a_record_is_refused(
 
     monkeypatch.setattr(decoder._body, "decode", forgetful)
     with pytest.raises(CountMismatch, match="of 2 records"):
-        decoder.rows(batch([b"{}", b"{}"], decoder.read_schema), Rejects("drop"))
+        decoder.rows(batch([b"{}", b"{}"], decoder.read_schema), BadRecords("drop"))
 
 
 def test_without_a_policy_a_bad_record_fails_the_read_with_its_place() -> None:
     decoder = RowDecoder(DecodeSpec.parse(JSON), RECORDS)
     with pytest.raises(CorruptRecord) as caught:
-        decoder.rows(batch([b"{}", b"oops"], decoder.read_schema), Rejects("fail"))
+        decoder.rows(batch([b"{}", b"oops"], decoder.read_schema), BadRecords("fail"))
     said = str(caught.value)
     assert "record 1 of the batch at offset 0 of partition 1:0 (message id 101)" in said
     assert "corruptRecords=drop" in said

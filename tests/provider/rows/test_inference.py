@@ -11,16 +11,16 @@ import pytest
 
 from tests.provider.rows.decoded import decode
 from tubemq_client.errors import ConfigError
-from tubemq_provider.rows.inference import settle
+from tubemq_provider.rows.inference import infer
 from tubemq_provider.rows.spec import DecodeSpec
 
 pa = pytest.importorskip("pyarrow")
 
 
-def settled(path: Path, *bodies: bytes) -> DecodeSpec:
+def inferred(path: Path, *bodies: bytes) -> DecodeSpec:
     """Return the spec of a window with these first records."""
     spec = DecodeSpec.parse({"format": "json", "schema_file": str(path)})
-    return settle(spec, lambda: pa.array(list(bodies), pa.binary()))
+    return infer(spec, lambda: pa.array(list(bodies), pa.binary()))
 
 
 def again(path: Path) -> DecodeSpec:
@@ -38,7 +38,7 @@ def again(path: Path) -> DecodeSpec:
     ],
 )
 def test_fields_that_never_held_a_value_are_left_out(tmp_path: Path, bodies: list[bytes]) -> None:
-    first = settled(tmp_path / "orders.ddl", *bodies)
+    first = inferred(tmp_path / "orders.ddl", *bodies)
     assert first.schema == "`id` bigint"
     assert again(tmp_path / "orders.ddl").schema == first.schema
     rows, bad = decode({"format": "json", "schema": first.schema}, bodies)
@@ -63,14 +63,14 @@ def test_a_schema_that_could_not_be_read_again_is_not_kept(
 ) -> None:
     path = tmp_path / "orders.ddl"
     with pytest.raises(ConfigError) as caught:
-        settled(path, body)
+        inferred(path, body)
     assert sentence in str(caught.value)
     assert f"schema_file: {path} cannot be made from them; write the schema into it" in str(
         caught.value
     )
     assert not path.exists()
     path.write_text("a bigint")
-    assert settled(path, body).schema == "a bigint"
+    assert inferred(path, body).schema == "a bigint"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_whole_numbers_beyond_bigint_keep_their_digits(
     tmp_path: Path, numbers: list[str], type_: str, cells: list[Any]
 ) -> None:
     bodies = [f'{{"id": {n}, "s": [{{"x": {n}}}]}}'.encode() for n in numbers]
-    found = settled(tmp_path / "orders.ddl", *bodies)
+    found = inferred(tmp_path / "orders.ddl", *bodies)
     assert found.schema == f"`id` {type_}, `s` array<struct<`x`: {type_}>>"
     rows, bad = decode({"format": "json", "schema": found.schema}, bodies)
     assert bad == []
@@ -104,7 +104,7 @@ def test_a_schema_file_that_holds_none_is_named(tmp_path: Path, format_: str) ->
     with pytest.raises(ConfigError, match=r"schema_file: .*orders\.ddl: .*expected a name"):
         DecodeSpec.parse({"format": format_, "schema_file": str(path)})
     with pytest.raises(ConfigError, match=r"schema_file: .*orders\.ddl: .*expected a name"):
-        settle(spec, lambda: pa.array([], pa.binary()))
+        infer(spec, lambda: pa.array([], pa.binary()))
 
 
 @pytest.mark.parametrize(("begin", "end"), [(b'{"a":', b"}"), (b'{"a":[[', b"]]}")])
@@ -113,8 +113,8 @@ def test_a_record_that_nests_without_an_end_ends_no_process(
 ) -> None:
     path = tmp_path / "orders.ddl"
     with pytest.raises(ConfigError, match="at most 64 types in each other"):
-        settled(path, b'{"id": 1}', begin * 50_000 + b"1" + end * 50_000)
+        inferred(path, b'{"id": 1}', begin * 50_000 + b"1" + end * 50_000)
     assert not path.exists()
-    assert settled(
+    assert inferred(
         path, b'{"id": 1}', b'{"s": "' + begin[:1] * 100 + b'"}', begin * 100
     ).schema == ("`id` bigint, `s` string")

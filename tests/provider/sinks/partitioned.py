@@ -15,7 +15,7 @@ from tests.provider.sinks.windows import ignore, plan_of
 from tubemq_provider.files.footers import fact_from_json, fact_to_json
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.partitioned import staged_writer
-from tubemq_provider.files.writer import with_pieces
+from tubemq_provider.files.writer import with_file_parts
 from tubemq_provider.windows.protocols import IngestCounts, Sink
 
 TEXTS = ["a/b", "ü ñ𠮷", "50%", "x=y", "#1:?*", "a b+c&d", ".._-", "%2F", "'q\"\U0010ffff", None]
@@ -63,9 +63,9 @@ def write(
     # As they come back from tasks on other machines.
     told = [fact_from_json(fact_to_json(fact)) for fact in writer.files]
     pieces: dict[str, list[list[int]]] = {}
-    for piece in writer.pieces:
-        pieces.setdefault(piece.partition, []).append([piece.start, piece.end])
-    files = with_pieces(told, writer.pieces)
+    for file_part in writer.pieces:
+        pieces.setdefault(file_part.partition, []).append([file_part.start, file_part.end])
+    files = with_file_parts(told, writer.pieces)
     counts = IngestCounts(records, sum(p.bytes for p in writer.pieces), pieces=pieces, files=files)
     assert sink.publish(staging, plan, counts, ignore).won
     return counts

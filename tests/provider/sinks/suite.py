@@ -278,8 +278,8 @@ class SinkSuite:
         other = open_sink().boundaries
         assert other is not None
         assert set(other.listing()) == keys
-        other.take_back("turn-1-0123456789")
-        other.take_back("turn-1-0123456789")
+        other.withdraw("turn-1-0123456789")
+        other.withdraw("turn-1-0123456789")
         assert set(book.listing()) == keys - {"turn-1-0123456789"}
         assert book.read("turn-1-0123456789") is None
 

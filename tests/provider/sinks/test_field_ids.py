@@ -26,7 +26,7 @@ from tubemq_provider.files.field_ids import ids_in, with_field_ids
 from tubemq_provider.files.footers import arrow_schema_of
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.partitioned import staged_writer
-from tubemq_provider.files.writer import with_pieces
+from tubemq_provider.files.writer import with_file_parts
 from tubemq_provider.sinks import _iceberg_history
 from tubemq_provider.sinks._table_sink import TableChanged
 from tubemq_provider.sinks.iceberg import IcebergSink
@@ -86,7 +86,7 @@ def begun(sink: IcebergSink, seq: int, columns: dict[str, Any]) -> tuple[Staging
             writer.add(batch.slice(at, count), 1, range_.start)
             writer.end_range()
             pieces[range_.partition.key] = [[range_.start, range_.end]]
-    files = with_pieces(writer.files, writer.pieces)
+    files = with_file_parts(writer.files, writer.pieces)
     return staging, IngestCounts({"1:0": 2, "1:1": 1}, 2, pieces=pieces, files=files)
 
 

@@ -21,9 +21,9 @@ from tests.provider.sinks.windows import ignore, publish
 from tests.provider.windows.fake_reader import KEYS, TOPIC, ends_of, expected, open_fake
 from tests.provider.windows.planning.test_claims import MemoryClaims
 from tubemq_provider.engines.inline import InlineEngine
-from tubemq_provider.ingest.upkeep import beginning, epoch_document, epochs_of
+from tubemq_provider.ingest.maintenance import beginning, epoch_document, epochs_of
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.offsets.moving import moved, standing
+from tubemq_provider.offsets.position_reset import moved, standing
 from tubemq_provider.sinks._iceberg_history import KEPT
 from tubemq_provider.sinks.append import AppendSink
 from tubemq_provider.windows.errors import IdentityMismatch, SinkDamaged, SinkHistoryLost

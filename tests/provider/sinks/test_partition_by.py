@@ -30,7 +30,7 @@ from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.files import partitioned
 from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.partitioned import folder_of, staged_writer
-from tubemq_provider.files.writer import with_pieces
+from tubemq_provider.files.writer import with_file_parts
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.iceberg import IcebergSink
@@ -405,7 +405,7 @@ def test_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             writer.add(pa.RecordBatch.from_pylist([row], SCHEMA), 0)
     assert len(writer.files) == 20
     assert sum(file.rows for file in writer.files) == 20
-    told = with_pieces(writer.files, writer.pieces)
+    told = with_file_parts(writer.files, writer.pieces)
     assert {key: n for f in told for key, n in (f.partitions or {}).items()} == {"1:0": 1, "1:1": 1}
 
 

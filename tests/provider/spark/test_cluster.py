@@ -50,7 +50,7 @@ def conf(folder: Path) -> dict[str, str]:
     }
 
 
-def order_of(world: World, cluster: SparkCluster, folder: Path) -> dict[str, object]:
+def write_task_of(world: World, cluster: SparkCluster, folder: Path) -> dict[str, object]:
     return {
         "masters": world.masters,
         "topic": TOPIC,
@@ -124,7 +124,7 @@ def test_executors_that_share_nothing_with_the_driver_write_a_window_and_one_is_
     folder = tmp_path / "driver"
     folder.mkdir()
     given = {"sink": url, "storage_options": lake, "sql": sql}
-    driver = start_driver(folder, {**order_of(world, cluster, folder), **given})
+    driver = start_driver(folder, {**write_task_of(world, cluster, folder), **given})
     try:
         killed = kill_one_at_work(driver, sink, cluster)
         driver.wait(DEADLINE_S)
@@ -160,7 +160,7 @@ def test_executors_get_the_package_and_each_side_finds_its_own_python_by_name(
     folder.mkdir()
     nodes = f"{Path(bare_python(tmp_path / 'python')).parent}:{os.defpath}"
     with SparkCluster(tmp_path / "cluster", find_java().home, workers=1, path=nodes) as cluster:
-        order = order_of(world, cluster, folder)
+        order = write_task_of(world, cluster, folder)
         chosen = {**conf(tmp_path), "spark.pyspark.python": "python3"}
         given = {"sink": url, "storage_options": lake, "conf": chosen, "ship": True}
         # As in a task of Airflow's, whose interpreter is not that of the PATH.

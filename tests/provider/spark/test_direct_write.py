@@ -26,7 +26,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 from pyspark.sql import SparkSession  # noqa: E402
 
-from tubemq_provider.engines.direct_write_job import accept  # noqa: E402
+from tubemq_provider.engines.direct_write_job import accept_manifest  # noqa: E402
 from tubemq_provider.engines.session import SessionEngine  # noqa: E402
 from tubemq_provider.spark.direct_write_tasks import (  # noqa: E402
     OPTION,
@@ -81,7 +81,7 @@ def test_files_of_other_tries_are_never_accepted(world: World, staging: Staging)
     manifest = job.run_all()
     job.run(1)  # a copy that finished after the winner
     landed = list((Path(staging.path) / "_direct_write").iterdir())
-    counts = accept(plan, staging, manifest)
+    counts = accept_manifest(plan, staging, manifest)
     assert counts.total == 200
     assert bodies(staging) == world.expected(world.whole())
     files = list(Path(staging.path).glob("*.parquet"))
@@ -125,7 +125,7 @@ def test_a_try_that_still_writes_does_not_hold_up_a_window(
         remove(path)
 
     monkeypatch.setattr(shutil, "rmtree", remove_while_a_copy_runs)
-    assert accept(plan, staging, manifest).total == 40
+    assert accept_manifest(plan, staging, manifest).total == 40
     assert [path.suffix for path in Path(staging.path).iterdir()].count("") == 0
 
 
@@ -136,7 +136,7 @@ def test_a_manifest_that_does_not_tile_the_plan_is_refused(
     world.produce(80)
     plan = world.plan(world.whole())
     manifest = Job(world, plan, staging).run_all()
-    counts = accept(plan, staging, [*manifest, manifest[0]] if doubled else manifest[1:])
+    counts = accept_manifest(plan, staging, [*manifest, manifest[0]] if doubled else manifest[1:])
 
     with pytest.raises(CountMismatch, match="planned"):
         check_counts(plan, counts)
@@ -149,7 +149,7 @@ def test_executors_with_another_file_system_are_detected(world: World, staging: 
     for path in (Path(staging.path) / "_direct_write").iterdir():
         path.unlink()
     with pytest.raises(ConfigError, match="staging_root"):
-        accept(plan, staging, manifest)
+        accept_manifest(plan, staging, manifest)
 
 
 def test_small_splits_share_a_file_and_large_ones_are_cut(world: World, staging: Staging) -> None:
@@ -168,7 +168,7 @@ def test_small_splits_share_a_file_and_large_ones_are_cut(world: World, staging:
     assert len(full) >= len(sizes) - len(cut.tasks)  # but for the last one of each task
     # The bodies do not compress, so a row group in memory is about as large on disk.
     assert max(full) < 4 * target
-    assert accept(plan, staging, manifest).total == 400
+    assert accept_manifest(plan, staging, manifest).total == 400
     assert bodies(staging) == world.expected(world.whole())
     groups = pq.read_metadata(next(Path(staging.path).glob("*.parquet")))
     for index in range(groups.num_row_groups):
@@ -200,7 +200,7 @@ def test_corrupt_records_are_quarantined_next_to_the_window(world: World, tmp_pa
     sink = ParquetSink(tmp_path)
     staging = sink.begin(plan, "try")
     (Path(staging.path) / "_direct_write").mkdir()
-    counts = accept(plan, staging, Job(world, plan, staging, quarantine=True).run_all())
+    counts = accept_manifest(plan, staging, Job(world, plan, staging, quarantine=True).run_all())
     assert counts.corrupt > 0
     publication = sink.publish(staging, plan, counts, silent)
     (aside,) = (Path(publication.marker.ref) / "_corrupt").iterdir()

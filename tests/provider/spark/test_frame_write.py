@@ -14,7 +14,7 @@ import pytest
 from tests.provider.spark.world import World
 from tubemq_client.errors import ConfigError
 from tubemq_provider.files.locations import LocalLocation
-from tubemq_provider.files.writer import StagedWriter, with_pieces
+from tubemq_provider.files.writer import StagedWriter, with_file_parts
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.protocols import Staging
 from tubemq_provider.windows.verify import check_counts
@@ -24,11 +24,11 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from tubemq_provider.engines import frame_write_job
-from tubemq_provider.engines.frame_write_job import reports_of
+from tubemq_provider.engines.frame_write_job import report_directory
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.spark_runtime import temporary_conf
 from tubemq_provider.engines.transforms import sql_transform
-from tubemq_provider.spark.task_metrics import ReportPlace, SplitReport
+from tubemq_provider.spark.task_metrics import ReportDirectory, SplitReport
 
 EVERY_TYPE = """
 SELECT partition, offset, value,
@@ -205,7 +205,7 @@ def test_rows_of_any_partition_are_counted_by_file(tmp_path: Path) -> None:
         for number in range(400):
             keys = ["1:0", "1:1", "1:1"]
             writer.add(pa.RecordBatch.from_pydict({"partition": keys, "n": [number] * 3}), 0)
-    facts = with_pieces(writer.files, writer.pieces)
+    facts = with_file_parts(writer.files, writer.pieces)
     assert len(facts) > 2
     for fact in facts:
         assert fact.partitions == {"1:0": fact.rows // 3, "1:1": fact.rows // 3 * 2}
@@ -214,7 +214,7 @@ def test_rows_of_any_partition_are_counted_by_file(tmp_path: Path) -> None:
 
 
 def test_attempts_that_read_a_range_differently_are_an_error(tmp_path: Path) -> None:
-    place = ReportPlace(str(tmp_path))
+    place = ReportDirectory(str(tmp_path))
     for report in (REPORT, replace(REPORT, index=1), REPORT):
         place.leave(report)
     place.put("files.json", [])
@@ -227,18 +227,18 @@ def test_attempts_that_read_a_range_differently_are_an_error(tmp_path: Path) -> 
 
 def test_a_place_that_a_task_does_not_see_is_named_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="another file system than the driver; give staging_root"):
-        ReportPlace(str(tmp_path / "elsewhere")).leave(REPORT)
+        ReportDirectory(str(tmp_path / "elsewhere")).leave(REPORT)
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_reports_that_cannot_be_removed_fail_no_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(self: ReportPlace) -> None:
+    def refused(self: ReportDirectory) -> None:
         raise OSError("no right to delete")
 
-    monkeypatch.setattr(ReportPlace, "clear", refused)
-    with reports_of(Staging("w-1", "a", str(tmp_path))) as place:
+    monkeypatch.setattr(ReportDirectory, "clear", refused)
+    with report_directory(Staging("w-1", "a", str(tmp_path))) as place:
         place.leave(REPORT)
-    with pytest.raises(KeyError), reports_of(Staging("w-1", "a", str(tmp_path))):
+    with pytest.raises(KeyError), report_directory(Staging("w-1", "a", str(tmp_path))):
         raise KeyError("the cause")

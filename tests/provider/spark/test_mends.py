@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tubemq_provider.engines.spark_runtime import ClassicRuntime
-from tubemq_provider.spark.mends import mend_of, mend_on_server
+from tubemq_provider.spark.error_hints import error_hint, error_hint_on_server
 
 CRASH = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
 
@@ -24,9 +24,9 @@ CRASH = "org.apache.spark.SparkException: Python worker exited unexpectedly (cra
     ],
 )
 def test_a_failure_names_the_setting_to_change(text: str, words: list[str]) -> None:
-    mend = mend_of(text, {"PYSPARK_PYTHON": "/wrong/python3"})
-    assert mend is not None
-    said = str(mend)
+    hint_for = error_hint(text, {"PYSPARK_PYTHON": "/wrong/python3"})
+    assert hint_for is not None
+    said = str(hint_for)
     for word in [*words, sys.executable] if "pip" not in words else words:
         assert word in said
     if "different" not in said:
@@ -43,23 +43,25 @@ def test_a_failure_names_the_setting_to_change(text: str, words: list[str]) -> N
     ],
 )
 def test_hints_for_a_spark_connect_server_name_the_server(text: str, words: str) -> None:
-    said = str(mend_on_server(text))
+    said = str(error_hint_on_server(text))
     assert words in said
     assert "the server of Spark Connect" in said
     assert sys.executable not in said
-    assert mend_on_server("No module named 'orders.transform'") is None
+    assert error_hint_on_server("No module named 'orders.transform'") is None
 
 
 def test_without_a_choice_the_one_of_the_path_is_named() -> None:
-    assert "python3 of PATH" in str(mend_of(CRASH, {}))
+    assert "python3 of PATH" in str(error_hint(CRASH, {}))
 
 
 def test_an_engine_names_the_interpreter_and_the_setting_that_it_obeys() -> None:
     text = f"{CRASH}: ModuleNotFoundError: No module named 'pyarrow'"
-    chosen = str(ClassicRuntime("local[2]", {"spark.pyspark.python": "/lake/python"}).mend(text))
+    chosen = str(
+        ClassicRuntime("local[2]", {"spark.pyspark.python": "/lake/python"}).hint_for(text)
+    )
     assert "(/lake/python) has no package pyarrow" in chosen
     assert f"spark.pyspark.python, name {sys.executable}" in chosen
-    by_default = str(ClassicRuntime("spark://master1:7077", {}).mend(text))
+    by_default = str(ClassicRuntime("spark://master1:7077", {}).hint_for(text))
     assert f"({sys.executable}) has no package pyarrow" in by_default
     assert "spark.pyspark.python, name another" in by_default
 
@@ -68,12 +70,12 @@ def test_an_interpreter_that_nodes_do_not_have_is_named_with_the_setting() -> No
     text = (
         'java.io.IOException: Cannot run program "/opt/lake/bin/python3.11": error=2, No such file'
     )
-    said = str(mend_of(text, {}))
+    said = str(error_hint(text, {}))
     assert "no program /opt/lake/bin/python3.11 on a node" in said
     assert "spark.pyspark.python" in said
 
 
 def test_failures_of_another_kind_are_left_alone() -> None:
-    assert mend_of('Cannot run program "nvidia-smi": error=2', {}) is None
-    assert mend_of("No module named 'orders.transform'", {}) is None
-    assert mend_of("[TABLE_OR_VIEW_NOT_FOUND] tubemq", {}) is None
+    assert error_hint('Cannot run program "nvidia-smi": error=2', {}) is None
+    assert error_hint("No module named 'orders.transform'", {}) is None
+    assert error_hint("[TABLE_OR_VIEW_NOT_FOUND] tubemq", {}) is None

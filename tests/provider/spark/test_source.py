@@ -247,7 +247,7 @@ def test_a_dead_broker_is_named_with_the_range(world: World) -> None:
     assert "2:demo:0[0,280)" in last_line(reading.value)
 
 
-def test_a_read_lacks_no_partition_unless_it_is_told_to(
+def test_a_read_lacks_no_partition_unless_allowed(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.produce(40)

@@ -33,10 +33,10 @@ def test_splits_tile_every_range_longest_first(
     for range_ in ranges:
         pieces = sorted(
             (s.range for s in splits if s.range.partition == range_.partition),
-            key=lambda piece: piece.start,
+            key=lambda subrange: subrange.start,
         )
-        edges = [range_.start, *(piece.end for piece in pieces)]
-        assert [piece.start for piece in pieces] == edges[:-1]
+        edges = [range_.start, *(subrange.end for subrange in pieces)]
+        assert [subrange.start for subrange in pieces] == edges[:-1]
         assert edges[-1] == range_.end
     total = sum(range_.entries for range_ in ranges)
     assert len(splits) >= min(min_partitions or 0, total)

@@ -12,7 +12,7 @@ from tubemq_client.errors import DataLoss, LogTruncated
 from tubemq_client.model import Partition, PartitionEnds
 from tubemq_provider.spark.stream_offsets import (
     advance,
-    begin_of,
+    batch_start,
     offsets_document,
     ranges_between,
     read_document,
@@ -90,9 +90,9 @@ def test_the_end_of_a_first_batch_says_where_the_batch_began() -> None:
     end = offsets_document({first: 280, second: 28}, begin={first: 56})
     assert read_document(end) == {first: 280, second: 28}
     anew = offsets_document({first: 140, second: 0})  # the options resolved now
-    assert begin_of(json.loads(json.dumps(end)), anew) == {first: 56}
+    assert batch_start(json.loads(json.dumps(end)), anew) == {first: 56}
     older = offsets_document({first: 280, second: 28})
-    assert begin_of(older, anew) == {first: 140, second: 0}
+    assert batch_start(older, anew) == {first: 140, second: 0}
 
 
 def test_a_partition_that_vanished_or_shrank_is_data_loss_unless_tolerated() -> None:

@@ -129,7 +129,7 @@ def nothing_is_left(window: Window, window_id: str, work: Path) -> bool:
     return data_files(window) == set(marker.files) and not list(work.iterdir())
 
 
-def test_an_executor_is_killed_the_task_dies_and_its_next_try_takes_the_application_up(
+def test_an_executor_is_killed_the_task_dies_and_its_next_try_resumes_the_application(
     world: World, cluster: SparkCluster, lake: dict[str, str], tmp_path: Path
 ) -> None:
     world.produce(2_000, size=2_000)

@@ -81,7 +81,7 @@ def produced(settings: ClientSettings) -> list[tuple[str, int, bytes, str]]:
     return found
 
 
-def test_a_task_dies_and_its_next_try_takes_the_application_up(tmp_path: Path) -> None:
+def test_a_task_dies_and_its_next_try_resumes_the_application(tmp_path: Path) -> None:
     shown: list[str] = []
     points: list[str] = []
 

@@ -113,7 +113,7 @@ def test_its_deadline_is_that_of_the_task(deferred: Deferred) -> None:
 def test_a_user_who_ends_the_task_ends_the_application(deferred: Deferred) -> None:
     asyncio.run(trigger(deferred.ticket).on_kill())
     deferred.process.wait(30)
-    assert deferred.application.asked_to_stop
+    assert deferred.application.stop_requested
     assert not deferred.application.running
 
 
@@ -125,7 +125,7 @@ def test_an_application_resumed_by_a_cleared_task_is_left_to_it(deferred: Deferr
     again.release()
     asyncio.run(trigger(deferred.ticket).on_kill())
     assert deferred.process.poll() is None
-    assert not deferred.application.asked_to_stop
+    assert not deferred.application.stop_requested
 
 
 class Lost(TubeMQApplicationTrigger):
@@ -148,7 +148,7 @@ def test_a_triggerer_that_lost_the_trigger_to_another_ends_nothing(
     lost.task_instance = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
     asyncio.run(lost.on_kill())
     assert deferred.process.poll() is None
-    assert not deferred.application.asked_to_stop
+    assert not deferred.application.stop_requested
     lost.answer = "failed"
     asyncio.run(lost.on_kill())
-    assert deferred.application.asked_to_stop
+    assert deferred.application.stop_requested

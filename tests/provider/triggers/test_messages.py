@@ -88,7 +88,7 @@ def hook(mq: EmbeddedTubeMQ, monkeypatch: pytest.MonkeyPatch) -> TubeMQHook:
     return TubeMQHook()
 
 
-def test_records_are_confirmed_when_their_events_are_stored_and_ring_again_otherwise(
+def test_records_are_confirmed_when_their_events_are_stored_and_fire_again_otherwise(
     hook: TubeMQHook, mq: EmbeddedTubeMQ
 ) -> None:
     produce(hook, b"a", b"b", b"c")
@@ -130,7 +130,7 @@ def test_a_dead_broker_is_waited_out(hook: TubeMQHook, mq: EmbeddedTubeMQ) -> No
     run(scene)
 
 
-def test_what_a_member_before_was_given_confirms_nothing_of_the_next_one(
+def test_records_of_an_earlier_member_confirm_nothing_of_the_next(
     hook: TubeMQHook, mq: EmbeddedTubeMQ
 ) -> None:
     produce(hook, b"a")
@@ -149,9 +149,9 @@ def test_what_a_member_before_was_given_confirms_nothing_of_the_next_one(
         payload, again = await anext(records)
         assert payload["body"] == "a"
         # Members count their deliveries from one: those of two may have one number.
-        await stream.settle(replace(before, delivery=again.delivery), clean=True)
+        await stream.acknowledge(replace(before, delivery=again.delivery), clean=True)
         assert position(mq) == 0
-        await stream.settle(again, clean=True)
+        await stream.acknowledge(again, clean=True)
         await records.aclose()
 
     run(scene)
@@ -261,7 +261,7 @@ def test_a_cluster_that_has_moved_is_followed(
         records = stream.open_stream()
         payload, record = await anext(records)
         assert payload["body"] == "before"
-        await stream.settle(record, clean=True)
+        await stream.acknowledge(record, clean=True)
         waiting = asyncio.ensure_future(anext(records))
         with EmbeddedTubeMQ(brokers=1, topics=topics, switches=switches, http=False) as other:
             await asyncio.to_thread(mq.stop)

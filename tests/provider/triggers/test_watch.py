@@ -18,26 +18,26 @@ def watch(min_lag: int = 1, max_wait: float | None = None) -> LagWatch:
 def test_fires_once_per_position_and_at_once_when_it_moves_and_lag_remains() -> None:
     found = watch()
     assert found.reason(0, 5, AT_START) == "lag"
-    found.rang(0, AT_START)
+    found.note_event(0, AT_START)
     assert found.reason(15, 50, AT_START) is None
     assert found.reason(30, 40, FURTHER) == "lag"
 
 
 def test_fires_again_for_unclaimed_lag() -> None:
     found = watch()
-    found.rang(0, AT_START)
+    found.note_event(0, AT_START)
     assert found.reason(299, 5, AT_START) is None
     assert found.reason(300, 5, AT_START) == "again"
 
 
 def test_never_fires_without_lag() -> None:
     found = watch(max_wait=0)
-    found.rang(0, AT_START)
+    found.note_event(0, AT_START)
     assert found.reason(10_000, 0, AT_START) is None
     assert found.reason(10_000, 0, FURTHER) is None
 
 
-def test_a_small_lag_rings_when_it_is_old() -> None:
+def test_a_small_lag_fires_when_it_is_old() -> None:
     found = watch(min_lag=100, max_wait=60)
     assert found.reason(0, 5, AT_START) is None
     assert found.reason(59, 99, AT_START) is None
@@ -55,10 +55,10 @@ def test_age_counts_from_the_first_lag_after_quiet() -> None:
 def test_claimed_windows_fire_only_again() -> None:
     found = watch()
     assert found.reason(0, 5, AT_START, untaken=5) == "lag"
-    found.rang(0, AT_START)
+    found.note_event(0, AT_START)
     assert found.reason(15, 5, FURTHER, untaken=0) is None
     assert found.reason(30, 8, FURTHER, untaken=3) == "lag"
-    found.rang(30, FURTHER)
+    found.note_event(30, FURTHER)
     assert found.reason(330, 5, FURTHER, untaken=0) == "again"
 
 
@@ -66,7 +66,7 @@ def test_claimed_windows_fire_only_again() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.booleans()), max_size=60),
     st.integers(1, 3),
 )
-def test_no_backlog_is_stranded_whatever_becomes_of_the_events(
+def test_no_backlog_is_stranded_by_lost_events(
     steps: list[tuple[int, bool, bool]], min_lag: int
 ) -> None:
     """Records arrive, events are lost or start a run, runs take all there is. When arrivals end and
@@ -78,7 +78,7 @@ def test_no_backlog_is_stranded_whatever_becomes_of_the_events(
         nonlocal position
         at = {"1:0": position}
         if found.reason(now, end - position, at):
-            found.rang(now, at)
+            found.note_event(now, at)
             if heard:
                 position = end
 
@@ -103,11 +103,11 @@ def test_pauses_double_up_to_a_minute_and_reset() -> None:
     assert backoff.failed() <= 1.2
 
 
-def test_how_long_a_group_is_behind_counts_over_rings() -> None:
+def test_the_duration_of_lag_counts_over_events() -> None:
     watch = LagWatch(min_lag=1, max_wait=None, ring_again_after=300)
     assert watch.behind(0) == 0
     watch.reason(10, 5, {"1:0": 0})
-    watch.rang(10, {"1:0": 0})
+    watch.note_event(10, {"1:0": 0})
     watch.reason(40, 3, {"1:0": 56})
     assert watch.behind(40) == 30
     watch.reason(50, 0, {"1:0": 140})

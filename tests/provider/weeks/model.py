@@ -100,7 +100,7 @@ class Source:
             raise ConnectError("no broker answers")
         return ReachableEnds(found, away)
 
-    def life(self) -> Source:
+    def record_lookup(self) -> Source:
         return self
 
     def first_record(self, range_: OffsetRange) -> Anchor | None:

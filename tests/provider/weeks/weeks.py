@@ -51,8 +51,8 @@ class Watched:
     def _hook(self) -> Any:
         return Hook(self.world.topic)
 
-    def observer(self, context: Any, narrator: Any) -> Any:
-        inner = super().observer(context, narrator)  # type: ignore[misc]
+    def observer(self, context: Any, progress_logger: Any) -> Any:
+        inner = super().observer(context, progress_logger)  # type: ignore[misc]
         world, name = self.world, self.run_name
 
         class Watch:

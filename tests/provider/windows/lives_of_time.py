@@ -34,7 +34,7 @@ from tests.provider.windows.new_lives import LivingLog
 from tests.provider.windows.world import ENTRY, TOPIC, World
 from tubemq_client.errors import ConfigError, ConnectError, LogRegression
 from tubemq_client.model import Anchor, Partition
-from tubemq_provider.ingest.upkeep import check_untouched, epoch_document, epochs_of
+from tubemq_provider.ingest.maintenance import check_untouched, epoch_document, epochs_of
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.canonical import parse_instant
 from tubemq_provider.windows.cursor import epoch_of, past_epochs
@@ -336,7 +336,7 @@ class LostBoundaries(TimeHistory):
             check_untouched(self.sink, self.world.scope, book, instant, [], option="--ended")
         except (ConfigError, BoundaryConflict) as exc:
             raise ViolationError(f"advice that does not work: {error}: {exc}") from exc
-        book.take_back(instant)
+        book.withdraw(instant)
         self.advised += 1
         return True
 

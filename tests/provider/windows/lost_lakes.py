@@ -26,8 +26,8 @@ from tests.provider.windows.exploration import (
 )
 from tests.provider.windows.world import Record
 from tubemq_client.errors import TubeMQError
-from tubemq_provider.ingest.upkeep import epoch_document, epochs_of
-from tubemq_provider.offsets.moving import moved, standing
+from tubemq_provider.ingest.maintenance import epoch_document, epochs_of
+from tubemq_provider.offsets.position_reset import moved, standing
 from tubemq_provider.windows.cursor import Position, is_by_hand, newer_position
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_of
 from tubemq_provider.windows.planning.claims import Claim, rebuilt

@@ -200,7 +200,10 @@ def test_what_a_window_asks_of_retention_does_not_grow_with_the_partitions_of_a_
                 ) as source:
                     result = CursorRun(
                         CursorPlanner(
-                            scope, source.ends, initial_position="earliest", witness=source.life()
+                            scope,
+                            source.ends,
+                            initial_position="earliest",
+                            witness=source.record_lookup(),
                         ),
                         MemoryOffsetStore(journal, task=str(number)),
                         sink,

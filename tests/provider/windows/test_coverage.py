@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from tests.provider.windows.world import TOPIC
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows.coverage import Pieces, calendar, coverage, pieces_of, report
+from tubemq_provider.windows.coverage import (
+    IntervalSet,
+    calendar,
+    coverage,
+    interval_set_of,
+    report,
+)
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts, Marker
 
@@ -36,7 +42,7 @@ def test_a_whole_backfill_is_complete_in_any_order() -> None:
     assert found.complete
     assert found.windows == 3
     assert found.intervals.done == ((MIDNIGHT, MIDNIGHT + 3 * HOUR),)
-    assert found.offsets["1:0"] == Pieces(((0, 84),))
+    assert found.offsets["1:0"] == IntervalSet(((0, 84),))
 
 
 def test_missing_and_overlapping_intervals_and_offsets_are_named() -> None:
@@ -69,7 +75,7 @@ def test_cursor_windows_are_covered_by_offsets_and_what_was_lost_is_told() -> No
         ),
     ]
     (found,) = coverage(windows)
-    assert found.intervals == Pieces()
+    assert found.intervals == IntervalSet()
     assert list(found.offsets) == ["1:0", "1:10"]
     assert found.lost == {"1:0": [[56, 84]]}
     assert not found.complete
@@ -89,7 +95,7 @@ def test_a_reset_is_neither_a_hole_nor_an_overlap() -> None:
     ]
     (found,) = coverage(windows)
     assert found.complete
-    assert found.offsets["1:0"] == Pieces(((0, 280), (0, 84), (560, 588)))
+    assert found.offsets["1:0"] == IntervalSet(((0, 280), (0, 84), (560, 588)))
     assert found.resets == {"1:0": [[280, 0], [84, 560]]}
     assert "  1:0 reset from 280 to 0" in report(found)
     assert json.loads(json.dumps(found.to_document()))["resets"] == {"1:0": [[280, 0], [84, 560]]}
@@ -138,11 +144,13 @@ def test_the_report_reads_well_and_is_plain_json() -> None:
 
 def test_the_calendar_marks_halves_and_doubles() -> None:
     claimed = [(0.0, 0.5), (2.0, 3.0), (2.5, 4.0)]
-    pieces = pieces_of((MIDNIGHT + low * HOUR, MIDNIGHT + high * HOUR) for low, high in claimed)
+    pieces = interval_set_of(
+        (MIDNIGHT + low * HOUR, MIDNIGHT + high * HOUR) for low, high in claimed
+    )
     assert calendar(pieces).splitlines()[1] == "2026-11-21 +.!#"
-    assert calendar(Pieces()) == ""
+    assert calendar(IntervalSet()) == ""
     with pytest.raises(ConfigError, match="too many"):
-        calendar(Pieces(((MIDNIGHT, MIDNIGHT + timedelta(days=9_000)),)))
+        calendar(IntervalSet(((MIDNIGHT, MIDNIGHT + timedelta(days=9_000)),)))
 
 
 @given(
@@ -154,7 +162,7 @@ def test_every_point_is_done_or_missing_as_counted_one_by_one(
     claims: list[tuple[int, int]], start: int, end: int
 ) -> None:
     claimed = [(low, low + length) for low, length in claims]
-    pieces = pieces_of(claimed, start, end)
+    pieces = interval_set_of(claimed, start, end)
     for point in range(start, end):
         count = sum(low <= point < high for low, high in claimed)
         found = [

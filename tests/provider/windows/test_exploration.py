@@ -196,7 +196,7 @@ class AdvancesBeforePublishing(CursorRun):
 class ReleasesClaims(ClaimedRun):
     """Mistake: the claim of a run that has ended is dropped, and what it had is planned again."""
 
-    def _take_over(self) -> Iterator[str]:
+    def _adopt_dead_claim(self) -> Iterator[str]:
         for claim in self._known().in_order():
             if self._store.is_over(claim.by):
                 window_id = claim.plan.window_id

@@ -16,7 +16,7 @@ from tests.provider.windows.world import ENTRY, TOPIC, MemoryBook, MemorySink, R
 from tubemq_client.errors import ConfigError, DataLoss, LogReplaced
 from tubemq_client.model import Anchor, OffsetRange
 from tubemq_provider.offsets.memory import MemoryOffsetStore
-from tubemq_provider.offsets.moving import moved
+from tubemq_provider.offsets.position_reset import moved
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner

@@ -21,7 +21,7 @@ from tests.provider.windows.world import ENTRY, MemoryBook, MemorySink, World
 from tubemq_client.errors import LogReplaced
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
-from tubemq_provider.windows.planning.lives import LogLife
+from tubemq_provider.windows.planning.log_identity import LogIdentity
 from tubemq_provider.windows.planning.published import PublishedWindows
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.run.kinds import window_run
@@ -150,11 +150,11 @@ class AsksOne(OfHours):
     """Mistake: only the partition that is furthest tells a log, as it was once."""
 
     @property
-    def _life(self) -> LogLife:  # type: ignore[override]
+    def _life(self) -> LogIdentity:  # type: ignore[override]
         return _OneAsked(self.scope, self.witness)
 
 
-class _OneAsked(LogLife):
+class _OneAsked(LogIdentity):
     def _places(self, ranges: Any, known: Any) -> Iterator[Any]:
         key = max(ranges, key=lambda key: ranges[key][0], default=None)
         start = ranges[key][0] if key else 0

@@ -17,7 +17,7 @@ from tubemq_provider.windows.cursor import Cursor, Position, position_of_event
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.claims import ClaimBook
-from tubemq_provider.windows.versions import MIGRATIONS, VERSIONS, brought_up
+from tubemq_provider.windows.versions import MIGRATIONS, VERSIONS, migrated
 
 FROZEN = Path(__file__).parent / "frozen"
 SCOPE = WindowScope("c1", "orders", "g1", "parquet:/lake", ("news",))
@@ -65,7 +65,7 @@ def test_a_newer_version_is_refused_with_what_to_install(name: str) -> None:
 @pytest.mark.parametrize("found", [0, -1, None, True, "1", 1.0])
 def test_what_no_release_wrote_is_refused(found: object) -> None:
     with pytest.raises(DocumentError, match="unknown here"):
-        brought_up("cursor", {**frozen("cursor-1"), "v": found}, "cursor")
+        migrated("cursor", {**frozen("cursor-1"), "v": found}, "cursor")
 
 
 def test_a_document_passes_through_every_version_on_its_way(
@@ -80,7 +80,7 @@ def test_a_document_passes_through_every_version_on_its_way(
     for version, migrate in steps.items():
         monkeypatch.setitem(MIGRATIONS, ("cursor", version), migrate)
     old = frozen("cursor-1")
-    document = brought_up("cursor", old, "cursor")
+    document = migrated("cursor", old, "cursor")
     assert document["v"] == 3
     assert document["goes_on"]["1:0"] == [NEXT["1:0"]]
     assert old == frozen("cursor-1")

@@ -168,7 +168,7 @@ class MemoryBook:
     def listing(self) -> Iterable[str]:
         return list(self.fixed)
 
-    def take_back(self, key: str) -> None:
+    def withdraw(self, key: str) -> None:
         self.fixed.pop(key, None)
 
     def read(self, key: str) -> Document | None:

@@ -18,7 +18,7 @@ def read_all(shell, site, queue, end, start=0, **options):
     return [message for batch in batches for message in batch.messages()]
 
 
-def test_a_record_comes_back_with_all_that_was_said_of_it(shell: Shell, site: Site) -> None:
+def test_a_record_comes_back_with_all_its_properties(shell: Shell, site: Site) -> None:
     topic = site.topic(1)
     with shell.Producer(site.settings) as producer:
         receipt = producer.send(
@@ -106,7 +106,7 @@ def test_records_spread_over_the_queues_in_turn(shell: Shell, site: Site) -> Non
     assert sorted(queues) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_a_send_says_what_is_wrong(shell: Shell, site: Site) -> None:
+def test_a_failed_send_reports_the_reason(shell: Shell, site: Site) -> None:
     topic = site.topic(1)
     with shell.Producer(site.settings) as producer, shell.Metadata(site.settings) as metadata:
         (queue,) = metadata.topic(topic).readable()

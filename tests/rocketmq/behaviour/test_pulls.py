@@ -29,7 +29,7 @@ def filled(shell: Shell, site: Site, tags: tuple[str | None, ...], **properties)
     return queue
 
 
-def test_tags_with_equal_hashes_are_told_apart(shell: Shell, site: Site) -> None:
+def test_tags_with_equal_hashes_are_distinguished(shell: Shell, site: Site) -> None:
     queue = filled(shell, site, ("Aa", "BB", None, "red", "Aa"))
     with shell.PullConsumer(site.settings, group="g") as consumer:
         one = consumer.pull(queue, 0, tags=["Aa"])
@@ -68,7 +68,7 @@ def test_one_text_is_one_tag_and_one_key(shell: Shell, site: Site) -> None:
     "tags",
     ["*", ("paid", "*"), "paid || open", ("a||b",), "", ("a", ""), " paid", ("a\x02",), (1,)],
 )
-def test_what_can_be_no_record_s_tag_is_refused(shell: Shell, site: Site, tags) -> None:
+def test_a_text_that_cannot_be_a_tag_is_refused(shell: Shell, site: Site, tags) -> None:
     with pytest.raises(errors.ConfigError, match=r"no tag|no text"):
         shell.RangeReader(site.settings, group="g", tags=tags)
     topic = site.topic(1)

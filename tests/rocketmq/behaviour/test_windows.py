@@ -91,7 +91,7 @@ def test_random_windows_equal_the_receipts(shell: Shell, site: Site) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_a_read_goes_on_over_the_death_of_its_broker(shell: Shell, site: Site) -> None:
+def test_a_read_resumes_after_the_death_of_its_broker(shell: Shell, site: Site) -> None:
     topic = site.topic(1)
     writer = Writer(site.settings, topic, seed=2)
     writer.write(6_000)

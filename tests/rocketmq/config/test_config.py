@@ -41,7 +41,7 @@ def test_everything_arrives() -> None:
     )
 
 
-def test_every_problem_is_told_and_no_secret() -> None:
+def test_every_problem_is_reported_and_no_secret() -> None:
     options = {
         "name_servers": "a:b:c;:1;ns:70000",
         "rpc_timeout_ms": 1,

@@ -38,7 +38,7 @@ def play(conversation: Any, broker: Broker) -> list[Any]:
         try:
             if isinstance(effect, effects.Deliver):
                 delivered.append(effect.value)
-            elif isinstance(effect, effects.Now | effects.WallNow):
+            elif isinstance(effect, effects.Now | effects.WallClock):
                 answer = clock
             elif isinstance(effect, effects.Sleep):
                 clock += effect.ms

@@ -21,7 +21,7 @@ def born(times, unit: str) -> list[int | None]:
 
 
 @pytest.mark.parametrize(("unit", "scale"), [("ms", 1), ("us", 1_000), ("ns", 1_000_000)])
-def test_a_time_that_the_unit_cannot_hold_is_null_and_others_are_as_told(unit, scale) -> None:
+def test_a_time_that_the_unit_cannot_hold_is_null_and_others_are_unchanged(unit, scale) -> None:
     expected = [ms * scale if abs(ms * scale) < 2**63 or scale == 1 else None for ms in TIMES]
 
     assert born(TIMES, unit) == expected

@@ -70,13 +70,13 @@ class Reading:
     ],
     ids=["an operator's reset", "nothing", "removing", "no progress", "no index yet"],
 )
-def test_what_passes_is_asked_again(odd) -> None:
+def test_temporary_errors_are_retried(odd) -> None:
     reading = Reading(odd, odd, behind=3)
     assert reading.offsets() == list(range(12))
     assert reading.stats.gaps == []
 
 
-def test_where_nothing_matches_the_read_goes_on() -> None:
+def test_a_read_continues_where_nothing_matches() -> None:
     reading = Reading(pulled(20, "NO_MATCHED_MESSAGE", 8, (0, 12)))
     assert reading.offsets() == [0, 1, 2, 3, 8, 9, 10, 11]
 
@@ -87,7 +87,7 @@ def test_a_log_that_ends_before_the_range_is_truncated() -> None:
         Reading(short, short, short, short).offsets()
 
 
-def test_retention_that_is_told_is_a_loss_or_a_gap() -> None:
+def test_reported_retention_is_a_loss_or_a_gap() -> None:
     gone = pulled(21, "OFFSET_TOO_SMALL", 6, (6, 12))
     with pytest.raises(errors.DataLoss):
         Reading(gone).offsets()
@@ -96,7 +96,7 @@ def test_retention_that_is_told_is_a_loss_or_a_gap() -> None:
     assert reading.stats.gaps == [Gap("broker-a:0", 4, 6)]
 
 
-def test_what_a_quarantine_raises_ends_the_read() -> None:
+def test_an_error_in_quarantine_ends_the_read() -> None:
     def aside(entry: object) -> None:
         raise errors.RpcTimeout("no answer about the copy")
 
@@ -114,7 +114,7 @@ def test_what_a_quarantine_raises_ends_the_read() -> None:
     ],
     ids=["far ahead", "another queue's"],
 )
-def test_what_stands_in_the_place_of_a_removed_record_is_asked_again(odd) -> None:
+def test_a_pull_with_bytes_in_place_of_a_removed_record_is_repeated(odd) -> None:
     reading = Reading(odd, odd)
     reading.log_start = 100
     assert reading.offsets() == list(range(12))

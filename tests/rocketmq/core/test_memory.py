@@ -82,7 +82,7 @@ def test_an_answer_is_read_up_to_the_bound_and_says_so() -> None:
     assert scan(b"".join(map(bomb, range(3))), "orders", 0).cut is False
 
 
-def test_answers_of_which_little_is_kept_are_not_held_without_bound() -> None:
+def test_answers_with_few_kept_records_are_held_within_a_bound() -> None:
     delivered = batches(RangeRead, far_apart, 200, tags=frozenset({b"a"}))
 
     assert offsets_of(delivered) == list(range(0, 200, 10))

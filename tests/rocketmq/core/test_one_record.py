@@ -49,16 +49,16 @@ def look(
 
 
 @pytest.mark.parametrize("odd", [RESET, REMOVING, NOTHING, found([8])])
-def test_an_odd_answer_is_asked_again(odd) -> None:
+def test_a_pull_with_an_odd_answer_is_repeated(odd) -> None:
     assert look(odd, odd, found([5])).queue_offset == 5
     assert look(odd, odd, GONE) is None
 
 
-def test_a_hole_that_stays_unexplained_is_the_work_of_retention() -> None:
+def test_a_hole_that_stays_unexplained_counts_as_retention() -> None:
     assert look(found([8])) is None
 
 
-def test_what_a_4_x_broker_goes_on_to_remove_is_gone() -> None:
+def test_records_that_a_4_x_broker_keeps_removing_count_as_removed() -> None:
     """It keeps the minimum of an empty queue."""
     assert look(REMOVING, info=V4) is None
     assert look(REMOVING, REMOVING, found([5]), info=V4).queue_offset == 5
@@ -81,7 +81,7 @@ def test_what_a_4_x_broker_goes_on_to_remove_is_gone() -> None:
         ({**V4, "brokerVersionDesc": "V5_5_0"}, None, 0),
     ],
 )
-def test_a_queue_of_which_nothing_is_left_begins_at_its_end(info, last, low, *, stable) -> None:
+def test_an_emptied_queue_begins_at_its_end(info, last, low, *, stable) -> None:
     pulls = []
 
     def broker(method: object, request: object) -> Command:
@@ -105,7 +105,7 @@ def test_a_queue_of_which_nothing_is_left_begins_at_its_end(info, last, low, *, 
     ("version", "stable", "looks"),
     [("V5_5_0", False, 1), ("V5_5_0", True, 3), ("V4_9_7", False, 3), ("", False, 3)],
 )
-def test_a_broker_tells_its_release_once(version, looks, *, stable) -> None:
+def test_the_release_of_a_broker_is_requested_once(version, looks, *, stable) -> None:
     """A 5.x broker takes a tenth of a second for its runtime info; a lag sensor asks at every
     poke."""
     asked_for = []
@@ -125,7 +125,7 @@ def test_a_broker_tells_its_release_once(version, looks, *, stable) -> None:
 
 
 @pytest.mark.parametrize("odd", [RESET, REMOVING, NOTHING])
-def test_what_is_never_explained_is_an_error_that_may_be_tried_again(odd) -> None:
+def test_an_unexplained_answer_is_a_retriable_error(odd) -> None:
     with pytest.raises(errors.RangeStalled, match="no progress at offset 5") as caught:
         look(odd)
     assert caught.value.retriable
@@ -137,7 +137,7 @@ def test_a_log_that_ends_before_is_short_once_its_index_is_built() -> None:
         look(SHORT, behind=[100])
 
 
-def test_a_damaged_record_has_its_place() -> None:
+def test_a_damaged_record_has_a_position() -> None:
     seen = look(pulled(0, "FOUND", 6, (0, 10), record(5, crc=1)))
     assert (seen.queue_offset, seen.physical_offset, seen.store_ms) == (5, 500, 50)
 

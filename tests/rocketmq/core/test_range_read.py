@@ -123,7 +123,7 @@ def test_every_offset_once_whatever_an_answer_holds(
     ],
     ids=lambda odd: getattr(odd, "remark", None) or type(odd).__name__,
 )
-def test_what_passes_is_asked_again(odd) -> None:
+def test_temporary_errors_are_retried(odd) -> None:
     reading = Reading(0, 100)
 
     assert reading.offsets(in_turn(odd)) == list(range(100))
@@ -189,7 +189,7 @@ def removed(odd: Command, until: int, info: dict[str, str]):
         (pulled(0, "FOUND", 1, (0, 1000), STRANGER), 1),
     ],
 )
-def test_what_a_4_x_broker_has_removed_is_lost_though_its_minimum_stays(odd, until) -> None:
+def test_records_removed_by_a_4_x_broker_are_lost_with_an_old_minimum(odd, until) -> None:
     with pytest.raises(errors.DataLoss, match=rf"\[0, {until}\)"):
         Reading(0, 100).offsets(removed(odd, until, V4))
     reading = Reading(0, 100, gap_policy="skip")
@@ -198,7 +198,7 @@ def test_what_a_4_x_broker_has_removed_is_lost_though_its_minimum_stays(odd, unt
 
 
 @pytest.mark.parametrize("body", [CUT, STRANGER])
-def test_bytes_in_the_place_of_the_first_record_of_a_log_are_no_answer(body) -> None:
+def test_bytes_in_place_of_the_first_record_of_a_log_are_not_an_answer(body) -> None:
     odd = pulled(0, "FOUND", 1, (0, 1000), body)
     late = in_turn(odd, odd, pulled(21, "OFFSET_TOO_SMALL", 50, (50, 1000)), info=BEGUN)
     with pytest.raises(errors.DataLoss, match=r"\[0, 50\)"):
@@ -260,7 +260,7 @@ def test_an_index_that_catches_up_is_no_truncation() -> None:
         (errors.IllegalRequest(29, "what"), "what"),
     ],
 )
-def test_what_a_person_must_mend_is_raised_at_once(refusal, message) -> None:
+def test_errors_that_need_an_operator_are_raised_at_once(refusal, message) -> None:
     with pytest.raises(type(refusal), match=message):
         Reading(0, 100).offsets(in_turn(refusal))
 
@@ -297,7 +297,7 @@ def test_damaged_records_follow_the_policy() -> None:
     assert [(entry.offset, entry.data) for entry in quarantined] == [(7, b"record 7")]
 
 
-def test_what_a_quarantine_raises_ends_the_read() -> None:
+def test_an_error_in_quarantine_ends_the_read() -> None:
     def aside(entry: object) -> None:
         raise errors.RpcTimeout("no answer about the copy")
 
@@ -306,7 +306,7 @@ def test_what_a_quarantine_raises_ends_the_read() -> None:
 
 
 @pytest.mark.parametrize("word", ["Fail", "quarantine"])
-def test_what_to_do_with_damaged_records_is_judged_at_once(word: str) -> None:
+def test_the_policy_of_damaged_records_is_validated_at_once(word: str) -> None:
     with pytest.raises(errors.ConfigError, match="corrupt_records"):
         DecodePolicy(word)
 

@@ -33,18 +33,18 @@ JUST_STARTED = errors.for_code(1, "java.util.NoSuchElementException, java.util.L
 
 
 @pytest.mark.parametrize("failures", [1, 4])
-def test_a_broker_that_has_just_started_is_asked_again(failures: int) -> None:
+def test_a_request_to_a_broker_that_has_just_started_is_retried(failures: int) -> None:
     result, times = asked(failures, JUST_STARTED)
 
     assert not isinstance(result, Exception)
     assert times == failures + 1
 
 
-def test_a_broker_that_goes_on_failing_is_not_asked_for_ever() -> None:
+def test_retries_of_a_failing_broker_are_bounded() -> None:
     assert asked(100, JUST_STARTED) == (JUST_STARTED, 5)
 
 
-def test_a_refusal_is_told_at_once() -> None:
+def test_a_refusal_is_raised_at_once() -> None:
     refused = errors.for_code(1, "org.apache.rocketmq.acl.common.AclException: no")
 
     assert asked(100, refused) == (refused, 1)

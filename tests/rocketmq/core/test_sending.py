@@ -70,7 +70,7 @@ def send(made: Sending, world: World, queue: Queue | None = None):
 @pytest.mark.parametrize(
     "away", [GONE, route("broker-b", perm=4), route("broker-a", perm=4), REFUSED]
 )
-def test_a_look_that_finds_no_queue_is_a_try_that_failed(away, queue) -> None:
+def test_a_look_up_without_a_queue_counts_as_a_failed_try(away, queue) -> None:
     world = World([route("broker-a"), away, away, route("broker-a")], [REFUSED, stored()])
 
     receipt = send(sending(retries=3), world, queue)
@@ -87,7 +87,7 @@ def test_a_queue_whose_broker_left_the_route_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("away", [GONE, route(), REFUSED])
-def test_tries_that_are_used_up_raise_why_the_sending_failed(away) -> None:
+def test_exhausted_retries_raise_the_reason_of_the_failure(away) -> None:
     world = World([route("broker-a"), away], [REFUSED])
 
     with pytest.raises(errors.ConnectError, match="refused") as caught:
@@ -96,7 +96,7 @@ def test_tries_that_are_used_up_raise_why_the_sending_failed(away) -> None:
     assert world.tried == ["broker-a"]
 
 
-def test_a_topic_that_was_there_is_waited_for_from_the_first_look_on() -> None:
+def test_a_known_topic_is_retried_from_the_first_look_up_on() -> None:
     sends = sending(route_period_ms=-10_000, retries=2)  # the clock of each play begins at 0
     world = World([route("broker-a"), GONE, route("broker-a"), GONE], [stored()])
     send(sends, world)
@@ -108,7 +108,7 @@ def test_a_topic_that_was_there_is_waited_for_from_the_first_look_on() -> None:
     assert isinstance(caught.value.__cause__, errors.UnknownTopic)
 
 
-def test_a_topic_or_queue_that_nobody_knew_is_raised_at_once() -> None:
+def test_an_unknown_topic_or_queue_is_raised_at_once() -> None:
     world = World([GONE], [stored()])
     with pytest.raises(errors.UnknownTopic):
         send(sending(retries=3), world)
@@ -181,7 +181,7 @@ def test_a_batch_leaves_room_for_what_4_x_brokers_append_to_each_of_its_records(
 
 
 @pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TRAN_MSG"])
-def test_what_a_batch_would_not_hold_back_is_refused_in_one(name: str) -> None:
+def test_delays_are_refused_in_a_batch(name: str) -> None:
     world = World([route("broker-a")], [stored()])
     message = OutgoingMessage(b"x", properties={name: "3"})
 
@@ -192,14 +192,14 @@ def test_what_a_batch_would_not_hold_back_is_refused_in_one(name: str) -> None:
         play(sending().send_batch("orders", [message], None), world)
 
 
-def test_everything_wrong_with_a_record_is_told_at_once() -> None:
+def test_all_problems_of_a_record_are_reported_together() -> None:
     message = OutgoingMessage("text", tags=7, keys=("a b",), properties={"n": 1}, flag="1")
     with pytest.raises(errors.ConfigError) as caught:
         play(sending().send("orders", message, None), World([route("broker-a")], [stored()]))
     assert len(caught.value.problems) == 5
 
 
-def test_a_record_whose_fate_is_unknown_is_sent_again_only_if_asked() -> None:
+def test_a_record_that_may_be_stored_is_sent_again_only_with_retry_unknown() -> None:
     lost = errors.ConnectionLost("cut")
     world = World([route("broker-a")], [lost, stored()])
     with pytest.raises(errors.ConnectionLost):
@@ -218,7 +218,7 @@ def test_a_record_whose_fate_is_unknown_is_sent_again_only_if_asked() -> None:
     ],
     ids=["a queue that was taken away", "a broker that is not written to any more"],
 )
-def test_a_route_that_has_changed_since_it_was_kept_is_followed(refusal) -> None:
+def test_a_changed_route_replaces_the_cached_one(refusal) -> None:
     both = route("broker-a", "broker-b")
     world = World([both, route("broker-b")], [refusal, stored()])
 

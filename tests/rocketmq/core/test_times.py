@@ -51,10 +51,10 @@ def test_it_is_the_first_record_held_that_is_not_before_the_instant(
 
     held = next((n for n in range(first, len(times)) if times[n] >= instant), len(times))
     assert boundary.offset == held
-    assert boundary.eroded == (held == first > 0 and not 0 < earliest < instant)
+    assert boundary.lost_to_retention == (held == first > 0 and not 0 < earliest < instant)
 
 
-def test_what_is_removed_while_it_is_looked_for_leaves_it_open() -> None:
+def test_a_record_removed_during_the_search_leaves_the_boundary_open() -> None:
     """The record before the answer is removed before it is read: its time is unknown."""
 
     def broker(method: object, request: object) -> Command:
@@ -69,7 +69,7 @@ def test_what_is_removed_while_it_is_looked_for_leaves_it_open() -> None:
     cluster = Cluster(ClientSettings((ADDRESS,)))
     boundary = play(boundary_at(cluster, ROUTE, ends, 40, "g"), broker)
 
-    assert boundary == TimeBoundary(6, eroded=True)
+    assert boundary == TimeBoundary(6, lost_to_retention=True)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_an_instant_is_final_when_nothing_before_it_can_come(info, why) -> None:
 
 
 @pytest.mark.parametrize("indexes", [True, False])
-def test_a_broker_that_is_written_to_all_the_time_is_behind_at_every_look(*, indexes: bool) -> None:
+def test_constant_writes_do_not_delay_a_final_time(*, indexes: bool) -> None:
     """Only the records present at the first look count, not later ones."""
     looks = itertools.count(1)
 

@@ -47,7 +47,7 @@ def bodies(rocketmq, queue, start, end, **options):
     return delivered, reader.stats
 
 
-def test_topics_are_not_made_or_removed_while_nobody_is_there_to_do_it(rocketmq) -> None:
+def test_topics_are_not_created_or_removed_without_a_broker(rocketmq) -> None:
     rocketmq.kill_broker()
     with Admin(rocketmq.settings) as admin:
         for change in (admin.create_topic, admin.delete_topic):
@@ -59,7 +59,7 @@ def test_topics_are_not_made_or_removed_while_nobody_is_there_to_do_it(rocketmq)
         assert admin.topics() == ["new"]
 
 
-def test_retention_that_is_told_is_a_loss_or_a_gap(rocketmq) -> None:
+def test_reported_retention_is_a_loss_or_a_gap(rocketmq) -> None:
     queue = fill(rocketmq)
     rocketmq.remove_until(queue, 100)
 
@@ -114,7 +114,7 @@ def test_batch_topics_are_refused_when_they_are_planned(rocketmq) -> None:
         assert metadata.topic("orders").readable()
 
 
-def test_a_busy_broker_is_asked_again(rocketmq) -> None:
+def test_a_request_to_a_busy_broker_is_retried(rocketmq) -> None:
     queue = fill(rocketmq)
     with Producer(rocketmq.settings, producer=ProducerSettings(retries=0)) as producer:
         rocketmq.do(lambda broker: setattr(broker, "busy", True))
@@ -140,7 +140,7 @@ def test_a_send_goes_to_the_broker_that_is_left() -> None:
     assert after == {"broker-b"}
 
 
-def test_signatures_open_the_door_and_nothing_else_does() -> None:
+def test_only_signed_requests_are_accepted() -> None:
     right = Credentials("reader01", "12345678")
     with EmbeddedRocketMQ(topics={"orders": 1}, credentials=right) as rocketmq:
         for wrong in (None, Credentials("reader01", "87654321"), Credentials("other", "12345678")):
@@ -180,7 +180,7 @@ def test_a_session_shares_connections(rocketmq) -> None:
     assert channels == 2
 
 
-def test_a_stranger_is_cut_off_and_others_are_served(rocketmq) -> None:
+def test_a_client_without_signature_is_cut_off_and_others_are_served(rocketmq) -> None:
     queue = fill(rocketmq)
     address = rocketmq.do(lambda broker: broker.address)
     with socket.create_connection(address, 5) as stranger:
@@ -245,7 +245,7 @@ def test_a_broker_waits_for_its_port_when_it_is_started_again(rocketmq) -> None:
     assert rocketmq.do(lambda broker: broker.address)[1] == port
 
 
-def test_a_name_server_that_has_just_started_is_not_the_only_one_that_is_asked(rocketmq) -> None:
+def test_other_name_servers_are_asked_next_to_one_that_has_just_started(rocketmq) -> None:
     fill(rocketmq)
     with EmbeddedRocketMQ() as young:
         settings = ClientSettings((young.name_server, rocketmq.name_server))
@@ -275,7 +275,7 @@ def test_keys_are_what_blanks_separate_and_no_other_spaces(rocketmq) -> None:
     assert message.keys == (key, "b")
 
 
-def test_tags_of_which_a_broker_would_cut_something_off_are_compared_here_only(rocketmq) -> None:
+def test_tags_that_a_broker_would_trim_are_compared_in_the_client_only(rocketmq) -> None:
     tag = "\x00a\x08"
     with Producer(rocketmq.settings) as producer:
         queue = producer.send("orders", b"x", tags=tag).queue

@@ -36,7 +36,7 @@ def soon(ms: int = 200) -> str:
     return str(time.time_ns() // 1_000_000 + ms)
 
 
-def test_receipts_of_what_is_held_back_are_of_other_topics(rocketmq) -> None:
+def test_receipts_of_delayed_records_are_of_other_topics(rocketmq) -> None:
     properties = [{"DELAY": "1"}, {"DELAY": "1"}, {"DELAY": "99"}, {"TIMER_DELAY_SEC": "60"}]
     offsets = send(rocketmq, *properties, {"TIMER_DELAY_MS": "60000"}, {"TRAN_MSG": "true"})
     assert (offsets, end(rocketmq)) == ([0, 1, 0, 0, 1, 0], 0)
@@ -44,7 +44,7 @@ def test_receipts_of_what_is_held_back_are_of_other_topics(rocketmq) -> None:
         metadata.topic("SCHEDULE_TOPIC_XXXX")
 
 
-def test_a_record_comes_when_it_is_due_and_says_where_it_was_sent(rocketmq) -> None:
+def test_a_delayed_record_is_delivered_when_due_with_its_original_topic(rocketmq) -> None:
     at = soon()
     send(rocketmq, {"TIMER_DELIVER_MS": at})
     assert end(rocketmq) == 0
@@ -55,19 +55,19 @@ def test_a_record_comes_when_it_is_due_and_says_where_it_was_sent(rocketmq) -> N
     assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("orders", "0")
 
 
-def test_what_is_due_while_the_broker_is_down_comes_when_it_is_back(rocketmq) -> None:
+def test_records_due_while_the_broker_is_down_are_delivered_when_it_is_back(rocketmq) -> None:
     send(rocketmq, {"TIMER_DELIVER_MS": soon(150)})
     rocketmq.kill_broker()
     rocketmq.start_broker()
     assert "TIMER_DELIVER_MS" in first(rocketmq)
 
 
-def test_what_holds_nothing_back_comes_at_once(rocketmq) -> None:
+def test_properties_without_a_delay_deliver_at_once(rocketmq) -> None:
     properties = [{"DELAY": "0"}, {"TIMER_DELIVER_MS": soon(-10)}, {"TRAN_MSG": "false"}]
     assert send(rocketmq, *properties) == [0, 1, 2]
 
 
-def test_what_is_no_time_is_refused(rocketmq) -> None:
+def test_invalid_times_are_refused(rocketmq) -> None:
     with pytest.raises(errors.BrokerFailure, match="NumberFormat"):
         send(rocketmq, {"DELAY": "x"})
     with pytest.raises(errors.IllegalRequest, match="max delay"):

@@ -68,7 +68,7 @@ def test_recordings_are_read_in_any_cuts(line, step) -> None:
 
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("question", ASKED, ids=lambda question: question.name)
-def test_the_embedded_server_says_what_genuine_ones_said(line, question, answers) -> None:
+def test_the_embedded_server_answers_like_genuine_ones(line, question, answers) -> None:
     (genuine,) = decoded(recorded(line)[question.name], 1_000_000)
     expected = dialogue.comparable(question, genuine)
     parts = dialogue.comparable(question, answers[question.name])

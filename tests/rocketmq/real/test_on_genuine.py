@@ -66,7 +66,7 @@ def cluster(line: Line, directory: Path, **options: object) -> Iterator[GenuineR
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("line", LINES)
-def test_signatures_open_the_door_and_nothing_else_does(line: Line, tmp_path: Path) -> None:
+def test_only_signed_requests_are_accepted(line: Line, tmp_path: Path) -> None:
     options = {"aclEnable": "true"} if line == "4.9.7" else AUTHENTICATION
     broker = tmp_path / "broker-a" / "conf"
     broker.mkdir(parents=True)
@@ -164,9 +164,7 @@ def _through_a_node(mq: GenuineRocketMQ) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("line", LINES)
-def test_what_retention_takes_during_a_read_is_a_gap_and_never_silence(
-    line: Line, tmp_path: Path
-) -> None:
+def test_records_removed_during_a_read_are_a_gap(line: Line, tmp_path: Path) -> None:
     options = {
         "mappedFileSizeCommitLog": str(1024 * 1024),
         "fileReservedTime": "0",
@@ -193,7 +191,7 @@ def test_what_retention_takes_during_a_read_is_a_gap_and_never_silence(
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("line", LINES)
-def test_a_queue_of_which_nothing_is_left_begins_at_its_end(line: Line, tmp_path: Path) -> None:
+def test_an_emptied_queue_begins_at_its_end(line: Line, tmp_path: Path) -> None:
     """4.9.7 keeps reporting its old minimum; the first of these queues has the log's very first
     record."""
     options = {

@@ -42,7 +42,7 @@ def node_for(rocketmq, **options):
     return Node(SnodeSettings((rocketmq.name_server,), **(defaults | options)))
 
 
-def test_the_node_verifies_its_users_and_signs_anew(rocketmq) -> None:
+def test_the_node_verifies_its_users_and_signs_again(rocketmq) -> None:
     users = ((READER.access_key, READER.secret_key),)
     with node_for(rocketmq, credentials=BROKERS, users=users) as node:
         right = replace(node.settings, auth=READER)
@@ -61,7 +61,7 @@ def test_the_node_verifies_its_users_and_signs_anew(rocketmq) -> None:
     [None, BROKERS, Credentials("reader01", "wrong-one"), Credentials("other", "87654321")],
     ids=["none", "the brokers' account", "wrong secret", "unknown key"],
 )
-def test_what_no_user_has_signed_is_refused_by_the_node(rocketmq, auth) -> None:
+def test_requests_without_a_users_signature_are_refused_by_the_node(rocketmq, auth) -> None:
     users = ((READER.access_key, READER.secret_key),)
     with (
         node_for(rocketmq, credentials=BROKERS, users=users) as node,
@@ -92,7 +92,7 @@ def test_secrets_are_not_shown() -> None:
     assert READER.secret_key not in shown
 
 
-def test_allow_lists_hold_on_a_line_that_is_open() -> None:
+def test_allow_lists_hold_on_an_open_connection() -> None:
     with (
         EmbeddedRocketMQ(topics={"orders": 1, "secret": 1}) as rocketmq,
         node_for(rocketmq, topics=frozenset({"orders"})) as node,
@@ -141,7 +141,7 @@ BACK = {**AT_A, "group": "mine", "offset": "0", "delayLevel": "0"}
         (43, AT_A, b""),
     ],
 )
-def test_allow_lists_hold_for_what_bodies_name(code, fields, body) -> None:
+def test_allow_lists_hold_for_resources_in_bodies(code, fields, body) -> None:
     with (
         EmbeddedRocketMQ(topics={"orders": 1, "secret": 1}) as rocketmq,
         node_for(rocketmq, **LISTED) as node,
@@ -165,7 +165,7 @@ def test_allow_lists_hold_for_what_bodies_name(code, fields, body) -> None:
         (36, {**BACK, "originTopic": "orders"}, b"", 3),
     ],
 )
-def test_what_is_listed_passes(code, fields, body, answer) -> None:
+def test_listed_resources_are_admitted(code, fields, body, answer) -> None:
     with (
         EmbeddedRocketMQ(topics={"orders": 1}) as rocketmq,
         node_for(rocketmq, **LISTED) as node,

@@ -26,7 +26,7 @@ from tools.devkit.patience import PATIENCE
 SERVE = [sys.executable, "-m", "rocketmq_client.snode.command", "serve"]
 
 
-def test_the_environment_wins_over_the_file(tmp_path) -> None:
+def test_the_environment_has_precedence_over_the_file(tmp_path) -> None:
     path = tmp_path / "snode.toml"
     path.write_text(
         'name_servers = "ns1:9876;ns2"\nlisten = "127.0.0.1:12000"\ntopics = ["a"]\n'
@@ -42,7 +42,7 @@ def test_the_environment_wins_over_the_file(tmp_path) -> None:
     assert settings.tls.ca_file == "ca.pem"
 
 
-def test_every_problem_is_told(tmp_path) -> None:
+def test_every_problem_is_reported(tmp_path) -> None:
     with pytest.raises(errors.ConfigError) as caught:
         read_options(None, {"SNODE_POOL_SIZE": "0", "SNODE_COLOUR": "red", "SNODE_LISTEN": "a:b:c"})
     text = str(caught.value)
@@ -112,7 +112,7 @@ def test_lists_and_ports_are_read_from_the_environment() -> None:
         ("CREDENTIALS", '["node", "s3cret"]'),
     ],
 )
-def test_what_is_not_understood_is_refused_and_no_secret_is_told(name, value) -> None:
+def test_unknown_options_are_refused_without_secrets(name, value) -> None:
     environment = NS | {"SNODE_USERS": "u=v"}
     with pytest.raises(errors.ConfigError, match=f"- {name.lower()}") as caught:
         read_options(None, environment | {f"SNODE_{name}": value})
@@ -130,7 +130,7 @@ def test_what_is_not_understood_is_refused_and_no_secret_is_told(name, value) ->
         'users = {alice = "s3cret"}\ncredentials = {access_key = "node", secret_key = 12345678}',
     ],
 )
-def test_files_are_judged_as_the_environment_is(tmp_path, text) -> None:
+def test_files_are_validated_like_the_environment(tmp_path, text) -> None:
     path = tmp_path / "snode.toml"
     path.write_text(text)
     with pytest.raises(errors.ConfigError, match=r"- (users|credentials)") as caught:
@@ -146,7 +146,7 @@ def test_settings_take_texts_only() -> None:
     assert "12345678" not in str(caught.value)
 
 
-def test_what_kubernetes_says_of_services_is_left_aside() -> None:
+def test_variables_of_kubernetes_services_are_ignored() -> None:
     injected = {
         "SNODE_SERVICE_HOST": "10.0.0.1",
         "SNODE_SERVICE_PORT": "11911",
@@ -164,7 +164,7 @@ def test_what_kubernetes_says_of_services_is_left_aside() -> None:
         read_options(None, NS | {"SNODE_PORT": "11911"})
 
 
-def test_it_serves_until_it_is_told_to_stop(tmp_path) -> None:
+def test_it_serves_until_a_stop_signal(tmp_path) -> None:
     with EmbeddedRocketMQ(topics={"orders": 1}) as rocketmq:
         path = tmp_path / "snode.toml"
         path.write_text(
@@ -200,7 +200,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path) -> None:
     assert gone["requests"] >= 2
 
 
-def test_wrong_options_end_it_with_words() -> None:
+def test_wrong_options_end_it_with_an_error_text() -> None:
     answer = subprocess.run(
         SERVE,
         check=False,
@@ -214,7 +214,7 @@ def test_wrong_options_end_it_with_words() -> None:
     assert "name_servers" in answer.stderr
 
 
-def test_entries_of_strangers_are_not_listed(rocketmq, capsys) -> None:
+def test_entries_of_other_clients_are_not_listed(rocketmq, capsys) -> None:
     """Any client that reaches a name server may write there."""
     now = time.time_ns() // 1_000_000
     entry = {"addr": "10.0.0.5:11911", "clients": 2, "ts": now}
@@ -234,7 +234,7 @@ def test_entries_of_strangers_are_not_listed(rocketmq, capsys) -> None:
     assert out.count("\n") == 1
 
 
-def test_a_name_server_that_lets_nobody_look_has_not_said_that_there_are_no_nodes(
+def test_a_refusal_of_a_name_server_is_not_an_empty_list_of_nodes(
     rocketmq, monkeypatch, capsys
 ) -> None:
     def refuse(request):

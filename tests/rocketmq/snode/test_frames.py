@@ -66,7 +66,7 @@ def test_any_cut_gives_the_same_frames(found, chance) -> None:
     assert seen == frames
 
 
-def test_headers_that_brokers_may_read_otherwise_are_not_passed_on() -> None:
+def test_headers_that_brokers_may_read_differently_are_not_forwarded() -> None:
     sound = b'{"code":11,"extFields":{"topic":"a"},"flag":0,"language":"JAVA","opaque":5}'
     assert read_head(framed(sound)) is not None
     for header in (
@@ -86,7 +86,7 @@ def test_headers_that_brokers_may_read_otherwise_are_not_passed_on() -> None:
         assert read_head(framed(header)) is None, header
 
 
-def test_what_is_no_frame_ends_the_stream_and_keeps_nothing() -> None:
+def test_invalid_frames_end_the_stream_and_keep_nothing() -> None:
     for garbage in (b"GET / HTTP/1.1\r\n", b"\x00\x00\x00\x03abc", b"\x00\x00\x00\x09\x07abcdefgh"):
         cutter = FrameCutter(2**20)
         good = encode_command(Command(11, 1, {}))
@@ -95,7 +95,7 @@ def test_what_is_no_frame_ends_the_stream_and_keeps_nothing() -> None:
         assert cutter.cut(good) == []
 
 
-def test_fuzzed_headers_are_refused_or_mean_what_they_say() -> None:
+def test_fuzzed_headers_are_refused_or_forwarded_unchanged() -> None:
     """`SNODE_FUZZ` frames; a hundred thousand by hand."""
     chance = random.Random(16)
     fields = {"topic": "orders", "queueId": "0", "bname": "broker-a", "i": "a\x01b\x02"}

@@ -114,7 +114,7 @@ ONE_WAY_OR_NOT = pytest.mark.parametrize("flag", [0, ONE_WAY], ids=["requests", 
 
 
 @ONE_WAY_OR_NOT
-def test_a_broker_that_takes_nothing_costs_bounded_memory(rocketmq, start, flag) -> None:
+def test_a_broker_that_does_not_read_costs_bounded_memory(rocketmq, start, flag) -> None:
     node = start(upstream_timeout_ms=60_000, pool_size=1, drain_ms=0)
     fill(node.settings, 1)
     sent = to_a_stuck_broker(rocketmq, flag)
@@ -132,7 +132,7 @@ def test_a_broker_that_takes_nothing_costs_bounded_memory(rocketmq, start, flag)
 
 
 @ONE_WAY_OR_NOT
-def test_who_asked_a_broker_that_takes_nothing_is_served_by_others(rocketmq, start, flag) -> None:
+def test_clients_of_a_broker_that_does_not_read_are_served_by_others(rocketmq, start, flag) -> None:
     node = start(upstream_timeout_ms=500, pool_size=1, drain_ms=0)
     fill(node.settings, 1)
     stream = to_a_stuck_broker(rocketmq, flag) * 16 + encode_command(ASK_THE_OTHER)
@@ -149,7 +149,7 @@ def test_who_asked_a_broker_that_takes_nothing_is_served_by_others(rocketmq, sta
     assert bool({1, 14} & set(codes)) == (flag == 0)
 
 
-def test_a_client_that_is_silent_is_cut_off(rocketmq, start) -> None:
+def test_an_idle_client_is_cut_off(rocketmq, start) -> None:
     node = start(idle_ms=1_000)
     with Raw(node.address) as client:
         assert client.ask(Command(206, 1, {})).code == 0
@@ -214,7 +214,7 @@ def test_a_frame_that_would_grow_too_large_is_refused(rocketmq, start, too_many)
     assert str(answer.remark).startswith("snode: a frame of ")
 
 
-def test_a_frame_that_is_large_passes(rocketmq, start) -> None:
+def test_a_large_frame_is_forwarded(rocketmq, start) -> None:
     node = start()
     with Raw(node.address) as client:
         client._socket.sendall(frame_of(16 * 2**20 - 100))
@@ -248,7 +248,9 @@ def stores_and_does_not_answer(rocketmq, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["late", "cut"])
 @pytest.mark.parametrize("over", ["a new line", "an open line", "a member's line"])
-def test_a_send_whose_fate_is_open_is_told_so(rocketmq, start, over, how) -> None:
+def test_a_send_without_an_answer_is_reported_as_possibly_stored(
+    rocketmq, start, over, how
+) -> None:
     node = start(upstream_timeout_ms=400)
     send = Command(310, 7, {"a": "p", "b": "orders", "e": "0", "n": "broker-a"}, b"x")
     with Raw(node.address) as client:
@@ -266,7 +268,9 @@ def test_a_send_whose_fate_is_open_is_told_so(rocketmq, start, over, how) -> Non
 
 
 @pytest.mark.parametrize("how", ["late", "cut"])
-def test_producers_do_not_send_again_what_a_broker_may_have_stored(rocketmq, start, how) -> None:
+def test_producers_do_not_resend_records_that_a_broker_may_have_stored(
+    rocketmq, start, how
+) -> None:
     node = start(upstream_timeout_ms=400)
     stores_and_does_not_answer(rocketmq, how)
     with Producer(node.settings) as producer:
@@ -276,7 +280,7 @@ def test_producers_do_not_send_again_what_a_broker_may_have_stored(rocketmq, sta
         assert producer.send("orders", b"after", queue=FIRST).offset == 1
 
 
-def test_a_send_that_never_went_out_may_be_sent_again(rocketmq, start) -> None:
+def test_an_unsent_request_is_answered_as_not_stored(rocketmq, start) -> None:
     node = start(discovery_period_ms=60_000)
     fields = {"a": "p", "b": "orders", "e": "0", "n": "broker-a"}
     eventually(lambda: node.do(node.node.gauges)["brokers"] == 2)

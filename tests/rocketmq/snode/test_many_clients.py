@@ -17,8 +17,8 @@ from rocketmq_client import Credentials, OutgoingMessage, Producer, PullConsumer
 from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client.model import address_text
 from rocketmq_client.snode import SnodeSettings
+from rocketmq_client.snode.broker_connection import Relayed
 from rocketmq_client.snode.frames import FrameCutter
-from rocketmq_client.snode.lines import Relayed
 from tests.kit.certificates import make_certificates
 from tests.kit.ports import reserved_port
 from tests.rocketmq.snode.raw import FIRST, PULL, Raw, answer_to, eventually, fill, heartbeat
@@ -69,7 +69,7 @@ def test_unfinished_frames_of_all_clients_are_bounded(rocketmq, start) -> None:
     eventually(lambda: gauge(node, "unfinished_bytes") == 0)
 
 
-def test_a_frame_that_trickles_is_not_waited_for(rocketmq, start) -> None:
+def test_a_client_with_an_unfinished_frame_is_cut_off_in_time(rocketmq, start) -> None:
     node = start(frame_timeout_ms=500)
     with Raw(node.address) as slow, Raw(node.address) as honest:
         begin_frame(slow, MIB, 1_000)
@@ -81,7 +81,7 @@ def test_a_frame_that_trickles_is_not_waited_for(rocketmq, start) -> None:
         assert honest.ask(LOOK_UP).code == 0
 
 
-def test_silent_clients_go_when_their_time_is_over(rocketmq, start) -> None:
+def test_idle_clients_are_cut_off_in_time(rocketmq, start) -> None:
     node = start(idle_ms=500, discovery_period_ms=30_000)
     with Raw(node.address) as silent:
         began = time.monotonic()
@@ -93,7 +93,7 @@ def users_only(rocketmq, start, **options):
     return start(users=((USER.access_key, USER.secret_key),), **options)
 
 
-def test_a_large_frame_is_taken_of_users_only(rocketmq, start) -> None:
+def test_a_large_frame_is_accepted_from_users_only(rocketmq, start) -> None:
     node = users_only(rocketmq, start)
     with Raw(node.address) as stranger:
         begin_frame(stranger, MIB, 100_000)
@@ -115,7 +115,7 @@ def test_a_client_that_signs_nothing_is_cut_off(rocketmq, start) -> None:
                 stranger.send(LOOK_UP)
 
 
-def test_a_client_that_has_asked_nothing_gives_way_and_others_stay(rocketmq, start) -> None:
+def test_a_client_without_requests_is_cut_off_for_a_newcomer(rocketmq, start) -> None:
     node = start(max_clients=3)
     with ExitStack() as stack:
         busy = [stack.enter_context(Raw(node.address)) for _ in range(2)]
@@ -135,9 +135,7 @@ def test_a_client_that_has_asked_nothing_gives_way_and_others_stay(rocketmq, sta
 
 
 @pytest.mark.timeout(120)
-def test_pages_answer_and_the_log_stays_small_while_descriptors_are_used_up(
-    rocketmq, tmp_path
-) -> None:
+def test_pages_answer_and_the_log_stays_small_without_descriptors(rocketmq, tmp_path) -> None:
     log = tmp_path / "log"
     with reserved_port() as port, reserved_port() as page, log.open("wb") as errors_to:
         options = {
@@ -201,7 +199,7 @@ def test_clients_that_never_read_do_not_use_up_memory_or_others_turns(rocketmq, 
     assert slowest < 5
 
 
-def test_clients_that_closed_their_side_and_take_nothing_are_cut_off(rocketmq, start) -> None:
+def test_half_closed_clients_that_do_not_read_are_cut_off(rocketmq, start) -> None:
     node = start(max_frame_bytes=MIB, max_queued_bytes=3 * MIB, max_unfinished_bytes=4 * MIB)
     with Producer(rocketmq.settings) as producer:
         messages = [OutgoingMessage(os.urandom(90_000)) for _ in range(10)]
@@ -245,7 +243,7 @@ def test_administration_is_refused_with_the_way_out(rocketmq, start, code, name)
     assert "ask the brokers themselves" in answer.remark
 
 
-def test_a_header_is_waited_for_up_to_a_small_frame() -> None:
+def test_an_unfinished_header_is_accepted_up_to_a_small_frame() -> None:
     cutter = FrameCutter(16 * MIB)
     cutter.admits = lambda header: b"user" in header
     frame = encode_command(Command(310, 1, {"AccessKey": "user"}, bytes(MIB)))

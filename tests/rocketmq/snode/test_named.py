@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_client import errors
-from rocketmq_client.snode.named import named_in_body
+from rocketmq_client.snode.request_resources import named_in_body
 
 
 def test_nothing_is_read_of_other_requests() -> None:
@@ -41,6 +41,6 @@ def test_members_name_groups_and_topics() -> None:
         b'{"x":{"groupName":"others"},"consumerDataSet":[{"$ref":"$.x"}]}',
     ],
 )
-def test_bodies_that_a_broker_may_read_otherwise_are_not_judged(body) -> None:
+def test_bodies_that_a_broker_may_read_differently_are_refused(body) -> None:
     with pytest.raises(errors.ProtocolViolation, match="cannot be judged"):
         named_in_body(34, body)

@@ -123,7 +123,7 @@ def test_answers_belong_to_their_askers(rocketmq, start) -> None:
     assert node.do(node.node.gauges)["in_flight"] == 0
 
 
-def test_held_pulls_hold_up_nobody(rocketmq, start) -> None:
+def test_held_pulls_delay_no_other_request(rocketmq, start) -> None:
     node = start()
     fill(node.settings, 1_000)
     held = []
@@ -208,7 +208,7 @@ def members(address, group: str = "g") -> list[str]:
         return json.loads(answer.body)["consumerIdList"] if answer.code == 0 else []
 
 
-def test_two_clients_with_one_id_are_as_at_a_broker(rocketmq, start) -> None:
+def test_two_clients_with_one_id_work_as_at_a_broker(rocketmq, start) -> None:
     one, two = start(name="one"), start(name="two")
 
     def life(first, second) -> list[list[str]]:
@@ -335,7 +335,7 @@ def test_health_and_metrics(rocketmq, start) -> None:
         page("/other")
 
 
-def test_what_is_under_way_is_answered_before_the_node_stops(rocketmq, start) -> None:
+def test_requests_in_flight_are_answered_before_the_node_stops(rocketmq, start) -> None:
     node = start()
     answers = []
 
@@ -386,7 +386,7 @@ def test_a_node_that_dies_costs_no_acknowledged_record(rocketmq, start) -> None:
         assert records.items() <= found.items()
 
 
-def test_options_are_judged_at_once() -> None:
+def test_options_are_validated_at_once() -> None:
     with pytest.raises(errors.ConfigError) as caught:
         SnodeSettings((), listen=("0.0.0.0", 1), pool_size=0, tls_cert_file="x")
     text = str(caught.value)

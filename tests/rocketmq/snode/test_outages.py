@@ -54,7 +54,7 @@ def test_nodes_are_listed_while_a_name_server_hangs(rocketmq, start, hanging) ->
 LEAVE = {"consumerGroup": "g"}
 
 
-def test_who_has_left_is_not_back_after_the_broker_is(rocketmq, start) -> None:
+def test_members_that_left_are_not_registered_again(rocketmq, start) -> None:
     node = start()
     members = lambda: rocketmq.do(lambda broker: broker.groups.members("g"))  # noqa: E731
     with Raw(node.address) as stays, Raw(node.address) as leaves:
@@ -70,7 +70,7 @@ def test_who_has_left_is_not_back_after_the_broker_is(rocketmq, start) -> None:
         assert members() == ["stays"]
 
 
-def test_who_leaves_while_a_broker_is_away_is_not_back_when_it_is(rocketmq, start) -> None:
+def test_members_that_leave_during_an_outage_are_not_registered_again(rocketmq, start) -> None:
     node = start()
     members = lambda: rocketmq.do(lambda broker: broker.groups.members("g"))  # noqa: E731
     with Raw(node.address) as stays, Raw(node.address) as leaves:

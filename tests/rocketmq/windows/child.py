@@ -110,5 +110,5 @@ def _cursor(
         initial_position="earliest",
         policies=policies,
         max_records=max_records,
-        witness=source.life(),
+        witness=source.record_lookup(),
     )

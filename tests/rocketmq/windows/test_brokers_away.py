@@ -47,7 +47,7 @@ def unreachable(rocketmq, topic) -> tuple[datetime, datetime]:
 
 
 @pytest.mark.usefixtures("unreachable")
-def test_a_broker_that_does_not_answer_holds_up_its_own_queues_only(rocketmq, topic) -> None:
+def test_a_broker_that_does_not_answer_delays_only_its_queues(rocketmq, topic) -> None:
     result = topic.run()
     late = {key for key, _ in topic.receipts.keys() - topic.rows().keys()}
     rocketmq.start_broker("broker-b")
@@ -95,7 +95,7 @@ def test_a_topic_whose_brokers_all_restart_is_awaited(topic) -> None:
         topic.run("later")
 
 
-def test_a_topic_that_nobody_knows_is_an_error_where_a_group_begins(topic) -> None:
+def test_an_unknown_topic_is_an_error_where_a_group_begins(topic) -> None:
     topic.topic = "oders"
     with pytest.raises(errors.UnknownTopic):
         topic.run()
@@ -129,7 +129,7 @@ def test_a_range_whose_brokers_restart_is_tried_again(rocketmq) -> None:
     assert not caught.value.fatal
 
 
-def test_a_queue_that_is_taken_from_its_topic_is_no_broker_that_is_away(rocketmq, topic) -> None:
+def test_a_queue_removed_from_its_topic_is_not_an_unavailable_broker(rocketmq, topic) -> None:
     topic.produce(4)
     queue = SPACE.partition("orders", "broker-a:1")
     with Admin(rocketmq.settings) as admin, QueueReader(rocketmq.settings, "g") as reader:
@@ -204,7 +204,7 @@ def test_a_topic_of_which_no_queue_can_be_read_is_waited_for(rocketmq, topic) ->
     topic.check()
 
 
-def test_a_window_of_time_beside_another_waits_for_brokers_that_restart(rocketmq, topic) -> None:
+def test_a_window_of_time_next_to_another_waits_for_brokers_that_restart(rocketmq, topic) -> None:
     start = datetime.now(UTC)
     topic.produce(20)
     end = datetime.now(UTC)

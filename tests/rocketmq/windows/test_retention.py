@@ -48,14 +48,16 @@ def test_a_window_of_time_that_retention_has_reached_is_not_begun(
     assert not list((topic.root / "lake").glob("_boundaries/*")), "nothing was fixed"
 
 
-def test_a_window_of_time_behind_what_retention_took_is_whole(rocketmq, topic, hours) -> None:
+def test_a_window_of_time_after_removed_records_is_whole(rocketmq, topic, hours) -> None:
     _remove(rocketmq, 7, *ALL)
     assert topic.run(between=(hours[1], hours[2])).total == 40
     with pytest.raises(DataLoss, match=r"somewhere in .0, 7."):
         topic.run(between=(hours[0], hours[1]))
 
 
-def test_what_retention_took_of_windows_of_time_is_a_gap_once(rocketmq, topic, hours) -> None:
+def test_records_lost_to_retention_in_windows_of_time_are_a_gap_once(
+    rocketmq, topic, hours
+) -> None:
     """The first window may have lost all records from the queues' beginning; the others begin where
     it ended, and their lost records are reported exactly."""
     _remove(rocketmq, 17, *ALL)
@@ -66,7 +68,7 @@ def test_what_retention_took_of_windows_of_time_is_a_gap_once(rocketmq, topic, h
     assert [result.total for result in results] == [0, 12, 40]
 
 
-def test_what_retention_took_behind_a_fixed_boundary_is_exact(rocketmq, topic, hours) -> None:
+def test_losses_after_a_fixed_boundary_are_exact(rocketmq, topic, hours) -> None:
     topic.run(between=(hours[0], hours[1]))
     _remove(rocketmq, 13, *ALL)
     with pytest.raises(DataLoss, match=r"broker-b:1: offsets .10, 13. are gone"):
@@ -77,17 +79,13 @@ def test_what_retention_took_behind_a_fixed_boundary_is_exact(rocketmq, topic, h
     assert result.total == 28
 
 
-def test_a_boundary_that_is_fixed_is_taken_though_retention_has_reached_it(
-    rocketmq, topic, hours
-) -> None:
+def test_a_fixed_boundary_is_used_after_retention_has_reached_it(rocketmq, topic, hours) -> None:
     topic.run(between=(hours[0], hours[1]))
     _remove(rocketmq, 10, *ALL)
     assert topic.run(between=(hours[1], hours[2])).total == 40
 
 
-def test_a_plan_that_is_stored_stands_though_retention_has_reached_it(
-    rocketmq, topic, hours
-) -> None:
+def test_a_stored_plan_is_kept_after_retention_has_reached_it(rocketmq, topic, hours) -> None:
     topic.run_killed("first", between=(hours[0], hours[1]))
     _remove(rocketmq, 7, *ALL)
     with pytest.raises(DataLoss, match=r"offsets .0, 7. of queue"):
@@ -98,7 +96,7 @@ def test_a_plan_that_is_stored_stands_though_retention_has_reached_it(
     assert result.gaps == {key: [[0, 7]] for key in ALL}
 
 
-def test_a_quiet_queue_whose_records_are_long_gone_holds_nothing_up(rocketmq, topic, hours) -> None:
+def test_a_quiet_queue_with_expired_records_delays_nothing(rocketmq, topic, hours) -> None:
     """Its broker's log begins before the instant, and all removed records are older still."""
     _remove(rocketmq, 3, *ALL)
     for broker in ("broker-a", "broker-b"):
@@ -108,11 +106,11 @@ def test_a_quiet_queue_whose_records_are_long_gone_holds_nothing_up(rocketmq, to
 
 def _empty(index) -> None:
     """Simulate a queue whose last record is older than those that retention has removed."""
-    index.first = index.said_first = index.end
+    index.first = index.reported_first = index.end
     index.entries.clear()
 
 
-def test_a_quiet_topic_that_expires_was_not_made_anew(rocketmq, topic) -> None:
+def test_a_quiet_topic_that_expires_does_not_count_as_recreated(rocketmq, topic) -> None:
     """All records read are removed, and the brokers keep reporting the old minimum for a while."""
     topic.produce(20)
     topic.run()
@@ -127,7 +125,7 @@ def test_a_quiet_topic_that_expires_was_not_made_anew(rocketmq, topic) -> None:
     assert (result.total, result.gaps) == (8, {})
 
 
-def test_queues_that_a_4_x_broker_has_emptied_hold_nothing_up(rocketmq, topic) -> None:
+def test_queues_emptied_on_a_4_x_broker_delay_nothing(rocketmq, topic) -> None:
     """Their minimum stays the same until the next record, read or not."""
     topic.produce(20)
     topic.run()
@@ -154,4 +152,4 @@ def _tell_minima(rocketmq) -> None:
 
 def _tell_minimum(broker) -> None:
     for index in broker.storage.queues.values():
-        index.said_first = index.first
+        index.reported_first = index.first

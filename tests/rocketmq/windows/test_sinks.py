@@ -72,7 +72,7 @@ def rows(root: Path, kind: str) -> Rows:
 
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize("point", ["begin", "end"])
-def test_a_window_killed_beside_its_publication_is_there_once(
+def test_a_window_killed_around_its_publication_is_stored_once(
     kind: str, point: str, rocketmq: EmbeddedRocketMQ, tmp_path: Path
 ) -> None:
     sent = produce(rocketmq, 0, 10)
@@ -88,7 +88,7 @@ def test_a_window_killed_beside_its_publication_is_there_once(
     assert len(list(published_windows(sink_of(kind, str(tmp_path))))) == 2
 
 
-def test_topics_whose_offsets_do_not_count_records_are_refused_before_anything_is_kept(
+def test_topics_whose_offsets_do_not_count_records_are_refused_before_anything_is_stored(
     rocketmq: EmbeddedRocketMQ, tmp_path: Path
 ) -> None:
     from rocketmq_client import Admin, errors

@@ -184,7 +184,7 @@ def test_a_window_ends_at_what_is_on_disk_and_a_dead_host_costs_nothing(rocketmq
     topic.check()
 
 
-def test_a_boundary_is_not_fixed_behind_what_a_dead_host_takes_back(
+def test_a_boundary_is_not_fixed_beyond_records_lost_with_a_host(
     rocketmq, topic, monkeypatch
 ) -> None:
     """Reused offsets belong to records stored later."""
@@ -211,7 +211,7 @@ def test_a_boundary_is_not_fixed_behind_what_a_dead_host_takes_back(
     assert topic.rows() == topic.receipts
 
 
-def test_a_boundary_is_not_fixed_where_nothing_tells_what_a_dying_host_has_on_disk(
+def test_a_boundary_is_not_fixed_while_the_flushed_position_is_unknown(
     rocketmq, topic, monkeypatch
 ) -> None:
     """The broker answers about the boundary, and dies before it reports its flushed position."""
@@ -262,7 +262,7 @@ def _lower(ends):
     return replace(ends, max_offset=max(ends.min_offset, ends.max_offset - 3), stable=True)
 
 
-def test_what_retention_took_is_an_error_or_a_recorded_gap(rocketmq, topic) -> None:
+def test_records_lost_to_retention_are_an_error_or_a_recorded_gap(rocketmq, topic) -> None:
     topic.produce(20)
     topic.run()
     topic.produce(20)
@@ -292,7 +292,7 @@ def test_a_damaged_record_where_a_window_begins_or_ends_follows_the_policy(
     assert [result.total for result in results] == [16, 4]
 
 
-def test_a_topic_that_was_made_anew_is_another_log(rocketmq, topic) -> None:
+def test_a_recreated_topic_is_another_log(rocketmq, topic) -> None:
     topic.produce(20)
     topic.run()
     with Admin(rocketmq.settings) as admin:
@@ -326,7 +326,7 @@ def test_killed_at(point, rocketmq, topic) -> None:
     assert len(list(published_windows(topic.root / "lake"))) == 2
 
 
-def test_what_a_user_may_say_is_checked_and_secrets_are_not_shown() -> None:
+def test_options_are_checked_and_secrets_are_not_shown() -> None:
     with pytest.raises(ConfigError, match="name_servers"):
         config_of("rocketmq").parse({})
     auth = {"access_key": "reader01", "secret_key": "the-secret"}

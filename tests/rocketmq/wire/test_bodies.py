@@ -27,7 +27,7 @@ VALUES = st.recursive(
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=5), VALUES))
-def test_standard_text_is_read_as_ever(value) -> None:
+def test_standard_json_is_read(value) -> None:
     assert read_json(json.dumps(value).encode(), "it") == value
 
 
@@ -63,7 +63,7 @@ def test_garbage_is_a_violation_or_an_object(text) -> None:
         b'{"\\uD800\\u0041":1}',
     ],
 )
-def test_numbers_and_texts_that_are_none_are_violations(body) -> None:
+def test_invalid_numbers_and_texts_are_violations(body) -> None:
     with pytest.raises(errors.ProtocolViolation):
         read_json(body, "it")
 
@@ -138,7 +138,7 @@ def test_the_flushed_position_is_a_lower_bound(unflushed, at_most) -> None:
 
 
 @pytest.mark.parametrize("unflushed", ["9" * 5_000 + " B", "many", "-1 B"])
-def test_an_amount_that_is_none_is_a_violation(unflushed) -> None:
+def test_an_invalid_amount_is_a_violation(unflushed) -> None:
     table = {"commitLogMaxOffset": "1", "remainHowManyDataToFlush": unflushed}
     with pytest.raises(errors.ProtocolViolation):
         parse_runtime_info(json.dumps({"table": table}).encode())
@@ -146,7 +146,7 @@ def test_an_amount_that_is_none_is_a_violation(unflushed) -> None:
 
 @settings(deadline=None)
 @given(st.integers(1024, 2**50))
-def test_what_prints_as_an_amount_is_at_most_its_upper_bound(count) -> None:
+def test_the_upper_bound_of_printed_bytes_holds(count) -> None:
     value, unit = count / 1024, 0
     while value >= 1024:
         value, unit = value / 1024, unit + 1
@@ -162,7 +162,7 @@ def test_what_prints_as_an_amount_is_at_most_its_upper_bound(count) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", "host:0", "host:65536", ":1", "h:x"])
-def test_no_address(text) -> None:
+def test_invalid_addresses_are_violations(text) -> None:
     with pytest.raises(errors.ProtocolViolation):
         parse_address(text)
 

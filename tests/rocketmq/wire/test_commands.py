@@ -100,7 +100,7 @@ def test_a_flipped_byte_is_a_violation_or_a_command(command, data) -> None:
         (b"\x00\x00\x00\x06\x00\x00\x00\x02{'", "not JSON"),
     ],
 )
-def test_a_stranger_is_told_apart_early(stream, why) -> None:
+def test_another_protocol_is_detected_early(stream, why) -> None:
     with pytest.raises(errors.ProtocolViolation, match=why):
         decoded([stream], 16 * 1024 * 1024)
 

@@ -118,7 +118,7 @@ def test_a_task_defers_while_spark_works_and_comes_back_past_a_killed_triggerer(
     airflow.kill("triggerer")
     (place / "go").touch()
     airflow.api.wait(lambda: application.result is not None, 180, "the application's result")
-    assert application.told["id"].startswith("local-")  # Spark's own word
+    assert application.report["id"].startswith("local-")  # Spark's own word
     assert scene.lake.windows() == []
     airflow.restart("triggerer")
 

@@ -170,7 +170,7 @@ class TestCommands:
             ["connection", "cluster", "state backend", "ledger tables", "sink"], "ok"
         )
 
-    def test_rebuild_makes_a_lost_position_anew(
+    def test_rebuild_restores_a_lost_position(
         self, airflow: AirflowStack, cluster: Cluster, lakes: Path
     ) -> None:
         before = tubemq(airflow, "offsets", "show", GROUP)["cursor"]["next"]

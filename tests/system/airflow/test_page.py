@@ -277,7 +277,7 @@ def test_one_group_on_many_topics_does_not_hinder_itself(
 
 
 @pytest.mark.parametrize("cluster", ["away", "nowhere"])
-def test_without_brokers_the_page_stands_and_says_so(
+def test_without_brokers_the_page_works_and_reports_it(
     server: AirflowStack, limited: Browser, cluster: str
 ) -> None:
     number = limited.id_of("orders", cluster)
@@ -322,7 +322,7 @@ def test_a_browser_shows_a_hundred_groups_and_what_is_away(
 
 
 @pytest.mark.skipif(chromium_path() is None, reason="there is no chromium on PATH")
-def test_a_browser_that_is_logged_out_is_told_so(server: AirflowStack, boss: Browser) -> None:
+def test_a_logged_out_browser_shows_it(server: AirflowStack, boss: Browser) -> None:
     with open_tab(chromium_path() or "") as tab:
         tab.go(f"{server.home.url}/tubemq/", token=boss.http.cookies["_token"])
         tab.wait("document.querySelectorAll('a.card').length === 50")

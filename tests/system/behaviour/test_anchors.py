@@ -27,7 +27,7 @@ def test_the_last_record_of_a_range_is_met_again(
 ) -> None:
     Feeder(window_site.settings, topic, ledger, 1).produce(900)
     partition = window_site.partition(topic)
-    low, end = ledger.first(partition), ledger.settled_end(partition)
+    low, end = ledger.first(partition), ledger.stable_end_of(partition)
     seen: dict[int, Anchor] = {}
     with shell.RangeReader(window_site.settings, group=group, filters=filters) as reader:
         for cut in range(low + 28 * 30, end, 28 * 97):
@@ -49,7 +49,7 @@ def test_the_last_record_stands_where_its_receipt_says(
 ) -> None:
     Feeder(window_site.settings, SINGLE, ledger, 2).produce(300)
     partition = window_site.partition(SINGLE)
-    low, end = ledger.first(partition), ledger.settled_end(partition)
+    low, end = ledger.first(partition), ledger.stable_end_of(partition)
     with shell.RangeReader(window_site.settings, group=group) as reader:
         for _ in reader.read(OffsetRange(partition, low, end)):
             pass

@@ -103,7 +103,7 @@ class Member:
         self.consumer._consumer.closing = True
         self.consumer._driver.close()
         for bell in (self.consumer._heartbeat, self.consumer._orders, self.consumer._ready):
-            bell.ring()
+            bell.notify()
         self.ledger.left(self.name)
         self.thread.join(30)
 

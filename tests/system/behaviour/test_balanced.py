@@ -85,7 +85,7 @@ def receive_whole(consumer: Consumer, count: int) -> Any:
 # -- on every server ------------------------------------------------------------------------------
 
 
-def test_batches_come_back_until_confirmed_and_the_group_goes_on(
+def test_batches_come_back_until_confirmed_and_the_group_continues(
     join: Callable[..., Any], site: Site
 ) -> None:
     partition = site.partition()
@@ -200,7 +200,7 @@ def test_a_bound_group_begins_where_its_members_say(
             assert eventually(lambda: _of(consumer.receive(QUIET_MS), one)).start == other
 
 
-def test_who_cannot_join_is_told_why(shell: Shell, site: Site, group: str) -> None:
+def test_a_refused_join_raises_the_reason(shell: Shell, site: Site, group: str) -> None:
     with shell.Consumer(site.settings, group, TOPICS):
         with pytest.raises(errors.GroupInconsistent):
             shell.Consumer(site.settings, group, {SINGLE: ()}).__enter__()
@@ -277,7 +277,7 @@ def test_frozen_partitions_and_paused_consumers_fetch_nothing(
         assert len(consumer.assignment) == 6
 
 
-def test_local_confirmations_are_told_when_the_member_leaves(
+def test_local_confirmations_are_sent_when_the_member_leaves(
     member: Callable[..., Any], here: Site, by_hand: EmbeddedTubeMQ
 ) -> None:
     site_send(here, by_hand, b"a", b"b")
@@ -354,7 +354,7 @@ def test_a_master_that_forgets_costs_nothing(
     assert sum(map(len, moved)) == 6 + 3
 
 
-def test_a_closed_consumer_says_so(member: Callable[..., Any]) -> None:
+def test_a_closed_consumer_raises(member: Callable[..., Any]) -> None:
     with member() as consumer:
         pass
     with pytest.raises(errors.ClosedError):
@@ -387,7 +387,7 @@ def test_names_that_no_heartbeat_could_carry_are_refused(shell: Shell) -> None:
 @pytest.mark.parametrize(
     "work", ["master_heartbeat_if_due", "broker_heartbeats_if_due", "rebalance"]
 )
-def test_whoever_receives_is_told_that_a_member_beats_no_more(
+def test_receive_raises_when_heartbeats_have_stopped(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
     """A mistake of ours must not look like a topic without records."""

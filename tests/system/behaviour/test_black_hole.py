@@ -45,7 +45,7 @@ def test_a_producer_loses_one_request_to_a_black_hole(
         assert max(stats.opened for stats in producer.connections.values()) == 2
 
 
-def test_a_member_goes_on_after_a_black_hole(
+def test_a_member_resumes_after_a_black_hole(
     shell: Shell, site: Site, settings: ClientSettings, network: BadNetwork, group: str
 ) -> None:
     partition = site.partition(SINGLE)

@@ -94,7 +94,7 @@ def test_many_may_close_at_once_and_each_finds_it_closed(
 
 
 @KINDS
-def test_who_receives_while_another_closes_is_told(
+def test_receive_raises_when_another_thread_closes(
     shell: Shell, kind: str, options: ClientSettings, group: str
 ) -> None:
     consumer = enter(shell, kind, options, group)
@@ -113,7 +113,7 @@ def test_a_run_ends_in_peace_wherever_another_closes(
     stop = consumer._stop
 
     def stop_late() -> None:
-        consumer._ready.ring()  # it is closing, and its run is not stopped yet
+        consumer._ready.notify()  # it is closing, and its run is not stopped yet
         if threading.current_thread() is consumer._closer:
             running._thread.join(2)
         stop()
@@ -178,7 +178,7 @@ def test_a_fetch_without_an_answer_does_not_keep_the_group(
         assert PARTITION in successor.assignment
 
 
-def test_who_pulls_behind_another_is_told_that_the_partition_is_lost(
+def test_a_queued_pull_raises_when_the_partition_is_lost(
     shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings, group: str
 ) -> None:
     """The first waits for an answer, the second for the first, and then the lease is gone."""
@@ -192,7 +192,7 @@ def test_who_pulls_behind_another_is_told_that_the_partition_is_lost(
     assert outcomes == {errors.RpcTimeout, errors.ConfigError}
 
 
-def test_who_pulls_behind_another_is_told_that_the_member_is_closed(
+def test_a_queued_pull_raises_when_the_member_is_closed(
     shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings, group: str
 ) -> None:
     consumer = enter(shell, "AssignedConsumer", options, group)
@@ -205,9 +205,7 @@ def test_who_pulls_behind_another_is_told_that_the_member_is_closed(
     assert all(isinstance(outcome, errors.TubeMQError) for outcome in outcomes)
 
 
-def test_a_pull_that_hangs_at_many_brokers_does_not_keep_who_closes(
-    shell: Shell, group: str
-) -> None:
+def test_a_pull_that_hangs_at_many_brokers_does_not_delay_close(shell: Shell, group: str) -> None:
     """Closing waits as long as one request may take, not until every broker has answered."""
     brokers = range(1, 9)
     held = [Partition(broker, SHARED, 0) for broker in brokers]
@@ -227,7 +225,7 @@ def test_a_pull_that_hangs_at_many_brokers_does_not_keep_who_closes(
 
 
 @pytest.mark.parametrize("work", ["master_heartbeat_if_due", "broker_heartbeats_if_due"])
-def test_who_assigns_is_told_that_the_member_beats_no_more(
+def test_assign_raises_when_heartbeats_have_stopped(
     shell: Shell,
     options: ClientSettings,
     group: str,

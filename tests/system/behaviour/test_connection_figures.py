@@ -37,7 +37,9 @@ def test_the_figures_of_a_member_have_its_connections(shell: Shell, site: Site, 
         assert at_master.requests >= at_master.replies >= 1
 
 
-def test_counts_go_on_when_a_connection_is_replaced(shell: Shell, by_hand: EmbeddedTubeMQ) -> None:
+def test_counts_continue_when_a_connection_is_replaced(
+    shell: Shell, by_hand: EmbeddedTubeMQ
+) -> None:
     with shell.Producer(settings_for(by_hand.masters)) as producer:
         where = Partition(1, SINGLE, 0)
         producer.send(SINGLE, b"x", partition=where)

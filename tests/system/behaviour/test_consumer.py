@@ -45,7 +45,7 @@ def test_a_batch_comes_back_until_it_is_confirmed(shell: Shell, site: Site, grou
         assert consumer.pull(partition) is None
 
 
-def test_the_group_goes_on_where_it_was_confirmed_or_where_it_is_told(
+def test_the_group_resumes_at_the_confirmed_or_the_given_offset(
     shell: Shell, site: Site, group: str
 ) -> None:
     partition = site.partition()

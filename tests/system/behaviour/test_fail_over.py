@@ -134,7 +134,7 @@ def test_look_ups_and_readers_outlast_a_switch(
         assert bodies == [b"x"]
 
 
-def test_who_joins_during_a_switch_waits_for_it(
+def test_a_join_during_a_switch_waits_for_it(
     shell: Shell, pair: EmbeddedTubeMQ, options: ClientSettings
 ) -> None:
     pair.fail_over()

@@ -282,7 +282,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[str]]:
     return lambda level: [r.getMessage() for r in caplog.records if r.levelname == level]
 
 
-def test_a_life_in_a_group_is_told_at_info_and_never_per_record(
+def test_a_members_life_cycle_is_logged_at_info_and_never_per_record(
     shell: Shell, settings: ClientSettings, told: Callable[[str], list[str]]
 ) -> None:
     send(settings, *[b"x"] * 50)
@@ -294,7 +294,7 @@ def test_a_life_in_a_group_is_told_at_info_and_never_per_record(
     assert len(told("INFO")) < 20
 
 
-def test_what_somebody_may_have_to_act_on_is_a_warning(
+def test_events_that_need_an_action_are_warnings(
     shell: Shell,
     settings: ClientSettings,
     mq: EmbeddedTubeMQ,

@@ -69,7 +69,7 @@ def test_nothing_is_left_after_many_clients(
 ) -> None:
     Feeder(settings, SHARED, ledger, 1).produce(100, [PARTITION])
     by_hand.broker(1).flush()
-    range_ = OffsetRange(PARTITION, 0, ledger.settled_end(PARTITION))
+    range_ = OffsetRange(PARTITION, 0, ledger.stable_end_of(PARTITION))
     use(shell, settings, range_)
     time.sleep(0.2)
     before = held()

@@ -21,7 +21,7 @@ PARTITION = Partition(1, SHARED, 1)
 def filled(by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger) -> OffsetRange:
     Feeder(settings, SHARED, ledger, 1).produce(600, [PARTITION, Partition(1, SHARED, 2)])
     by_hand.broker(1).flush()
-    return OffsetRange(PARTITION, 28, ledger.settled_end(PARTITION) - 56)
+    return OffsetRange(PARTITION, 28, ledger.stable_end_of(PARTITION) - 56)
 
 
 @pytest.fixture

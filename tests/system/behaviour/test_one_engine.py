@@ -110,7 +110,7 @@ def test_a_loop_over_batches_confirms_each_and_rejects_the_one_it_is_left_in(
 
 
 @BOTH
-def test_a_batch_that_nobody_confirms_comes_again_in_its_time(
+def test_an_unconfirmed_batch_is_delivered_again_after_its_time(
     shell: Shell, server: EmbeddedTubeMQ, group: str, kind: str
 ) -> None:
     """For any period of heartbeats."""
@@ -129,7 +129,7 @@ def test_a_batch_that_nobody_confirms_comes_again_in_its_time(
 
 
 @BOTH
-def test_local_confirmations_are_told_with_the_next_fetch_or_when_leaving(
+def test_local_confirmations_are_sent_with_the_next_fetch_or_when_leaving(
     shell: Shell, server: EmbeddedTubeMQ, group: str, kind: str
 ) -> None:
     sent = send(server, 60)
@@ -166,7 +166,7 @@ def test_nothing_is_fetched_while_paused_or_frozen(
         assert consumer.receive(10_000).partition in PARTITIONS[1:]
 
 
-def test_whoever_listens_hears_of_what_comes_and_is_lost(
+def test_listeners_are_called_for_assigned_and_lost_partitions(
     shell: Shell, server: EmbeddedTubeMQ, group: str
 ) -> None:
     assigned: list[Partition] = []

@@ -74,7 +74,7 @@ def test_a_topic_without_routes_is_named(shell: Shell, site: Site) -> None:
         producer.send("nowhere", b"x")
 
 
-def test_what_cannot_be_a_topic_is_told_at_once(shell: Shell, site: Site) -> None:
+def test_an_invalid_topic_is_refused_at_once(shell: Shell, site: Site) -> None:
     """It costs the producer nothing at its other topics, which its heartbeats name at once."""
     with shell.Producer(site.settings) as producer, shell.Metadata(site.settings) as metadata:
         for ask in (producer.publish, metadata.topic, lambda name: producer.send(name, b"x")):
@@ -101,7 +101,7 @@ def test_a_record_no_broker_would_take_is_refused_before_it_is_sent(
         list(producer.send_many(SHARED, [record]))
 
 
-def test_a_producer_that_was_closed_says_so(shell: Shell, site: Site) -> None:
+def test_a_closed_producer_raises(shell: Shell, site: Site) -> None:
     with shell.Producer(site.settings) as producer:
         producer.publish(SHARED)
     with pytest.raises(errors.ClosedError):
@@ -138,7 +138,7 @@ def test_a_forgotten_producer_registers_again_by_itself(
         assert producer.publish(SINGLE) == [Partition(1, SINGLE, 0)]
 
 
-def test_heartbeats_go_on_after_one_that_failed_for_an_unknown_reason(
+def test_heartbeats_continue_after_an_unknown_failure(
     shell: Shell,
     server: EmbeddedTubeMQ,
     options: ClientSettings,

@@ -225,7 +225,7 @@ def test_no_receipt_is_given_for_a_record_that_is_not_stored(
     assert set(stored.values()) == {1}
 
 
-def test_a_late_receipt_belongs_to_nobody(
+def test_a_late_receipt_belongs_to_no_record(
     shell: Shell, server: EmbeddedTubeMQ, options: ClientSettings, proxy: FaultProxy
 ) -> None:
     with shell.Producer(options) as producer:
@@ -314,7 +314,7 @@ def test_a_record_of_a_slow_generator_does_not_wait_for_the_next(
 
 
 @pytest.mark.parametrize("call", ["flush", "close"])
-def test_a_callback_that_would_wait_for_itself_is_told_so(
+def test_a_callback_that_would_wait_for_itself_raises(
     server: EmbeddedTubeMQ, options: ClientSettings, call: str
 ) -> None:
     """The blocking shell only: on an event loop a callback cannot wait."""
@@ -366,7 +366,7 @@ def test_a_router_that_fails_on_the_way_costs_its_record_only(
     assert "router" in str(found[0])
 
 
-def test_an_error_nobody_expects_costs_its_records_only(
+def test_an_unexpected_error_affects_its_records_only(
     server: EmbeddedTubeMQ, options: ClientSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sync API only: its thread would end, and a caller would wait forever."""

@@ -14,20 +14,20 @@ from tests.system.behaviour.shells import Shell
 from tests.system.behaviour.sites import SHARED, SINGLE, Site
 from tests.system.behaviour.windows import Feeder, Ledger
 from tubemq_client import ClientSettings, OffsetRange, Partition, errors
-from tubemq_client._core import side_by_side
+from tubemq_client._core import parallel_read
 from tubemq_client.embedded import EmbeddedTubeMQ
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shrink the sub-ranges, so that the few records of these tests fill several."""
-    monkeypatch.setattr(side_by_side, "_FIRST", 50)
-    monkeypatch.setattr(side_by_side, "_MOST", 300)
-    monkeypatch.setattr(side_by_side, "_BATCHES", 3)
+    monkeypatch.setattr(parallel_read, "_FIRST", 50)
+    monkeypatch.setattr(parallel_read, "_MOST", 300)
+    monkeypatch.setattr(parallel_read, "_BATCHES", 3)
 
 
 def whole(ledger: Ledger, partition: Partition) -> OffsetRange:
-    return OffsetRange(partition, ledger.first(partition), ledger.settled_end(partition))
+    return OffsetRange(partition, ledger.first(partition), ledger.stable_end_of(partition))
 
 
 def read(reader: Any, range_: OffsetRange, **options: Any) -> list[Any]:
@@ -58,7 +58,7 @@ def test_several_connections_deliver_what_one_delivers(
         assert counted.last[range_.partition.key][1:] == stats[0].last[range_.partition.key][1:]
 
 
-def test_a_user_who_stops_early_leaves_nothing_behind(
+def test_a_read_that_stops_early_leaves_nothing_behind(
     shell: Shell, window_site: Site, ledger: Ledger, group: str
 ) -> None:
     Feeder(window_site.settings, SHARED, ledger, 2).produce(1_200)
@@ -109,7 +109,7 @@ def test_a_program_ends_in_the_middle_of_a_read(
             assert int(process.stdout.readline()) > 0
             at = time.monotonic()
             assert process.wait(30) == 0
-            assert time.monotonic() - at < side_by_side.STOP_S
+            assert time.monotonic() - at < parallel_read.STOP_S
         finally:
             process.kill()
 

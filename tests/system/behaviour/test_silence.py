@@ -143,7 +143,7 @@ def test_a_broker_that_answers_again_is_asked_again(
 
 
 @pytest.mark.rates
-def test_asking_a_silent_master_keeps_nobody_from_consuming(
+def test_a_query_to_a_silent_master_does_not_stop_consumption(
     shell: Shell, three: EmbeddedTubeMQ
 ) -> None:
     settings = settings_for(three.masters, rpc_timeout_ms=2_000)
@@ -230,7 +230,7 @@ def limit(mib: int) -> list[dict[str, Any]]:
 
 
 @BOTH
-def test_a_group_with_a_rule_of_its_own_is_exempt_from_the_default(shell: Shell, kind: str) -> None:
+def test_a_group_with_its_own_rule_is_exempt_from_the_default(shell: Shell, kind: str) -> None:
     """A broker enforces the default rule; the group's wider rule is kept by its members, which send
     it with every fetch."""
     reads = ReadLimits(first_fetch_bytes=300_000, fetch_bytes=300_000)
@@ -292,7 +292,7 @@ def test_a_share_is_taken_over_from_a_member_that_died(
     died.close()
 
 
-def test_a_share_begins_where_it_is_told_and_outlasts_masters(
+def test_a_share_starts_at_its_offsets_and_outlasts_masters(
     shell: Shell, quick: EmbeddedTubeMQ, group: str
 ) -> None:
     partition = Partition(1, SHARED, 0)

@@ -25,7 +25,7 @@ def filled(by_hand: EmbeddedTubeMQ, settings: ClientSettings, ledger: Ledger) ->
     """Return a range over everything of one partition, all of it stable."""
     Feeder(settings, SHARED, ledger, 1).produce(1_200)
     by_hand.broker(1).flush()
-    return OffsetRange(PARTITION, 0, ledger.settled_end(PARTITION))
+    return OffsetRange(PARTITION, 0, ledger.stable_end_of(PARTITION))
 
 
 def bodies(reader: Any, range_: OffsetRange) -> list[bytes]:
@@ -142,7 +142,7 @@ def test_retention_past_the_start_names_topic_partition_range_and_option(
 @BOTH_EXPIRE
 @pytest.mark.parametrize("filters", [(), ("alpha",)], ids=["unfiltered", "filtered"])
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_gap_policy_skip_goes_on_and_records_the_gap(
+def test_gap_policy_skip_continues_and_records_the_gap(
     shell: Shell,
     by_hand: EmbeddedTubeMQ,
     settings: ClientSettings,
@@ -182,7 +182,7 @@ def test_a_truncated_log_is_an_error_not_a_short_window(
     filled: OffsetRange,
 ) -> None:
     Feeder(settings, SHARED, ledger, 2).produce(100)
-    unsafe = OffsetRange(PARTITION, 0, ledger.settled_end(PARTITION))
+    unsafe = OffsetRange(PARTITION, 0, ledger.stable_end_of(PARTITION))
     broker = by_hand.broker(1)
     assert broker.crash() > 0
     broker.restart()
@@ -441,6 +441,6 @@ def test_filters_are_checked_again_by_the_client(
         ]
         for record, receipt in zip(records, producer.send_many(SHARED, records), strict=True):
             ledger.add(PARTITION, receipt.offset, record.body, record.stream_id)
-    ledger.settle()
-    range_ = OffsetRange(PARTITION, 0, ledger.settled_end(PARTITION))
+    ledger.wait_until_stable()
+    range_ = OffsetRange(PARTITION, 0, ledger.stable_end_of(PARTITION))
     assert check_window(settings, "hash", ledger, range_, ("Aa",)) == 50

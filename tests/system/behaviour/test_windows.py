@@ -48,7 +48,7 @@ def test_equal_partition_ids_on_several_brokers_are_several_partitions(
     seen = []
     for broker in window_site.brokers:
         partition = Partition(broker, SHARED, 0)
-        range_ = OffsetRange(partition, ledger.first(partition), ledger.settled_end(partition))
+        range_ = OffsetRange(partition, ledger.first(partition), ledger.stable_end_of(partition))
         seen.append(check_window(window_site.settings, group, ledger, range_, (), shell))
     assert min(seen) > 0
     assert sum(seen) == sum(len(r) for p, r in ledger.rows.items() if p.partition_id == 0)
@@ -59,7 +59,7 @@ def test_offsets_are_exact_where_the_store_has_one_written_partition(
 ) -> None:
     Feeder(window_site.settings, SINGLE, ledger, 5).produce(1_000)
     partition = window_site.partition(SINGLE)
-    start, end = ledger.first(partition) + 280, ledger.settled_end(partition) - 280
+    start, end = ledger.first(partition) + 280, ledger.stable_end_of(partition) - 280
     with shell.RangeReader(window_site.settings, group=group) as reader:
         batches = list(reader.read(OffsetRange(partition, start, end)))
         got = [(m.offset, m.body) for batch in batches for m in batch.messages()]
@@ -73,7 +73,7 @@ def test_a_split_range_delivers_what_the_whole_delivers(
 ) -> None:
     Feeder(window_site.settings, SHARED, ledger, 6).produce(1_000)
     partition = window_site.partition(SHARED, 1)
-    low, end = ledger.first(partition), ledger.settled_end(partition)
+    low, end = ledger.first(partition), ledger.stable_end_of(partition)
     third, half = ((end - low) // n // 28 * 28 for n in (3, 2))
     cuts = [low, low + 28, low + third, low + half, end - 28, end]
 

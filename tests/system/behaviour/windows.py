@@ -36,7 +36,7 @@ class Ledger:
             self.rows.setdefault(partition, []).append((offset, body, stream))
             self._first[partition] = min(offset, self._first.get(partition, offset))
 
-    def settle(self) -> None:
+    def wait_until_stable(self) -> None:
         """Everything sent so far has its receipt here: move the settled ends up."""
         with self._lock:
             for partition, rows in self.rows.items():
@@ -44,7 +44,7 @@ class Ledger:
                 end = max(offset for offset, _, _ in rows) + 28
                 self._settled[key] = max(self._settled.get(key, 0), end)
 
-    def settled_end(self, partition: Partition) -> int:
+    def stable_end_of(self, partition: Partition) -> int:
         """No record of the partition's store below this offset is missing here. (One feeder a
         topic at a time: another's records in flight would be missing.)"""
         with self._lock:
@@ -88,7 +88,7 @@ class Feeder:
         receipts = producer.send_many(self._topic, records, in_flight=32)
         for record, receipt in zip(records, receipts, strict=True):
             self._ledger.add(receipt.partition, receipt.offset, record.body, record.stream_id)
-        self._ledger.settle()
+        self._ledger.wait_until_stable()
 
     def _record(self, partitions: list[Partition]) -> Record:
         size = self._random.choice((10, 40, 300, 1_000))
@@ -177,7 +177,7 @@ def run_windows(
         partitions = {t: sorted(metadata.topic(t).partitions) for t in topics}
     for _ in range(count):
         partition = rng.choice(partitions[rng.choice(topics)])
-        end = ledger.settled_end(partition)
+        end = ledger.stable_end_of(partition)
         filters = rng.choice(((), (), ("alpha",), ("alpha", "gamma")))
         window = random_window(rng, partition, end, ledger.first(partition))
         records += check_window(settings, group, ledger, window, filters, shell)

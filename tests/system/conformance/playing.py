@@ -78,7 +78,7 @@ class _Stage(Transcript):
             server.broker,
             server.master_web,
             server.broker_web,
-            settle=lambda: None,
+            wait_until_stable=lambda: None,
             token=server.token,
         )
         self._row = row

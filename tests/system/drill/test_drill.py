@@ -16,7 +16,7 @@ import pytest
 from tools.drill.audit import Audit, audit_lake, audit_writer, windows_in_events
 from tools.drill.cluster import ENTRY, Log, read_log
 from tools.drill.kill_plan import TaskKey, plan_of
-from tools.drill.tally import Round, Tally
+from tools.drill.totals import Round, Totals
 from tools.drill.work import Boundaries, quotas
 from tubemq_client import Record
 from tubemq_client.config import ClientConfig
@@ -118,11 +118,11 @@ def test_each_life_of_a_lake_is_judged_by_its_own_log(lake: Lake) -> None:
     assert not audit_lake(lake.root, LOG, SPAN, named, "life-2").clean
 
 
-def test_intervals_begin_anew_with_the_logs(tmp_path: Path) -> None:
+def test_intervals_start_again_with_recreated_logs(tmp_path: Path) -> None:
     cuts = Boundaries(tmp_path / "boundaries.json")
     for end in (0, 1, 2):
         cuts.cut({"1:0": end * 20 * ENTRY}, 20)
-    cuts.begin_life(2)
+    cuts.recreate_logs(2)
     assert cuts.intervals == 0
     for end in (0, 1, 2, 3, 4, 5):
         cuts.cut({"1:0": end * 20 * ENTRY}, 20)
@@ -158,12 +158,12 @@ def test_a_doom_follows_from_seed_and_task() -> None:
     assert all(plan_of("7", 1.0, TaskKey("d", "r", -1, 4), spark=False) is None for _ in "x")
 
 
-def test_a_tally_adds_up_and_goes_on(tmp_path: Path) -> None:
+def test_totals_add_up_and_are_continued(tmp_path: Path) -> None:
     path = tmp_path / "tally.json"
-    tally = Tally.load(path, "7")
+    tally = Totals.load(path, "7")
     tally.add(Round(1, "7/1", inline=10, spark=2, hit=6, kills={"task": 5, "jvm": 1}))
     tally.add(Round(2, "7/2", inline=8, hit=4, kills={"task": 4}, replayed=3))
-    again = Tally.load(path, "7")
+    again = Totals.load(path, "7")
     assert again.totals() == json.loads(path.read_text())["totals"]
     assert again.totals()["kills"] == {"jvm": 1, "task": 9}
     assert (again.totals()["inline"], again.totals()["share"], again.clean) == (18, 0.5, True)
@@ -171,7 +171,7 @@ def test_a_tally_adds_up_and_goes_on(tmp_path: Path) -> None:
     assert not again.clean
     assert "round 3: failed: d r" in again.report()
     with pytest.raises(ValueError, match="seed 7"):
-        Tally.load(path, "8")
+        Totals.load(path, "8")
 
 
 @pytest.mark.parametrize(("inline", "spark"), [(20, 4), (167, 10), (1, 0)])

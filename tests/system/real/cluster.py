@@ -83,5 +83,5 @@ def two_brokers(pair_of_brokers: TwoBrokers) -> TwoBrokers:
 
     A test may stop, kill or retire them; the next one waits some 35 s until they serve again.
     """
-    pair_of_brokers.mend()
+    pair_of_brokers.restore_both()
     return pair_of_brokers

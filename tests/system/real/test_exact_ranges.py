@@ -63,7 +63,7 @@ def test_sixty_windows_from_files(
     with Metadata(settings) as metadata:
         for name in NAMES:
             while any(
-                end.max_offset < ledger.settled_end(partition)
+                end.max_offset < ledger.stable_end_of(partition)
                 for partition, end in metadata.ends(name, GROUP).items()
             ):
                 assert time.monotonic() < deadline, f"{name} was not flushed in time"
@@ -76,7 +76,7 @@ def test_the_whole_topic_is_what_was_sent(
 ) -> None:
     total = 0
     for partition in list(ledger.rows):
-        whole = OffsetRange(partition, 0, ledger.settled_end(partition))
+        whole = OffsetRange(partition, 0, ledger.stable_end_of(partition))
         total += check_window(settings, GROUP, ledger, whole)
     assert total == sum(map(len, ledger.rows.values()))
 

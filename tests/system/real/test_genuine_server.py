@@ -20,7 +20,7 @@ def read_bodies(settings: ClientSettings, range_: OffsetRange) -> list[bytes]:
         return [message.body for batch in reader.read(range_) for message in batch.messages()]
 
 
-def test_it_is_the_version_asked_for(genuine: GenuineTubeMQ) -> None:
+def test_it_is_the_requested_version(genuine: GenuineTubeMQ) -> None:
     answer = genuine.query_master("admin_query_server_version")
     assert [item["version"] for item in answer["data"]] == ["2.4.0"]
 
@@ -44,7 +44,7 @@ def test_every_topic_is_subscribable_with_its_partitions(
             assert {p.broker_id for p in found.partitions} == {genuine.broker_id}
 
 
-def test_waiting_for_a_topic_nobody_made_ends_with_the_brokers_log(genuine: GenuineTubeMQ) -> None:
+def test_waiting_for_a_missing_topic_ends_with_the_brokers_log(genuine: GenuineTubeMQ) -> None:
     with pytest.raises(GenuineFailed) as caught:
         genuine.wait_accepting([topics.EMPTY.name, "never_made"], timeout_s=0.5)
     first, *log = str(caught.value).splitlines()

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
 SPEC = topics.SPARES[7]
 
 
-def test_a_log_that_began_anew_is_noticed_and_an_epoch_follows_it(
+def test_a_recreated_log_is_detected_and_an_epoch_follows_it(
     genuine: GenuineTubeMQ, tmp_path: Path
 ) -> None:
     pipeline = Pipeline(ClientSettings(masters=(genuine.master_address,)), tmp_path, SPEC.name)

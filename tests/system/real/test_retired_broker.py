@@ -12,7 +12,7 @@ from tests.system.real.pipeline import GROUP, Pipeline, wait_for
 from tools.devkit.tubemq.second_broker import SecondBroker
 from tools.devkit.tubemq.two_brokers import TwoBrokers
 from tubemq_client import ClientSettings, Metadata
-from tubemq_provider.ingest.upkeep import book_of
+from tubemq_provider.ingest.maintenance import book_of
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.errors import BoundaryConflict
 from tubemq_provider.windows.plan import WindowScope

@@ -24,7 +24,7 @@ from tools.devkit.tubemq.genuine import TopicSpec
 from tools.devkit.tubemq.guarded import GuardedTubeMQ, KeyStores, guarded_cluster
 from tubemq_client import ClientSettings, OffsetRange, Partition, errors
 from tubemq_client._core import security
-from tubemq_client._core.effects import WallNow
+from tubemq_client._core.effects import WallClock
 from tubemq_client.model import Credentials, TlsSettings
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
@@ -108,7 +108,7 @@ def test_a_user_on_the_plain_ports_does_everything(shell: Shell, plain: ClientSe
 
 
 @pytest.mark.parametrize("stranger", [False, True])
-def test_who_has_no_good_certificate_is_told_of_tls(
+def test_an_error_of_a_bad_certificate_names_tls(
     shell: Shell, encrypted: ClientSettings, certs: Certificates, stranger: bool
 ) -> None:
     pair = certs.stranger
@@ -145,7 +145,7 @@ def test_tls_on_the_plain_port_ends_with_the_handshakes_deadline(
         look_up(shell, settings)
 
 
-def test_a_plain_client_on_the_tls_port_is_told_to_look_at_tls(
+def test_an_error_of_a_plain_client_on_the_tls_port_names_tls(
     shell: Shell, cluster: GuardedTubeMQ, plain: ClientSettings
 ) -> None:
     with pytest.raises(errors.ConnectionLost, match="TLS port"):
@@ -179,9 +179,9 @@ def test_a_clock_that_is_off_is_named(
     shell: Shell, plain: ClientSettings, monkeypatch: pytest.MonkeyPatch, off_by_s: int
 ) -> None:
     def look(access: security.Access) -> Any:
-        access._now = (yield WallNow()) + off_by_s * 1_000
+        access._now = (yield WallClock()) + off_by_s * 1_000
 
-    monkeypatch.setattr(security.Access, "look_at_the_clock", look)
+    monkeypatch.setattr(security.Access, "read_signing_time", look)
     with pytest.raises(errors.AuthenticationFailed, match="clocks of this machine"):
         look_up(shell, plain)
 

@@ -30,7 +30,7 @@ def test_an_explicit_window_through_spark_equals_the_receipts(
     Feeder(settings, TOPIC, ledger, 7).produce(3_000)
     partitions = sorted(ledger.rows)
     starts = {p.key: 28 * 10 for p in partitions}
-    ends = {p.key: ledger.settled_end(p) - 28 * 10 for p in partitions}
+    ends = {p.key: ledger.stable_end_of(p) - 28 * 10 for p in partitions}
     sink = ParquetSink(tmp_path)
     engine = SessionEngine(settings, master="local[1]")
     with Metadata(settings) as metadata:

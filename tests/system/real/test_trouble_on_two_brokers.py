@@ -45,7 +45,7 @@ MEASUREMENTS = 3
 def filled(pair_of_brokers: TwoBrokers) -> ClientSettings:
     """Return client settings with the default time for a request, 10 s: no receiver may wait for
     that."""
-    pair_of_brokers.mend()
+    pair_of_brokers.restore_both()
     settings = ClientSettings(masters=pair_of_brokers.masters, heartbeat_period_ms=1_000)
     with BLOCKING.Producer(settings) as producer:
         wait_for(lambda: len(producer.publish(TOPIC)) == PARTITIONS)
@@ -64,7 +64,7 @@ def test_the_other_brokers_records_flow_at_their_usual_rate(
     shares: dict[str, list[float]] = {}
     while any(max(found) < 0.9 for found in shares.values()) or not shares:
         assert all(len(found) < MEASUREMENTS for found in shares.values()), shares
-        two_brokers.mend()
+        two_brokers.restore_both()
         for name, share in measured(two_brokers, filled, trouble).items():
             shares.setdefault(name, []).append(share)
         print(shares)

@@ -95,7 +95,7 @@ def stopped() -> Iterator[list[int]]:
             os.kill(pid, signal.SIGCONT)
 
 
-def test_scenario_06_a_superseded_try_goes_on(scene: Scene, stopped: list[int]) -> None:
+def test_scenario_06_a_superseded_try_continues(scene: Scene, stopped: list[int]) -> None:
     scene.begin()
     scene.produce(20)
     run_id = scene.stand_at("ingest:end")

@@ -71,7 +71,7 @@ def test_a_signal_lets_the_command_tidy_up_and_leaves_no_worker(
     assert ended(worker)
 
 
-def test_at_its_limit_the_command_is_interrupted_and_says_so() -> None:
+def test_at_its_limit_the_command_is_interrupted_and_reports_it() -> None:
     process = bounded(2, sys.executable, "-c", COMMAND)
     said, _ = process.communicate(timeout=30 * PATIENCE)
     assert process.returncode == 124
@@ -79,7 +79,7 @@ def test_at_its_limit_the_command_is_interrupted_and_says_so() -> None:
     assert ended(int(said.split()[0]))
 
 
-def test_a_part_keeps_what_it_printed_and_lets_the_others_go_on(tmp_path: Path) -> None:
+def test_a_part_keeps_its_output_and_lets_the_others_continue(tmp_path: Path) -> None:
     make = tmp_path / "make"
     make.write_text('#!/bin/sh\necho "playing $1"\nexit 2\n')
     make.chmod(0o755)

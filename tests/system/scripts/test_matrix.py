@@ -48,7 +48,7 @@ def test_releases_stand_in_front_of_what_is_for_pytest(
     assert played == [(release, more) for release in releases]
 
 
-def test_a_release_that_is_not_in_the_matrix_is_told(
+def test_a_release_that_is_not_in_the_matrix_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["spark_matrix", "4.0", "-k", "format"])

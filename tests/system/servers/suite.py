@@ -129,7 +129,7 @@ class WireSuite:
             wire.sock.sendall(a_question(3, timeout=5_000))
             assert answered(wire, 3)
 
-    def test_an_unreadable_envelope_is_told_and_the_connection_lives(
+    def test_an_unreadable_envelope_is_answered_and_the_connection_stays(
         self, servers: Servers
     ) -> None:
         with Wire(servers.broker) as wire:
@@ -250,7 +250,7 @@ class WireSuite:
         assert message.checkSum == payload.checksum(data)
         assert message.messageId == sent.messageId
 
-    def test_a_register_takes_the_offset_asked_for(self, servers: Servers) -> None:
+    def test_a_register_takes_the_requested_offset(self, servers: Servers) -> None:
         with Group(servers, "w_offset") as group:
             group.send_all(LONE, 5)
             end = group.end(LONE)

@@ -128,7 +128,7 @@ def remembered_ports(directory: Path, wanted: Ports | None) -> Ports:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerLayout:
     """Location of servers: directory, ports, Java runtime and jars."""
 
     directory: Path
@@ -145,21 +145,21 @@ class Place:
         return ServerProcess(name, command, cwd=self.directory / name, log=log, reaper=self.reaper)
 
 
-def build_servers(place: Place, setup: Setup) -> Servers:
+def build_servers(place: ServerLayout, setup: Setup) -> Servers:
     """Write all configuration below the place; return the processes, none of them running."""
     return Servers(
         _zookeeper(place, setup), master_process(place, setup), broker_process(place, setup)
     )
 
 
-def _zookeeper(place: Place, setup: Setup) -> ServerProcess:
+def _zookeeper(place: ServerLayout, setup: Setup) -> ServerProcess:
     config = write_zookeeper(place.directory / "zookeeper", place.ports)
     main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
     return place.process("zookeeper", [f"-Xmx{setup.heaps.zookeeper}"], main, str(config))
 
 
 def master_process(
-    place: Place, setup: Setup, name: str = "master", ports: Ports | None = None
+    place: ServerLayout, setup: Setup, name: str = "master", ports: Ports | None = None
 ) -> ServerProcess:
     """Return a master in a separate directory; a second one needs other `ports`."""
     config = write_master(
@@ -174,7 +174,7 @@ def master_process(
 
 
 def broker_process(
-    place: Place, setup: Setup, name: str = "broker", ports: Ports | None = None
+    place: ServerLayout, setup: Setup, name: str = "broker", ports: Ports | None = None
 ) -> ServerProcess:
     """Return a broker in a separate directory; `ports` differ for a second one."""
     config = write_broker(

@@ -33,7 +33,7 @@ from tools.devkit.tubemq._server_files import HOST, Ports, Sections
 from tools.devkit.tubemq._servers import (
     REGISTRATION_FAILED,
     HeapSizes,
-    Place,
+    ServerLayout,
     Servers,
     Setup,
     build_servers,
@@ -201,7 +201,7 @@ class GenuineTubeMQ(Running):
         return {server.name: server.log for server in self._running.servers.in_order}
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ServerLayout:
         """Location of the servers, for set-ups that add one more."""
         return self._running.place
 
@@ -292,7 +292,7 @@ class GenuineTubeMQ(Running):
 
         def serving() -> bool:
             # The RPC port opens after the registration; a failed one leaves the process alive.
-            if broker.said(REGISTRATION_FAILED):
+            if broker.has_logged(REGISTRATION_FAILED):
                 raise GenuineFailed(f"the broker could not register\n{tail(broker.log)}")
             return listens(self.broker_address)
 
@@ -332,7 +332,7 @@ class GenuineTubeMQ(Running):
         artifacts = self._artifacts or resolve_artifacts(java=java, progress=self._progress)
         directory = self._workdir or Path(tempfile.mkdtemp(prefix="genuine-tubemq-"))
         ports = remembered_ports(directory, self._ports)
-        place = Place(directory, ports, java, artifacts, Reaper())
+        place = ServerLayout(directory, ports, java, artifacts, Reaper())
         return _Cluster(place, build_servers(place, self._setup), self._setup.token)
 
     def _start_in_order(self, cluster: _Cluster, deadline: _Deadline) -> None:
@@ -394,7 +394,7 @@ class _Deadline:
 class _Cluster:
     """State between `start` and `stop`."""
 
-    place: Place
+    place: ServerLayout
     servers: Servers
     token: str
 

@@ -104,7 +104,11 @@ class SecondBroker:
         deadline = time.monotonic() + timeout_s * PATIENCE
         while not listens(self.address):
             ended = self._process.returncode is not None
-            if ended or time.monotonic() > deadline or self._process.said(REGISTRATION_FAILED):
+            if (
+                ended
+                or time.monotonic() > deadline
+                or self._process.has_logged(REGISTRATION_FAILED)
+            ):
                 raise GenuineFailed(f"the second broker does not serve\n{tail(self._process.log)}")
             time.sleep(_POLL_S)
 

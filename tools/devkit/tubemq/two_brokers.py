@@ -65,7 +65,7 @@ class TwoBrokers(Running):
         """Wait until the master routes every topic on both brokers. Raises `GenuineFailed`."""
         self.cluster.wait_accepting(timeout_s=timeout_s)
 
-    def mend(self) -> None:
+    def restore_both(self) -> None:
         """Restore both brokers from any state and wait until they accept: at once if they serve,
         else after some 35 s. Raises `GenuineFailed`."""
         if not self.cluster.servers.broker.running:

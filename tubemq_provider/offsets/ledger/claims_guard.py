@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.offsets.chunking import join, piece_names
+from tubemq_provider.offsets.chunking import chunk_names, join
 from tubemq_provider.offsets.ledger.envelope import CURSOR, PIECE, PREFIX
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.planning.claims import windows_beyond
@@ -34,12 +34,12 @@ def refuse_claims(state: Readable) -> None:
     book = value.get("doc", value)
     if not isinstance(book, dict):
         raise DocumentError(f"ledger key {CURSOR!r}", [f"it is {book!r}, not an object"])
-    names = [f"{PIECE}{CURSOR.removeprefix(PREFIX)}/{name}" for name in piece_names(book)]
-    pieces = [state.get(name) for name in names]
-    if names and None not in pieces:
-        book = join(book, [piece.get("doc") for piece in pieces], CURSOR)
+    names = [f"{PIECE}{CURSOR.removeprefix(PREFIX)}/{name}" for name in chunk_names(book)]
+    chunks = [state.get(name) for name in names]
+    if names and None not in chunks:
+        book = join(book, [chunk.get("doc") for chunk in chunks], CURSOR)
     windows = windows_beyond(book)
-    if windows or piece_names(book):
+    if windows or chunk_names(book):
         raise ConfigError(
             f"the ledger has windows of this group that are claimed or wait for a claimed one "
             f"({', '.join(windows) or 'too many to be read from here'}): let runs with "

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tubemq_provider.offsets.chunking import piece_names
+from tubemq_provider.offsets.chunking import chunk_names
 from tubemq_provider.windows.protocols import Document
 
 __all__ = [
@@ -24,21 +24,21 @@ __all__ = [
     "WINDOW",
     "Envelope",
     "Versioned",
-    "piece_keys",
+    "chunk_keys",
 ]
 
 PREFIX: Final = "tubemq-ledger/"
 CURSOR: Final = PREFIX + "cursor"
 WINDOW: Final = PREFIX + "win/"
 DONE: Final = PREFIX + "done/"
-PIECE: Final = PREFIX + "piece/"
+PIECE: Final = PREFIX + "chunk/"
 PROBE: Final = PREFIX + "probe"
 """Key that only the ledger's backend answers; nothing is stored under it."""
 
 
-def piece_keys(key: str, head: Document) -> list[str]:
+def chunk_keys(key: str, head: Document) -> list[str]:
     """Return the keys of the chunks of a long document under `key`; none for a whole one."""
-    return [f"{PIECE}{key.removeprefix(PREFIX)}/{name}" for name in piece_names(head)]
+    return [f"{PIECE}{key.removeprefix(PREFIX)}/{name}" for name in chunk_names(head)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tubemq_provider.offsets.asset_state import (
     AssetStateOffsetStore,
     InletEvents,
 )
-from tubemq_provider.offsets.chunking import PiecesMissing, join, piece_names, split
+from tubemq_provider.offsets.chunking import ChunksMissing, chunk_names, join, split
 from tubemq_provider.offsets.commit_events import OutletEvent, writer_of
 from tubemq_provider.offsets.document_state import StateAccessor as State
 from tubemq_provider.offsets.ledger.envelope import (
@@ -32,7 +32,7 @@ from tubemq_provider.offsets.ledger.envelope import (
     WINDOW,
     Envelope,
     Versioned,
-    piece_keys,
+    chunk_keys,
 )
 from tubemq_provider.windows.errors import StoreConflict
 from tubemq_provider.windows.protocols import Document
@@ -64,36 +64,36 @@ class VersionedState:
             )
 
     def load(self, key: str) -> Versioned | None:
-        """Return the document under `key`, or None. Raises `PiecesMissing` without its chunks."""
+        """Return the document under `key`, or None. Raises `ChunksMissing` without its chunks."""
         rev = 0
         for _ in range(_LOOKS):
             head = Versioned.from_value(self._state.get(key))
             self._heads[key] = head.document if head else {}
-            if head is None or not piece_names(head.document):
+            if head is None or not chunk_names(head.document):
                 return head
             rev = head.rev
-            pieces = [
+            chunks = [
                 Versioned.from_value(self._state.get(name))
-                for name in piece_keys(key, head.document)
+                for name in chunk_keys(key, head.document)
             ]
-            if None not in pieces:
-                whole = join(head.document, [p.document for p in pieces if p], key)
+            if None not in chunks:
+                whole = join(head.document, [p.document for p in chunks if p], key)
                 return Versioned(head.rev, whole)
-        raise PiecesMissing(f"ledger key {key!r}", rev)
+        raise ChunksMissing(f"ledger key {key!r}", rev)
 
     def store(self, key: str, document: Document, expected: int) -> None:
         """Replace revision `expected` of the document, and remove its chunks. Raises
         `StoreConflict`. A process that dies in between leaves chunks that no one reads."""
         before = self._heads.pop(key, None) or (self.head(key) if expected else None) or {}
-        head, pieces = split(document)
-        for name, piece in zip(piece_keys(key, head), pieces.values(), strict=True):
+        head, chunks = split(document)
+        for name, chunk in zip(chunk_keys(key, head), chunks.values(), strict=True):
             # A chunk is named after its content: an existing one has the same content.
-            self._put(name, Envelope(0, name.removeprefix(PIECE)[-64:], piece))
+            self._put(name, Envelope(0, name.removeprefix(PIECE)[-64:], chunk))
         try:
             self._put(key, Envelope(expected, uuid4().hex, head))
         except StoreConflict:
             # Another run may have stored the same document, with the same chunks.
-            if pieces and self.head(key) != head:
+            if chunks and self.head(key) != head:
                 self.drop_pieces(key, head)
             raise
         if before != head:
@@ -101,7 +101,7 @@ class VersionedState:
 
     def drop_pieces(self, key: str, head: Document) -> None:
         """Remove the chunks of a document that was replaced."""
-        for name in piece_keys(key, head):
+        for name in chunk_keys(key, head):
             self._state.delete(name)
 
     def head(self, key: str) -> Document | None:
@@ -184,7 +184,7 @@ class LedgerStore(AssetStateOffsetStore):
         key = WINDOW + window_id
         try:
             return self._load(key)
-        except PiecesMissing as exc:
+        except ChunksMissing as exc:
             self._seen[key] = exc.rev
             return None
 

@@ -19,7 +19,7 @@ from rocketmq_client.sync import Metadata, RangeReader
 from tubemq_client.model import Anchor
 from tubemq_provider.sources.base import Keep, MissingRange, RecordBatches
 
-__all__ = ["NO_TOPIC", "QueueReader", "Witness", "anchor_of", "reader_group"]
+__all__ = ["NO_TOPIC", "QueueReader", "QueueRecordLookup", "anchor_of", "reader_group"]
 
 _STORE_TIME: Final = struct.Struct(">q")
 NO_TOPIC: Final = 17
@@ -143,8 +143,8 @@ def _quarantine_callback(keep: Keep | None) -> Callable[[Any], None] | None:
     return put
 
 
-class Witness:
-    """Look-up of single records: `planning.lives.LogWitness`.
+class QueueRecordLookup:
+    """Look-up of single records: `planning.lives.RecordLookup`.
 
     Includes corrupt records: the policy decides if a window may contain them.
     """

@@ -27,9 +27,14 @@ from rocketmq_client.model import (
 from rocketmq_client.sync import Metadata, PullConsumer, RangeReader
 from tubemq_client.errors import ConfigError
 from tubemq_provider.sources.base import End, Keep, RecordReader
-from tubemq_provider.sources.rocketmq.reading import NO_TOPIC, QueueReader, Witness, reader_group
+from tubemq_provider.sources.commit_offsets import commit_at_brokers
+from tubemq_provider.sources.rocketmq.reading import (
+    NO_TOPIC,
+    QueueReader,
+    QueueRecordLookup,
+    reader_group,
+)
 from tubemq_provider.sources.rocketmq.space import SPACE
-from tubemq_provider.sources.telling import tell_brokers
 from tubemq_provider.sources.topic import TopicSource
 from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.errors import WindowNotReady
@@ -50,7 +55,7 @@ _GRACE: Final = timedelta(seconds=2)
 """Time that every broker's clock must be past an instant before a boundary there is final."""
 
 
-class RocketMQSource(TopicSource[ClientSettings, Witness]):
+class RocketMQSource(TopicSource[ClientSettings, QueueRecordLookup]):
     """Source of `topic` for `group`, on the cluster of `settings` with the alias `identity`.
 
     Reads use a separate group, which has no members and commits nothing. `tags` keep only records
@@ -109,10 +114,10 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
             raise WindowNotReady(f"not all brokers answer: {'; '.join(boundaries.away.values())}")
         return {queue.key: boundary.offset for queue, boundary in boundaries.items()}
 
-    def life(self) -> Witness:
+    def record_lookup(self) -> QueueRecordLookup:
         """Return the look-up of single records; connects on its first query."""
         if self._witness is None:
-            witness = Witness(self._settings, self._group)
+            witness = QueueRecordLookup(self._settings, self._group)
             self._witness = self._stack.enter_context(closing(witness))
         return self._witness
 
@@ -164,7 +169,7 @@ class RocketMQSource(TopicSource[ClientSettings, Witness]):
         """
         queues = {Queue.from_key(self._topic, key): offset for key, offset in ends.items()}
         with PullConsumer(self._settings, group=self._group) as consumer:
-            refused = tell_brokers(
+            refused = commit_at_brokers(
                 queues,
                 consumer.commit,
                 available=set(consumer.queues(self._topic)),
@@ -247,10 +252,10 @@ class StoreTime:
         return Resolved(
             {queue.key: boundaries[queue].offset for queue in boundaries if queue not in gone},
             unknown={queue.key: reason for queue, reason in {**boundaries.away, **gone}.items()},
-            eroded={
+            lost_to_retention={
                 queue.key: 0
                 for queue, boundary in boundaries.items()
-                if boundary.eroded and queue not in gone
+                if boundary.lost_to_retention and queue not in gone
             },
         )
 

@@ -20,7 +20,7 @@ from typing import Final
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import INDEX_ENTRY_BYTES, Message, OffsetRange, Partition
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.windows.canonical import rfc3339, so_much_later
+from tubemq_provider.windows.canonical import instant_after, rfc3339
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import away_of
@@ -140,7 +140,7 @@ class HistoryResolver:
         Raises `ConfigError` for an instant before the history or a group that is not in it,
         `WindowNotReady` for one that no scan has passed yet.
         """
-        at = so_much_later(instant, self._late_allowance)
+        at = instant_after(instant, self._late_allowance)
         number = history_partition(self._group)
         history_ends = self._ends()
         around = {

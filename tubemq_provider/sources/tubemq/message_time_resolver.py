@@ -26,7 +26,7 @@ from tubemq_client.model import (
     message_minute,
 )
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.windows.canonical import rfc3339, so_much_later
+from tubemq_provider.windows.canonical import instant_after, rfc3339
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import away_of, by_key
@@ -106,7 +106,7 @@ class MessageTimeResolver:
         Raises `WindowNotReady` until `late_allowance` after it, and `ConfigError` if records carry
         no time.
         """
-        due = so_much_later(instant, self._late_allowance)
+        due = instant_after(instant, self._late_allowance)
         if self._clock() < due:
             raise WindowNotReady(
                 f"{self._subject}: records before {rfc3339(instant)} may come until {rfc3339(due)}"
@@ -131,7 +131,7 @@ class MessageTimeResolver:
                 "overlap": overlap,
             },
             away_of(reachable),
-            eroded=dict.fromkeys(lost, 0),
+            lost_to_retention=dict.fromkeys(lost, 0),
             held={key: ends[key].min_offset for key in lost},
         )
 

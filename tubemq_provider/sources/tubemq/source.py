@@ -29,7 +29,7 @@ from tubemq_client.model import (
 )
 from tubemq_client.sync import AssignedConsumer, Metadata, RangeReader
 from tubemq_provider.sources.base import End, Ends, Keep, RecordReader
-from tubemq_provider.sources.telling import tell_brokers
+from tubemq_provider.sources.commit_offsets import commit_at_brokers
 from tubemq_provider.sources.topic import TopicSource
 from tubemq_provider.sources.tubemq.history_resolver import (
     HISTORY_GROUP,
@@ -108,7 +108,7 @@ class TubeMQSource(TopicSource[ClientSettings, RangeReader]):
             subject="time",
         )
 
-    def life(self) -> RangeReader:
+    def record_lookup(self) -> RangeReader:
         """Return the reader that looks up single records; connects on its first query."""
         if self._witness is None:
             self._witness = self._stack.enter_context(
@@ -321,7 +321,7 @@ def mirror_offsets(
     longer serves a partition. Raises the last broker's error if no partition was committed.
     """
     with closing(_member(settings, topic, group)) as consumer:
-        return tell_brokers(
+        return commit_at_brokers(
             dict(sorted(offsets.items())),
             partial(_show, consumer),
             available=consumer.partitions(),

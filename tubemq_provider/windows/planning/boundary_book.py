@@ -48,7 +48,7 @@ from tubemq_provider.windows.errors import (
 )
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.instants import Resolved
-from tubemq_provider.windows.planning.published import Edge, PublishedWindows
+from tubemq_provider.windows.planning.published import PublishedWindows, WindowEdge
 from tubemq_provider.windows.policies import GapPolicy
 from tubemq_provider.windows.protocols import BoundaryBook, Document, OrderedBook
 from tubemq_provider.windows.spaces import OffsetSpace
@@ -78,7 +78,7 @@ ANCHORS: Final = "anchors"
 BEGIN: Final = "begin"
 """Member of a boundary's evidence: the first offsets of its epoch."""
 
-_ERODED: Final = "eroded"
+_LOST_TO_RETENTION: Final = "eroded"
 """Member of a boundary's evidence: the partitions whose offset was lost to retention, each with the
 lowest and the highest offset that it can have."""
 
@@ -180,7 +180,7 @@ class ScopeBook:
         self._refuse_other_offsets(instant)
         return self._effective(instant)
 
-    def agrees(self, instant: datetime, edge: Edge) -> bool:
+    def agrees(self, instant: datetime, edge: WindowEdge) -> bool:
         """Return True if a window with this edge fits the boundary at `instant`. A boundary that is
         not *whole* fits always: earlier ones complete it."""
         document = self._document(instant) or {}
@@ -239,11 +239,11 @@ class ScopeBook:
                     answer = resolve()
                     self._look()
                 sides = self._sides(instant)
-                complete = _told(answer, sides)
-                open_offsets = self._worn(complete, sides)
+                complete = _with_later_offsets(answer, sides)
+                open_offsets = self._lost_to_retention(complete, sides)
                 if open_offsets and gap_policy is GapPolicy.FAIL:
                     raise _too_late(instant, open_offsets, self._scope)
-                chosen = _settled(complete, open_offsets, begins=begins)
+                chosen = _with_chosen_offsets(complete, open_offsets, begins=begins)
                 document = self._fitted(instant, name, chosen, sides, exact=exact)
             if self._take_turn(instant, document):
                 return self._effective(instant)
@@ -269,7 +269,7 @@ class ScopeBook:
         )
         raise BoundaryConflict("boundaries that are fixed contradict each other", problems, [hint])
 
-    def keep(self, instant: datetime, edge: Edge) -> None:
+    def keep(self, instant: datetime, edge: WindowEdge) -> None:
         """Check, right before a window is published, that the boundary at `instant` is the `edge`
         with which the window was planned.
 
@@ -326,7 +326,7 @@ class ScopeBook:
             return False
         self._read[instant] = self._book.fix(self._key(instant), document)
         for old in sorted(other for other in numbers if other <= number - _TURNS_KEPT)[:_PRUNED]:
-            self._book.take_back(self._turn_key(old))
+            self._book.withdraw(self._turn_key(old))
         return True
 
     def confirm(self, instant: datetime, resolve: Callable[[], Resolved]) -> None:
@@ -361,7 +361,7 @@ class ScopeBook:
         }
         self._book.fix(retired_key(name, self._scope), document)
 
-    def take_back(self, instant: datetime) -> None:
+    def withdraw(self, instant: datetime) -> None:
         """Forget the boundary at `instant`, as if it had never been fixed.
 
         The caller makes sure that no run is planning and that no published window begins at, ends
@@ -371,7 +371,7 @@ class ScopeBook:
             self._turn_key(self._turn + 1),
             {"v": 1, "turn": self._turn + 1, "taken_back": rfc3339(instant)},
         )
-        self._book.take_back(self._key(instant))
+        self._book.withdraw(self._key(instant))
         self._read.pop(instant, None)
         self._forget_listing()
 
@@ -464,7 +464,7 @@ class ScopeBook:
     def _is_fixed(self, instant: datetime) -> bool:
         return self._from_book(instant) is not None
 
-    def _of_window(self, instant: datetime, edges: Sequence[Edge]) -> Document:
+    def _of_window(self, instant: datetime, edges: Sequence[WindowEdge]) -> Document:
         """Return the boundary with which windows were planned. The window that begins there has its
         partitions; one that ends there and has no records may name others."""
         edge = edges[-1]
@@ -473,7 +473,7 @@ class ScopeBook:
         if anchors:
             notes[ANCHORS] = anchors_document(anchors)
         if edge.open:
-            notes[_ERODED] = {key: list(pair) for key, pair in edge.open.items()}
+            notes[_LOST_TO_RETENTION] = {key: list(pair) for key, pair in edge.open.items()}
         return {
             "v": 1,
             "instant": rfc3339(instant),
@@ -553,7 +553,7 @@ class ScopeBook:
         below = None if before is None else self.agreed(before)
         if after is None:
             return _Sides(below, None)
-        return _Sides(below, self.agreed(after), self.evidence(after).get(_ERODED, {}))
+        return _Sides(below, self.agreed(after), self.evidence(after).get(_LOST_TO_RETENTION, {}))
 
     def _neighbours(self, instant: datetime) -> tuple[datetime | None, datetime | None]:
         """Return the nearest instants before and after with a boundary, fixed or of a published
@@ -575,12 +575,12 @@ class ScopeBook:
 
     # -- fitting ------------------------------------------------------------------------------
 
-    def _worn(self, answer: Resolved, sides: _Sides) -> dict[str, tuple[int, int]]:
+    def _lost_to_retention(self, answer: Resolved, sides: _Sides) -> dict[str, tuple[int, int]]:
         """Return partitions whose offset was lost to retention, each with the lowest and highest
         possible offset. Neighbouring boundaries may still determine it, and a partition that joins
         is read from its beginning anyway."""
         open_offsets = {}
-        for key, least in answer.eroded.items():
+        for key, least in answer.lost_to_retention.items():
             if sides.below is not None and key not in sides.below:
                 continue
             low, high = max(least, sides.start(key)), answer.offsets[key]
@@ -647,13 +647,13 @@ def _not_told(instant: datetime, missing: Mapping[str, str], scope: WindowScope)
     )
 
 
-def _told(answer: Resolved, sides: _Sides) -> Resolved:
+def _with_later_offsets(answer: Resolved, sides: _Sides) -> Resolved:
     """Return the answer with its `later` offsets of partitions that an earlier boundary has."""
     late = {key: end for key, end in answer.later.items() if key in (sides.below or {})}
     return replace(answer, offsets={**late, **answer.offsets}) if late else answer
 
 
-def _settled(
+def _with_chosen_offsets(
     answer: Resolved, open_offsets: Mapping[str, tuple[int, int]], *, begins: bool
 ) -> Resolved:
     """Return the answer with the chosen offsets of partitions that were lost to retention, and the
@@ -661,7 +661,10 @@ def _settled(
     if not open_offsets:
         return answer
     least = {key: low for key, (low, _) in open_offsets.items()} if begins else {}
-    evidence = {**answer.evidence, _ERODED: {key: list(pair) for key, pair in open_offsets.items()}}
+    evidence = {
+        **answer.evidence,
+        _LOST_TO_RETENTION: {key: list(pair) for key, pair in open_offsets.items()},
+    }
     return replace(answer, offsets={**answer.offsets, **least}, evidence=evidence)
 
 
@@ -741,7 +744,7 @@ def _contradicted(
 
 
 def _windows_apart(
-    instant: datetime, edges: Sequence[Edge], conflicts: Mapping[str, int]
+    instant: datetime, edges: Sequence[WindowEdge], conflicts: Mapping[str, int]
 ) -> BoundaryConflict:
     first, second = edges
     problems = [
@@ -820,7 +823,7 @@ def _evidence_problems(evidence: object, space: OffsetSpace) -> list[str]:
         return [f"evidence is {type(evidence).__name__}, not an object"]
     problems = [
         f"{name} is {type(evidence[name]).__name__}, not an object"
-        for name in (BEGIN, _ERODED)
+        for name in (BEGIN, _LOST_TO_RETENTION)
         if not isinstance(evidence.get(name, {}), dict)
     ]
     if not problems:

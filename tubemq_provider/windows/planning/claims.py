@@ -149,7 +149,7 @@ class ClaimBook:
                 gaps[key] = (*earlier, (cut, end))
         return replace(plan, gaps=gaps)
 
-    def begun_anew_behind(self, plan: WindowPlan) -> set[str]:
+    def reset_after(self, plan: WindowPlan) -> set[str]:
         """Return the partitions that windows after `plan` have reset."""
         return set(self._read_again(plan))
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows.cursor import EarlierLife, Position, epoch_command
+from tubemq_provider.windows.cursor import EarlierEpochs, Position, epoch_command
 from tubemq_provider.windows.errors import NoInitialPosition, WindowNotReady
 from tubemq_provider.windows.plan import (
     WindowKind,
@@ -25,7 +25,7 @@ from tubemq_provider.windows.plan import (
     cursor_window_of,
 )
 from tubemq_provider.windows.planning.boundary_book import boundary_command, brokers_of
-from tubemq_provider.windows.planning.lives import LogLife, LogWitness
+from tubemq_provider.windows.planning.log_identity import LogIdentity, RecordLookup
 from tubemq_provider.windows.planning.read_limits import (
     ASSUMED_PER_S,
     Budget,
@@ -83,7 +83,7 @@ class CursorPlanner:
     serialised: bool = True
     byte_budget: Budget | None = None
     max_duration: timedelta | None = None
-    witness: LogWitness | None = None
+    witness: RecordLookup | None = None
     retired: Callable[[], Collection[object]] = frozenset
     epoch_seen: str = ""
     pace: Throughput | None = field(default=None, init=False)
@@ -253,7 +253,7 @@ class CursorPlanner:
         gone = {key for key in foreign if key in begun_anew and key in claim.read_upto}
         return gone | self._retired(self.waits_for(claim))
 
-    def stranded(self, claim: WindowPlan, behind: Position) -> list[str]:
+    def unclaimable_partitions(self, claim: WindowPlan, behind: Position) -> list[str]:
         """Return the partitions of a claim that is not `claimable` whose log is gone, and which the
         next window would not reset: the present log is that of the position `behind`."""
         if self.policies.on_offset_regression is RegressionPolicy.FAIL:
@@ -276,7 +276,7 @@ class CursorPlanner:
         if self.witness is not None:
             self._life.recognise(plan, self._known)
 
-    def begin_life(self, earlier: EarlierLife) -> None:
+    def begin_epoch(self, earlier: EarlierEpochs) -> None:
         """Begin the scope's epoch at the beginning of its logs, or where a user has set it.
 
         `initial_position` applies only to the first epoch of a group."""
@@ -357,8 +357,8 @@ class CursorPlanner:
         )
 
     @cached_property
-    def _life(self) -> LogLife:
-        return LogLife(self.scope, self.witness)
+    def _life(self) -> LogIdentity:
+        return LogIdentity(self.scope, self.witness)
 
     def _initial_words(self) -> set[object]:
         position = self.initial_position

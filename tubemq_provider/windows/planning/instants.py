@@ -38,7 +38,7 @@ class Resolved:
     offsets: Mapping[str, int]
     evidence: Document = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
-    eroded: Mapping[str, int] = field(default_factory=dict)
+    lost_to_retention: Mapping[str, int] = field(default_factory=dict)
     held: Mapping[str, int] = field(default_factory=dict)
     later: Mapping[str, int] = field(default_factory=dict)
 
@@ -48,9 +48,10 @@ class Resolved:
         if self.unknown:
             lines = "".join(f"\n  - {name}: {why}" for name, why in sorted(self.unknown.items()))
             raise WindowNotReady(f"the boundary cannot be told yet:{lines}")
-        if self.eroded:
+        if self.lost_to_retention:
             raise ConfigError(
-                f"retention has removed what would tell it of partitions {', '.join(self.eroded)}",
+                f"retention has removed the records that decide it in partitions "
+                f"{', '.join(self.lost_to_retention)}",
                 subject="boundary",
             )
         return self.offsets

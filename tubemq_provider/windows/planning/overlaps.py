@@ -17,7 +17,7 @@ from tubemq_provider.windows.canonical import basic_instant, parse_basic_instant
 from tubemq_provider.windows.errors import BoundaryConflict
 from tubemq_provider.windows.plan import time_window_id
 
-__all__ = ["interval_of", "missing_beside", "missing_text", "refuse_overlaps"]
+__all__ = ["interval_of", "missing_next_to", "missing_text", "refuse_overlaps"]
 
 Interval = tuple[datetime, datetime]
 _SHOWN = 3
@@ -69,7 +69,7 @@ def refuse_overlaps(window_ids: Iterable[str], interval: Interval, scope_hash: s
     )
 
 
-def missing_beside(
+def missing_next_to(
     window_ids: Iterable[str], interval: Interval, scope_hash: str
 ) -> list[Interval]:
     """Return the intervals between `interval` and its nearest published neighbours on both sides.

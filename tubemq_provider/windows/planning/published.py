@@ -22,7 +22,7 @@ from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, time_window_id
 from tubemq_provider.windows.protocols import Marker
 
-__all__ = ["Edge", "MarkedWindows", "PublishedWindows", "edges_of"]
+__all__ = ["MarkedWindows", "PublishedWindows", "WindowEdge", "edges_of"]
 
 Interval = tuple[datetime, datetime]
 
@@ -41,7 +41,7 @@ class MarkedWindows(Protocol):
         """Return ids of all published windows, in no particular order."""
 
 
-class Edge(NamedTuple):
+class WindowEdge(NamedTuple):
     """Boundary at which a window begins or ends, according to its plan.
 
     `offsets` are those of the boundary's partitions; `joined` the starts of partitions that join
@@ -135,7 +135,7 @@ class PublishedWindows:
             return time_window_id(*_interval(self._texts[place]), self._scope.scope_hash)
         return None
 
-    def at(self, instant: datetime) -> list[Edge]:
+    def at(self, instant: datetime) -> list[WindowEdge]:
         """Return the edges of the windows that end or begin at `instant`."""
         edges = []
         before, after = self._beside(instant)
@@ -145,7 +145,7 @@ class PublishedWindows:
             edges.append(self._start(after))
         return edges
 
-    def around(self, start: datetime, end: datetime) -> tuple[Edge | None, Edge | None]:
+    def around(self, start: datetime, end: datetime) -> tuple[WindowEdge | None, WindowEdge | None]:
         """Return the last end at or before `start`, and the first start at or after `end`."""
         before, _ = self._beside(start)
         _, after = self._beside(end)
@@ -165,10 +165,10 @@ class PublishedWindows:
             _interval(intervals[high]) if high < len(intervals) else None,
         )
 
-    def _end(self, interval: Interval) -> Edge:
+    def _end(self, interval: Interval) -> WindowEdge:
         return edges_of(self._plan(interval))[1]
 
-    def _start(self, interval: Interval) -> Edge:
+    def _start(self, interval: Interval) -> WindowEdge:
         return edges_of(self._plan(interval))[0]
 
     def _plan(self, interval: Interval) -> WindowPlan:
@@ -184,7 +184,7 @@ class PublishedWindows:
         return self._plans[interval]
 
 
-def edges_of(plan: WindowPlan) -> tuple[Edge, Edge]:
+def edges_of(plan: WindowPlan) -> tuple[WindowEdge, WindowEdge]:
     """Return the boundaries at which a time window begins and ends.
 
     A window whose ends are all 0 was planned before any partition had joined: its ranges are empty,
@@ -198,8 +198,8 @@ def edges_of(plan: WindowPlan) -> tuple[Edge, Edge]:
     }
     joined = {key: plan.ranges[key][0] for key in plan.joined}
     return (
-        Edge(plan.window_id, starts, joined, plan.anchors_at_start, open_offsets),
-        Edge(plan.window_id, ends, {}, plan.anchors, {}),
+        WindowEdge(plan.window_id, starts, joined, plan.anchors_at_start, open_offsets),
+        WindowEdge(plan.window_id, ends, {}, plan.anchors, {}),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tubemq_client.errors import ConfigError, DataLoss, LogTruncated
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
-from tubemq_provider.windows.planning.lives import new_life_advice
+from tubemq_provider.windows.planning.log_identity import new_epoch_advice
 from tubemq_provider.windows.policies import GapPolicy
 from tubemq_provider.windows.spaces import Ends, OffsetSpace, reach_of
 
@@ -147,5 +147,5 @@ def truncated(
         f"topic {scope.topic!r} has less data than was read already; a broker lost records or the "
         f"topic was recreated:{lines}\n"
         f"set on_offset_regression='reset_to_end' (skip what is there) or 'reset_to_start' (read "
-        f"all of it, records may come twice) to go on; {new_life_advice(scope, seen)}"
+        f"all of it, records may come twice) to go on; {new_epoch_advice(scope, seen)}"
     )

@@ -18,12 +18,12 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import Anchor
 from tubemq_provider.windows.anchors import anchors_document, read_anchors
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.cursor import EarlierLife
+from tubemq_provider.windows.cursor import EarlierEpochs
 from tubemq_provider.windows.errors import StoreConflict, WindowNotReady
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope, time_window_id
 from tubemq_provider.windows.planning.boundary_book import ANCHORS, BEGIN, RESTORED_FROM, ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved, TimeResolver, ask
-from tubemq_provider.windows.planning.lives import LogLife, LogWitness
+from tubemq_provider.windows.planning.log_identity import LogIdentity, RecordLookup
 from tubemq_provider.windows.planning.published import PublishedWindows, edges_of
 from tubemq_provider.windows.planning.retention import (
     EndsLookup,
@@ -80,7 +80,7 @@ class StandalonePlanner(Protocol):
         """Raise `StoreConflict` if windows that were published meanwhile meet `plan` at other
         offsets."""
 
-    def begin_life(self, earlier: EarlierLife) -> None:
+    def begin_epoch(self, earlier: EarlierEpochs) -> None:
         """Begin the scope's epoch after the earlier ones, where a user has set it."""
 
     def has_neighbour(self) -> bool:
@@ -104,7 +104,7 @@ class _Standalone:
 
     scope: WindowScope
     ends: EndsLookup
-    witness: LogWitness | None
+    witness: RecordLookup | None
 
     def compare(self, published: PublishedWindows) -> None:
         """Do nothing: published windows do not matter here."""
@@ -134,8 +134,8 @@ class _Standalone:
         return self.ends()
 
     @cached_property
-    def _life(self) -> LogLife:
-        return LogLife(self.scope, self.witness)
+    def _life(self) -> LogIdentity:
+        return LogIdentity(self.scope, self.witness)
 
 
 @dataclass
@@ -149,7 +149,7 @@ class TimePlanner(_Standalone):
     ends: EndsLookup
     book: BoundaryBook | None = None
     policies: Policies = field(default_factory=Policies)
-    witness: LogWitness | None = None
+    witness: RecordLookup | None = None
     _ordered: str | Mapping[str, int | str] = field(default=EARLIEST, init=False)
     _begin: Mapping[str, int] = field(default_factory=dict, init=False)
     _published: PublishedWindows | None = field(default=None, init=False)
@@ -226,7 +226,7 @@ class TimePlanner(_Standalone):
                 f"meanwhile:{lines}\nNothing was published; the next try plans the window anew"
             )
 
-    def begin_life(self, earlier: EarlierLife) -> None:
+    def begin_epoch(self, earlier: EarlierEpochs) -> None:
         """Begin the scope's epoch at the offsets that a user has set, if any: its windows read
         nothing before them, unless its first boundary was fixed elsewhere already."""
         topic, begin = self.scope.topic, end_word(earlier.begin)
@@ -401,8 +401,12 @@ class TimePlanner(_Standalone):
         if not self.resolver.exact:
             offsets = {key: max(at, self._begin.get(key, 0)) for key, at in offsets.items()}
         evidence = {**answer.evidence, BEGIN: dict(self._begin)}
-        eroded = {key: max(at, self._begin.get(key, 0)) for key, at in answer.eroded.items()}
-        return replace(answer, offsets=offsets, evidence=evidence, eroded=eroded)
+        lost_to_retention = {
+            key: max(at, self._begin.get(key, 0)) for key, at in answer.lost_to_retention.items()
+        }
+        return replace(
+            answer, offsets=offsets, evidence=evidence, lost_to_retention=lost_to_retention
+        )
 
     def _ask(self, book: ScopeBook, at: datetime) -> Resolved:
         """Return the resolver's answer, with anchors of its logs in the evidence. Logs that no
@@ -516,7 +520,7 @@ class ExplicitPlanner(_Standalone):
     ending: Words
     ends: EndsLookup
     policies: Policies = field(default_factory=Policies)
-    witness: LogWitness | None = None
+    witness: RecordLookup | None = None
 
     def __post_init__(self) -> None:
         problems = [f"partition {key} has no start" for key in self.ending.keys() - self.starting]
@@ -543,7 +547,7 @@ class ExplicitPlanner(_Standalone):
         """Always None: an explicit window has no interval."""
         return
 
-    def begin_life(self, earlier: EarlierLife) -> None:
+    def begin_epoch(self, earlier: EarlierEpochs) -> None:
         """Do nothing: the user's ranges apply to every epoch."""
 
     def has_neighbour(self) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from shlex import quote
 
-from tubemq_provider.windows.cursor import Cursor, Position, epoch_command, going_on
+from tubemq_provider.windows.cursor import Cursor, Position, continue_command, epoch_command
 from tubemq_provider.windows.errors import (
     IdentityMismatch,
     MarkerConflict,
@@ -34,7 +34,7 @@ __all__ = [
     "RECOVERED_LIMIT",
     "RunProgress",
     "appended_before",
-    "bring_up",
+    "changed_without_command",
     "claim_stranded",
     "claimed_windows_lost",
     "claims_outdated",
@@ -43,9 +43,9 @@ __all__ = [
     "history_lost",
     "is_cursor",
     "other_ranges",
+    "rebuild_advice",
     "refuse_edited",
     "same_window",
-    "set_unsaid",
     "time_windows_lost",
     "windows_lost",
 ]
@@ -278,7 +278,7 @@ def windows_lost(
         return SinkHistoryLost(
             f"{text}  - If progress is older than the sink (a restored metadata database), or "
             f"older windows were removed on purpose: go on behind {newest_id}: "
-            f"{going_on(newest.plan, begin)}"
+            f"{continue_command(newest.plan, begin)}"
         )
     command = f"airflow tubemq offsets set {quote(scope.asset)} --offsets"
     again = f"{command} '{json.dumps(dict(newest.plan.ends))}'" if newest else epoch_command(scope)
@@ -329,11 +329,11 @@ def claims_outdated(
         f"the claims of group {scope.group!r} know windows up to {book.frontier.seq}, but {sink} "
         f"has {unknown[-1]}{others}, which does not follow from them: the claims are older than "
         f"the sink (a restored database), or were planned while it was missing. Nothing was read. "
-        f"{bring_up(scope)}"
+        f"{rebuild_advice(scope)}"
     )
 
 
-def bring_up(scope: WindowScope) -> str:
+def rebuild_advice(scope: WindowScope) -> str:
     """Return advice for claims that are older than the published windows."""
     return (
         f"Rebuild a ledger with: airflow tubemq offsets rebuild {quote(scope.asset)} --sink "
@@ -375,7 +375,9 @@ def other_ranges(
     )
 
 
-def set_unsaid(scope: WindowScope, position: Position, marker: Marker) -> MarkerConflict:
+def changed_without_command(
+    scope: WindowScope, position: Position, marker: Marker
+) -> MarkerConflict:
     """Return the refusal of a position that no command has set, and that is not the end of its
     window."""
     asset = quote(scope.asset)
@@ -398,7 +400,7 @@ def appended_before(plan: WindowPlan, kind: str) -> SinkHistoryLost:
     )
 
 
-def topic_away(scope: WindowScope) -> WindowNotReady:
+def topic_unavailable(scope: WindowScope) -> WindowNotReady:
     """Return the error for a topic that the servers do not know but the group has read."""
     return WindowNotReady(
         f"no broker of topic {scope.topic!r} is registered now (or none that lets it be read), and "
@@ -458,7 +460,7 @@ def _way_on(plan: WindowPlan, position: Position) -> str:
     return (
         f"that window is from before the position had all of its partitions, so none can be set "
         f"that leads to it; go on where the position is, and read again what that window has from "
-        f"there: {going_on(plan, position.next)}"
+        f"there: {continue_command(plan, position.next)}"
     )
 
 

@@ -18,8 +18,8 @@ from tubemq_client.errors import LogRegression
 from tubemq_provider.windows.cursor import (
     Cursor,
     Position,
-    earlier_life,
-    going_on,
+    continue_command,
+    earlier_epochs,
     past_epochs,
     updated_at,
 )
@@ -28,12 +28,12 @@ from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt, without
 from tubemq_provider.windows.protocols import ClaimStore, CountedEngine, Document
 from tubemq_provider.windows.run._progress import (
-    bring_up,
     claim_stranded,
     claimed_windows_lost,
     claims_outdated,
     cursor_numbers,
     history_lost,
+    rebuild_advice,
 )
 from tubemq_provider.windows.run.cursor_run import CursorRun
 
@@ -169,7 +169,7 @@ class ClaimedRun(CursorRun):
         return unknown
 
     def _has_begun(self, document: Document | None) -> bool:
-        return document is not None and earlier_life(document, self._scope) is None
+        return document is not None and earlier_epochs(document, self._scope) is None
 
     def _refuse_to_go_back(self, accepted: int) -> None:
         """Raise `SinkHistoryLost` if windows were accepted with another store after the book's
@@ -178,7 +178,7 @@ class ClaimedRun(CursorRun):
             raise SinkHistoryLost(
                 f"the claims of group {self._scope.group!r} know windows up to "
                 f"{self._position().seq}, but windows up to {accepted} were accepted with another "
-                f"store. {bring_up(self._scope)}"
+                f"store. {rebuild_advice(self._scope)}"
             )
 
     def _rebuild(self, accepted: Position | None, result: list[ClaimBook]) -> Iterator[str]:
@@ -226,7 +226,7 @@ class ClaimedRun(CursorRun):
                 f"window {first.window_id} but not the first one. If those before it were claimed "
                 f"and never written, write their offsets, up to {first.bases}, as an explicit "
                 f"window with on_other_scope='start_anew'. Then, or if they were there and were "
-                f"removed, go on behind the last one: {going_on(last, begin)}"
+                f"removed, go on behind the last one: {continue_command(last, begin)}"
             )
         return Position(0, first.bases, first.anchors_at_start)
 
@@ -254,7 +254,7 @@ class ClaimedRun(CursorRun):
         if own is not None:
             yield from self._go_on(own)
         if now.plan is None:
-            yield from self._take_over()
+            yield from self._adopt_dead_claim()
         if now.plan is None:
             yield from self._claim_next()
         if now.plan is not None:
@@ -266,7 +266,7 @@ class ClaimedRun(CursorRun):
         plans = (claim.plan for claim in self._known().pending.values())
         return next((plan for plan in plans if plan.hash == plan_hash), None)
 
-    def _take_counted(self, plan: WindowPlan) -> Iterator[str]:
+    def _use_reported_counts(self, plan: WindowPlan) -> Iterator[str]:
         """Use the plan if any task has claimed it, or if it is published."""
         claim = self._known().pending.get(plan.window_id)
         if claim is None:
@@ -335,7 +335,7 @@ class ClaimedRun(CursorRun):
             self._now.plan = marker.plan
         yield "claim compared with its logs"
 
-    def _take_over(self) -> Iterator[str]:
+    def _adopt_dead_claim(self) -> Iterator[str]:
         """Adopt the first claim of a run that has ended, with its exact ranges. Claims that are
         published already are only completed in the book."""
         for claim in self._known().in_order():
@@ -364,7 +364,7 @@ class ClaimedRun(CursorRun):
         """Return the plan of a claim, with offsets that are lost for good as gaps."""
         book = self._known()
         plan = book.remaining(claim)
-        return without(plan, self._planner.given_up(plan, book.begun_anew_behind(claim)))
+        return without(plan, self._planner.given_up(plan, book.reset_after(claim)))
 
     def _pass(self, plan: WindowPlan) -> None:
         """Leave a claim to a later run; this run continues after it."""
@@ -421,7 +421,7 @@ class ClaimedRun(CursorRun):
         for plan in self._passed:
             if plan.window_id not in book.pending:
                 continue
-            lost = set(self._planner.stranded(plan, behind)) - book.begun_anew_behind(plan)
+            lost = set(self._planner.unclaimable_partitions(plan, behind)) - book.reset_after(plan)
             if lost:
                 begin = self._planner.begin_behind(behind)
                 raise claim_stranded(self._scope, plan, self._scope.space.ordered(lost), begin)
@@ -519,7 +519,7 @@ class ClaimedRun(CursorRun):
     def _keep(self, document: Document | None) -> ClaimBook:
         if document is None:
             raise SinkHistoryLost(f"the claims of group {self._scope.group!r} are gone")
-        if earlier_life(document, self._scope) is not None:
+        if earlier_epochs(document, self._scope) is not None:
             raise SinkHistoryLost(
                 f"the claims of group {self._scope.group!r} were begun anew during a run, by an "
                 f"epoch or a restored database; a new run continues from their present state"

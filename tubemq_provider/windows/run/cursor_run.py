@@ -16,9 +16,9 @@ from tubemq_client.errors import LogRegression
 from tubemq_provider.windows.cursor import (
     Cursor,
     Position,
-    earlier_life,
+    continue_command,
+    earlier_epochs,
     epoch_of,
-    going_on,
     past_epochs,
     position_of_event,
 )
@@ -28,11 +28,11 @@ from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.read_limits import Throughput
 from tubemq_provider.windows.protocols import CountedEngine, Document, Marker, RestorableSink
 from tubemq_provider.windows.run._progress import (
+    changed_without_command,
     cursor_numbers,
     epoch_unclear,
     history_lost,
     is_cursor,
-    set_unsaid,
     windows_lost,
 )
 from tubemq_provider.windows.run.steps import WindowRun
@@ -189,7 +189,7 @@ class CursorRun(WindowRun):
         if marker is None:
             yield from self._refuse_lost(position, [window_id])
         elif marker.plan.ends != position.next:
-            raise set_unsaid(self._scope, position, marker)
+            raise changed_without_command(self._scope, position, marker)
 
     def _present(self, window_id: str, point: str) -> Generator[str, None, Marker | None]:
         """Return the marker of a window in the sink's present state; None also if the sink was
@@ -252,7 +252,7 @@ class CursorRun(WindowRun):
             f"records twice. If a window between was claimed in a ledger and never written, only "
             f"runs with offset_store='ledger' can finish it. If all of them were there and were "
             f"removed, go on behind the last one: "
-            f"{going_on(last.plan, begin) if last else 'look again, it was there'}"
+            f"{continue_command(last.plan, begin) if last else 'look again, it was there'}"
         )
 
     def _begin_anew(self, last: WindowPlan) -> dict[str, int]:
@@ -286,12 +286,12 @@ class CursorRun(WindowRun):
 
     def _is_earlier(self, document: Document) -> bool:
         """Return True if a cursor or event is of an earlier epoch; this one then begins."""
-        earlier = earlier_life(document, self._scope)
+        earlier = earlier_epochs(document, self._scope)
         if earlier is None:
             return False
         if not self._now.past:  # the first document read decides
             self._now.past = earlier.past
-            self._planner.begin_life(earlier)
+            self._planner.begin_epoch(earlier)
         return True
 
     # -- 2 plan -------------------------------------------------------------------------------

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from tubemq_provider.windows.cursor import epoch_of, present_life
+from tubemq_provider.windows.cursor import epoch_of, present_epoch
 from tubemq_provider.windows.protocols import Document, OffsetStore
 
-__all__ = ["RecallingStore", "recent_events", "stored_epoch", "stored_life"]
+__all__ = ["EventOnlyStore", "recent_events", "stored_epoch", "stored_epoch_source"]
 
 
 @runtime_checkable
-class RecallingStore(Protocol):
+class EventOnlyStore(Protocol):
     """An `OffsetStore` that can read its newest commit events without the older ones."""
 
     def recent_events(self) -> Iterable[Document]:
@@ -27,19 +27,19 @@ class RecallingStore(Protocol):
 
 
 def recent_events(store: OffsetStore) -> Iterable[Document]:
-    """Return the newest commit events of a `RecallingStore`; empty for other stores."""
-    return store.recent_events() if isinstance(store, RecallingStore) else ()
+    """Return the newest commit events of a `EventOnlyStore`; empty for other stores."""
+    return store.recent_events() if isinstance(store, EventOnlyStore) else ()
 
 
 def stored_epoch(store: OffsetStore, *, chained: bool = True) -> str:
-    """Return the current epoch; "" if none is stored. See `stored_life`."""
-    return epoch_of(stored_life(store, store.load_cursor(), chained=chained))
+    """Return the current epoch; "" if none is stored. See `stored_epoch_source`."""
+    return epoch_of(stored_epoch_source(store, store.load_cursor(), chained=chained))
 
 
-def stored_life(
+def stored_epoch_source(
     store: OffsetStore, cursor: Document | None, *, chained: bool = True
 ) -> Mapping[str, Any] | None:
-    """Return the `cursor` or commit event that names the current epoch; see `present_life`.
+    """Return the `cursor` or commit event that names the current epoch; see `present_epoch`.
 
     Events of standalone windows have no position, and a group may have years of them: unless the
     requested window is `chained`, only the newest events are read.
@@ -51,6 +51,6 @@ def stored_life(
             event = recent
             break
         standing.append(recent)
-    if event is None and (chained or not isinstance(store, RecallingStore)):
+    if event is None and (chained or not isinstance(store, EventOnlyStore)):
         event = store.newest_position()
-    return present_life(cursor, event, standing)
+    return present_epoch(cursor, event, standing)

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.cursor import earlier_life, past_epochs
+from tubemq_provider.windows.cursor import earlier_epochs, past_epochs
 from tubemq_provider.windows.errors import (
     BoundaryConflict,
     IdentityMismatch,
@@ -20,13 +20,17 @@ from tubemq_provider.windows.errors import (
     SinkHistoryLost,
 )
 from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope
+from tubemq_provider.windows.planning.other_scopes import (
+    refuse_other_scopes,
+    refuse_stored,
+    scope_in,
+)
 from tubemq_provider.windows.planning.overlaps import (
-    missing_beside,
+    missing_next_to,
     missing_text,
     refuse_overlaps,
 )
 from tubemq_provider.windows.planning.published import PublishedWindows
-from tubemq_provider.windows.planning.scopes import refuse_other_scopes, refuse_stored, scope_in
 from tubemq_provider.windows.planning.standalone_planner import StandalonePlanner
 from tubemq_provider.windows.policies import OnMissingInterval, OnOtherScope
 from tubemq_provider.windows.protocols import PlacedSink, RestorableSink
@@ -35,7 +39,7 @@ from tubemq_provider.windows.run._progress import (
     other_ranges,
     time_windows_lost,
 )
-from tubemq_provider.windows.run.epochs import recent_events, stored_life
+from tubemq_provider.windows.run.epochs import recent_events, stored_epoch_source
 from tubemq_provider.windows.run.steps import WindowRun
 
 __all__ = ["StandaloneRun"]
@@ -69,7 +73,7 @@ class StandaloneRun(WindowRun):
         self._planner.compare(self._published)
         cursor = self._store.load_cursor()
         yield "cursor read"
-        latest = stored_life(self._store, cursor, chained=False)
+        latest = stored_epoch_source(self._store, cursor, chained=False)
         yield "events read"
         if latest is not None:
             self._follow(latest)
@@ -82,11 +86,11 @@ class StandaloneRun(WindowRun):
 
         A time window ends the earlier epoch itself if the group has time windows only. It does not
         end that of a cursor, which continues independently; explicit windows end none."""
-        earlier = earlier_life(document, self._scope)
+        earlier = earlier_epochs(document, self._scope)
         self._now.past = past_epochs(document)
         if earlier is None:
             return
-        self._planner.begin_life(earlier)
+        self._planner.begin_epoch(earlier)
         if (
             self._planner.kind is WindowKind.TIME
             and "next" not in document
@@ -217,7 +221,7 @@ class StandaloneRun(WindowRun):
         if interval := self._planner.interval:
             ids = self._published.ids
             refuse_overlaps(ids, interval, self._scope.scope_hash)
-            self._now.missing = tuple(missing_beside(ids, interval, self._scope.scope_hash))
+            self._now.missing = tuple(missing_next_to(ids, interval, self._scope.scope_hash))
             fails = self._planner.policies.on_missing_interval is OnMissingInterval.FAIL
             if self._now.missing and fails:
                 raise IntervalMissing(
@@ -252,7 +256,7 @@ class StandaloneRun(WindowRun):
         covers; also if the try that published it was killed before its commit event."""
         if self._now.replayed and (interval := self._planner.interval):
             ids = self._published.ids
-            self._now.missing = tuple(missing_beside(ids, interval, self._scope.scope_hash))
+            self._now.missing = tuple(missing_next_to(ids, interval, self._scope.scope_hash))
             yield "intervals looked at again"
         if self._now.missing and (interval := self._planner.interval):
             self._now.warnings.append(missing_text(self._now.missing, interval))

@@ -25,8 +25,8 @@ from typing import ClassVar, NamedTuple
 from tubemq_client.errors import LogRegression, TubeMQError, UnknownTopic
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.planning.other_scopes import refuse_other_scopes, scope_in
 from tubemq_provider.windows.planning.read_limits import Throughput
-from tubemq_provider.windows.planning.scopes import refuse_other_scopes, scope_in
 from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.protocols import (
     AbandoningEngine,
@@ -43,7 +43,7 @@ from tubemq_provider.windows.protocols import (
 )
 from tubemq_provider.windows.run._base import RunBase
 from tubemq_provider.windows.run._outcome import outcome
-from tubemq_provider.windows.run._progress import refuse_edited, same_window, topic_away
+from tubemq_provider.windows.run._progress import refuse_edited, same_window, topic_unavailable
 from tubemq_provider.windows.run.result import WindowResult, event_document
 from tubemq_provider.windows.verify import check_counts, check_marker, counts_of_another
 
@@ -124,7 +124,7 @@ class WindowRun(RunBase, ABC):
                     yield StepPoint(step, point)
             except UnknownTopic as error:
                 if self._scope.space.forgets_brokers and self._begun():
-                    raise topic_away(self._scope) from error
+                    raise topic_unavailable(self._scope) from error
                 raise
             yield StepPoint(step, "end")
         return replace(self._made_result(), warnings=tuple(self._now.warnings))
@@ -201,7 +201,7 @@ class WindowRun(RunBase, ABC):
         yield "kept plan read"
         for plan in (task_plan, other_plan):
             if now.plan is None and plan and plan.hash == plan_hash and self._ours(plan):
-                yield from self._take_counted(plan)
+                yield from self._use_reported_counts(plan)
         if now.plan is None:
             raise counts_of_another()
         self._store.store_task_plan(now.plan.to_document())
@@ -212,7 +212,7 @@ class WindowRun(RunBase, ABC):
         window_id = self._window_id()
         return None if window_id is None else self._stored_plan(window_id)
 
-    def _take_counted(self, plan: WindowPlan) -> Iterator[str]:
+    def _use_reported_counts(self, plan: WindowPlan) -> Iterator[str]:
         """Use the plan of a window that was read already, if it is the next or published."""
         yield from self._consider(plan)
 
@@ -326,7 +326,7 @@ class WindowRun(RunBase, ABC):
             self._check_columns()
         now.staging = self._sink.begin(now.plan, self._attempt)
         yield "staging ready"
-        yield from self._take_up(now.plan, now.staging)
+        yield from self._resume_earlier_try(now.plan, now.staging)
         now.began = self._clock()
         try:
             if now.plan.entries:
@@ -343,7 +343,7 @@ class WindowRun(RunBase, ABC):
             now.plan = replace(now.plan, upto=now.counts.last)
         except Exception as exc:  # noqa: BLE001 (raised again unless the window is written)
             self._drop(now.staging)
-            yield from self._pardon(now.plan, exc)
+            yield from self._accept_foreign_publication(now.plan, exc)
         yield "ingested"
 
     def _check_columns(self) -> None:
@@ -352,7 +352,7 @@ class WindowRun(RunBase, ABC):
         if expected is not None and isinstance(self._sink, SchemaSink):
             self._sink.check_columns(expected)
 
-    def _take_up(self, plan: WindowPlan, fresh: Staging) -> Iterator[str]:
+    def _resume_earlier_try(self, plan: WindowPlan, fresh: Staging) -> Iterator[str]:
         """Use the staging place of an earlier try whose engine is still running, if there is one.
         A replacement is always written from scratch: the sink has recorded its staging place."""
         if not isinstance(self._engine, ResumingEngine) or self._now.replacing:
@@ -383,7 +383,7 @@ class WindowRun(RunBase, ABC):
         """Return the number of windows of the group that are in the sink for certain."""
         return (plan.seq or 1) - 1
 
-    def _pardon(self, plan: WindowPlan, error: Exception) -> Iterator[str]:
+    def _accept_foreign_publication(self, plan: WindowPlan, error: Exception) -> Iterator[str]:
         """Use the window that another run published meanwhile (which may have removed this try's
         staging place and so caused the failure); otherwise raise `error`."""
         marker = None if self._now.replacing else self._sink.marker(plan.window_id)

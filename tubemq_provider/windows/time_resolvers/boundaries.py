@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tubemq_client.errors import ConfigError
-from tubemq_client.json_text import RepeatedName, given_json
+from tubemq_client.json_text import RepeatedName, load_unique_json
 from tubemq_provider.windows.canonical import parse_instant, rfc3339
 from tubemq_provider.windows.policies import parse_offsets
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
@@ -71,7 +71,7 @@ class Boundaries:
             return cls(given, topic, source=source)
         text = str(given)
         try:
-            mapping = given_json(_read(text))
+            mapping = load_unique_json(_read(text))
         except ConfigError:
             raise
         except Exception as exc:  # noqa: BLE001 - drivers of fsspec raise what they like

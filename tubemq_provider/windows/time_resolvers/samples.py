@@ -18,7 +18,7 @@ from tubemq_provider.windows.canonical import in_utc, rfc3339
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.spaces import OffsetSpace
 
-__all__ = ["Cover", "Sample", "by_partition", "cover", "instant_of", "ms_of"]
+__all__ = ["Sample", "SampleBracket", "by_partition", "cover", "instant_of", "ms_of"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -32,7 +32,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
+class SampleBracket:
     """Ends of an instant per store, with the times of the samples around it.
 
     - `since_ms`: the last sample at or before the instant; `until_ms`: the first at or after it (of
@@ -66,7 +66,7 @@ def cover(
     *,
     first_seen: Mapping[str, int],
     subject: str,
-) -> Cover:
+) -> SampleBracket:
     """Return the ends of `instant`. `samples` are in time order; `first_seen` has the time (ms) of
     each store's first sample.
 
@@ -98,14 +98,14 @@ def cover(
             until_ms = sample.at_ms
             missing -= sample.ends.keys()
             if not missing:
-                return Cover(ends, since_ms, until_ms, {}, later)
+                return SampleBracket(ends, since_ms, until_ms, {}, later)
     reason = (
         f"{subject}: no sample at or after {rfc3339(instant)} yet; the one before it is of "
         f"{rfc3339(instant_of(since_ms))}"
     )
     if until_ms is None:
         raise WindowNotReady(reason)
-    return Cover(ends, since_ms, until_ms, dict.fromkeys(sorted(missing), reason), later)
+    return SampleBracket(ends, since_ms, until_ms, dict.fromkeys(sorted(missing), reason), later)
 
 
 def _raise_ends(ends: dict[str, int], sample: Sample, stores: set[str]) -> None:

@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Final, Protocol
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.windows.canonical import rfc3339, so_much_later
+from tubemq_provider.windows.canonical import instant_after, rfc3339
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.retention import EndsLookup
@@ -306,7 +306,7 @@ class TimelineResolver:
         subject = f"timeline of topic {self._topic!r}"
         covered = cover(
             timeline.samples,
-            so_much_later(instant, self._late_allowance),
+            instant_after(instant, self._late_allowance),
             first_seen=timeline.first_seen,
             subject=subject,
         )

@@ -143,7 +143,7 @@ class TestOrder:
 class TestRetention:
     """Retention has removed what lay before the answer: the boundary was somewhere below it."""
 
-    WORN = Resolved({"1:0": 7 * ENTRY, "1:1": 9 * ENTRY}, eroded={"1:0": 0})
+    WORN = Resolved({"1:0": 7 * ENTRY, "1:1": 9 * ENTRY}, lost_to_retention={"1:0": 0})
     SKIP = GapPolicy.SKIP
 
     def test_no_window_begins_or_ends_there(self, world: World) -> None:
@@ -410,7 +410,7 @@ class TestGivenOffsets:
                 match="offsets unfix c1/orders/g1 --sink SINK --instant 2026-11-21T11:00:00Z",
             ):
                 window(world, 0, 1, corrected)
-        scope_book(world).take_back(at(1))
+        scope_book(world).withdraw(at(1))
         # The stored plan of the run that failed has the wrong number still, and is not believed.
         assert window(world, 0, 1, corrected).ranges == {"1:0": (0, 12 * ENTRY)}
         window(world, 1, 2, corrected)

@@ -19,7 +19,7 @@ from tests.provider.windows.planning.test_boundary_book import (
     window,
 )
 from tests.provider.windows.world import ENTRY, World, keeping_boundaries, memory_world
-from tubemq_provider.ingest.upkeep import check_untouched
+from tubemq_provider.ingest.maintenance import check_untouched
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.sinks.markers import MarkerSink
 from tubemq_provider.windows.canonical import basic_instant, parse_instant
@@ -49,7 +49,7 @@ def unfix(world: World, error: BoundaryConflict) -> None:
     )
     book = scope_book(world)
     check_untouched(world.sink, world.scope, book, parse_instant(instant), [], option="--ended")
-    book.take_back(parse_instant(instant))
+    book.withdraw(parse_instant(instant))
 
 
 def all_of_them(documents: dict[str, Document]) -> None:
@@ -224,13 +224,13 @@ class TestPlannedBefore:
 
     def test_what_was_taken_back_meanwhile_is_not_fixed_again(self, world: World) -> None:
         steps = self.reading(world)
-        scope_book(world).take_back(at(2))
+        scope_book(world).withdraw(at(2))
         with pytest.raises(StoreConflict, match="taken back"):
             list(steps)  # type: ignore[call-overload]
 
     def test_nor_when_other_boundaries_were_fixed_since(self, world: World) -> None:
         steps = self.reading(world)
-        scope_book(world).take_back(at(2))
+        scope_book(world).withdraw(at(2))
         window(world, 4, 5, Clocked(p1_0={4: 25 * ENTRY, 5: 31 * ENTRY}))
         with pytest.raises(StoreConflict, match="taken back"):
             list(steps)  # type: ignore[call-overload]

@@ -14,7 +14,7 @@ from tests.provider.windows.exploration import ClaimTry, History
 from tests.provider.windows.new_lives import LivingEngine, LivingLog
 from tests.provider.windows.world import ENTRY, TOPIC, World, memory_world
 from tubemq_client.errors import ConfigError, LogReplaced
-from tubemq_provider.ingest.upkeep import Epochs, epoch_document, epochs_of
+from tubemq_provider.ingest.maintenance import Epochs, epoch_document, epochs_of
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.errors import IdentityMismatch, SinkHistoryLost
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner

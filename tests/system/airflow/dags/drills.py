@@ -74,9 +74,9 @@ class StoppingIngest(TubeMQSparkIngestOperator):
 class SubmittingIngest(TubeMQSparkIngestOperator):
     """The operator with a `spark-submit` of the tests', which waits for a word."""
 
-    def _take(self, context: Context, attendance: Any) -> dict[str, Any]:
+    def _run_try(self, context: Context, try_state: Any) -> dict[str, Any]:
         os.environ |= {"SPARK_HOME": str(LAKES / "submit" / "spark"), "FAKE_SUBMIT": "holds"}
-        return super()._take(context, attendance)
+        return super()._run_try(context, try_state)
 
 
 class Idle(BaseOperator):

@@ -22,7 +22,7 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 HOURS = CronDataIntervalTimetable("@hourly", timezone="UTC")
 
 
-class Standing:
+class GroupProgress:
     """An observer that blocks at one point, once."""
 
     def __init__(self, inner: Any, dag_id: str) -> None:
@@ -44,14 +44,14 @@ class Ingest(TubeMQSparkIngestOperator):
     """The operator, with a point to block at."""
 
     def observer(self, context: Context, job: Any) -> Any:
-        return Standing(super().observer(context, job), self.dag_id)
+        return GroupProgress(super().observer(context, job), self.dag_id)
 
 
 class RocketIngest(RocketMQIngestOperator):
     """The other source's operator, with a point to block at."""
 
     def observer(self, context: Context, job: Any) -> Any:
-        return Standing(super().observer(context, job), self.dag_id)
+        return GroupProgress(super().observer(context, job), self.dag_id)
 
 
 def dag(dag_id: str, schedule: Any = None, retries: int = 3) -> DAG:

@@ -1,0 +1,168 @@
+"""Job for administrative changes to a group: retire a broker, remove a boundary, start an epoch.
+
+Launched by hand, with its configuration filled in; each run makes one change and logs the state
+before and after. Stop the asset's runs first, except for `retire`, which is safe while they run.
+"""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from tubemq_client.errors import ConfigError
+from tubemq_provider.dagster.resource import SourceResource
+from tubemq_provider.ingest.maintenance import (
+    beginning,
+    book_of,
+    broker_names,
+    brokers_to_retire,
+    check_untouched,
+    epoch_document,
+    epochs_of,
+    instant_given,
+)
+from tubemq_provider.offsets.file import FileOffsetStore
+from tubemq_provider.offsets.file_claims import FileClaimStore, claims_lead
+from tubemq_provider.sinks.factory import sink_for
+from tubemq_provider.windows.plan import WindowScope
+from tubemq_provider.windows.protocols import Sink
+from tubemq_provider.windows.run.epochs import stored_epoch
+from tubemq_provider.windows.spaces import filters_of
+
+__all__ = ["build_tubemq_upkeep_job"]
+
+_TASK = "upkeep"
+
+
+class _Change(dg.Config):
+    """Configuration of one change; the other fields stay at their defaults."""
+
+    retire: list[int] = Field(
+        default_factory=list, description="brokers that will not come back: windows do not wait"
+    )
+    retire_names: list[str] = Field(
+        default_factory=list, description="the same where brokers have names, not numbers"
+    )
+    ended: bool = Field(
+        default=False,
+        description="for unfix: the runs that planned windows which touch the instant, without "
+        "publishing them, have ended",
+    )
+    unfix: str | None = Field(
+        None, description="instant of a boundary that no published window touches: remove it"
+    )
+    epoch: str | None = Field(
+        None, description="name of an epoch to start, after the topic was recreated"
+    )
+    begin: str = Field(
+        "earliest",
+        description="where the epoch begins: earliest, stable, or offsets of every partition as "
+        "JSON, as errors write them behind --begin",
+    )
+    seen: str | None = Field(
+        None, description="last window that the failed run read, from its error"
+    )
+
+
+def build_tubemq_upkeep_job(
+    name: str,
+    *,
+    topic: str,
+    group: str,
+    sink: str | PathLike[str] | Sink,
+    filters: str | Sequence[str] = (),
+    claims: bool = False,
+    epoch: str | None = None,
+    resource_key: str = "tubemq",
+    **sink_options: Any,
+) -> dg.JobDefinition:
+    """Return a job that changes the stored state of `group`.
+
+    `topic`, `group`, `sink`, `filters`, `claims` and `epoch` (None: the asset names none) are those
+    of its asset, `sink_options` are passed to `sink_for`.
+
+    Configure one of ``retire`` (ids of brokers; ``retire_names`` where brokers have names),
+    ``unfix`` (an instant, RFC 3339) and ``epoch`` (a name, with ``begin`` and ``seen``) of its op
+    ``change``. Raises the errors of Airflow's commands, and `ConfigError` if the asset's progress
+    is stored with the other value of `claims`.
+    """
+    opened_sink = sink_for(sink, **sink_options)
+
+    @dg.op(required_resource_keys={resource_key}, name="change")
+    def change(context: dg.OpExecutionContext, config: _Change) -> None:
+        resource: SourceResource = getattr(context.resources, resource_key)
+        directory = resource.directory(topic, group)
+        store = _store(directory, claims=claims)
+        scope = WindowScope(
+            resource.cluster,
+            topic,
+            group,
+            opened_sink.identity,
+            filters_of(filters),
+            stored_epoch(store) if epoch is None else epoch,
+            resource.source(topic, group).space.source,
+        )
+        context.log.info(_changed(config, store, scope, opened_sink))
+
+    @dg.job(name=name)
+    def upkeep() -> None:
+        change()
+
+    return upkeep
+
+
+def _store(directory: str | PathLike[str], *, claims: bool) -> FileOffsetStore:
+    """Return the store with the asset's progress.
+
+    Raises `ConfigError` if another document is ahead of it: a change of one that no run reads would
+    have no effect.
+    """
+    if claims_lead(directory) in (None, claims):
+        if claims:
+            return FileClaimStore(directory, task=_TASK, over=lambda _: False)
+        return FileOffsetStore(directory, task=_TASK)
+    has, says = ("claims.json", "True") if not claims else ("cursor.json", "False")
+    raise ConfigError(
+        f"the progress of the group is in {has} of {directory}: build the upkeep job with "
+        f"claims={says}, as the asset has it (after a change of the asset, let it run once first)",
+        subject="claims",
+    )
+
+
+def _changed(config: _Change, store: FileOffsetStore, scope: WindowScope, sink: Sink) -> str:
+    """Make the change, and return a text with the state before and after."""
+    gone: Sequence[int | str] = (*config.retire, *config.retire_names)
+    if sum(map(bool, (gone, config.unfix, config.epoch))) != 1:
+        raise ConfigError("give one of retire, unfix and epoch", subject="upkeep")
+    if config.epoch:
+        before = store.load_cursor()
+        epochs = epochs_of(before, store.newest_position(), store.recent_events())
+        names = (scope.cluster, scope.topic, scope.group)
+        after = epoch_document(
+            names,
+            config.epoch,
+            beginning(config.begin),
+            epochs,
+            before=before,
+            by="dagster",
+            source=scope.source,
+            seen=config.seen,
+        )
+        store.store_cursor(after)
+        return f"epoch {epochs[0]!r} has ended, {config.epoch!r} begins at {config.begin}"
+    book = book_of(sink, scope)
+    if config.unfix:
+        instant = instant_given(config.unfix, "unfix")
+        planned = () if config.ended else store.planned()
+        check_untouched(sink, scope, book, instant, planned, option="ended=True")
+        offsets = book.at(instant)
+        book.withdraw(instant)
+        return f"the boundary at {config.unfix} was {offsets}, and is not fixed any more"
+    retired = broker_names(book.retired)
+    gone = brokers_to_retire(gone, scope.source, option="retire_names")
+    for broker in gone:
+        book.retire(broker)
+    about = f"epoch {scope.epoch!r}, {len(book.instants())} boundaries fixed"
+    return f"{about}: retired were {retired}, are {broker_names([*retired, *gone])}"

@@ -1,0 +1,299 @@
+"""Log lines and progress of a run, for the readers of its log.
+
+A first line with the range, progress while records are read, a last line with the result; the run's
+inner steps are logged at DEBUG. Wraps the engine, which alone knows the plan and the records;
+nothing here changes what is done.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tubemq_provider.windows.errors import WindowError
+from tubemq_provider.windows.protocols import AbandoningEngine, CountedEngine, ResumingEngine
+
+if TYPE_CHECKING:
+    from tubemq_provider.windows.plan import WindowPlan
+    from tubemq_provider.windows.protocols import Engine, IngestCounts, Progress, Staging, Step
+    from tubemq_provider.windows.run.result import WindowResult
+
+__all__ = ["Log", "LoggedEngine", "ProgressLogger", "with_logging"]
+
+PERIOD_S = 10.0
+"""Seconds between two lines of progress."""
+_MOST_PARTITIONS = 32
+"""Windows of more partitions log each at DEBUG only."""
+
+
+class Log(Protocol):
+    """Logger interface; Airflow's tasks have structlog's."""
+
+    def info(self, event: str, /, *args: Any) -> Any:
+        """Log a line."""
+
+    def debug(self, event: str, /, *args: Any) -> Any:
+        """Log a line for debugging."""
+
+
+@dataclass
+class ProgressLogger:
+    """`StepObserver` that logs steps at DEBUG, and ends a cancelled run by raising."""
+
+    log: Log
+    cancelled: threading.Event
+    place: str
+    clock: Callable[[], float] = time.monotonic
+    on_page: Callable[[str], None] = field(default=lambda _: None)
+    earlier: tuple[int, str, str] | None = None
+    """Number of this try, and id and hash of the window that an earlier try planned."""
+    on_progress: Callable[[dict[str, Any]], None] = field(default=lambda _: None)
+    """Receives the content of the lines as values: `state` (``reading`` or ``done``), `window`,
+    `entries` (upper bound of records), then `read` and `rate` (per second), or `done` of
+    `tasks`."""
+    _began: float = field(init=False)
+    _told: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._began = self._told = self.clock()
+
+    def at(self, step: Step, point: str) -> None:
+        """Log a step; called between any two actions of the run."""
+        if self.cancelled.is_set():
+            raise WindowError(f"the task was killed at {step}: {point}")
+        if point not in {"begin", "end"}:
+            self.log.debug("%s: %s", step, point)
+
+    def begins(self, plan: WindowPlan) -> None:
+        """Log the planned window, whose records are read next."""
+        self._compare(plan.window_id, plan.hash, "it reads the same offsets")
+        interval = f", {plan.time[0]} to {plan.time[1]}" if plan.time else ""
+        partitions = sum(1 for start, end in plan.ranges.values() if start < end)
+        self.log.info(
+            "%s -> %s: window %s%s, %s of %s partitions, at most %s records, group %s @ %s (%s)",
+            plan.topic,
+            self.place,
+            plan.window_id,
+            interval,
+            partitions,
+            len(plan.ranges),
+            _number(plan.entries),
+            plan.group,
+            plan.cluster,
+            plan.kind,
+        )
+        self._began = self._told = self.clock()
+        self._progress(plan, read=0)
+
+    def started(self, page: str | None) -> None:
+        """Log the address of Spark's page after the session has started."""
+        if page is not None:
+            self.log.info("Spark: %s", page)
+            self.on_page(page)
+
+    def read(self, plan: WindowPlan, key: str, records: int, total: int) -> None:
+        """Log at most every ten seconds that `records` of a partition and `total` of all are
+        read."""
+        now = self.clock()
+        if now - self._told < PERIOD_S:
+            return
+        self._told = now
+        rate = total / max(now - self._began, 0.001)
+        left = max(plan.entries - total, 0) / max(rate, 0.001)
+        start, end = plan.ranges[key]
+        self.log.info(
+            "partition %s: %s of at most %s records; in all %s of %s, %s/s, at most %.0f s left",
+            key,
+            _number(records),
+            _number(plan.space.entries(start, end)),
+            _number(total),
+            _number(plan.entries),
+            _number(int(rate)),
+            left,
+        )
+        self._progress(plan, read=total, rate=int(rate))
+
+    def tasks(self, plan: WindowPlan, done: int, total: int) -> None:
+        """Log at most every ten seconds that `done` of `total` tasks of a Spark job have ended."""
+        now = self.clock()
+        if now - self._told < PERIOD_S:
+            return
+        self._told = now
+        left = f", about {(now - self._began) / done * (total - done):.0f} s left" if done else ""
+        self.log.info(
+            "%s of %s tasks are done, of at most %s records in all%s",
+            _number(done),
+            _number(total),
+            _number(plan.entries),
+            left,
+        )
+        self._progress(plan, done=done, tasks=total)
+
+    def counted(self, plan: WindowPlan, counts: IngestCounts) -> None:
+        """Log the counts of each partition, and totals, when everything is read and written."""
+        seconds = max(self.clock() - self._began, 0.001)
+        read = counts.records if counts.read is None else counts.read
+        tell = self.log.info if len(plan.ranges) <= _MOST_PARTITIONS else self.log.debug
+        for key, (start, end) in plan.ranges.items():
+            if start < end:
+                tell(
+                    "partition %s: offsets [%s, %s): %s records of at most %s, %s rows",
+                    key,
+                    start,
+                    end,
+                    _number(read.get(key, 0)),
+                    _number(plan.space.entries(start, end)),
+                    _number(counts.records.get(key, 0)),
+                )
+        self.log.info(
+            "read %s records, %.1f MB/s; %s rows, %s records left out",
+            _number(sum(read.values())),
+            counts.bytes / seconds / 1e6,
+            _number(counts.total),
+            _number(counts.corrupt),
+        )
+        self._progress(plan, "done", read=sum(read.values()))
+
+    def _progress(self, plan: WindowPlan, state: str = "reading", **numbers: int) -> None:
+        about = {"v": 1, "state": state, "window": plan.window_id, "entries": plan.entries}
+        self.on_progress({**about, **numbers})
+
+    def _compare(self, window_id: str, plan_hash: str, taken: str) -> None:
+        """Log once whether the plan of an earlier try is used, when that is known.
+
+        `taken` is the end of the line if it is.
+        """
+        if self.earlier is None:
+            return
+        (number, planned, planned_hash), self.earlier = self.earlier, None
+        if plan_hash == planned_hash:
+            self.log.info(
+                "try %s takes over window %s, which an earlier try planned: %s",
+                number,
+                planned,
+                taken,
+            )
+        else:
+            self.log.info(
+                "window %s, which an earlier try planned, is not taken over: try %s has window %s "
+                "with another plan",
+                planned,
+                number,
+                window_id,
+            )
+
+    def done(self, result: WindowResult) -> None:
+        """Log the result of the run."""
+        if result.window_id is not None and result.hash is not None:
+            self._compare(result.window_id, result.hash, "it is in the sink, not written again")
+        if result.window_id is None:
+            self.log.info(
+                "%s -> %s: nothing to read for group %s", result.topic, self.place, result.group
+            )
+            return
+        self.log.info(
+            "%s -> %s: %s records, %s bytes in %.1f s%s%s",
+            result.topic,
+            result.sink_ref or self.place,
+            _number(result.total),
+            _number(result.bytes),
+            self.clock() - self._began,
+            "; it was written before" if result.replayed else "",
+            "; there is more for the next window" if result.has_more else "",
+        )
+
+
+class LoggedEngine:
+    """Engine whose work is logged by a `ProgressLogger`."""
+
+    def __init__(self, engine: Engine, progress_logger: ProgressLogger) -> None:
+        self._engine = engine
+        self._progress_logger = progress_logger
+
+    @property
+    def name(self) -> str:
+        """Name of the engine."""
+        return self._engine.name
+
+    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+        """Ingest with a first line, and progress if the engine reports it."""
+        self._progress_logger.begins(plan)
+
+        def report(point: str) -> None:
+            if point == "session started":
+                self._progress_logger.started(getattr(self._engine, "ui_url", None))
+            progress(point)
+
+        with self._following(plan):
+            counts = self._engine.ingest(plan, staging, report)
+        self._progress_logger.counted(plan, counts)
+        return counts
+
+    def cancel(self) -> None:
+        """Cancel the engine."""
+        self._engine.cancel()
+
+    @contextmanager
+    def _following(self, plan: WindowPlan) -> Iterator[None]:
+        engine: Any = self._engine
+        progress_logger = self._progress_logger
+        observers: dict[str, Callable[..., None]] = {
+            "on_read": lambda key, records, total: progress_logger.read(plan, key, records, total),
+            "on_tasks": lambda done, total: progress_logger.tasks(plan, done, total),
+        }
+        supported = {name: tell for name, tell in observers.items() if hasattr(engine, name)}
+        try:
+            for name, tell in supported.items():
+                setattr(engine, name, tell)
+            yield
+        finally:
+            for name in supported:
+                setattr(engine, name, None)
+
+
+class _LoggedCountedEngine(LoggedEngine):
+    """Wrapper of an engine that has counts already."""
+
+    _engine: Any
+
+    @property
+    def plan_hash(self) -> str:
+        """Hash of the plan that was counted."""
+        plan_hash: str = self._engine.plan_hash
+        return plan_hash
+
+
+class _LoggedResumingEngine(LoggedEngine):
+    """Wrapper of an engine whose work may outlive a try."""
+
+    _engine: Any
+
+    def place(self, plan: WindowPlan, staging: Staging) -> Staging:
+        """Return the engine's staging place."""
+        place: Staging = self._engine.place(plan, staging)
+        return place
+
+    def abandoned(self, plan: WindowPlan) -> Iterable[str]:
+        """Return the windows of dead tries, if the engine can tell."""
+        can = isinstance(self._engine, AbandoningEngine)
+        return self._engine.abandoned(plan) if can else ()
+
+    def end_abandoned(self, window_id: str) -> None:
+        """End the work of a dead try."""
+        self._engine.end_abandoned(window_id)
+
+
+def with_logging(engine: Engine, progress_logger: ProgressLogger) -> LoggedEngine:
+    """Return `engine`, with its work logged by `progress_logger`."""
+    if isinstance(engine, CountedEngine):
+        return _LoggedCountedEngine(engine, progress_logger)
+    kind = _LoggedResumingEngine if isinstance(engine, ResumingEngine) else LoggedEngine
+    return kind(engine, progress_logger)
+
+
+def _number(value: int) -> str:
+    return f"{value:,}".replace(",", " ")
