@@ -36,7 +36,7 @@ class Other(Grp):
 
 @dataclasses.dataclass
 class Transcript:
-    """`wait_until_stable` makes everything written so far stable, books every group, ends all leases."""
+    """`wait_until_stable` makes all that was written stable, books every group, ends all leases."""
 
     masters: str
     broker: str
