@@ -107,15 +107,6 @@ class ReaderBase(ClientBase):
         self._under_way: set[Any] = set()
         _READERS.add(self)
 
-    def expect(self, ranges: Iterable[OffsetRange]) -> None:
-        """Announce that all of `ranges` will be read, with ``gap_policy="fail"``.
-
-        Each store is then asked once what retention has removed, after its last range, and
-        `errors.DataLoss` may be raised there for an earlier range. Results are reliable only after
-        all ranges were read. Reads with `parallel` are not included.
-        """
-        self._proofs.expect(ranges)
-
     def _finding_broker(self, range_: OffsetRange) -> Conversation[BrokerNode]:
         """Return the broker that has the range; the master is asked once for each unknown topic."""
         partition = range_.partition

@@ -19,7 +19,7 @@ from tubemq_client.aio._parallel import ParallelReader
 from tubemq_client.model import OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterable
 
     from tubemq_client._core.batch import MessageBatch
     from tubemq_client.model import Anchor, Partition
@@ -37,6 +37,15 @@ class RangeReader(ReaderBase, AsyncClient):
     "drop" or "quarantine" (calls `quarantine`). Delivery: exactly the range, once per `read()`.
     Several ranges may be read at once; `stats` then counts them together.
     """
+
+    async def expect(self, ranges: Iterable[OffsetRange]) -> None:
+        """Announce that all of `ranges` will be read, with ``gap_policy="fail"``.
+
+        Each store is then asked once what retention has removed, after its last range, and
+        `errors.DataLoss` may be raised there for an earlier range. Results are reliable only after
+        all ranges were read. Reads with `parallel` are not included.
+        """
+        self._proofs.expect(ranges)
 
     async def read(
         self, range_: OffsetRange, *, parallel: int = 1

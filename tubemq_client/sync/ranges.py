@@ -19,7 +19,7 @@ from tubemq_client.sync._base import BlockingClient
 from tubemq_client.sync._parallel import ParallelReader
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     from tubemq_client._core.batch import MessageBatch
     from tubemq_client.model import Anchor, Partition
@@ -37,6 +37,15 @@ class RangeReader(ReaderBase, BlockingClient):
     "drop" or "quarantine" (calls `quarantine`). Delivery: exactly the range, once per `read()`.
     Use one per thread.
     """
+
+    def expect(self, ranges: Iterable[OffsetRange]) -> None:
+        """Announce that all of `ranges` will be read, with ``gap_policy="fail"``.
+
+        Each store is then asked once what retention has removed, after its last range, and
+        `errors.DataLoss` may be raised there for an earlier range. Results are reliable only after
+        all ranges were read. Reads with `parallel` are not included.
+        """
+        self._proofs.expect(ranges)
 
     def read(self, range_: OffsetRange, *, parallel: int = 1) -> Iterator[MessageBatch]:
         """Yield the batches of `range_`, in offset order; close the iterator to stop early.
