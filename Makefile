@@ -95,13 +95,16 @@ lock: ## Resolve the lock files again (newer versions too: make lock UPGRADE=--u
 
 # --- Checks -----------------------------------------------------------------------------------
 
-.PHONY: check lint types imports docs format
-check: lint types imports docs ## Lint, types, import contracts, documentation: all that needs no test run
+.PHONY: check lint words types imports docs format
+check: lint words types imports docs ## Lint, words, types, import contracts, documentation: no test run
 
 lint: $(VENV)/.installed ## Only ruff: rules and formatting
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	@if command -v cargo-fmt >/dev/null; then cd native && cargo fmt --check; fi
+
+words: $(VENV)/.installed ## Only refused words and openings of docstrings (tools/language)
+	$(PY) -m tools.language.words
 
 types: $(VENV)/.installed ## Only mypy --strict on the packages
 	$(VENV)/bin/mypy

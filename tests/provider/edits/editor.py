@@ -138,7 +138,7 @@ class Run:
 
 @contextmanager
 def topic_of_quarters() -> Iterator[None]:
-    """A cluster with the topic, which Airflow's default connection names."""
+    """Return a cluster with the topic, named by Airflow's default connection."""
     with EmbeddedTubeMQ(topics=[TopicSpec(TOPIC)], brokers=1) as mq:
         connection = {"conn_type": "tubemq", "host": mq.masters, "extra": {"cluster": "test"}}
         before = os.environ.get("AIRFLOW_CONN_TUBEMQ_DEFAULT")
@@ -165,7 +165,7 @@ def topic_of_quarters() -> Iterator[None]:
 
 
 def quarter(at: datetime) -> int:
-    """The number of the first record at or after an instant."""
+    """Return the number of the first record at or after an instant."""
     return min(max(-(-(at - DAY) // (HOUR / 4)), 0), QUARTERS)
 
 
@@ -329,7 +329,7 @@ class Editor:
         self.moves.append(f"{what}: {text} ({run.date or run.span})")
 
     def _learn(self, run: Run, context: Any, task_id: str) -> None:
-        """The interval of a run is the one of the task's first try that had one."""
+        """Check that a run keeps the interval of the first try that had one."""
         kept = context["task_state_store"].get("interval")
         if run.span is not None:
             run.intervals.setdefault(
@@ -394,7 +394,7 @@ class Editor:
                         raise Wrong(f"nothing told of {end} to {start} in sink {path}")
 
     def _all_green(self) -> bool:
-        """A run that never came to its end has told nothing, and is red."""
+        """Check that a run without an end is failed and has emitted nothing."""
         return all(run.green for run in self.runs)
 
 
@@ -424,7 +424,7 @@ def main() -> int:
             with tempfile.TemporaryDirectory() as directory:
                 try:
                     played = play(seed, 10, Path(directory))
-                except Exception as error:  # noqa: BLE001 - it is told, and the others are played
+                except Exception as error:  # noqa: BLE001 - it is reported, and the others run
                     wrong += 1
                     notes = "\n".join(getattr(error, "__notes__", ()))
                     print(f"seed {seed}: {type(error).__name__}: {error}\n{notes}", file=sys.stderr)

@@ -18,7 +18,7 @@ from tubemq_provider.sinks._storage import LocalStorage, StorageBook
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that has room for names, and for no bytes."""
+    """Simulate a disk that has room for names and for no bytes."""
 
     def refuse(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -125,7 +125,7 @@ def ledger_store(
     task_state: State | None = None,
     is_over: Callable[[str], bool] = lambda _: False,
 ) -> LedgerStore:
-    """A store as the task `writer` sees it."""
+    """Return a store as the task `writer` sees it."""
     return LedgerStore(
         asset_state=LedgerState(engine),
         task_state=State() if task_state is None else task_state,

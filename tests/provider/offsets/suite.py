@@ -61,13 +61,13 @@ class EventSuite:
         return world
 
     def finish_task(self, store: OffsetStore) -> None:
-        """The task of `store` has succeeded."""
+        """Let the task of `store` succeed."""
 
     def wipe(self) -> None:
         """All asset state is gone."""
 
     def finish(self, world: RunWorld, task: str) -> WindowResult:
-        """A run of a new task, to its success."""
+        """Run a new task to its success."""
         store = world.open_try(task)
         result = world.over(store).run()
         self.finish_task(store)

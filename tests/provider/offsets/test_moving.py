@@ -42,7 +42,7 @@ class Tasks:
         self.made = 0
 
     def run(self, store: str, *, dies_at: str = "") -> WindowResult | None:
-        """A new task takes one window, and succeeds unless it dies."""
+        """Run a new task for one window; it succeeds unless it dies."""
         name, outlet, steps = self.begin(store)
         while True:
             try:
@@ -55,7 +55,7 @@ class Tasks:
                 return result
 
     def begin(self, store: str, max_records: int = 4) -> tuple[str, Event, Any]:
-        """A new task that has yet to take its steps."""
+        """Return a new task before its first step."""
         self.made += 1
         name, outlet = f"run-{self.made}", Event({})
         run = window_run(

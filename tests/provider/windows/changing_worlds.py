@@ -297,7 +297,7 @@ class TimeHistory:
     # -- what can happen ------------------------------------------------------------------------
 
     def produce(self) -> None:
-        """Records of this hour, or late ones."""
+        """Append records of this hour, or late ones."""
         for key in self.topic.ready():
             for _ in range(self.source.randrange(3)):
                 late = self.source.choice((0, 0, 0, 1, 2, 5))
@@ -309,7 +309,7 @@ class TimeHistory:
         self.now += 1
 
     def start(self) -> None:
-        """A window of any interval: mostly hours, some of other schedules."""
+        """Run a window of any interval: mostly hours, some of other schedules."""
         first = self.source.randrange(self.now + 1)
         self._begin(first, first + self.source.choice((1, 1, 1, 1, 2, 3)))
 
@@ -430,7 +430,7 @@ class TimeHistory:
         self._check_all()
 
     def _left(self) -> list[tuple[int, int]]:
-        """The intervals that no published window has, up to now, in any order."""
+        """Return the intervals up to now without a published window, in any order."""
         taken: set[int] = set()
         for window_id in self.sink.windows:
             found = interval_of(window_id, self.world.scope.scope_hash)

@@ -184,7 +184,7 @@ class History:
     # -- what can happen ------------------------------------------------------------------------
 
     def step_one(self, which: int) -> None:
-        """A live try takes one action, a few, or all of its actions."""
+        """Let a live try take one action, a few, or all of its actions."""
         burst, whose = divmod(which, MAX_TASKS)
         live = [task for task in self.tasks if task.current]
         if live:
@@ -226,7 +226,7 @@ class History:
             live[which % len(live)].current = None
 
     def clear_task(self, which: int) -> None:
-        """An operator clears a task that succeeded: it runs again with its task state."""
+        """Clear a task that succeeded: it runs again with its task state."""
         succeeded = [task for task in self.tasks if task.succeeded]
         if succeeded:
             task = succeeded[which % len(succeeded)]
@@ -345,7 +345,7 @@ class History:
         return []
 
     def check_advance(self, seen: Document | None, stored: Document) -> None:
-        """A cursor may only replace one from which published windows lead to it."""
+        """Check that a cursor replaces only one from which published windows lead to it."""
         if seen is None:
             return
         if stored["seq"] <= seen["seq"]:

@@ -83,7 +83,7 @@ def main() -> int:
         kind, seed = kinds[number % len(kinds)], given.seed + number // len(kinds)
         try:
             KINDS[kind](seed)
-        except Exception as error:  # noqa: BLE001 - it is told, and the others are played
+        except Exception as error:  # noqa: BLE001 - it is reported, and the others run
             wrong.append(f"{kind}, seed {seed}: {type(error).__name__}: {str(error)[:300]}")
             print(wrong[-1], flush=True)
         played[kind] += 1

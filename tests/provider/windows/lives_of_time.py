@@ -69,7 +69,7 @@ class Careful(Unreliable):
 
 
 class TimeLives(TimeHistory):
-    """A history of windows of time and of lives. `witnessed` False plants the mistake that nobody
+    """A history of windows of time and of lives. `witnessed` False plants the mistake that no run
     asks the logs."""
 
     def __init__(
@@ -92,7 +92,7 @@ class TimeLives(TimeHistory):
         return [*super().moves, self.make_anew, self.save_or_restore]
 
     def make_anew(self) -> None:
-        """Deleted and made again, and mostly grown past what it was; its partitions stay."""
+        """Recreate the topic; mostly it grows past its old end; its partitions stay."""
         if self.source.randrange(3):
             return
         was = {key: len(self.topic.entries.get(_store(key), [])) for key in self.topic.ready()}
@@ -122,7 +122,7 @@ class TimeLives(TimeHistory):
         self.hours[key, (len(self.topic.entries[_store(key)]) - 1) * ENTRY] = of_hour
 
     def save_or_restore(self) -> None:
-        """The metadata database is backed up, or an old backup comes back; no task runs then."""
+        """Back up the metadata database, or restore an old backup, while no task runs."""
         if not self.saved or self.source.randrange(3):
             self.saved.append(copy.deepcopy(vars(self.journal)))
         elif not self.nested:
@@ -257,7 +257,7 @@ class OrderedLives(TimeLives):
         self._order()
 
     def _order_again(self) -> None:
-        """What no event tells yet is lost with the cursor, and with a restored database; then the
+        """Lose with the cursor, and with a restored database, all that no event holds yet; then the
         operator gives the same command again."""
         events = map(json.loads, self.journal.events)
         told = any(epoch_of(event) == self.world.scope.epoch for event in events)
@@ -311,7 +311,7 @@ class LostBoundaries(TimeHistory):
             del fixed[key]
 
     def get_back(self) -> None:
-        """A mount is there again, with what was on it, or files are copied back."""
+        """Mount a directory again with its files, or copy files back."""
         if not self.kept or self.source.randrange(2):
             return
         old, fixed = self.source.choice(self.kept), self.book.fixed
@@ -331,7 +331,7 @@ class LostBoundaries(TimeHistory):
         self.live.clear()  # no task may run
         instant, book = parse_instant(found[1]), ScopeBook(self.book, self.world.scope)
         if not book.has(instant):
-            return True  # lost meanwhile: the command says so, and another try goes on
+            return True  # lost meanwhile: the command reports it, and another try goes on
         try:
             check_untouched(self.sink, self.world.scope, book, instant, [], option="--ended")
         except (ConfigError, BoundaryConflict) as exc:
@@ -360,7 +360,7 @@ class LostBoundaries(TimeHistory):
 
 
 class LostInAnyLife(LostBoundaries, TimeLives):
-    """The same while the topic is made anew, once a window is published that knows its logs: what
+    """The same while the topic is recreated, once a window is published that knows its logs: what
     was planned before, and never published, knows of no other life."""
 
     def lose_boundaries(self) -> None:

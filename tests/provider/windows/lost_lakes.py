@@ -2,10 +2,10 @@
 
 A lake loses the windows that were published last, its oldest ones (which is what retention does) or
 some; it is restored from a copy, or is away for a while; progress is restored from a backup, alone
-or with the lake. All that happens while no task is under way. Whoever meets an error does what it
-says. What must hold: nothing is published behind a window that counts as the newest and is not in
-the lake, no record is there twice, all are there at the end but what the lake has lost and nobody
-asked for again, and no error is raised where nothing was lost.
+or with the lake. All that happens while no task is under way. A user does what an error says. What
+must hold: nothing is published behind a window that counts as the newest and is not in the lake, no
+record is there twice, all are there at the end but what the lake has lost and no command asked for
+again, and no error is raised where nothing was lost.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class LostLakes(History):
     # -- what must hold -------------------------------------------------------------------------
 
     def newest(self) -> str | None:
-        """The window that was published last of those that progress counts, unless a person has
+        """Return the window published last of those that progress counts, unless a person has
         said otherwise since."""
         journal = self.world.journal
         cursor = json.loads(journal.cursor) if journal.cursor else None
@@ -302,7 +302,7 @@ class LostLakes(History):
     # -- the end --------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """The lake is back, and fresh runs come to an end by what their errors say."""
+        """Restore the lake, and run fresh runs to their end as their errors advise."""
         self.come_back()
         self.tasks.clear()
         for number in range(MAX_ERRORS + len(list(self.world.log.all_records()))):
@@ -345,7 +345,7 @@ class LostLakesOfClaims(LostLakes, Claimed):
     """The same with claims. The ledger is not wiped."""
 
     def wipe(self, which: int) -> None:
-        """A restored database is an older ledger, never none."""
+        """Restore an older ledger, never none."""
 
     def newest(self) -> str | None:
         """By the time of publication: numbers do not tell."""

@@ -102,7 +102,7 @@ class LivingEngine(MemoryEngine):
 
 @dataclass
 class Lives(History):
-    """Histories with lives. `witnessed` False plants the mistake that nobody asks the logs, `dated`
+    """Histories with lives. `witnessed` False plants the mistake that no run asks the logs, `dated`
     False that an epoch does not say what was known when it was decided."""
 
     witnessed: bool = True
@@ -134,7 +134,7 @@ class Lives(History):
     # -- what can happen besides ----------------------------------------------------------------
 
     def make_anew(self, which: int) -> None:
-        """The topic is deleted and made again; mostly its log grows at once past what it was."""
+        """Recreate the topic; mostly its log grows at once past its old end."""
         self._anew(which, *self.log.entries)
 
     def lose_a_disk(self, which: int) -> None:
@@ -149,7 +149,7 @@ class Lives(History):
                 self.log.append(key, was[_store(key)] + which % 3)
 
     def save_or_restore(self, which: int) -> None:
-        """The metadata database is backed up, or an old backup comes back."""
+        """Back up the metadata database, or restore an old backup."""
         journal = self.world.journal
         if not self.saved or which % 3:
             self.saved.append(copy.deepcopy(vars(journal)))
@@ -211,7 +211,7 @@ class Lives(History):
         self._order(f"life-{len(ended)}", seen)
 
     def _order(self, epoch: str, seen: str = "") -> None:
-        """The command that begins an epoch, or begins it again after a restore."""
+        """Run the command that begins an epoch, or begins it again after a restore."""
         names = ["", *(f"life-{number}" for number in range(1, 100))]
         order: Document = {"v": 1, "epoch": epoch, "past": names[: names.index(epoch)], "seq": 0}
         order |= {"seen": seen} if seen and self.dated else {}

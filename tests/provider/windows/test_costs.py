@@ -271,7 +271,7 @@ def window_of_time(sink: Any, journal: MemoryJournal, number: int) -> None:
 
 
 def thousands_before(root: Path, scope_hash: str, count: int) -> None:
-    """The files of `count` windows before those that are there."""
+    """Create the files of `count` windows before those that are there."""
     kept = next((root / "_boundaries").glob("2*")).read_text()
     for number in range(1, count + 1):
         at = NOON - number * HOUR
@@ -314,7 +314,7 @@ class Witnessed:
 
 
 def calls_of_a_window(root: Path, per_broker: int) -> int:
-    """Calls of the second window of ten brokers, a record in each partition."""
+    """Count calls of the second window of ten brokers, a record in each partition."""
     sink, journal = ParquetSink(root), MemoryJournal()
     scope = WindowScope("c1", "orders", "g1", sink.identity)
     for number in (1, 2):

@@ -1,6 +1,6 @@
 """Claims over logs that are recreated: no record lost or doubled, and no claim that stays for ever.
 
-Where windows were claimed in a ledger that is gone, an error says so and how to go on.
+Where windows were claimed in a ledger that is gone, an error names it and how to go on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def test_no_life_loses_or_repeats_a_record_of_a_claim() -> None:
     "seed", [240, 392, 471, 724, 727, 869, 913, 929, 1156, 2970, 5398, 5_016_921]
 )
 def test_histories_of_claims_that_went_wrong_once(seed: int) -> None:
-    """A claim over a lost disk was adopted for ever; a window that began anew where the position
+    """A claim over a lost disk was adopted for ever; a window that began again where the position
     was hid a claim; a hole was filled from another life."""
     ClaimedLives(fenced=seed % 2 == 0).play(choices(seed))
 
@@ -44,7 +44,7 @@ def test_a_hole_that_no_run_can_fill_ends_in_advice() -> None:
 
 
 def test_a_hole_between_two_lives_of_a_log_is_no_window_of_one() -> None:
-    """The lost claim began anew and ended where the window before it did."""
+    """The lost claim began again and ended where the window before it did."""
     explore.KINDS["lives of claims"](9007752)
 
 

@@ -125,7 +125,7 @@ class Overwriting(MemorySink):
 
 
 class GoesBack(Lives):
-    """Mistake: after a restore nobody begins the present epoch again."""
+    """Mistake: after a restore no command begins the present epoch again."""
 
     def save_or_restore(self, which: int) -> None:
         order, self._order = self._order, lambda epoch: None  # type: ignore[method-assign]

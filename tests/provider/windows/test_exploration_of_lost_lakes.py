@@ -30,12 +30,12 @@ def test_an_epoch_begins_behind_what_the_lake_has_of_a_claim() -> None:
 
 
 def test_a_claim_of_when_the_lake_was_away_is_not_written_over_its_windows() -> None:
-    """Claims of a backup from before all progress, the lake away, the first window claimed anew."""
+    """A backup from before all progress, the lake away, the first window claimed again."""
     explore.KINDS["lost lakes of claims"](4473)
 
 
 class NeverLooks(CursorRun):
-    """Mistake: nobody asks for the window on which the position stands."""
+    """Mistake: no run asks for the window on which the position stands."""
 
     def _refuse_lost_windows(self) -> Iterator[str]:
         yield "nothing looked for"

@@ -123,7 +123,7 @@ def test_empty_runs_learn_the_logs_of_a_position_of_an_earlier_release(living: L
 
 
 def set_to_the_end(living: Living) -> None:
-    """As ``airflow tubemq offsets set`` does it."""
+    """Set the position like ``airflow tubemq offsets set``."""
     journal = living.world.journal
     cursor, event = json.loads(journal.cursor or ""), json.loads(journal.events[-1])
     ends = {found.key: ends.max_offset for found, ends in living.log.ends().items()}
@@ -173,7 +173,7 @@ def test_a_run_whose_event_alone_knows_the_logs_is_not_skipped(living: Living) -
 def test_a_partition_that_is_missing_when_its_log_begins_anew_is_read_from_the_beginning_later(
     living: Living,
 ) -> None:
-    """A topic that was made anew with fewer partitions, which got the others back: they went on in
+    """A topic that was recreated with fewer partitions, which got the others back: they went on in
     the new log where they had been in the old one."""
     living.log.partitions.append("1:1")
     for key in ("1:0", "1:1"):
@@ -253,7 +253,7 @@ def test_an_epoch_of_windows_of_time_takes_the_new_life_from_its_beginning(
 
 
 def order(living: Living, begin: object) -> None:
-    """What ``airflow tubemq offsets epoch c1/orders/g1 life-2 --begin …`` leaves."""
+    """Leave what ``airflow tubemq offsets epoch c1/orders/g1 life-2 --begin …`` leaves."""
     living.world.journal.cursor = json.dumps(
         {"v": 1, "epoch": "life-2", "past": [""], "begin": begin, "seq": 0, "rev": 1}
     )
@@ -275,7 +275,7 @@ def two_hours(living: Living) -> Living:
 def test_an_epoch_of_windows_of_time_begins_at_the_offsets_that_the_command_was_given(
     two_hours: Living, hours: tuple[int, ...], lost: str
 ) -> None:
-    """What its filters or its sink had stored before is not stored again, whatever the order of
+    """Records that its filters or its sink had stored are not stored again, whatever the order of
     windows; and that is still known when the order is gone."""
     order(two_hours, {"1:0": 280, "2:0": 280})
     found = {}

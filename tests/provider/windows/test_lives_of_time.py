@@ -68,7 +68,7 @@ def test_a_partition_may_join_while_two_runs_plan_one_window() -> None:
 
 
 class Late:
-    """Hours end where they are told to."""
+    """Hours end at the given offsets."""
 
     name, exact = "late", False
 

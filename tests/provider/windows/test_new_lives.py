@@ -48,7 +48,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def cut(cluster: Cluster, *stores: tuple[int, int], at: int = 0) -> set[bytes]:
-    """Logs that begin anew at `at` entries; the bodies that they lose."""
+    """Recreate the logs at `at` entries; return the bodies that they lose."""
     for broker, store in stores:
         cluster.server.broker(broker).store(TOPIC, store).truncate_to(28 * at)
     return {
@@ -202,7 +202,7 @@ def _without(value: Any) -> Any:
 
 
 def time_window(cluster: Cluster, first: int, last: int, instants: dict[int, int]) -> Any:
-    """A window of a resolver that looks at the log: each hour ends where it says, in entries."""
+    """Run a window whose resolver looks at the log: each hour ends where it says, in entries."""
     sink = ParquetSink(cluster.root / "times")
     scope = WindowScope("test", TOPIC, "g1", sink.identity)
     noon = datetime(2026, 11, 21, 12, tzinfo=UTC)

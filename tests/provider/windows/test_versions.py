@@ -71,7 +71,7 @@ def test_what_no_release_wrote_is_refused(found: object) -> None:
 def test_a_document_passes_through_every_version_on_its_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a release will do that writes version 3: what version 1 called `next` moves twice."""
+    """Convert like a release that writes version 3: what version 1 called `next` moves twice."""
     monkeypatch.setitem(VERSIONS, "cursor", 3)
     steps = {
         1: lambda d: {**d, "goes_on": {key: [value] for key, value in d["next"].items()}},

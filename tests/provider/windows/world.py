@@ -218,7 +218,7 @@ class World:
         self.engine = MemoryEngine(self.log, self.sink)
 
     def begin(self, epoch: str) -> None:
-        """Runs from here on belong to this epoch."""
+        """Let runs from here on belong to this epoch."""
         self.scope = replace(self.scope, epoch=epoch)
 
     def planner(self, **options: object) -> CursorPlanner:
@@ -229,7 +229,7 @@ class World:
     def run(
         self, *, task: str | None = None, mirror: Mirror | None = None, **options: object
     ) -> WindowRun:
-        """A cursor run of a new task, or another try of `task`."""
+        """Return a cursor run of a new task, or another try of `task`."""
         self.runs += 1
         return window_run(
             self.planner(**options),
@@ -251,8 +251,8 @@ def memory_world(
     engine: Callable[[Log, MemorySink], MemoryEngine] = MemoryEngine,
     alone: bool = False,
 ) -> Any:
-    """A fixture `world` whose log has so many records in each partition. `alone`: and no other
-    partitions."""
+    """Mark the records that the log of the fixture `world` has in each partition. `alone`: and no
+    other partitions."""
 
     @pytest.fixture
     def world() -> World:
@@ -268,5 +268,5 @@ def memory_world(
 
 
 def keeping_boundaries() -> MemorySink:
-    """A sink that fixes the boundaries of time windows."""
+    """Return a sink that fixes the boundaries of time windows."""
     return MemorySink(book=MemoryBook())

@@ -49,7 +49,7 @@ class WaitAfterClaim:
 
 
 class Ingest(TubeMQSparkIngestOperator):
-    """Operator that waits after its claim if the run's configuration says so."""
+    """Operator that waits after its claim if the run's configuration asks for it."""
 
     def observer(self, context: Context, job: Any) -> Any:
         inner = super().observer(context, job)

@@ -261,19 +261,19 @@ def test_claims_that_still_fit_are_kept_when_a_book_is_rebuilt() -> None:
 
 
 def test_a_hole_knows_its_log_by_the_window_behind_it_if_the_position_does_not() -> None:
-    """Else it was filled from a topic made anew, and those records were read again behind it."""
+    """Else it was filled from a recreated topic, and those records were read again behind it."""
     anchors = {"1:0": Anchor(28, 9, 1), "2:0": Anchor(0, 7, 1)}
     ranges = {"1:0": (56, 84), "2:0": (28, 56)}
     third = WindowPlan.cursor(SCOPE, 3, ranges, before=anchors, resets={"2:0": 56})
     book = rebuilt(Position(1, {"1:0": 28, "2:0": 28}), [third])
     (claim,) = book.in_order()
     assert claim.plan.before == {"1:0": Anchor(28, 9, 1)}
-    # What the third window reads again, as its log began anew, is not the hole's any more.
+    # What the third window reads again, as its log began again, is not the hole's any more.
     assert book.remaining(claim.plan).gaps == {"2:0": ((28, 56),)}
 
 
 def test_a_claim_that_is_known_stands_for_its_hole() -> None:
-    """One with which a log began anew, too: its beginning cannot be told from its neighbours."""
+    """One with which a log began again, too: its beginning cannot be told from its neighbours."""
     position = Position(1, {"1:0": 140})
     claim = Claim(WindowPlan.cursor(SCOPE, 2, {"1:0": (0, 112)}, resets={"1:0": 140}), "me", "")
     assert rebuilt(position, [window(3, 4, 6)], [claim]).in_order() == [claim]

@@ -43,7 +43,7 @@ def fixed(world: World) -> dict[str, Document]:
 
 
 def unfix(world: World, error: BoundaryConflict) -> None:
-    """The command that the error names, to the letter."""
+    """Run the command that the error names, to the letter."""
     (instant,) = re.findall(
         r"offsets unfix c1/orders/g1 --sink SINK --instant ([^' ]+)'", str(error)
     )
@@ -145,7 +145,7 @@ def test_a_place_that_was_away_for_one_window_and_comes_back(world: World) -> No
 def test_a_boundary_that_contradicts_a_published_window_is_refused_until_it_is_taken_back(
     world: World,
 ) -> None:
-    """It was fixed by a run that failed, lost, fixed anew by one that did not, and is back."""
+    """It was fixed by a run that failed, lost, fixed again by one that did not, and is back."""
     window(world, 0, 1, Clocked(p1_0={0: 0, 1: 10 * ENTRY}))
     world.engine.failing = RuntimeError("executor lost")
     with pytest.raises(RuntimeError):
@@ -258,7 +258,7 @@ def test_a_boundary_inside_a_published_window_bounds_nothing(world: World) -> No
 def test_boundaries_that_contradict_each_other_are_refused_until_one_is_taken_back(
     world: World,
 ) -> None:
-    """Of two losses, each has given back what the other had fixed anew."""
+    """Of two losses, each has given back what the other had fixed again."""
     for hours, entry in ((1, 20), (2, 10)):
         other = World(sink=keeping_boundaries())
         scope_book(other).fix(

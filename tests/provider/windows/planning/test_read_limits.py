@@ -28,7 +28,7 @@ reads: list[OffsetRange] = []
 
 
 def read(range_: OffsetRange) -> Iterator[Message]:
-    """Records of a hundred bytes, one in every second entry."""
+    """Return records of a hundred bytes, one in every second entry."""
     reads.append(range_)
     for offset in range(range_.start, range_.end, 28):
         if owns(range_.partition, offset):

@@ -40,7 +40,7 @@ world = memory_world({"1:0": 3, "1:1": 3, "2:0": 3}, sink=keeping_boundaries)
 
 
 def beside(world: World, **changes: object) -> World:
-    """The same topic and sink, seen by a group with other settings and no progress."""
+    """Return the same topic and sink for a group with other settings and no progress."""
     other = World(log=world.log, sink=world.sink)
     other.scope = replace(world.scope, **changes)  # type: ignore[arg-type]
     return other

@@ -107,7 +107,7 @@ def test_windows_over_any_message_times_tile_the_log(minutes, look_ahead, random
 
 
 def test_a_broker_that_new_samples_knew_late_holds_no_boundary_for_ever() -> None:
-    """State is wiped, and samples begin anew while the second broker is away."""
+    """State is wiped, and samples begin again while the second broker is away."""
     world = World(sink=MemorySink(book=MemoryBook()))
     for key in ("1:0", "2:0"):
         world.log.append(key, 3)

@@ -119,7 +119,7 @@ def test_a_broker_that_dies_under_a_claim_fails_its_run_only(group: Group) -> No
 
 
 def test_windows_of_runs_that_died_after_they_had_published_are_told(group: Group) -> None:
-    """A run that had a window of its own told of no other one, and nobody did later."""
+    """A run that had its own window reported no other one, and no later run did."""
     group.topic.away.clear()
     group.run("next", dies_at="tidied")
     group.append(1)

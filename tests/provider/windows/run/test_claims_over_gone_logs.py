@@ -83,7 +83,7 @@ def test_a_claim_over_a_lost_disk_leaves_what_is_gone_and_brings_the_rest() -> N
 
 @pytest.mark.parametrize("length", [2, 9], ids=["shorter", "longer"])
 def test_a_claim_over_a_lost_disk_is_left_behind_by_a_reset_to_the_end(length: int) -> None:
-    """No run could take it, and none said so: its other log was read by nobody."""
+    """No run could take it, and none reported it: its other log was never read."""
     group = Group()
     group.dies("first")
     group.log.begin_anew((1, 0))
@@ -100,7 +100,7 @@ def test_a_claim_over_a_lost_disk_is_left_behind_by_a_reset_to_the_end(length: i
 
 
 def test_a_claim_over_a_shorter_log_says_how_to_go_on() -> None:
-    """The engine said so, of offsets; and again with each policy that was advised."""
+    """The engine reported it, as offsets; and again with each policy that was advised."""
     group = Group()
     group.dies("first")
     for found in (group.log.entries, group.log.numbers):
@@ -165,8 +165,8 @@ def test_a_lost_ledger_over_logs_that_are_gone_says_so() -> None:
 
 
 def test_a_hole_over_a_log_that_is_gone_ends_in_an_error_and_the_error_in_a_green_run() -> None:
-    """With the ledger went the claim with which the log began anew: the hole knows the old log, the
-    windows behind it know the one of now. Runs with a policy passed over it, green, for ever."""
+    """With the ledger went the claim with which the log began again: the hole knows the old log,
+    the windows behind it know the present one. Runs with a policy passed over it, green, for ever."""
     group = Group()
     group.run("first")
     group.log.begin_anew((2, 0))
@@ -189,7 +189,7 @@ def test_a_hole_over_a_log_that_is_gone_ends_in_an_error_and_the_error_in_a_gree
 
 
 def _third(group: Group) -> Any:
-    """What a third window would leave, had the second been claimed and not written."""
+    """Leave what a third window leaves behind a second that was claimed and not written."""
     other = World(log=group.log)
     other.engine = LivingEngine(group.log, other.sink)
     for key in ("1:0", "2:0"):
@@ -202,7 +202,7 @@ def _third(group: Group) -> Any:
 def order(
     group: Group, epoch: str, past: list[str], seen: str, *, begin: object = "earliest"
 ) -> None:
-    """What ``airflow tubemq offsets epoch`` leaves."""
+    """Leave what ``airflow tubemq offsets epoch`` leaves."""
     document = {"v": 1, "epoch": epoch, "past": past, "begin": begin, "seq": 0, "rev": 7}
     group.world.journal.cursor = json.dumps({**document, "seen": seen})
     group.world.begin(epoch)

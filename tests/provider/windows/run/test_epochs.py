@@ -35,7 +35,7 @@ def world(fresh: World) -> World:
 
 
 def order(world: World, **members: Any) -> None:
-    """What ``airflow tubemq offsets epoch`` leaves."""
+    """Leave what ``airflow tubemq offsets epoch`` leaves."""
     world.journal.cursor = json.dumps(
         {"v": 1, "epoch": "2", "past": [""], "begin": "earliest", "seq": 0, "rev": 7, **members}
     )
@@ -91,7 +91,7 @@ def test_an_epoch_that_has_ended_is_refused(world: World, lost: str) -> None:
 
 
 def hour(world: World, number: int, task: str | None = None) -> WindowResult:
-    """A window of time of three entries; of the world's epoch, or of the present one."""
+    """Run a window of time of three entries, in the world's epoch or the present one."""
     store = MemoryOffsetStore(world.journal, task=task or f"hour-{number}-{world.scope.epoch}")
     noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
     given = {
@@ -108,7 +108,7 @@ def hour(world: World, number: int, task: str | None = None) -> WindowResult:
 
 
 def command(world: World, name: str) -> Epochs:
-    """What ``airflow tubemq offsets epoch`` sees, and leaves."""
+    """Run ``airflow tubemq offsets epoch`` on what it sees."""
     store = MemoryOffsetStore(world.journal, task="operator")
     before = store.load_cursor()
     known = epochs_of(before, store.newest_position(), store.recent_events())
@@ -122,7 +122,7 @@ def command(world: World, name: str) -> Epochs:
 
 @pytest.fixture
 def hours() -> World:
-    """A group of windows of time only, in its second epoch."""
+    """Return a group of windows of time only, in its second epoch."""
     world = World()
     world.log.partitions = ["1:0"]
     world.log.append("1:0", 24)
@@ -224,7 +224,7 @@ def test_progress_of_another_scope_is_refused_with_advice_that_leads_on(world: W
 
 
 def replaced(world: World) -> str:
-    """The topic is made anew and grows past the position; the window that the error names."""
+    """Recreate the topic past the position; return the window that the error names."""
     log = world.log
     assert isinstance(log, LivingLog)
     log.begin_anew(*log.entries)

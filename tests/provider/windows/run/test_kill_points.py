@@ -78,7 +78,7 @@ POINTS = _points()
 
 
 def start(root: Path, task: str, ends: dict[str, int], kill_at: Point | None) -> ForkServerProcess:
-    """A child that runs one window; leaves its outcome in `<root>/<task>.json`."""
+    """Run one window in a child; leave its outcome in `<root>/<task>.json`."""
     outcome = str(root / f"{task}.json")
     child = CONTEXT.Process(target=run_window, args=(str(root), task, ends, kill_at, outcome))
     child.start()

@@ -70,7 +70,7 @@ class Cluster:
         return [row["value"] for row in table]
 
     def check(self, bodies: Iterable[bytes]) -> None:
-        """The sink holds `bodies`, each in the window and partition its receipt says."""
+        """Check that the sink holds `bodies`, each in the window and partition of its receipt."""
         table = read_windows(self.root / "lake").to_table().to_pylist()
         assert Counter(row["value"] for row in table) == Counter(list(bodies))
         plans = {m.plan.window_id: m.plan for m in published_windows(self.root / "lake")}
@@ -284,7 +284,7 @@ def test_a_plan_made_before_its_broker_died_goes_on_without_it(cluster: Cluster)
 
 
 def test_a_first_window_waits_for_every_broker(cluster: Cluster) -> None:
-    """What it does not know would join later at its beginning, wherever the group was to begin."""
+    """An unknown partition would join later at its beginning, not where the group begins."""
     cluster.produce(16)
     cluster.server.broker(2).stop()
     with pytest.raises(WindowNotReady, match=r"offsets retire test/.* --broker 2"):

@@ -36,7 +36,7 @@ class Countdown:
 
 @pytest.fixture
 def world() -> World:
-    """A group with one window, and a second one that retention has taken unread."""
+    """Return a group with one window, and a second one that retention removed unread."""
     found = World()
     found.log.append("1:0", 5)
     return found
@@ -52,7 +52,7 @@ def stores(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> Stor
 def planned(
     world: World, stores: Stores, task: str, *, points: int = 10_000, **policies: str
 ) -> WindowPlan | None:
-    """What a task hands over, as `IngestJob.plan` finds it; dies after so many points."""
+    """Plan as `IngestJob.plan` does; die after the given number of points."""
     observer = Countdown(points)
     for _ in range(10):
         run = window_run(
@@ -70,7 +70,7 @@ def planned(
 
 
 def read(world: World, stores: Stores, task: str, **policies: str) -> None:
-    """The task after it, as one with the engine."""
+    """Run the task after it, as one with the engine."""
     window_run(
         world.planner(policies=policies), stores(task), world.sink, world.engine, attempt=task
     ).run()

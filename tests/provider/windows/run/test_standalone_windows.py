@@ -268,7 +268,7 @@ def test_a_partition_that_either_plan_reads_is_another_start(world: World) -> No
 
 
 def test_a_partition_that_joins_a_chain_is_no_other_start(world: World) -> None:
-    """What joins is no part of where a window begins, whatever is read of it."""
+    """A partition that joins is no part of where a window begins, whatever is read of it."""
     knows = WindowPlan.cursor(world.scope, 2, {"1:0": (28, 56), "2:0": (0, 28)})
     knows = replace(knows, joined=("2:0",))
     mine = WindowPlan.cursor(world.scope, 2, {"1:0": (28, 56)})
