@@ -166,7 +166,7 @@ def test_a_lost_ledger_over_logs_that_are_gone_says_so() -> None:
 
 def test_a_hole_over_a_log_that_is_gone_ends_in_an_error_and_the_error_in_a_green_run() -> None:
     """With the ledger went the claim with which the log began again: the hole knows the
-    old log, the windows behind it the present one. Runs with a policy passed it, green, for ever."""
+    old log, the windows behind it the present one. Runs with a policy passed it, green."""
     group = Group()
     group.run("first")
     group.log.begin_anew((2, 0))
