@@ -79,8 +79,8 @@ def refuse_folder_column(names: Iterable[str]) -> None:
 
 
 def _new(files: pa.Schema, table: Iterable[str]) -> list[pa.Field]:
-    known = {*table}
-    return [field for field in files if field.name not in known]
+    table_names = {*table}
+    return [field for field in files if field.name not in table_names]
 
 
 def _parts_in_case(field: pa.Field, column: str) -> Iterator[str]:

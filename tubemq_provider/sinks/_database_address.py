@@ -117,9 +117,9 @@ class DatabaseAddress(NamedTuple):
 def without_login(rest: str) -> tuple[str, str]:
     """Split the part after ``dialect:`` of an address into ``//user:password@`` or ``//``, and the
     rest."""
-    found = _LOGIN.match(rest)
-    if found is not None:
-        return found[0], rest[found.end() :]
+    login = _LOGIN.match(rest)
+    if login is not None:
+        return login[0], rest[login.end() :]
     return ("//", rest[2:]) if rest.startswith("//") else ("", rest)
 
 
@@ -127,21 +127,21 @@ def address_problems(backend: str, rest: str) -> list[str]:
     """Return the problems of an address without credentials; `rest` is the part after the colon."""
     if "@" in rest and backend != "sqlite":
         return [f"{CREDENTIALS} (an @ that is none of them is written %40)"]
-    found = _matched(backend, rest)
-    if found is None:
+    parts = _matched(backend, rest)
+    if parts is None:
         return ["the address of a database has to be dialect://host:port/database?table=<name>"]
-    given = parse_qsl(found["query"] or "", keep_blank_values=True)
+    parameters = parse_qsl(parts["query"] or "", keep_blank_values=True)
     place = rest.partition("?")[0]
     database = place[3:] if rest.startswith("///") else place[2:].partition("/")[2]
-    if problems := meaning_problems(backend, unquote(database), given):
+    if problems := meaning_problems(backend, unquote(database), parameters):
         return problems
-    if found["port"] and not 0 < int(found["port"]) < 1 << 16:
-        return [f"port {found['port']} is none; ports go from 1 to 65535"]
-    names = {name.lower() for name, _ in given} - {"table"}
-    if found["host"]:
+    if parts["port"] and not 0 < int(parts["port"]) < 1 << 16:
+        return [f"port {parts['port']} is none; ports go from 1 to 65535"]
+    names = {name.lower() for name, _ in parameters} - {"table"}
+    if parts["host"]:
         names = {"host!" if name == "host" else name for name in names}
     # What is given to ODBC is joined to one text, in which a semicolon begins a parameter.
-    plain = backend != "mssql" or all(_ODBC.fullmatch(value) for _, value in given)
+    plain = backend != "mssql" or all(_ODBC.fullmatch(value) for _, value in parameters)
     if names <= _PARAMETERS[backend] and plain:
         return []
     allowed = ", ".join(sorted(_PARAMETERS[backend] - {"host"}))
@@ -178,17 +178,17 @@ def _database_problems(database: str) -> Iterator[str]:
             "the address names no database, and PostgreSQL would take the one that is called like "
             "the user; name it, as postgresql://host/database?table=<name>"
         )
-    elif found := _NO_DATABASE.search(database):
+    elif setting := _NO_DATABASE.search(database):
         yield (
-            f"the name of the database has the character {found[0]!r}, with which another address "
-            f"begins; name a database without it"
+            f"the name of the database has the character {setting[0]!r}, with which another "
+            f"address begins; name a database without it"
         )
 
 
 def _case_problems(names: Iterable[str]) -> Iterator[str]:
-    known = _PARAMETERS["postgresql"] | {"table"}
+    known_parameters = _PARAMETERS["postgresql"] | {"table"}
     for name in names:
-        if name != name.lower() and name.lower() in known:
+        if name != name.lower() and name.lower() in known_parameters:
             yield f"PostgreSQL knows no parameter {name}; write {name.lower()}"
 
 
@@ -268,19 +268,19 @@ def environment_problems(environment: Mapping[str, str], *, named: bool, port: b
 
 def database_address(backend: str, rest: str) -> DatabaseAddress:
     """Return the target of a valid address."""
-    found = _matched(backend, rest)
-    if found is None:
+    parts = _matched(backend, rest)
+    if parts is None:
         return DatabaseAddress("", None)
     hosts = [
         value
-        for name, value in parse_qsl(found["query"] or "", keep_blank_values=True)
+        for name, value in parse_qsl(parts["query"] or "", keep_blank_values=True)
         if name.lower() == "host"
     ]
-    if not found["host"] and hosts:
+    if not parts["host"] and hosts:
         joined = ",".join(hosts)
         return DatabaseAddress(joined if joined.startswith("/") else joined.lower(), None)
-    port = int(found["port"]) if found["port"] else DEFAULT_PORTS.get(backend)
-    return DatabaseAddress(found["host"].strip("[]").lower(), port)
+    port = int(parts["port"]) if parts["port"] else DEFAULT_PORTS.get(backend)
+    return DatabaseAddress(parts["host"].strip("[]").lower(), port)
 
 
 def overruling(host: str | None, parameters: Iterable[str]) -> list[str]:

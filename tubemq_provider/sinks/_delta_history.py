@@ -52,8 +52,8 @@ def in_history(read: Callable[[int], bytes | None], newest: int, window_id: str)
 def _actions(data: bytes, kind: str) -> list[dict[str, Any]]:
     start = f'{{"{kind}"'.encode()
     lines = (line for line in data.splitlines() if line.replace(b" ", b"").startswith(start))
-    found = (json.loads(line)[kind] for line in lines)
-    return [action for action in found if isinstance(action, dict)]
+    actions = (json.loads(line)[kind] for line in lines)
+    return [action for action in actions if isinstance(action, dict)]
 
 
 def _info(data: bytes) -> dict[str, Any]:
@@ -73,12 +73,12 @@ def _restored_to(info: dict[str, Any]) -> int | datetime | None:
     """Return the version, or the time, that a commit has restored the table to."""
     if str(info.get("operation", "")).upper() != "RESTORE":
         return None
-    said = info.get("operationParameters") or {}
-    version = str(said.get("version", ""))
+    parameters = info.get("operationParameters") or {}
+    version = str(parameters.get("version", ""))
     if version.isdecimal():
         return int(version)
     for name in ("timestamp", "datetime"):
-        if (time := _time(said.get(name))) is not None:
+        if (time := _time(parameters.get(name))) is not None:
             return time
     return -1  # unknown target: assume it is older than any window
 

@@ -82,11 +82,11 @@ def grown(shape: Shape, schema: pa.Schema) -> Shape:
     """`shape` with the columns of `schema` that it has not, which may be null."""
     from deltalake import Field, Schema
 
-    known = {field.name for field in shape.fields}
+    names = {field.name for field in shape.fields}
     more = [
         Field(field.name, field.type, nullable=True)
         for field in Schema.from_arrow(schema).fields
-        if field.name not in known
+        if field.name not in names
     ]
     return replace(shape, fields=(*shape.fields, *more))
 
@@ -138,13 +138,13 @@ def commit_of(
     `metadata` goes into its ``commitInfo``."""
     now_ms = time.time_ns() // 1_000_000
     by = list((shape or shape_of(table)).partition_columns)
-    said = {
+    commit_info = {
         "timestamp": now_ms,
         "operation": "WRITE",
         "operationParameters": {"mode": "Append", "partitionBy": json.dumps(by)},
         **metadata,
     }
-    actions: list[dict[str, Any]] = [{"commitInfo": said}]
+    actions: list[dict[str, Any]] = [{"commitInfo": commit_info}]
     if shape is not None:
         actions += [*_protocol(table, shape), {"metaData": _metadata(table, shape)}]
     actions += [
@@ -172,8 +172,8 @@ def commit_of(
 def _protocol(table: LoadedTable, shape: Shape) -> list[dict[str, Any]]:
     """Return the protocol action for features that the first columns of a table need and the table
     lacks."""
-    wanted = _missing_features(table, shape)
-    if not wanted:
+    features = _missing_features(table, shape)
+    if not features:
         return []
     protocol = table.protocol()
     # What an old version implied is said by name from version 7 on.
@@ -181,8 +181,8 @@ def _protocol(table: LoadedTable, shape: Shape) -> list[dict[str, Any]]:
     asked = {
         "minReaderVersion": 3,
         "minWriterVersion": 7,
-        "readerFeatures": sorted({*(protocol.reader_features or ()), *wanted}),
-        "writerFeatures": sorted({*writers, *wanted}),
+        "readerFeatures": sorted({*(protocol.reader_features or ()), *features}),
+        "writerFeatures": sorted({*writers, *features}),
     }
     return [{"protocol": asked}]
 
@@ -194,10 +194,10 @@ def _missing_features(table: LoadedTable, shape: Shape) -> set[str]:
 def _lacking(table: LoadedTable, shape: Shape) -> Iterator[tuple[Any, str]]:
     """Columns, each with a feature that it takes and the table has not."""
     protocol = table.protocol()
-    known = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    table_features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     for field in shape.fields:
         for word, feature in _FEATURES.items():
-            if says_type(field, word) and feature not in known:
+            if says_type(field, word) and feature not in table_features:
                 yield field, feature
 
 
@@ -209,14 +209,14 @@ def values_of(file: FileFact) -> dict[str, str | None]:
 def _metadata(table: LoadedTable, shape: Shape) -> dict[str, Any]:
     from deltalake import Schema
 
-    found = table.metadata()
+    metadata = table.metadata()
     return {
-        "id": str(found.id),
-        "name": found.name,
-        "description": found.description,
+        "id": str(metadata.id),
+        "name": metadata.name,
+        "description": metadata.description,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": Schema(list(shape.fields)).to_json(),
         "partitionColumns": list(shape.partition_columns),
-        "configuration": dict(found.configuration),
-        "createdTime": found.created_time,
+        "configuration": dict(metadata.configuration),
+        "createdTime": metadata.created_time,
     }

@@ -90,11 +90,11 @@ _COLUMN_RULES: Final = {
 def rules_of(table: LoadedTable) -> object:
     """Return everything that the result of `misfits` depends on; equal values give equal
     results."""
-    found = table.metadata()
+    metadata = table.metadata()
     return (
-        str(found.id),
-        tuple(found.partition_columns),
-        tuple(sorted(found.configuration.items())),
+        str(metadata.id),
+        tuple(metadata.partition_columns),
+        tuple(sorted(metadata.configuration.items())),
         json.dumps(json.loads(table.schema().to_json()), sort_keys=True),
         repr(table.protocol()),
     )
@@ -147,23 +147,25 @@ def _has_type(schema: pa.Schema) -> bool:
     from deltalake import Schema
 
     try:
-        found = Schema.from_arrow(schema)
-        pa.schema(found.to_arrow())  # as a reader opens it: not extension types of fixed size
+        delta_schema = Schema.from_arrow(schema)
+        pa.schema(
+            delta_schema.to_arrow()
+        )  # as a reader opens it: not extension types of fixed size
     except Exception:  # noqa: BLE001 - deltalake raises no specific class, with a Rust backtrace
         return False
     # deltalake makes tables with nanoseconds, by a feature that no protocol of Delta has.
-    return not says_type(found, _NANOSECONDS)
+    return not says_type(delta_schema, _NANOSECONDS)
 
 
 def hidden_type_problems(table: LoadedTable | None, schema: pa.Schema) -> list[str]:
     """Return a line for each column with a type inside of a map that needs a reader feature.
     delta-rs adds the feature for such types elsewhere only, and the table could not be opened any
     more."""
-    known: set[str] = set()
+    features: set[str] = set()
     if table is not None:
         protocol = table.protocol()
-        known = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-    if _NTZ_FEATURE in known:
+        features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    if _NTZ_FEATURE in features:
         return []
     return [
         f"column {field.name!r} has instants without a zone in a map, and the table has not the "
@@ -174,19 +176,19 @@ def hidden_type_problems(table: LoadedTable | None, schema: pa.Schema) -> list[s
     ]
 
 
-def _has_in_map(found: Any, kind: str, *, inside: bool = False) -> bool:
-    if isinstance(found, dict):
-        inside = inside or found.get("type") == "map"
-        types = (value for key, value in found.items() if key != "name")
+def _has_in_map(type_json: Any, kind: str, *, inside: bool = False) -> bool:
+    if isinstance(type_json, dict):
+        inside = inside or type_json.get("type") == "map"
+        types = (value for key, value in type_json.items() if key != "name")
         return any(_has_in_map(value, kind, inside=inside) for value in types)
-    if isinstance(found, list):
-        return any(_has_in_map(item, kind, inside=inside) for item in found)
-    return inside and found == kind
+    if isinstance(type_json, list):
+        return any(_has_in_map(item, kind, inside=inside) for item in type_json)
+    return inside and type_json == kind
 
 
 def _partition_problems(shape: Shape, by: PartitionBy | None) -> Iterator[str]:
-    there, asked = shape.partition_columns, () if by is None else by.names
-    if {*there} == {*asked}:
+    there, requested = shape.partition_columns, () if by is None else by.names
+    if {*there} == {*requested}:
         return
     if there:
         yield (
@@ -203,12 +205,12 @@ def _partition_problems(shape: Shape, by: PartitionBy | None) -> Iterator[str]:
 
 
 def _table_problems(table: LoadedTable) -> Iterator[str]:
-    found = table.metadata()
+    metadata = table.metadata()
     for name, (harmless, problem) in _PROPERTIES.items():
-        if found.configuration.get(name, harmless).lower() != harmless:
+        if metadata.configuration.get(name, harmless).lower() != harmless:
             yield f"{problem}, {_SEPARATE_TABLE}"
     prefix = "delta.constraints."
-    for name, rule in sorted(found.configuration.items()):
+    for name, rule in sorted(metadata.configuration.items()):
         if name.lower().startswith(prefix):
             short = name[len(prefix) :]
             yield (
@@ -226,9 +228,9 @@ def _protocol_problems(table: LoadedTable) -> Iterator[str]:
     if protocol.min_reader_version > READER_VERSION:
         version = protocol.min_reader_version
         yield f"it wants readers of version {version}; {READER_VERSION} is known here"
-    asked = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     # A feature whose property is on has been named with it.
-    for name in sorted(asked - KNOWN_FEATURES):
+    for name in sorted(features - KNOWN_FEATURES):
         yield (
             f"it has the feature {name}, which asks of writers what is not done here; drop it "
             f"(ALTER TABLE … DROP FEATURE {name}), {_SEPARATE_TABLE}"
@@ -236,19 +238,19 @@ def _protocol_problems(table: LoadedTable) -> Iterator[str]:
 
 
 def _column_problems(shape: Shape, schema: pa.Schema) -> Iterator[str]:
-    wanted = {field.name: field for field in shape.fields}
+    table_fields = {field.name: field for field in shape.fields}
     for field in _delta_fields(schema):
-        known = wanted.pop(field.name, None)
-        if known is None:
+        table_field = table_fields.pop(field.name, None)
+        if table_field is None:
             yield (
                 f"it has no column {field.name!r}; say schema_evolution='add_columns' to have new "
                 f"columns added, or add it to the table"
             )
             continue
-        if _type_of(known) != _type_of(field):
-            yield f"column {field.name!r} is {known.type}, the files have {field.type}"
-        yield from _rule_problems(known)
-    for name, field in wanted.items():
+        if _type_of(table_field) != _type_of(field):
+            yield f"column {field.name!r} is {table_field.type}, the files have {field.type}"
+        yield from _rule_problems(table_field)
+    for name, field in table_fields.items():
         if not field.nullable:
             yield f"its column {name!r} must not be null, and the files do not have it"
         if "CURRENT_DEFAULT" in field.metadata:
@@ -269,23 +271,23 @@ def _rule_problems(field: Any) -> Iterator[str]:
 
 
 def _null_problems(shape: Shape, staged: StagedWindow) -> Iterator[str]:
-    given = {field.name: field for field in _delta_fields(staged.schema)}
+    file_fields = {field.name: field for field in _delta_fields(staged.schema)}
     files, location = staged.files, staged.location
-    for known in shape.fields:
-        field = given.get(known.name)
-        if field is None or _type_of(known) != _type_of(field):
+    for column in shape.fields:
+        field = file_fields.get(column.name)
+        if field is None or _type_of(column) != _type_of(field):
             continue
-        wanted = field.nullable and not known.nullable
-        if wanted and (nulls := sum(_nulls(file, known.name, location) for file in files)):
+        is_stricter = field.nullable and not column.nullable
+        if is_stricter and (nulls := sum(_nulls(file, column.name, location) for file in files)):
             yield (
-                f"column {known.name!r} must not be null, and {nulls} records have none; drop "
+                f"column {column.name!r} must not be null, and {nulls} records have none; drop "
                 f"NOT NULL from it, or fill it in a transform"
             )
         # Whether it is null *inside* a value cannot be counted cheaply, so what may be is refused.
-        if _allows_more_nulls(_parts(known), _parts(field)):
+        if _allows_more_nulls(_parts(column), _parts(field)):
             yield (
-                f"column {known.name!r} is {known.type}, the parts of which must not be null, and "
-                f"those of {field.type} may be; allow it, or cast it in a transform"
+                f"column {column.name!r} is {column.type}, the parts of which must not be null, "
+                f"and those of {field.type} may be; allow it, or cast it in a transform"
             )
 
 
@@ -317,21 +319,23 @@ def _type_of(field: Any) -> object:
     return _without_nulls(_parts(field))
 
 
-def _without_nulls(found: Any) -> Any:
-    if isinstance(found, dict):
-        return {k: _without_nulls(v) for k, v in found.items() if k not in _NESTED_NULLS}
-    return [_without_nulls(item) for item in found] if isinstance(found, list) else found
+def _without_nulls(type_json: Any) -> Any:
+    if isinstance(type_json, dict):
+        return {k: _without_nulls(v) for k, v in type_json.items() if k not in _NESTED_NULLS}
+    return (
+        [_without_nulls(item) for item in type_json] if isinstance(type_json, list) else type_json
+    )
 
 
-def _allows_more_nulls(wanted: Any, given: Any) -> bool:
+def _allows_more_nulls(table_type: Any, file_type: Any) -> bool:
     """Return True if a part of `given` may be null where that of `wanted` must not be. Both are of
     equal types."""
-    if isinstance(wanted, Mapping):
+    if isinstance(table_type, Mapping):
         return any(
-            (value is False and given[key] is True) or _allows_more_nulls(value, given[key])
-            for key, value in wanted.items()
-            if key in given and key != "metadata"
+            (value is False and file_type[key] is True) or _allows_more_nulls(value, file_type[key])
+            for key, value in table_type.items()
+            if key in file_type and key != "metadata"
         )
-    if isinstance(wanted, list):
-        return any(_allows_more_nulls(*pair) for pair in zip(wanted, given, strict=True))
+    if isinstance(table_type, list):
+        return any(_allows_more_nulls(*pair) for pair in zip(table_type, file_type, strict=True))
     return False

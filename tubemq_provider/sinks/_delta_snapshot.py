@@ -167,19 +167,19 @@ class Snapshot:
 
     def _listed(self, storage: Storage) -> list[bytes]:
         low = f"_delta_log/{self.number + 1:020}"
-        found = {
+        versions = {
             int(m[1]) for m in map(_COMMIT.fullmatch, storage.names("_delta_log", low=low)) if m
         }
-        if not found:
+        if not versions:
             return []
-        return _read_all(storage, range(self.number + 1, max(found) + 1))
+        return _read_all(storage, range(self.number + 1, max(versions) + 1))
 
 
 def checkpoint_hint(storage: Storage) -> Mapping[str, Any] | None:
     """Return the document `_last_checkpoint`, or None without a usable one. It can be outdated."""
     try:
-        found = json.loads(storage.read_bytes(_HINT) or b"null")
-        return found if isinstance(found, dict) and int(found["version"]) >= 0 else None
+        hint = json.loads(storage.read_bytes(_HINT) or b"null")
+        return hint if isinstance(hint, dict) and int(hint["version"]) >= 0 else None
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -190,9 +190,9 @@ def read_snapshot(storage: Storage, location: Location) -> Snapshot | None:
     with _left_to_deltalake():
         hint = checkpoint_hint(storage)
         if hint is not None and isinstance(storage, LocalStorage):
-            found = _read_local(storage, location, hint)
-            if found is not None:
-                return found
+            snapshot = _read_local(storage, location, hint)
+            if snapshot is not None:
+                return snapshot
         return _read_listed(storage, location, hint)
 
 
@@ -222,12 +222,12 @@ def _read_local(
         base = _of_checkpoint(storage, location, version, hint)
     except FileNotFoundError:
         return None
-    found = base.after([*_commits_from(storage, version + 1)])
+    snapshot = base.after([*_commits_from(storage, version + 1)])
     later = checkpoint_hint(storage)
-    if found.newest is None:
-        found = replace(found, newest=storage.read_bytes(log_name(found.number)))
-    outdated = later is None or int(later["version"]) > found.number
-    return None if outdated or found.newest is None else found
+    if snapshot.newest is None:
+        snapshot = replace(snapshot, newest=storage.read_bytes(log_name(snapshot.number)))
+    outdated = later is None or int(later["version"]) > snapshot.number
+    return None if outdated or snapshot.newest is None else snapshot
 
 
 def _read_listed(
@@ -246,15 +246,15 @@ def _read_listed(
     base = None
     if at >= 0:
         same = hint is not None and int(hint["version"]) == at
-        known = hint if same and hint is not None else {"parts": checkpoints[at]}
+        details = hint if same and hint is not None else {"parts": checkpoints[at]}
         try:
-            base = _of_checkpoint(storage, location, at, known)
+            base = _of_checkpoint(storage, location, at, details)
         except FileNotFoundError as exc:
             raise LogNotUnderstood(f"checkpoint {at} went away") from exc
-    found = _read_all(storage, range(at + 1, max(at, last) + 1))
+    data = _read_all(storage, range(at + 1, max(at, last) + 1))
     if base is None:
-        return _from_the_first(found)
-    base = base.after(found)
+        return _from_the_first(data)
+    base = base.after(data)
     return replace(base, newest=base.newest or storage.read_bytes(log_name(base.number)))
 
 
@@ -263,10 +263,10 @@ def _listing(storage: Storage, low: str) -> tuple[set[int], dict[int, int]]:
     commits: set[int] = set()
     parts: dict[tuple[int, int], int] = {}
     for name in storage.names("_delta_log", low=low):
-        if found := _COMMIT.fullmatch(name):
-            commits.add(int(found[1]))
-        elif found := _CHECKPOINT.fullmatch(name):
-            key = int(found[1]), int(found[3] or 1)
+        if match := _COMMIT.fullmatch(name):
+            commits.add(int(match[1]))
+        elif match := _CHECKPOINT.fullmatch(name):
+            key = int(match[1]), int(match[3] or 1)
             parts[key] = parts.get(key, 0) + 1
     # A checkpoint may be there both in parts and in one file.
     whole = {version: count for (version, count), seen in sorted(parts.items()) if seen >= count}
@@ -365,8 +365,8 @@ def _features(
     protocol: Mapping[str, Any], version: str, with_list: int, name: str
 ) -> list[str] | None:
     """Return the table features by name; None for versions that imply theirs."""
-    found = protocol.get(name)
-    return list(found or ()) if found or int(protocol[version]) >= with_list else None
+    features = protocol.get(name)
+    return list(features or ()) if features or int(protocol[version]) >= with_list else None
 
 
 def _require_known(protocol: Mapping[str, Any]) -> None:
@@ -387,11 +387,11 @@ def _read_all(storage: Storage, versions: Sequence[int]) -> list[bytes]:
     """Return commits by version, read in parallel. Raises `LogNotUnderstood` if one is missing."""
     names = [log_name(version) for version in versions]
     if isinstance(storage, LocalStorage) or len(names) < 2:
-        found = [storage.read_bytes(name) for name in names]
+        contents = [storage.read_bytes(name) for name in names]
     else:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = list(pool.map(storage.read_bytes, names))
-    commits = [data for data in found if data is not None]
+            contents = list(pool.map(storage.read_bytes, names))
+    commits = [data for data in contents if data is not None]
     if len(commits) < len(names):
         raise LogNotUnderstood("a commit went away")
     return commits

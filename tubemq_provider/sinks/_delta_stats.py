@@ -40,10 +40,10 @@ def stats_of(file: FileFact) -> str:
     counted = {name: file.null_count(name) for name in columns}
     stats: dict[str, Any] = {"numRecords": file.rows}
     if nulls := {name: count for name, count in counted.items() if count is not None}:
-        found = _all_bounds(columns, nulls)
-        low = {name: bounds[0] for name, bounds in found.items()}
-        high = {name: bounds[1] for name, bounds in found.items()}
-        stats |= {"minValues": low, "maxValues": high} if found else {}
+        bounds_by_column = _all_bounds(columns, nulls)
+        low = {name: bounds[0] for name, bounds in bounds_by_column.items()}
+        high = {name: bounds[1] for name, bounds in bounds_by_column.items()}
+        stats |= {"minValues": low, "maxValues": high} if bounds_by_column else {}
         stats["nullCount"] = nulls
     # Unescaped: deltalake joins two escapes of a character beyond U+FFFF to another character.
     return json.dumps(stats, ensure_ascii=False)
@@ -54,15 +54,15 @@ def _all_bounds(
 ) -> dict[str, tuple[Any, Any]]:
     """By column; none at all if some column with values has none that are sure. Delta has none for
     bytes."""
-    found: dict[str, tuple[Any, Any]] = {}
+    bounds_by_column: dict[str, tuple[Any, Any]] = {}
     for name, (kind, leaf) in columns.items():
         if nulls.get(name, leaf.nulls) == leaf.values or _is_bytes(kind):
             continue
         bounds = None if leaf.low is None else _bounds(kind, leaf.low, leaf.high)
         if bounds is None:
             return {}
-        found[name] = bounds
-    return found
+        bounds_by_column[name] = bounds
+    return bounds_by_column
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

@@ -32,26 +32,28 @@ def field_ids_of(table: Table | None) -> FieldIds:
 
 def _ids_of(metadata: TableMetadata) -> FieldIds:
     schema = metadata.schema()
-    known = {path: schema.find_field(path).field_id for path in schema.column_names}
+    ids_by_path = {path: schema.find_field(path).field_id for path in schema.column_names}
     used = {number for each in metadata.schemas for number in each.field_ids}
-    return FieldIds(known, tuple(sorted(used - {*known.values()})), is_stub(schema.column_names))
+    return FieldIds(
+        ids_by_path, tuple(sorted(used - {*ids_by_path.values()})), is_stub(schema.column_names)
+    )
 
 
 def id_problem(metadata: TableMetadata, schema: pa.Schema) -> str | None:
     """Return why columns would be read from other columns of the files: their field ids are not the
     table's. A path that the table lacks must have an id that no column had. None if the ids match,
     or the files have none."""
-    found = ids_in(schema)
-    if found is None:
+    file_ids = ids_in(schema)
+    if file_ids is None:
         return None
     table = _ids_of(metadata)
     taken = {*table.used, *table.known.values()}
-    for path, number in found.items():
-        wanted = table.known.get(path)
-        if wanted is None and number in taken:
+    for path, number in file_ids.items():
+        table_id = table.known.get(path)
+        if table_id is None and number in taken:
             return f"the files have column {path!r} under the number {number} of another column"
-        if wanted not in (None, number):
-            return f"column {path!r} has the number {wanted}, and {number} in the files"
+        if table_id not in (None, number):
+            return f"column {path!r} has the number {table_id}, and {number} in the files"
     return None
 
 
@@ -70,8 +72,8 @@ def set_columns(
     now = metadata.schema()
     if ids_in(schema) is None:
         schema = with_field_ids(schema, _ids_of(metadata))
-    known = {field.name for field in now.fields}
-    more = [schema.field(field.name) for field in fields if field.name not in known]
+    names = {field.name for field in now.fields}
+    more = [schema.field(field.name) for field in fields if field.name not in names]
     if not more:
         return
     new = pyarrow_to_schema(

@@ -46,23 +46,23 @@ def outdated(
     ``history.expire.min-snapshots-to-keep`` and ``history.expire.max-snapshot-age-ms`` are obeyed.
     """
     properties = metadata.properties
-    kept = max(KEPT, _number(properties.get(_MIN_KEPT), 0))
+    minimum = max(KEPT, _number(properties.get(_MIN_KEPT), 0))
     age_ms = _number(properties.get(_MAX_AGE), 0)
     before_ms = time.time_ns() // 1_000_000 - age_ms
     pinned = {ref.snapshot_id for ref in metadata.refs.values()}
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    found: list[Snapshot] = []
+    snapshots: list[Snapshot] = []
     current, seen = by_id.get(metadata.current_snapshot_id or 0), 0
     while current is not None:
         seen += 1
         summary = current.summary
         ours = summary is not None and mark in summary.additional_properties
-        if seen > kept and ours and current.timestamp_ms <= before_ms:
-            found.append(current)
+        if seen > minimum and ours and current.timestamp_ms <= before_ms:
+            snapshots.append(current)
         if summary is None or summary.operation.value != "append":
             break  # Files that went with this one may be nowhere but in older snapshots.
         current = by_id.get(current.parent_snapshot_id or 0)
-    oldest = [each for each in reversed(found) if each.snapshot_id not in pinned][:_AT_ONCE]
+    oldest = [each for each in reversed(snapshots) if each.snapshot_id not in pinned][:_AT_ONCE]
     return [snapshot for snapshot in oldest if is_noted(snapshot)]
 
 

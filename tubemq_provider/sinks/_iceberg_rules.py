@@ -53,11 +53,11 @@ def columns_of(schema: pa.Schema | None, files: Sequence[FileFact]) -> StagedCol
     """Return the columns of `files`, all of `schema`."""
     if schema is None:
         return StagedColumns(frozenset(), frozenset())
-    told = set(schema.names)
+    in_footers = set(schema.names)
     for file in files:
-        told &= {path for path, leaf in file.leaves.items() if leaf.told}
+        in_footers &= {path for path, leaf in file.leaves.items() if leaf.told}
     numbered = all(ids_in(arrow_schema_of(file)) is not None for file in files)
-    return StagedColumns(frozenset(schema.names), frozenset(told), numbered)
+    return StagedColumns(frozenset(schema.names), frozenset(in_footers), numbered)
 
 
 def alike_problems(table: Table | None, schema: pa.Schema) -> list[str]:
@@ -98,10 +98,12 @@ def _names_in(table: Table) -> list[str]:
 def misfits(table: Table, columns: StagedColumns, by: PartitionBy | None) -> list[str]:
     """Return the reasons why files with `columns` cannot be added to the table; empty if they can.
     Files that were written by partition need no partition values in their footers."""
-    apart = _footer_problems(table, columns) if by is None else _spec_problems(table, by)
+    partition_problems = (
+        _footer_problems(table, columns) if by is None else _spec_problems(table, by)
+    )
     # Columns are found by number where files have them, and by the mapping of names elsewhere.
     mapped = [] if columns.numbered else _mapping_problems(table, columns.names)
-    return [*apart, *mapped]
+    return [*partition_problems, *mapped]
 
 
 def column_misfits(
@@ -129,44 +131,45 @@ def mismatches(table: Table, schema: pa.Schema) -> list[str]:
     for field in schema:
         if field.name not in there:
             continue
-        given = _pyarrow_to_schema_without_ids(pa.schema([field]), False, version)  # noqa: FBT003
-        for path, wanted, found in _differences(
-            field.name, there[field.name], given.fields[0].field_type
+        file_schema = _pyarrow_to_schema_without_ids(pa.schema([field]), False, version)  # noqa: FBT003
+        for path, table_type, file_type in _differences(
+            field.name, there[field.name], file_schema.fields[0].field_type
         ):
             problems.append(
-                f"column {path!r} is {wanted} in the table and {found} in the files, which readers "
-                f"cannot take for it; cast it in decode or transform, or write into another table"
+                f"column {path!r} is {table_type} in the table and {file_type} in the files, which "
+                f"readers cannot take for it; cast it in decode or transform, or write into "
+                f"another table"
             )
     return problems
 
 
-def _differences(path: str, wanted: Any, found: Any) -> Iterator[tuple[str, Any, Any]]:
+def _differences(path: str, table_type: Any, file_type: Any) -> Iterator[tuple[str, Any, Any]]:
     """Parts of a column that differ, with both types."""
     from pyiceberg.types import ListType, MapType, StructType
 
-    if isinstance(wanted, StructType) and isinstance(found, StructType):
-        parts = {field.name: field.field_type for field in wanted.fields}
-        for field in found.fields:
+    if isinstance(table_type, StructType) and isinstance(file_type, StructType):
+        parts = {field.name: field.field_type for field in table_type.fields}
+        for field in file_type.fields:
             if field.name not in parts:
                 yield f"{path}.{field.name}", "missing", field.field_type
             else:
                 yield from _differences(f"{path}.{field.name}", parts[field.name], field.field_type)
-    elif isinstance(wanted, ListType) and isinstance(found, ListType):
-        yield from _differences(f"{path}.element", wanted.element_type, found.element_type)
-    elif isinstance(wanted, MapType) and isinstance(found, MapType):
-        yield from _differences(f"{path}.key", wanted.key_type, found.key_type)
-        yield from _differences(f"{path}.value", wanted.value_type, found.value_type)
-    elif wanted != found and not _becomes(found, wanted):
-        yield path, wanted, found
+    elif isinstance(table_type, ListType) and isinstance(file_type, ListType):
+        yield from _differences(f"{path}.element", table_type.element_type, file_type.element_type)
+    elif isinstance(table_type, MapType) and isinstance(file_type, MapType):
+        yield from _differences(f"{path}.key", table_type.key_type, file_type.key_type)
+        yield from _differences(f"{path}.value", table_type.value_type, file_type.value_type)
+    elif table_type != file_type and not _becomes(file_type, table_type):
+        yield path, table_type, file_type
 
 
-def _becomes(found: Any, wanted: Any) -> bool:
+def _becomes(file_type: Any, table_type: Any) -> bool:
     """Promotions that every reader of Iceberg makes: the specification lists them."""
     from pyiceberg.types import DecimalType, DoubleType, FloatType, IntegerType, LongType
 
-    if isinstance(found, DecimalType) and isinstance(wanted, DecimalType):
-        return found.scale == wanted.scale and found.precision <= wanted.precision
-    return (type(found), type(wanted)) in ((IntegerType, LongType), (FloatType, DoubleType))
+    if isinstance(file_type, DecimalType) and isinstance(table_type, DecimalType):
+        return file_type.scale == table_type.scale and file_type.precision <= table_type.precision
+    return (type(file_type), type(table_type)) in ((IntegerType, LongType), (FloatType, DoubleType))
 
 
 def _type_problems(table: Table, schema: pa.Schema) -> Iterator[str]:
@@ -174,8 +177,8 @@ def _type_problems(table: Table, schema: pa.Schema) -> Iterator[str]:
     import pyarrow as pa
     from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
 
-    known = {*_names_in(table)}
-    shared = pa.schema([field for field in schema if field.name in known])
+    table_names = {*_names_in(table)}
+    shared = pa.schema([field for field in schema if field.name in table_names])
     try:
         _check_pyarrow_schema_compatible(
             table.schema(), shared, format_version=table.metadata.format_version
@@ -214,15 +217,15 @@ def new_column_problems(table: Table, schema: pa.Schema, evolution: Evolution) -
 def _former_names(table: Table) -> dict[str, int | None]:
     """Names that columns of the table have or had, and their numbers."""
     mapping = table.name_mapping()
-    told = {} if mapping is None else _ids(mapping)
-    found = {path[0]: number for path, number in told.items() if len(path) == 1}
+    mapped_ids = {} if mapping is None else _ids(mapping)
+    ids_by_name = {path[0]: number for path, number in mapped_ids.items() if len(path) == 1}
     past = (field for schema in table.metadata.schemas for field in schema.fields)
-    return found | {field.name: field.field_id for field in past}
+    return ids_by_name | {field.name: field.field_id for field in past}
 
 
 def _spec_problems(table: Table, by: PartitionBy) -> Iterator[str]:
-    there, asked = spec_of(table.metadata), {(f.column, f.transform) for f in by.fields}
-    if {*there} == asked:
+    there, requested = spec_of(table.metadata), {(f.column, f.transform) for f in by.fields}
+    if {*there} == requested:
         return
     words = [f"{how}({name})" if how != "identity" else name for name, how in there]
     yield (
@@ -250,10 +253,10 @@ def _mapping_problems(table: Table, names: Collection[str]) -> Iterator[str]:
     mapping = table.name_mapping()
     if mapping is None:
         return
-    wanted = _ids(table.schema().name_mapping)
-    known = _ids(mapping)
-    for path, number in wanted.items():
-        if path[0] in names and known.get(path) != number:
+    schema_ids = _ids(table.schema().name_mapping)
+    mapped_ids = _ids(mapping)
+    for path, number in schema_ids.items():
+        if path[0] in names and mapped_ids.get(path) != number:
             yield (
                 f"its name mapping (schema.name-mapping.default) does not lead from "
                 f"{'.'.join(path)!r} to that column, so the column would read as null; remove the "
@@ -262,9 +265,9 @@ def _mapping_problems(table: Table, names: Collection[str]) -> Iterator[str]:
 
 
 def _ids(fields: Iterable[Any], above: tuple[str, ...] = ()) -> dict[tuple[str, ...], int | None]:
-    found: dict[tuple[str, ...], int | None] = {}
+    ids_by_path: dict[tuple[str, ...], int | None] = {}
     for field in fields:
         for name in field.names:
-            found[(*above, name)] = field.field_id
-            found |= _ids(field.fields, (*above, name))
-    return found
+            ids_by_path[(*above, name)] = field.field_id
+            ids_by_path |= _ids(field.fields, (*above, name))
+    return ids_by_path

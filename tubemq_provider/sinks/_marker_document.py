@@ -25,7 +25,7 @@ def marker_document(
 ) -> Document:
     """Return the document of a window; `notes` are members that one sink adds for itself."""
     files = list(files)
-    apart = [[name, kind] for name, kind, _ in files[0].keys] if files else []
+    partition_columns = [[name, kind] for name, kind, _ in files[0].keys] if files else []
     return {
         "v": MARKER_VERSION,
         "plan": plan.to_document(),
@@ -35,7 +35,7 @@ def marker_document(
         "corrupt": counts.corrupt,
         "gaps": {key: [list(gap) for gap in gaps] for key, gaps in counts.gaps.items()},
         "files": [{"path": file.path, "rows": file.rows} for file in files],
-        **({"partition_columns": apart} if apart else {}),
+        **({"partition_columns": partition_columns} if partition_columns else {}),
         **notes,
     }
 
@@ -50,8 +50,12 @@ def read_marker(document: Document, place: str, window_id: str) -> Marker:
         raise SinkDamaged(f"{where} has version {document.get('v')!r}, which is unknown here")
     try:
         plan = WindowPlan.from_document(document.get("plan"), where=where)
-        apart = tuple((str(n), str(k)) for n, k in document.get("partition_columns", ()))
-        marker = Marker(plan, _read_counts(document), place, _read_files(document), apart)
+        partition_columns = tuple(
+            (str(n), str(k)) for n, k in document.get("partition_columns", ())
+        )
+        marker = Marker(
+            plan, _read_counts(document), place, _read_files(document), partition_columns
+        )
     except (DocumentError, KeyError, TypeError, ValueError) as exc:
         raise SinkDamaged(f"{where} is not valid: {exc}") from exc
     if plan.window_id != window_id or plan.hash != document.get("hash"):
@@ -60,7 +64,7 @@ def read_marker(document: Document, place: str, window_id: str) -> Marker:
 
 
 def _read_counts(document: Document) -> IngestCounts:
-    records: dict[str, int] = {key: int(found) for key, found in dict(document["records"]).items()}
+    records: dict[str, int] = {key: int(count) for key, count in dict(document["records"]).items()}
     return IngestCounts(records, int(document["bytes"]), document["gaps"], int(document["corrupt"]))
 
 

@@ -152,8 +152,8 @@ class ObjectStorage:
         store = self._store
         with explains_object_store_errors(self._url):
             for page in obstore.list(store, prefix=prefix, offset=low or None):
-                for found in page:
-                    yield found["path"]
+                for listed in page:
+                    yield listed["path"]
 
     def remove(self, names: Iterable[str]) -> None:
         """See `Storage.remove`."""

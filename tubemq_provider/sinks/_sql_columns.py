@@ -33,9 +33,9 @@ def keeps(wanted: TypeEngine[Any], found: TypeEngine[Any], dialect: sa.Dialect) 
         return _sqlite_keeps(wanted, found)
     if isinstance(wanted, sa.Boolean) and not dialect.supports_native_boolean:
         return isinstance(found, sa.Boolean | sa.Integer | sa.Numeric)
-    for kind, kept in _KEPT:
+    for kind, compatible in _KEPT:
         if isinstance(wanted, kind):
-            return kept(wanted, found)
+            return compatible(wanted, found)
     return False
 
 

@@ -81,48 +81,48 @@ def _message_of(error: sa.exc.SQLAlchemyError, address: str, login: tuple[str, .
 
     if not isinstance(error, StatementError):
         return f"{address}: {type(error).__name__}: {_redacted(str(error), login)}"
-    found: Any = error.orig
-    kind = type(found).__name__ if found is not None else type(error).__name__
-    details = _details(found, login) if isinstance(error, DBAPIError) else []
+    driver_error: Any = error.orig
+    kind = type(driver_error).__name__ if driver_error is not None else type(error).__name__
+    details = _details(driver_error, login) if isinstance(error, DBAPIError) else []
     shown = "".join(f"; {detail}" for detail in details if detail)
-    way_out = _WAITED if _state(found) == _LOCK_NOT_AVAILABLE else ""
+    way_out = _WAITED if _state(driver_error) == _LOCK_NOT_AVAILABLE else ""
     return f"{address}: {kind}{shown} (values of records are left out){way_out}"
 
 
-def _details(found: Any, login: tuple[str, ...]) -> list[str]:
-    state = _state(found)
+def _details(driver_error: Any, login: tuple[str, ...]) -> list[str]:
+    state = _state(driver_error)
     if state is not None:
-        return [f"SQLSTATE {state}", *_names(found), *_words(found, state, login)]
-    if hasattr(found, "sqlite_errorname"):  # its messages name columns, never values
-        return [str(found.sqlite_errorname), _redacted(str(found), login)]
-    if _without_connection(found):
-        return [_redacted(str(found), login)]
-    first = found.args[0] if getattr(found, "args", ()) else None
+        return [f"SQLSTATE {state}", *_names(driver_error), *_words(driver_error, state, login)]
+    if hasattr(driver_error, "sqlite_errorname"):  # its messages name columns, never values
+        return [str(driver_error.sqlite_errorname), _redacted(str(driver_error), login)]
+    if _without_connection(driver_error):
+        return [_redacted(str(driver_error), login)]
+    first = driver_error.args[0] if getattr(driver_error, "args", ()) else None
     return [f"error {first}"] if isinstance(first, int) else []
 
 
-def _state(found: Any) -> str | None:
-    state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
+def _state(driver_error: Any) -> str | None:
+    state = getattr(driver_error, "sqlstate", None) or getattr(driver_error, "pgcode", None)
     return None if state is None else str(state)
 
 
-def _without_connection(found: object) -> bool:
+def _without_connection(driver_error: object) -> bool:
     """Return True for an error of PostgreSQL's drivers about the connection, before any record was
     sent."""
-    of_driver = type(found).__module__.partition(".")[0] in ("psycopg2", "psycopg")
-    return of_driver and type(found).__name__ in ("OperationalError", "InterfaceError")
+    of_driver = type(driver_error).__module__.partition(".")[0] in ("psycopg2", "psycopg")
+    return of_driver and type(driver_error).__name__ in ("OperationalError", "InterfaceError")
 
 
-def _names(found: Any) -> list[str]:
-    diagnosis = getattr(found, "diag", None)
-    given = {name: getattr(diagnosis, name, None) for name in _NAMES}
-    return [f"{name.removesuffix('_name')} {value}" for name, value in given.items() if value]
+def _names(driver_error: Any) -> list[str]:
+    diagnosis = getattr(driver_error, "diag", None)
+    names = {name: getattr(diagnosis, name, None) for name in _NAMES}
+    return [f"{name.removesuffix('_name')} {value}" for name, value in names.items() if value]
 
 
-def _words(found: Any, state: str, login: tuple[str, ...]) -> list[str]:
+def _words(driver_error: Any, state: str, login: tuple[str, ...]) -> list[str]:
     if state[:2] not in _QUIET_CLASSES:
         return []
-    words = getattr(getattr(found, "diag", None), "message_primary", None)
+    words = getattr(getattr(driver_error, "diag", None), "message_primary", None)
     return [_redacted(words, login)] if words else []
 
 

@@ -59,8 +59,8 @@ def sql_type(name: str, kind: pa.DataType) -> TypeEngine[Any]:
         json_form(name, kind)  # refuses what is in it
     for fits, make in _TYPES:
         if fits(kind):
-            found: TypeEngine[Any] = make(kind)
-            return found
+            database_type: TypeEngine[Any] = make(kind)
+            return database_type
     raise ConfigError(
         f"column {name!r} is {kind}, which has no database type here; cast it in a transform",
         subject="staged files",
@@ -98,21 +98,21 @@ class RowWriter:
     def check(self, engine: sa.Engine) -> None:
         """Check that the existing table has all columns and keeps their values unchanged. Raises
         `ConfigError`. Values are checked when they are written."""
-        known = sa.inspect(engine).get_columns(self.table.name, schema=self.table.schema)
-        kinds = {column["name"]: column["type"] for column in known}
+        columns = sa.inspect(engine).get_columns(self.table.name, schema=self.table.schema)
+        kinds = {column["name"]: column["type"] for column in columns}
         dialect = engine.dialect
         problems = []
         for column in self.table.columns:
-            found = kinds.get(column.name)
-            if found is None:
+            column_type = kinds.get(column.name)
+            if column_type is None:
                 problems.append(f"it has no column {column.name!r}")
-            elif not keeps(column.type, found, dialect):
+            elif not keeps(column.type, column_type, dialect):
                 problems.append(
-                    f"its column {column.name!r} is {shown(found, dialect)}, which does not keep "
-                    f"every value of {shown(column.type, dialect)} as it is; alter it to that, or "
-                    f"cast it in a transform"
+                    f"its column {column.name!r} is {shown(column_type, dialect)}, which does not "
+                    f"keep every value of {shown(column.type, dialect)} as it is; alter it to "
+                    f"that, or cast it in a transform"
                 )
-            elif isinstance(column.type, sa.Text) and (most := longest_text(found, dialect)):
+            elif isinstance(column.type, sa.Text) and (most := longest_text(column_type, dialect)):
                 self._convert[column.key] = text_of_at_most(column.name, most)
         if problems:
             raise ConfigError(problems, subject=f"table {self.table.fullname}")

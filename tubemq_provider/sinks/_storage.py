@@ -248,9 +248,9 @@ class StorageBook:
         """One listing of what sorts at or after `key`."""
         prefix = f"{self._directory}/"
         for name in self._storage.names(self._directory, low=f"{prefix}{key}" if key else ""):
-            found = name.removeprefix(prefix)
-            if found.endswith(".json") and "/" not in found:
-                yield found.removesuffix(".json")
+            key_file = name.removeprefix(prefix)
+            if key_file.endswith(".json") and "/" not in key_file:
+                yield key_file.removesuffix(".json")
 
     def read(self, key: str) -> Document | None:
         """Return the document fixed under `key`, or None."""
@@ -260,10 +260,10 @@ class StorageBook:
         """Store it if nothing is there; what is there now."""
         name = self._name(key)
         self._storage.create(name, document)
-        found = self._storage.read(name)
-        if found is None:
+        fixed = self._storage.read(name)
+        if fixed is None:
             raise SinkDamaged(f"{self._storage.url}/{name} vanished right after it was written")
-        return found
+        return fixed
 
     def withdraw(self, key: str) -> None:
         """Remove the document."""

@@ -175,9 +175,9 @@ class TableSink(ABC):
         markers = self._marker_store()
         if markers is None:
             return []
-        known = markers.confirmed_ids()
-        others = (name for name in markers.tried_ids() - known if self._document(name))
-        return [*known, *others]
+        confirmed_ids = markers.confirmed_ids()
+        others = (name for name in markers.tried_ids() - confirmed_ids if self._document(name))
+        return [*confirmed_ids, *others]
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """Begin a try: a new prefix of the table's storage, or a new local directory."""
@@ -193,18 +193,18 @@ class TableSink(ABC):
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> Publication:
         """Verify, bring the files in, stage the marker, commit. See `Sink.publish`."""
-        found = self._document(plan.window_id)
-        if found is None:
+        document = self._document(plan.window_id)
+        if document is None:
             try:
                 window = self._stage_files(staging, plan, counts, progress)
             except (OSError, CountMismatch):
                 # The try that published may have taken this try's staging place away (`tidy`).
-                found = self._document(plan.window_id)
-                if found is None:
+                document = self._document(plan.window_id)
+                if document is None:
                     raise
             else:
                 return self._settle(window, progress)
-        return Publication(won=False, marker=self._marker(plan.window_id, found))
+        return Publication(won=False, marker=self._marker(plan.window_id, document))
 
     def discard(self, staging: Staging) -> None:
         """Remove what the try wrote, unless the table has the window from it. A store that does not
@@ -322,9 +322,9 @@ class TableSink(ABC):
         markers = self._marker_store()
         if markers is None:
             return None
-        known = markers.confirmed(window_id)
-        if known is not None:
-            return known
+        confirmed_document = markers.confirmed(window_id)
+        if confirmed_document is not None:
+            return confirmed_document
         tokens = markers.tokens(window_id)
         for token in tokens:
             staged = markers.staged(window_id, token)
@@ -412,17 +412,17 @@ def _common_schema(staged: Sequence[FileFact], *, with_keys: bool) -> pa.Schema 
 
     schema: pa.Schema | None = None
     for file in staged:
-        found = arrow_schema_of(file)
+        file_schema = arrow_schema_of(file)
         for name, kind, _ in file.keys if with_keys else ():
-            found = found.append(pa.field(name, pa.type_for_alias(kind)))
+            file_schema = file_schema.append(pa.field(name, pa.type_for_alias(kind)))
         in_folders = "/" in file.path and not file.keys
-        if in_folders or "partition" not in found.names:
+        if in_folders or "partition" not in file_schema.names:
             raise ConfigError(
                 f"{file.path}: a table takes files that hold the column 'partition' themselves, "
                 f"not in directories",
                 subject="staged files",
             )
-        if schema is not None and not found.equals(schema):
+        if schema is not None and not file_schema.equals(schema):
             raise ConfigError(f"{file.path} has other columns than the first", subject="files")
-        schema = found
+        schema = file_schema
     return schema

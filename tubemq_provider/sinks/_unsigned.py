@@ -24,7 +24,7 @@ _MOST_BITS: Final = 64
 def unsigned_problems(files: Sequence[FileFact], bits_of: Callable[[int], int]) -> list[str]:
     """Return a line for each unsigned column whose values exceed the table's signed type, which has
     `bits_of` the column's bits."""
-    found: dict[str, str] = {}
+    problems_by_column: dict[str, str] = {}
     for file in files:
         for path, kind, leaf in _unsigned(file):
             bits = bits_of(kind.bit_width)
@@ -35,11 +35,11 @@ def unsigned_problems(files: Sequence[FileFact], bits_of: Callable[[int], int]) 
                 continue
             has = "values that its footer does not tell" if leaf.high is None else str(leaf.high)
             wider = "bigint" if kind.bit_width < _MOST_BITS else "decimal(20, 0)"
-            found[path] = (
+            problems_by_column[path] = (
                 f"column {path!r} is {kind} and has {has}; the table has no unsigned integers, and "
                 f"its {bits} bits go to {most}: cast it to {wider} in decode or transform"
             )
-    return list(found.values())
+    return list(problems_by_column.values())
 
 
 def _unsigned(file: FileFact) -> Iterator[tuple[str, pa.DataType, LeafFact]]:

@@ -214,17 +214,19 @@ class DeltaSink(TableSink):
         return self._loaded()
 
     def _newest_snapshot(self) -> Snapshot | None:
-        known = self._snapshot
-        if known is not None and (newer := known.refreshed(self._storage)) is not None:
+        previous = self._snapshot
+        if previous is not None and (newer := previous.refreshed(self._storage)) is not None:
             self._snapshot = newer
             return newer
-        found = read_snapshot(self._storage, self._location)
-        if known is not None and (found is None or found.metadata().id != known.metadata().id):
+        snapshot = read_snapshot(self._storage, self._location)
+        if previous is not None and (
+            snapshot is None or snapshot.metadata().id != previous.metadata().id
+        ):
             raise self._replaced()
-        self._snapshot = found
-        if found is not None:
-            self._known_commit = log_name(found.version()), found.newest
-        return found
+        self._snapshot = snapshot
+        if snapshot is not None:
+            self._known_commit = log_name(snapshot.version()), snapshot.newest
+        return snapshot
 
     def _loaded(self) -> DeltaTable | None:
         """Return the table as delta-rs loads it, with all its files."""
@@ -243,9 +245,9 @@ class DeltaSink(TableSink):
         return self._handle
 
     def _opened(self) -> DeltaTable:
-        found: DeltaTable
-        found = _delta().DeltaTable(self._storage.url, storage_options=self._options)
-        return found
+        table: DeltaTable
+        table = _delta().DeltaTable(self._storage.url, storage_options=self._options)
+        return table
 
     def _refuse_replacement(self) -> None:
         """Raise `TableChanged` if the table was dropped or replaced by another one. delta-rs
@@ -374,12 +376,12 @@ class DeltaSink(TableSink):
         """
         deltalake = _delta()
         with tempfile.TemporaryDirectory(prefix="tubemq-delta-") as scratch:
-            apart = [name for name in self._partition_columns if name in schema.names]
+            partition_columns = [name for name in self._partition_columns if name in schema.names]
             deltalake.DeltaTable.create(
                 scratch,
                 schema=deltalake.Schema.from_arrow(schema),
-                partition_by=apart
-                if len(apart) == len(self._partition_columns) < len(schema)
+                partition_by=partition_columns
+                if len(partition_columns) == len(self._partition_columns) < len(schema)
                 else None,
             )
             first = (Path(scratch) / _FIRST_COMMIT).read_bytes()
@@ -393,14 +395,14 @@ class DeltaSink(TableSink):
     def _confirmed(self, plan: WindowPlan) -> str | None:
         table = self._table()
         with self._detecting_replacement():
-            found = None if table is None else _token_in(table, plan, self._storage.url)
-        if found is not None and table is not None:
+            token_of_table = None if table is None else _token_in(table, plan, self._storage.url)
+        if token_of_table is not None and table is not None:
             # The commit of another try, which may have died before that was on disk, is among the
             # newest, or was forced before.
             version, (token, before) = table.version(), self._committed
-            first = before + 1 if token == found else max(0, version - _MAX_FORCED_COMMITS)
+            first = before + 1 if token == token_of_table else max(0, version - _MAX_FORCED_COMMITS)
             self._force_to_disk(first, version)
-        return found
+        return token_of_table
 
     @explains_store_errors
     def _commit(self, window: TableWindow) -> None:
@@ -434,9 +436,9 @@ class DeltaSink(TableSink):
 
         added = [_add_action(file) for file in window.files]
         before = self._force_earlier(table.version())
-        said, schema = _properties(window, before), table.schema()
+        properties, schema = _properties(window, before), table.schema()
         try:
-            table.create_write_transaction(added, "append", schema, commit_properties=said)
+            table.create_write_transaction(added, "append", schema, commit_properties=properties)
         except CommitFailedError as exc:
             raise CommitRefused(f"{self._storage.url}: {gist(exc)}") from None
         except Exception as exc:  # noqa: BLE001 (reported by kind, and a retry checks first)
@@ -461,9 +463,9 @@ class DeltaSink(TableSink):
         from deltalake.exceptions import DeltaError
 
         before = self._force_earlier(table.version())
-        said = _metadata_of(window, before)
+        metadata = _metadata_of(window, before)
         try:
-            data = commit_of(table, shape, window.files, _transactions(window), said)
+            data = commit_of(table, shape, window.files, _transactions(window), metadata)
         except DeltaError as exc:
             # Nothing was sent, and what the try brought can be withdrawn.
             raise ConfigError(str(exc), subject=f"Delta table {self._storage.url}") from exc
@@ -510,9 +512,9 @@ class DeltaSink(TableSink):
         if isinstance(self._storage, LocalStorage):
             first = max(0, version - _MAX_FORCED_COMMITS)
             for number in range(version, first, -1):
-                known = durable_before(self._entry(log_name(number)))
-                if known is not None:
-                    first = max(first, min(known, version) + 1)
+                durable = durable_before(self._entry(log_name(number)))
+                if durable is not None:
+                    first = max(first, min(durable, version) + 1)
                     break
             self._force_to_disk(first, version)
         return version
@@ -566,10 +568,10 @@ def _metadata_of(window: TableWindow, durable: int) -> dict[str, str]:
 
 def _properties(window: TableWindow, durable: int) -> Any:
     deltalake = _delta()
-    said = _transactions(window)
+    transactions = _transactions(window)
     return deltalake.CommitProperties(
         custom_metadata=_metadata_of(window, durable),
-        app_transactions=[deltalake.Transaction(name, n) for name, n in said.items()],
+        app_transactions=[deltalake.Transaction(name, n) for name, n in transactions.items()],
     )
 
 

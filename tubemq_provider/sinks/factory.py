@@ -99,8 +99,8 @@ def sink_for(
     if not isinstance(spec, str | PathLike):
         if not _is_sink(spec):
             raise _unknown(f"{type(spec).__name__} is no sink")
-        said = (verify, partition_by, max_partitions, schema_evolution)
-        _refuse_late(name for name, value in zip(_OF_FACTS, said, strict=True) if value)
+        options_set = (verify, partition_by, max_partitions, schema_evolution)
+        _refuse_late(name for name, value in zip(_OF_FACTS, options_set, strict=True) if value)
         return spec
     word, rest = _split(fspath(spec))
     if word != "append" and not exactly_once:
@@ -111,8 +111,8 @@ def sink_for(
     make = _MAKERS.get(word.partition("+")[0])
     if make is None:
         raise _unknown(_unknown_kind(word))
-    apart = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    of_files = (verify, apart, max_partitions, schema_evolution)
+    partition_columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    of_files = (verify, partition_columns, max_partitions, schema_evolution)
     options = _Options(exactly_once, storage_options, staging_root, catalog_properties, *of_files)
     if word != "iceberg":
         options.refuse(f"{word or 'parquet'} sink", "catalog_properties")
@@ -185,8 +185,8 @@ def needless_connection(spec: str) -> str | None:
 def _place_problems(place: str) -> list[str]:
     scheme, separator, _ = place.partition("://")
     if separator and scheme.lower() not in ("file", *_OBJECTS):
-        known = "use a path, file://, s3://, gs:// or az://"
-        return [f"{scheme}://… is no place for files; {_ELSEWHERE.get(scheme.lower(), known)}"]
+        forms = "use a path, file://, s3://, gs:// or az://"
+        return [f"{scheme}://… is no place for files; {_ELSEWHERE.get(scheme.lower(), forms)}"]
     if separator:
         return [] if scheme.lower() == "file" else _prefix_problems(place)
     if any(char < " " or char == "\x7f" for char in place):
@@ -255,8 +255,8 @@ class _Options(NamedTuple):
     @property
     def checked(self) -> dict[str, Any]:
         """Options of sinks that check files by their facts."""
-        given = {"partition_by": self.partition_by, "max_partitions": self.max_partitions}
-        return {**given, **({} if self.verify is None else {"verify": self.verify})}
+        options = {"partition_by": self.partition_by, "max_partitions": self.max_partitions}
+        return {**options, **({} if self.verify is None else {"verify": self.verify})}
 
     @property
     def of_table(self) -> dict[str, Any]:
@@ -343,9 +343,9 @@ def _table_of(rest: str) -> tuple[str, str]:
     address, _, query = place.partition("?")
     address = login + address
     parameters = parse_qsl(query, keep_blank_values=True)
-    kept = urlencode([(key, value) for key, value in parameters if key != "table"])
+    remaining = urlencode([(key, value) for key, value in parameters if key != "table"])
     table = next((value for key, value in parameters if key == "table"), "")
-    return f"{address}?{kept}" if kept else address, table
+    return f"{address}?{remaining}" if remaining else address, table
 
 
 def _names_two_tables(rest: str) -> bool:
@@ -358,10 +358,10 @@ def _names_two_tables(rest: str) -> bool:
 def _split(text: str) -> tuple[str, str]:
     """Split a spec into the word before the first colon in lower case, empty for a path or
     ``file://``, and the rest."""
-    found = _WORD.fullmatch(text)
-    if found is None or found[1].lower() == "file":
+    match = _WORD.fullmatch(text)
+    if match is None or match[1].lower() == "file":
         return "", text
-    return found[1].lower(), found[2]
+    return match[1].lower(), match[2]
 
 
 def _path_of(rest: str) -> str:

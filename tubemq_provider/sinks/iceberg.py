@@ -172,9 +172,11 @@ class IcebergSink(TableSink):
             table = self._loaded or self._existing_table()
             options = self._storage_options
             if options is None:
-                given = {**table.io.properties}
+                properties = {**table.io.properties}
                 options = {
-                    ours: str(given[theirs]) for theirs, ours in _STORAGE.items() if theirs in given
+                    ours: str(properties[theirs])
+                    for theirs, ours in _STORAGE.items()
+                    if theirs in properties
                 }
                 if options.get("endpoint", "").startswith("http://"):
                     options["allow_http"] = "true"
@@ -186,8 +188,8 @@ class IcebergSink(TableSink):
     def _refuse_another(self, table: Table | None) -> None:
         """Raise `TableChanged` if the table is not the one that files and markers belong to: a
         table with entries of files that are elsewhere cannot be read."""
-        found = None if table is None else str(table.metadata.table_uuid)
-        if self._known_id and found != self._known_id:
+        table_id = None if table is None else str(table.metadata.table_uuid)
+        if self._known_id and table_id != self._known_id:
             raise TableChanged(
                 f"Iceberg table {self._identifier} was dropped, renamed or recreated while a "
                 f"window was written; nothing of the window is in it, a retry uses the table "
@@ -254,15 +256,15 @@ class IcebergSink(TableSink):
         table = self._table()
         if table is None:
             return False
-        found = _in_history(table, marker.plan)
-        if found is not None:
-            return found
+        is_ancestor = _in_history(table, marker.plan)
+        if is_ancestor is not None:
+            return is_ancestor
         if not marker.files:
             return not _has_older(table, marker.plan)
         root = f"{table.location().rstrip('/')}/"
-        wanted, others = {f"{root}{name}" for name in marker.files}, False
+        own_files, others = {f"{root}{name}" for name in marker.files}, False
         for path in _paths(table):
-            if path in wanted:
+            if path in own_files:
                 return True
             others = others or not path.startswith(f"{root}windows/")
         rewritten = others or not all(map(_is_append, table.metadata.snapshots))
@@ -339,7 +341,7 @@ class IcebergSink(TableSink):
         # Only this handle's view: the properties that the table has stay as they are for others.
         once = {**_MERGES, **table.metadata.properties, **_ONCE}
         table.metadata = table.metadata.model_copy(update={"properties": once})
-        said = {
+        properties = {
             _WINDOW: window.plan.window_id,
             _HASH: window.plan.hash,
             _TRY: window.token,
@@ -350,7 +352,7 @@ class IcebergSink(TableSink):
         try:
             if window.files and self._evolution == "add_columns":
                 self._add_columns(change)
-            _append(change, table, window, said)
+            _append(change, table, window, properties)
         except ValueError as exc:
             # Files are judged and manifests written; the catalog has not been asked for anything.
             raise ConfigError(str(exc), subject=f"Iceberg table {self._identifier}") from exc
@@ -409,9 +411,9 @@ class IcebergSink(TableSink):
     def _add_columns(self, change: Transaction) -> None:
         """Add columns that the table lacks, in the same commit; the catalog refuses it if another
         writer has changed the columns since."""
-        known = {field.name for field in change.table_metadata.schema().fields}
-        given = [] if self._schema is None else list(self._schema)
-        if more := [field for field in given if field.name not in known]:
+        names = {field.name for field in change.table_metadata.schema().fields}
+        fields = [] if self._schema is None else list(self._schema)
+        if more := [field for field in fields if field.name not in names]:
             set_columns(change, self._schema, more)
 
     def _named_by_files(self, window_id: str, tokens: Collection[str]) -> str | None:
@@ -443,7 +445,7 @@ class IcebergSink(TableSink):
 
 
 def _append(
-    change: Transaction, table: Table, window: TableWindow, said: Mapping[str, str]
+    change: Transaction, table: Table, window: TableWindow, properties: Mapping[str, str]
 ) -> None:
     """Add the window's files to `change` by their facts, as `add_files` would by their footers.
     No other try has these names, so no manifest is searched for them. Raises
@@ -452,7 +454,7 @@ def _append(
         mapping = change.table_metadata.schema().name_mapping.model_dump_json()
         change.set_properties({_NAME_MAPPING: mapping})
     root = table.location().rstrip("/")
-    update = change.update_snapshot(snapshot_properties=dict(said))
+    update = change.update_snapshot(snapshot_properties=dict(properties))
     with update.merge_append() as append:
         for file in window.files:
             append.append_data_file(
@@ -494,8 +496,8 @@ def _make_once(exists: Callable[[], bool], make: Callable[[], object]) -> None:
 def _snapshot_of(table: Table, window_id: str) -> Snapshot | None:
     """Return the snapshot that added a window, newest first."""
     for snapshot in reversed(table.metadata.snapshots):
-        said = _properties_of(snapshot)
-        if said.get(_WINDOW) == window_id and _TRY in said:
+        properties = _properties_of(snapshot)
+        if properties.get(_WINDOW) == window_id and _TRY in properties:
             return snapshot
     return None
 
@@ -517,11 +519,11 @@ def _in_history(table: Table, plan: WindowPlan) -> bool | None:
 
 def _lineage(table: Table) -> Iterator[Snapshot]:
     """Yield the current snapshot and its ancestors, as far as the table still knows them."""
-    known = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     snapshot = table.current_snapshot()
     while snapshot is not None:
         yield snapshot
-        snapshot = known.get(snapshot.parent_snapshot_id or 0)
+        snapshot = by_id.get(snapshot.parent_snapshot_id or 0)
 
 
 def _has_older(table: Table, plan: WindowPlan) -> bool:
@@ -533,8 +535,8 @@ def _has_older(table: Table, plan: WindowPlan) -> bool:
         cursor_window_of(_properties_of(snapshot).get(_WINDOW, "")) for snapshot in _lineage(table)
     )
     return any(
-        found is not None and found[1] == plan.scope_hash and found[0] < (plan.seq or 0)
-        for found in windows
+        window is not None and window[1] == plan.scope_hash and window[0] < (plan.seq or 0)
+        for window in windows
     )
 
 

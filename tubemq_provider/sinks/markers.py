@@ -101,10 +101,10 @@ class MarkerSink:
     ) -> Publication:
         """Say that the window is done, unless another try has."""
         document = {**marker_document(plan, counts, ()), "try": staging.attempt}
-        found = self._book.fix(plan.window_id, document)
+        fixed = self._book.fix(plan.window_id, document)
         progress("marker written")
-        marker = read_marker(found, self._place(plan.window_id), plan.window_id)
-        return Publication(won=found.get("try") == staging.attempt, marker=marker)
+        marker = read_marker(fixed, self._place(plan.window_id), plan.window_id)
+        return Publication(won=fixed.get("try") == staging.attempt, marker=marker)
 
     def discard(self, staging: Staging) -> None:
         """There is nothing to remove."""

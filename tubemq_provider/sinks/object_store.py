@@ -121,13 +121,13 @@ class ObjectStoreSink:
 
     def marker(self, window_id: str) -> Marker | None:
         """Return the marker in the window's manifest, or None."""
-        found = self._manifest(window_id)
-        return None if found is None else self._marker(found, window_id)
+        manifest = self._manifest(window_id)
+        return None if manifest is None else self._marker(manifest, window_id)
 
     def recount(self, marker: Marker) -> Mapping[str, int]:
         """See `RecountingSink`: the files that the manifest lists, by their footers."""
-        window, said = marker.plan.window_id, marker.counts.records
-        return count_rows(self._location, marker.files, window, said)
+        window, expected = marker.plan.window_id, marker.counts.records
+        return count_rows(self._location, marker.files, window, expected)
 
     def window_ids(self) -> Iterable[str]:
         """One listing of the manifests."""
@@ -227,7 +227,7 @@ class ObjectStoreSink:
         self._local.tidy(window_id)
         # Listed before the manifest is read: whose files are in the list has noted his token.
         data = list(self.storage.names(_data_of(window_id), at_work=True))
-        aside = list(self.storage.names(_corrupt_of(window_id), at_work=True))
+        quarantined = list(self.storage.names(_corrupt_of(window_id), at_work=True))
         manifest = self._manifest(window_id)
         if manifest is None:
             return
@@ -235,8 +235,8 @@ class ObjectStoreSink:
         coming = f"{_data_of(window_id)}/{manifest.get(_REPLACING)}/"
         self.storage.remove(n for n in data if n not in listed and not n.startswith(coming))
         tokens = (manifest.get("token"), manifest.get(_REPLACING))
-        kept = tuple(f"{_corrupt_of(window_id)}/{token}/" for token in tokens)
-        self.storage.remove(name for name in aside if not name.startswith(kept))
+        kept_prefixes = tuple(f"{_corrupt_of(window_id)}/{token}/" for token in tokens)
+        self.storage.remove(name for name in quarantined if not name.startswith(kept_prefixes))
 
     def _manifest_of(
         self,
@@ -247,7 +247,7 @@ class ObjectStoreSink:
         progress: Progress,
     ) -> Document:
         """Verify and upload the files of a try; return the manifest that makes them visible."""
-        staged, aside = verified_files(
+        staged, quarantined = verified_files(
             staging, plan, counts, keeps_corrupt=True, verify=self._verify
         )
         refuse_folder_columns(staged)
@@ -261,7 +261,7 @@ class ObjectStoreSink:
             for source, file in zip(staged, files, strict=True):
                 self.storage.put_file(Path(staging.path) / source.path, file.path)
                 progress("file uploaded")
-        for name in aside:
+        for name in quarantined:
             target = f"{_corrupt_of(plan.window_id)}/{token}/{name.rpartition('/')[2]}"
             if staging.final:
                 self.storage.rename(f"{prefix}/{name}", target)
@@ -271,10 +271,10 @@ class ObjectStoreSink:
 
     def _replaced(self, window_id: str) -> Document:
         """Return the manifest of a window that was replaced by this try."""
-        found = self._manifest(window_id)
-        if found is None:
+        manifest = self._manifest(window_id)
+        if manifest is None:
             raise SinkDamaged(f"window {window_id} vanished while it was replaced")
-        return found
+        return manifest
 
     def _manifest(self, window_id: str) -> Document | None:
         try:

@@ -150,8 +150,8 @@ class ParquetSink:
     def recount(self, marker: Marker) -> Mapping[str, int]:
         """See `RecountingSink`: the files that the marker lists, by their footers."""
         place = LocalLocation(self._place(marker.plan.window_id))
-        window, said = marker.plan.window_id, marker.counts.records
-        return count_rows(place, marker.files, window, said)
+        window, expected = marker.plan.window_id, marker.counts.records
+        return count_rows(place, marker.files, window, expected)
 
     def window_ids(self) -> Iterable[str]:
         """Ids of the windows under the root."""

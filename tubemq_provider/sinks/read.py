@@ -208,10 +208,11 @@ def _fits_nanoseconds(
 
     if not pt.is_timestamp(common) or common.tz != held.type.tz:
         return False
-    known = [(group.statistics or {}).get(held.name) for group in fragment.row_groups]
+    statistics = [(group.statistics or {}).get(held.name) for group in fragment.row_groups]
     return all(
-        found is not None and _NS_YEARS[0] <= found["min"].year <= found["max"].year <= _NS_YEARS[1]
-        for found in known
+        group_stats is not None
+        and _NS_YEARS[0] <= group_stats["min"].year <= group_stats["max"].year <= _NS_YEARS[1]
+        for group_stats in statistics
     )
 
 
@@ -219,10 +220,10 @@ def _largest(fragment: ds.ParquetFileFragment, name: str) -> int | None:
     """Return the largest absolute value of an integer column by its footer; None if unknown."""
     largest = 0
     for group in fragment.row_groups:
-        found = (group.statistics or {}).get(name)
-        if found is None:
+        group_stats = (group.statistics or {}).get(name)
+        if group_stats is None:
             return None
-        largest = max(largest, -int(found["min"]), int(found["max"]))
+        largest = max(largest, -int(group_stats["min"]), int(group_stats["max"]))
     return largest
 
 
@@ -242,13 +243,13 @@ def _kinds_of(
     fragments: Iterable[ds.ParquetFileFragment],
 ) -> dict[str, dict[pa.DataType, str]]:
     """Return the types of each column, each with a window that has it."""
-    found: dict[str, dict[pa.DataType, str]] = {}
+    kinds: dict[str, dict[pa.DataType, str]] = {}
     for fragment in fragments:
         folder = _WINDOW.search(fragment.path)
         window = fragment.path if folder is None else folder[1]
         for field in fragment.physical_schema:
-            found.setdefault(field.name, {}).setdefault(field.type, window)
-    return found
+            kinds.setdefault(field.name, {}).setdefault(field.type, window)
+    return kinds
 
 
 def _in_words(kinds: Mapping[pa.DataType, str]) -> str:
@@ -270,16 +271,16 @@ def _folders(markers: Iterable[Marker], files: Iterable[str]) -> pa.Schema:
     """Columns that are in the names of folders. Raises `ConfigError` if windows differ in one."""
     import pyarrow as pa
 
-    found = {"window_id": "string"}
+    kinds = {"window_id": "string"}
     if any("/partition=" in name for name in files):  # engines of others may make such
-        found["partition"] = "string"
+        kinds["partition"] = "string"
     for marker in markers:
         for name, kind in marker.partition_columns:
-            if found.setdefault(name, kind) != kind:
+            if kinds.setdefault(name, kind) != kind:
                 raise _differ(
-                    [f"{name} is {found[name]}, and {kind} in window {marker.plan.window_id}"]
+                    [f"{name} is {kinds[name]}, and {kind} in window {marker.plan.window_id}"]
                 )
-    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in found.items()])
+    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds.items()])
 
 
 def _sink_of(source: Source, storage_options: Mapping[str, str] | None) -> Sink:
@@ -312,10 +313,10 @@ def _names(sink: Sink, marker: Marker) -> Iterable[str]:
 def _selected(markers: list[Marker], window_ids: Iterable[str] | None) -> list[Marker]:
     if window_ids is None:
         return markers
-    wanted = set(window_ids)
-    missing = wanted - {marker.plan.window_id for marker in markers}
+    selected = set(window_ids)
+    missing = selected - {marker.plan.window_id for marker in markers}
     if missing:
         raise ConfigError(
             [f"window {name} is not published" for name in sorted(missing)], subject="windows"
         )
-    return [marker for marker in markers if marker.plan.window_id in wanted]
+    return [marker for marker in markers if marker.plan.window_id in selected]

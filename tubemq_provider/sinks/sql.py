@@ -141,8 +141,8 @@ class SqlSink:
     @property
     def login(self) -> tuple[str, ...]:
         """User name and password, as far as the address has them; for leaving them out."""
-        found = (self._url.username, self._url.password)
-        return tuple(str(part) for part in found if part)
+        parts = (self._url.username, self._url.password)
+        return tuple(str(part) for part in parts if part)
 
     @cached_property
     def identity(self) -> str:
@@ -193,9 +193,9 @@ class SqlSink:
             self._name, sa.column("window_id"), sa.column("partition"), schema=self._schema
         )
         mine = target.c.window_id == marker.plan.window_id
-        wanted = sa.select(target.c.partition, sa.func.count()).where(mine)
+        query = sa.select(target.c.partition, sa.func.count()).where(mine)
         with self._engine.connect() as connection:
-            rows = connection.execute(wanted.group_by(target.c.partition)).all()
+            rows = connection.execute(query.group_by(target.c.partition)).all()
         return {str(partition): int(count) for partition, count in rows}
 
     @plain_errors
@@ -309,10 +309,10 @@ class SqlSink:
                 for path in files:
                     writer.write(connection, path, plan.window_id)
                     progress("file inserted")
-                found = writer.count(connection, plan.window_id)
-                if found != counts.total:
+                inserted = writer.count(connection, plan.window_id)
+                if inserted != counts.total:
                     raise CountMismatch(
-                        f"window {plan.window_id}: {self._target} has {found} rows of it, "
+                        f"window {plan.window_id}: {self._target} has {inserted} rows of it, "
                         f"{counts.total} were counted"
                     )
             progress("rows counted")
@@ -436,8 +436,8 @@ class SqlSink:
         if not self._exists(table.name):
             return None
         with self._engine.connect() as connection:
-            wanted = table.select().with_only_columns(table.c.document).where(table.c.id == key)
-            text = connection.scalar(wanted)
+            query = table.select().with_only_columns(table.c.document).where(table.c.id == key)
+            text = connection.scalar(query)
         return None if text is None else as_document(key, str(text).encode())
 
     @plain_errors
