@@ -22,9 +22,9 @@ __all__ = [
     "address_problems",
     "database_address",
     "environment_problems",
+    "lagging_replica_problem",
     "meaning_problems",
     "overruling",
-    "several_hosts_problem",
     "without_login",
 ]
 
@@ -201,7 +201,7 @@ def _server_problems(parameters: Iterable[tuple[str, str]]) -> Iterator[str]:
             )
 
 
-def several_hosts_problem(backend: str, parameters: Iterable[tuple[str, str]]) -> str | None:
+def lagging_replica_problem(backend: str, parameters: Iterable[tuple[str, str]]) -> str | None:
     """Return the reason why an address of several servers may reach a lagging replica, where a
     missing window would count as lost and writes fail. None if it cannot."""
     given = list(parameters)

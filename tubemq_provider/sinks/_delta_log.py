@@ -28,12 +28,12 @@ __all__ = [
     "LoadedTable",
     "Shape",
     "commit_of",
-    "durable_before",
+    "contains_type",
     "grown",
+    "log_durable_before",
     "log_name",
-    "says_type",
+    "new_type_problems",
     "shape_of",
-    "unknown_types",
     "values_of",
 ]
 
@@ -91,7 +91,7 @@ def grown(shape: Shape, schema: pa.Schema) -> Shape:
     return replace(shape, fields=(*shape.fields, *more))
 
 
-def unknown_types(table: LoadedTable, shape: Shape) -> list[str]:
+def new_type_problems(table: LoadedTable, shape: Shape) -> list[str]:
     """Return a line for each new column whose type needs a feature that the table lacks."""
     if shape.first:
         return []
@@ -104,7 +104,7 @@ def unknown_types(table: LoadedTable, shape: Shape) -> list[str]:
     ]
 
 
-def says_type(said: Any, word: str) -> bool:
+def contains_type(said: Any, word: str) -> bool:
     """Return True if a field or a schema of deltalake has a type that begins with `word`, nested
     types included; a column name does not count."""
     return re.search(f'[tT]ype":"{word}', said.to_json()) is not None
@@ -115,7 +115,7 @@ def log_name(version: int) -> str:
     return f"_delta_log/{version:020}.json"
 
 
-def durable_before(commit: bytes | None) -> int | None:
+def log_durable_before(commit: bytes | None) -> int | None:
     """Return the version up to which the log was on disk before a commit; None if the commit does
     not record it."""
     for line in (commit or b"").splitlines():
@@ -197,7 +197,7 @@ def _lacking(table: LoadedTable, shape: Shape) -> Iterator[tuple[Any, str]]:
     table_features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     for field in shape.fields:
         for word, feature in _FEATURES.items():
-            if says_type(field, word) and feature not in table_features:
+            if contains_type(field, word) and feature not in table_features:
                 yield field, feature
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_provider.files.locations import Location
-from tubemq_provider.sinks._delta_log import LoadedTable, Shape, says_type, unknown_types
+from tubemq_provider.sinks._delta_log import LoadedTable, Shape, contains_type, new_type_problems
 from tubemq_provider.sinks._unsigned import unsigned_problems
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.partitioning import PartitionBy
@@ -29,7 +29,7 @@ __all__ = [
     "READER_VERSION",
     "WRITER_VERSION",
     "column_misfits",
-    "hidden_type_problems",
+    "map_type_problems",
     "misfits",
     "rules_of",
     "type_problems",
@@ -108,7 +108,7 @@ def misfits(
     return [
         *_partition_problems(shape, by),
         *_table_problems(table),
-        *unknown_types(table, shape),
+        *new_type_problems(table, shape),
         *_column_problems(shape, staged.schema),
         *_null_problems(shape, staged),
         *unsigned_problems(staged.files, lambda bits: bits),
@@ -125,7 +125,7 @@ def column_misfits(
     return [
         *_partition_problems(shape, by),
         *_table_problems(table),
-        *unknown_types(table, shape),
+        *new_type_problems(table, shape),
         *_column_problems(replace(shape, fields=fields), schema),
     ]
 
@@ -154,10 +154,10 @@ def _has_type(schema: pa.Schema) -> bool:
     except Exception:  # noqa: BLE001 - deltalake raises no specific class, with a Rust backtrace
         return False
     # deltalake makes tables with nanoseconds, by a feature that no protocol of Delta has.
-    return not says_type(delta_schema, _NANOSECONDS)
+    return not contains_type(delta_schema, _NANOSECONDS)
 
 
-def hidden_type_problems(table: LoadedTable | None, schema: pa.Schema) -> list[str]:
+def map_type_problems(table: LoadedTable | None, schema: pa.Schema) -> list[str]:
     """Return a line for each column with a type inside of a map that needs a reader feature.
     delta-rs adds the feature for such types elsewhere only, and the table could not be opened any
     more."""

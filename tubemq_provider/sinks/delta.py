@@ -43,15 +43,15 @@ from tubemq_provider.sinks._delta_log import (
     LoadedTable,
     Shape,
     commit_of,
-    durable_before,
     grown,
+    log_durable_before,
     log_name,
     shape_of,
     values_of,
 )
 from tubemq_provider.sinks._delta_rules import (
     column_misfits,
-    hidden_type_problems,
+    map_type_problems,
     misfits,
     rules_of,
     type_problems,
@@ -342,7 +342,7 @@ class DeltaSink(TableSink):
     def _refuse_columns(self, table: LoadedTable | None, schema: pa.Schema) -> None:
         there = () if table is None else [field.name for field in table.schema().fields]
         problems = [*case_problems(schema, there), *type_problems(schema)]
-        if problems := problems or hidden_type_problems(table, schema):
+        if problems := problems or map_type_problems(table, schema):
             raise ConfigError(problems, subject=f"Delta table {self._storage.url}")
 
     def _required_shape(self, now: Shape, schema: pa.Schema) -> Shape:
@@ -512,7 +512,7 @@ class DeltaSink(TableSink):
         if isinstance(self._storage, LocalStorage):
             first = max(0, version - _MAX_FORCED_COMMITS)
             for number in range(version, first, -1):
-                durable = durable_before(self._entry(log_name(number)))
+                durable = log_durable_before(self._entry(log_name(number)))
                 if durable is not None:
                     first = max(first, min(durable, version) + 1)
                     break

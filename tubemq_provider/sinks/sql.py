@@ -25,9 +25,9 @@ from tubemq_provider.files.durable import missing_root
 from tubemq_provider.files.staging import StagingArea, verified_files
 from tubemq_provider.sinks._database_address import (
     environment_problems,
+    lagging_replica_problem,
     meaning_problems,
     overruling,
-    several_hosts_problem,
 )
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
 from tubemq_provider.sinks._sql_address import name_problem, normal_address, parse_address
@@ -130,7 +130,7 @@ class SqlSink:
             parameters.append(("host", self._url.host))
         backend = self._url.get_backend_name()
         problems = meaning_problems(backend, str(self._url.database or ""), parameters)
-        several = several_hosts_problem(backend, parameters)
+        several = lagging_replica_problem(backend, parameters)
         return [*problems, several] if several else problems
 
     @property

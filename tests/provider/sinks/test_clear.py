@@ -122,7 +122,7 @@ def test_a_rewrite_replaces_the_window_and_survives_a_crash(rewriting: Scene) ->
     assert rewriting.values() == expected(ENDS)
 
 
-def test_a_retry_that_nobody_cleared_rewrites_nothing(rewriting: Scene) -> None:
+def test_a_retry_without_a_clear_rewrites_nothing(rewriting: Scene) -> None:
     rewriting.run("rewrite", cleared=False)
     assert rewriting.run("rewrite", cleared=False).replayed
 
@@ -257,7 +257,7 @@ def test_a_cleared_window_is_counted_again(tmp_path: Path) -> None:
         scene.run()
 
 
-def test_rows_that_somebody_deleted_are_missed(tmp_path: Path) -> None:
+def test_deleted_rows_are_missed(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/lake.db"
     scene = Scene(lambda: jdbc(url, "orders", tmp_path / "staging"), list)
     scene.run(cleared=False)

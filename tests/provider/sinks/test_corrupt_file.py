@@ -73,7 +73,7 @@ def test_a_file_of_a_failed_read_is_closed(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "b")["position"].to_pylist() == [1]
 
 
-def test_a_disk_that_is_full_is_told_as_such(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     """The file is there, and its first bytes find no room."""
     (tmp_path / "a").symlink_to("/dev/full")
     corrupt = QuarantineFile()

@@ -173,7 +173,7 @@ def test_commits_of_others_in_between_do_no_harm(sink: DeltaSink) -> None:
     assert rows == written_by("one") + written_by("two") + Counter({("9:9", None): 1})
 
 
-def test_a_table_made_anew_does_not_believe_in_old_windows(sink: DeltaSink) -> None:
+def test_a_recreated_table_has_no_old_windows(sink: DeltaSink) -> None:
     plan = plan_of(sink)
     publish(sink, plan)
     shutil.rmtree(Path(sink.storage.url) / "_delta_log")
@@ -187,7 +187,7 @@ def test_a_table_made_anew_does_not_believe_in_old_windows(sink: DeltaSink) -> N
 
 @pytest.mark.parametrize("commits", [0, 1, 4])
 @pytest.mark.parametrize("point", ["begun", "marker staged"])
-def test_a_table_made_anew_while_a_window_is_written_gets_nothing_of_it(
+def test_a_table_recreated_while_a_window_is_written_gets_nothing_of_it(
     sink: DeltaSink, commits: int, point: str
 ) -> None:
     """delta-rs goes on from the commits that it knows: the window was in the new table, and its
@@ -427,7 +427,7 @@ def test_the_reference_names_the_table_without_secrets(
     assert "hush" not in f"{remote!r} {remote.identity} {marker!r}"
 
 
-def test_a_path_that_deltalake_takes_for_another_one_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_deltalake_decodes_to_another_is_refused(tmp_path: Path) -> None:
     """It went by the log of `a b`, and without one it failed at every try."""
     for name in ("a%20b", "a\\b"):
         with pytest.raises(ConfigError, match="it would open another directory"):

@@ -105,7 +105,7 @@ def test_a_uri_has_no_part_of_a_password(password: str) -> None:
 
 
 @pytest.mark.parametrize("spec", ["lake", "delta:{}/table", "s3://lake/orders"])
-def test_how_files_are_checked_may_be_said(spec: str, tmp_path: Path) -> None:
+def test_the_check_of_files_can_be_chosen(spec: str, tmp_path: Path) -> None:
     place = spec.format(tmp_path) if "{}" in spec or "://" in spec else tmp_path / spec
     sink_for(place, verify="footers")
     with pytest.raises(ConfigError, match="verify 'quickly' is none of facts, footers"):

@@ -124,7 +124,7 @@ def test_files_have_the_numbers_of_the_tables_columns(open_sink: OpenSink, tmp_p
         assert found[name].to_pylist() == values.to_pylist() * 2
 
 
-def test_files_that_are_apart_have_numbers(tmp_path: Path) -> None:
+def test_partitioned_files_have_field_ids(tmp_path: Path) -> None:
     sink = IcebergSink(
         "sales.orders", catalog=iceberg_catalog(tmp_path / "i"), partition_by=["country", "day(at)"]
     )
@@ -136,7 +136,7 @@ def test_files_that_are_apart_have_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("numbered", [True, False])
-def test_a_table_of_an_earlier_release_goes_on(
+def test_a_table_of_an_earlier_release_takes_new_windows(
     open_sink: OpenSink, numbered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files have no numbers, and its name mapping leads to their columns."""
@@ -347,7 +347,7 @@ def test_a_try_that_slept_until_its_window_was_forgotten_writes_nothing(
     assert sorted(ids) == [seq for seq in range(1, 7) for _ in range(3)]
 
 
-def test_a_snapshot_that_somebody_may_need_stays(
+def test_a_snapshot_that_may_be_needed_stays(
     in_place: OpenSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tagged, of others, of a window whose marker is not noted yet, or with files that are gone."""

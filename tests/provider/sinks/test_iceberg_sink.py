@@ -278,7 +278,7 @@ def test_a_window_survives_the_expiry_of_its_snapshot(sink: IcebergSink, root: P
     assert set(again.window_ids()) == {plan_of(sink, seq).window_id for seq in (1, 2)}
 
 
-def test_a_table_made_anew_does_not_believe_in_old_windows(sink: IcebergSink, root: Path) -> None:
+def test_a_recreated_table_has_no_old_windows(sink: IcebergSink, root: Path) -> None:
     publish(sink, plan_of(sink))
     iceberg_catalog(root).drop_table(NAME)
     again = iceberg(root)
@@ -303,7 +303,7 @@ def test_a_table_dropped_under_an_open_sink_is_an_error(sink: IcebergSink, root:
 
 @pytest.mark.parametrize("open_table", [iceberg, iceberg_in_place])
 @pytest.mark.parametrize("place", ["elsewhere", None])
-def test_a_table_made_anew_while_a_window_is_written_gets_no_entries_of_other_files(
+def test_a_table_recreated_while_a_window_is_written_gets_no_entries_of_other_files(
     place: str | None, open_table: Callable[[Path], IcebergSink], root: Path
 ) -> None:
     """The files are where the table was, and the marker is that one's: readers of the new one

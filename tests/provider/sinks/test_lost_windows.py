@@ -142,7 +142,7 @@ def test_a_lake_that_came_back_older_is_refused_and_read_again_as_the_error_says
 
 @STORES
 @KINDS
-def test_a_group_goes_on_without_windows_that_were_removed_on_purpose(
+def test_a_group_continues_without_windows_removed_on_purpose(
     kind: str, claims: bool, tmp_path: Path
 ) -> None:
     lake = Lake(kind, tmp_path, claims=claims)
@@ -305,7 +305,7 @@ def test_an_iceberg_table_that_was_rolled_back(claims: bool, tmp_path: Path) -> 
     lake.expect(5)
 
 
-def test_an_iceberg_catalog_that_is_older_than_its_files_is_told(tmp_path: Path) -> None:
+def test_an_iceberg_catalog_older_than_its_files_is_reported(tmp_path: Path) -> None:
     """Old metadata files leave the table: a restored catalog may name one that is gone."""
     lake = Lake("iceberg", tmp_path)
     lake.run()
@@ -433,7 +433,7 @@ def test_an_emptied_lake_is_filled_by_tasks_that_are_cleared(tmp_path: Path) -> 
     assert hours.run(2).warnings == ()
 
 
-def test_an_hour_that_the_lake_has_lost_is_told_and_read_again_as_it_was(tmp_path: Path) -> None:
+def test_an_hour_that_the_lake_lost_is_reported_and_read_again_unchanged(tmp_path: Path) -> None:
     hours = Hours(tmp_path)
     hours.run(0)
     first = hours.run(1)

@@ -66,7 +66,7 @@ def test_a_renamed_connection_does_not_store_the_topic_again(kind: str, tmp_path
 
 
 @pytest.mark.parametrize("kind", OPENERS)
-def test_who_says_so_begins_anew_and_need_not_say_it_twice(kind: str, tmp_path: Path) -> None:
+def test_start_anew_is_needed_only_once(kind: str, tmp_path: Path) -> None:
     sink = OPENERS[kind](tmp_path)
     first = run(sink, "tubemq_default", MemoryJournal())
     renamed = MemoryJournal()
@@ -133,7 +133,7 @@ def test_a_lake_that_was_moved_is_named_as_before(tmp_path: Path) -> None:
     assert read_windows(new).count_rows() == first.total + again.total
 
 
-def test_a_group_whose_lake_was_moved_goes_on_where_it_stands(tmp_path: Path) -> None:
+def test_a_group_whose_lake_was_moved_continues_at_its_position(tmp_path: Path) -> None:
     """Progress is of the old name; from scratch, the new one would get all records again."""
     journal = MemoryJournal()
     first = run(parquet(tmp_path / "lake"), "prod", journal)

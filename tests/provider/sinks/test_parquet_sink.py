@@ -103,7 +103,7 @@ def test_of_many_tries_one_wins_and_the_others_learn_whose_it_is(sink: ParquetSi
     assert list(staging_of(sink).iterdir()) == []
 
 
-def test_a_directory_that_this_user_may_not_write_to_is_told_with_the_way_out(
+def test_a_directory_without_write_permission_is_reported_with_a_remedy(
     sink: ParquetSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refuse writes as a read-only mount does; root, whom tests may run as, is refused nothing."""

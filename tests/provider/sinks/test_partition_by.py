@@ -166,7 +166,7 @@ def test_delta_readers_that_go_by_paths_get_values_and_not_nulls(
             assert set(filtered.collect()["id"]) == ids, value
 
 
-def test_a_delta_table_with_files_of_earlier_releases_goes_on(
+def test_a_delta_table_with_files_of_earlier_releases_takes_new_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of earlier releases are not in folders: the log has their values."""
@@ -462,7 +462,7 @@ def test_rows_that_wait_keep_no_others_in_memory(tmp_path: Path) -> None:
         ([*SCHEMA.names[:5], "id", "at"], "at: at is timestamp"),
     ],
 )
-def test_columns_are_judged_before_anything_is_read(
+def test_columns_are_checked_before_anything_is_read(
     by: list[str], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -477,7 +477,7 @@ def test_columns_are_judged_before_anything_is_read(
         (["day(a)", "a_day"], "a_day is named twice"),
     ],
 )
-def test_words_are_judged_where_they_are_said(by: list[str], said: str) -> None:
+def test_partition_columns_are_checked_where_they_are_given(by: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         PartitionBy.of(by, "folders")
 
@@ -490,7 +490,7 @@ def test_folders_that_readers_skip_are_refused(open_sink: OpenSink, by: str, cal
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_tables_are_apart_by_columns_of_any_name(open_sink: OpenSink) -> None:
+def test_tables_are_partitioned_by_columns_of_any_name(open_sink: OpenSink) -> None:
     schema = pa.schema([("partition", pa.string()), ("_type", pa.string()), ("id", pa.int64())])
     write(
         open_sink(partition_by=["_type"]), 1, [{"partition": "1:0", "_type": "x", "id": 1}], schema

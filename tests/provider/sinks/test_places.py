@@ -90,7 +90,7 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 @pytest.mark.parametrize("kind", SINKS)
-def test_a_place_that_cannot_be_written_to_is_told(
+def test_a_place_without_write_access_is_reported(
     kind: str, place: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     if kind in ("parquet", "append") and place is files_for_directories:
@@ -106,7 +106,7 @@ def test_a_place_that_cannot_be_written_to_is_told(
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 @pytest.mark.parametrize("kind", SINKS)
-def test_a_directory_of_others_is_told(kind: str, tmp_path: Path) -> None:
+def test_a_directory_of_another_user_is_reported(kind: str, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir(mode=0o500)
     sink = SINKS[kind](tmp_path / "theirs" / "lake")
     with pytest.raises(TubeMQError):

@@ -331,7 +331,7 @@ def test_iceberg_refuses_a_column_with_the_path_of_a_part(tmp_path: Path) -> Non
             refused()
 
 
-def test_a_column_that_delta_must_be_told_of_is_refused(tmp_path: Path) -> None:
+def test_a_column_that_needs_a_delta_feature_is_refused(tmp_path: Path) -> None:
     """Readers of the table need not know instants without a zone."""
     publish(DeltaSink(tmp_path / "t"), 1, OLD)
     sink = DeltaSink(tmp_path / "t", schema_evolution="add_columns")

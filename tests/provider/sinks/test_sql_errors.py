@@ -137,7 +137,7 @@ def test_a_login_is_not_shown_in_whatever_words() -> None:
         Speaker().speak()
 
 
-def test_a_database_that_is_away_is_named_and_tried_again(tmp_path: Path) -> None:
+def test_an_unreachable_database_is_named_and_retried(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     url = f"postgresql+psycopg2://loader_7:{SECRET}@127.0.0.1:{port}/lake"

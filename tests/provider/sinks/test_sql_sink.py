@@ -197,7 +197,7 @@ def test_a_second_try_waits_for_the_first_transaction(sink: SqlSink) -> None:
     assert rows_in(sink._url, sink._target) == written_by("before") + written_by("first")
 
 
-def test_a_dead_workers_transaction_holds_nobody_up_for_ever(postgres: str, tmp_path: Path) -> None:
+def test_a_dead_workers_transaction_blocks_no_other_for_ever(postgres: str, tmp_path: Path) -> None:
     patient = jdbc(postgres, "held", tmp_path / "staging")
     publish(patient, plan_of(patient, 9), "before")
     plan, hasty = plan_of(patient), sa.make_url(postgres)
@@ -351,7 +351,7 @@ def test_large_records_are_inserted_a_few_at_a_time(tmp_path: Path) -> None:
     assert max(sizes) <= 8 * 2**20
 
 
-def test_rows_that_nobody_accounts_for_are_refused(sink: SqlSink) -> None:
+def test_rows_without_a_window_are_refused(sink: SqlSink) -> None:
     publish(sink, plan_of(sink), "a")
     stray = plan_of(sink, 2)
     execute(sink, f"UPDATE {{table}} SET window_id = '{stray.window_id}'")
@@ -379,7 +379,7 @@ def test_a_table_of_ones_own_is_used_if_it_has_all_columns(sink: SqlSink) -> Non
     assert rows_in(sink._url, sink._target) == written_by("a")
 
 
-def test_two_tables_of_a_database_keep_their_windows_apart(tmp_path: Path) -> None:
+def test_two_tables_of_a_database_keep_separate_windows(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/lake.db"
     one, two = (jdbc(url, name, tmp_path / "staging") for name in ("one", "two"))
     publish(one, plan_of(one), "a")

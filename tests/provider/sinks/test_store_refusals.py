@@ -188,6 +188,6 @@ def test_an_address_that_means_another_prefix_is_refused(name: str) -> None:
         ("Transaction failed: another came first", "Transaction failed: another came first"),
     ],
 )
-def test_an_error_of_delta_is_told_in_a_line(text: str, told: str) -> None:
+def test_an_error_of_delta_is_reported_in_a_line(text: str, told: str) -> None:
     assert "HUSH" not in gist(OSError(text))
     assert gist(OSError(text)).startswith(f"OSError: {told}")
