@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
 from tubemq_provider.hooks.retries import tubemq_retry_policy
-from tubemq_provider.operators.rocketmq import RocketMQIngestOperator
+from tubemq_provider.operators.rocketmq import RocketMQWindowIngestOperator
 from tubemq_provider.sensors.rocketmq import RocketMQPartitionReadySensor
 from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
@@ -64,13 +64,12 @@ with DAG(
         poke_interval=5,
         timeout=600,
     )
-    ingest = RocketMQIngestOperator(
+    ingest = RocketMQWindowIngestOperator(
         task_id="ingest",
         topic=TOPIC,
         group=GROUP,
         cluster=CLUSTER,
         path=PATH,
-        mode="time",
         boundaries=BOUNDARIES,
         filters=FILTERS,
         engine=ENGINE,

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG
 
 from tubemq_provider.hooks.retries import tubemq_retry_policy
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 
 TOPIC = os.environ.get("TUBEMQ_EXAMPLE_TOPIC", "orders")
 GROUP = os.environ.get("TUBEMQ_EXAMPLE_DELTA_GROUP", "lake_delta")
@@ -36,7 +36,7 @@ with DAG(
     },
     tags=["tubemq"],
 ):
-    TubeMQSparkIngestOperator(
+    TubeMQCursorIngestOperator(
         task_id="ingest",
         topic=TOPIC,
         group=GROUP,

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG
 
 from tubemq_provider.hooks.retries import tubemq_retry_policy
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
 
 TOPIC = os.environ.get("TUBEMQ_EXAMPLE_TOPIC", "orders")
@@ -49,7 +49,7 @@ with DAG(
         timeout=600,
         deferrable=True,
     )
-    ingest = TubeMQSparkIngestOperator(
+    ingest = TubeMQCursorIngestOperator(
         task_id="ingest",
         topic=TOPIC,
         group=GROUP,

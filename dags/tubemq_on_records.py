@@ -16,7 +16,7 @@ from airflow.providers.common.messaging.triggers.msg_queue import MessageQueueTr
 from airflow.sdk import DAG, Asset, AssetWatcher
 
 from tubemq_provider.hooks.retries import tubemq_retry_policy
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 
 TOPIC = os.environ.get("TUBEMQ_EXAMPLE_TOPIC", "orders")
 GROUP = os.environ.get("TUBEMQ_EXAMPLE_RECORDS_GROUP", "lake_on_records")
@@ -56,7 +56,7 @@ with DAG(
     },
     tags=["tubemq"],
 ):
-    TubeMQSparkIngestOperator(
+    TubeMQCursorIngestOperator(
         task_id="ingest",
         topic=TOPIC,
         group=GROUP,

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
 from tubemq_provider.hooks.retries import tubemq_retry_policy
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQWindowIngestOperator
 from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
 from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
 
@@ -61,13 +61,12 @@ with DAG(
         poke_interval=5,
         timeout=600,
     )
-    ingest = TubeMQSparkIngestOperator(
+    ingest = TubeMQWindowIngestOperator(
         task_id="ingest",
         topic=TOPIC,
         group=GROUP,
         cluster=CLUSTER,
         path=PATH,
-        mode="time",
         boundaries=BOUNDARIES,
         filters=FILTERS,
         engine=ENGINE,

@@ -9,11 +9,7 @@ from pathlib import Path
 import pytest
 
 from tubemq_provider.hooks.connection import ConnectionConfig
-from tubemq_provider.operators.ingest import (
-    TubeMQCursorIngestOperator,
-    TubeMQSparkIngestOperator,
-    TubeMQWindowIngestOperator,
-)
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
 from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
@@ -28,7 +24,6 @@ PAGE = (Path(__file__).parents[2] / "docs" / "airflow.md").read_text()
     [
         TubeMQCursorIngestOperator,
         TubeMQWindowIngestOperator,
-        TubeMQSparkIngestOperator,
         TubeMQSampleEndsOperator,
         TubeMQLagSensor,
         TubeMQPartitionReadySensor,

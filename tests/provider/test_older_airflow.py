@@ -68,12 +68,12 @@ def test_using_an_absent_name_reports_the_needed_version() -> None:
 @pytest.mark.usefixtures("older")
 @pytest.mark.parametrize("store", ["asset_state", "ledger"])
 def test_a_store_that_needs_state_of_assets_is_refused_with_the_way_out(store: str) -> None:
-    from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+    from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 
     said = rf"'{store}' needs Airflow 3\.3.*say offset_store='events'"
     with pytest.raises(ConfigError, match=said):
-        TubeMQSparkIngestOperator(**BASE, engine="inline", offset_store=store)
-    TubeMQSparkIngestOperator(**BASE, engine="inline", offset_store="events")
+        TubeMQCursorIngestOperator(**BASE, engine="inline", offset_store=store)
+    TubeMQCursorIngestOperator(**BASE, engine="inline", offset_store="events")
 
 
 @pytest.mark.usefixtures("older")

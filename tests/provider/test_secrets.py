@@ -19,10 +19,9 @@ from tests.provider.hooks.test_visible import Backend, backend  # noqa: F401 - a
 from tubemq_client import Partition, Record
 from tubemq_client._wire.methods import SEND_MESSAGE
 from tubemq_client.embedded import EmbeddedTubeMQ, Security, Switches, TopicSpec
-from tubemq_client.errors import ConfigError
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.values import Spark, SparkConnect, SparkSubmit
-from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 from tubemq_provider.operators.produce import TubeMQProduceOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
 from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
@@ -172,7 +171,7 @@ def test_settings_of_spark_are_shown_by_name(kind: Any) -> None:
 
 
 def test_a_secret_among_settings_of_spark_is_in_no_stored_dag() -> None:
-    """Value objects and templates; `spark_conf` is stored as it is, as documented."""
+    """Value objects and templates."""
     name = "spark.hadoop.fs.s3a.secret.key"
     with DAG("stored", schedule=None) as dag:
         for number, conf in enumerate(({name: SECRETS[0]}, {name: "{{ conn.lake.password }}"})):
@@ -186,10 +185,3 @@ def test_a_secret_among_settings_of_spark_is_in_no_stored_dag() -> None:
     stored = json.dumps(DagSerialization.to_dict(dag))
     assert name in stored
     assert not [secret for secret in SECRETS if secret in stored]
-
-
-def test_settings_that_contradict_each_other_are_named_without_their_values() -> None:
-    given = {"engine": Spark(conf={"spark.one": SECRETS[0]}), "spark_conf": {"spark.two": "x"}}
-    with pytest.raises(ConfigError, match=r"spark\.two.*spark\.one") as refused:
-        TubeMQSparkIngestOperator(task_id="ingest", path="/lake", **WHAT, **given)
-    assert SECRETS[0] not in str(refused.value)

@@ -12,14 +12,14 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
 
 __all__ = ["DAGS", "FIRST", "MISTAKES"]
 
 LAKES = os.environ.get("TUBEMQ_MISTAKES_LAKES", "/lakes")
 FIRST = "a_good_beginning"
-INTERVAL = {"mode": "time", "start": "2026-01-01T00:00:00Z", "end": "2026-01-01T01:00:00Z"}
+INTERVAL = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T01:00:00Z"}
 BOUNDARY = {"2026-02-01T00:00:00Z": {"orders": {"1:0": 0, "1:1": 0}}}
 
 MISTAKES: dict[str, dict[str, Any]] = {
@@ -35,11 +35,10 @@ MISTAKES: dict[str, dict[str, Any]] = {
     "beyond_the_end": {"initial_position": {"orders": {"1:0": 280_000_000, "1:1": 0}}},
     "missing_folder": {"path": f"{LAKES}/not_mounted/orders"},
     "folder_cannot_be_made": {"path": "/proc/lake"},
-    "no_interval": {"mode": "time", "resolver": "timeline", "initial_position": None},
+    "no_interval": {"resolver": "timeline", "initial_position": None},
     "no_boundaries_file": {**INTERVAL, "boundaries": "/nothere.json", "initial_position": None},
     "instant_not_known": {**INTERVAL, "boundaries": BOUNDARY, "initial_position": None},
     "end_not_there": {
-        "mode": "time",
         "initial_position": None,
         "starting_offsets": {"orders": {"1:0": 0, "1:1": 0}},
         "ending_offsets": {"orders": {"1:0": 280_000_000, "1:1": 0}},
@@ -76,7 +75,9 @@ def _ingest(dag_id: str, differences: dict[str, Any]) -> DAG:
         arguments["cluster"] = differences.get("cluster", conn_id)
     with DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
         passed = {name: value for name, value in arguments.items() if value is not None}
-        TubeMQSparkIngestOperator(task_id="ingest", **passed)
+        of_time = {"resolver", "boundaries", "starting_offsets"} & passed.keys()
+        operator = TubeMQWindowIngestOperator if of_time else TubeMQCursorIngestOperator
+        operator(task_id="ingest", **passed)
     return dag
 
 

@@ -18,10 +18,10 @@ from tools.devkit.mistake_pictures import ON_SCREEN
 
 _DAG: Final = """\
 from airflow.sdk import DAG
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import {operator}
 
 with DAG("{name}", schedule=None):
-    TubeMQSparkIngestOperator(
+    {operator}(
         task_id="ingest", topic="orders", cluster="main", **{given!r}
     )
 """
@@ -46,9 +46,13 @@ MISTAKES: Final[dict[str, dict[str, object]]] = {
     "group": {"group": "g"},
     "place": {"path": "s3://bucket/orders"},
     "sink": {"path": None, "sink": "hdfs://nn/lake"},
-    "start": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
+    "start": {
+        "boundaries": "/b.json",
+        "start": "2026-01-02T00:00:00Z",
+        "end": "2026-01-01T00:00:00Z",
+    },
     "duration": {"max_duration": "10 minutes"},
-    "zone": {"mode": "time", "boundaries": "/b.json", "start": "2026-01-01", "end": "2026-01-02"},
+    "zone": {"boundaries": "/b.json", "start": "2026-01-01", "end": "2026-01-02"},
     "engine": {"engine": "spark"},
     "spelling": {"intial_position": "earliest"},
     "deferrable": {"deferrable": True},
@@ -91,7 +95,11 @@ def main() -> None:
     target, path = picture_arguments()
     with tempfile.TemporaryDirectory() as dags:
         for name, wrong in MISTAKES.items():
-            text = _DAG.format(name=name, given={**_BASE, **wrong})
+            given = {**_BASE, **wrong}
+            if "boundaries" in given:
+                del given["initial_position"]
+            operator = f"TubeMQ{'Window' if 'boundaries' in given else 'Cursor'}IngestOperator"
+            text = _DAG.format(name=name, operator=operator, given=given)
             (Path(dags) / f"{name}.py").write_text(text)
         with running_airflow(Path(dags), database="sqlite") as airflow:
             airflow.api.wait(

@@ -13,15 +13,15 @@ from dataclasses import InitVar, dataclass, field, fields
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from tubemq_client.errors import ConfigError
-
 __all__ = [
+    "Auto",
     "History",
     "IngestPolicies",
     "MessageTime",
     "Spark",
     "SparkConnect",
     "SparkSubmit",
+    "StoreTime",
     "Timeline",
     "Value",
     "expand_values",
@@ -56,7 +56,28 @@ class Value:
 class IngestPolicies(Value):
     """Policies of a window for unexpected conditions; the defaults fail.
 
-    Each is an argument of `TubeMQSparkIngestOperator`, which describes it.
+    :param gap_policy: retention took part of the window: ``fail`` or ``skip`` (recorded).
+    :param on_offset_regression: a log ends before the position: ``fail``, ``reset_to_end`` or
+        ``reset_to_start``. Cursor windows.
+    :param new_partition_position: where a partition begins that appeared since: ``earliest`` or
+        ``stable``.
+    :param corrupt_records: a record fails its checksum, or does not decode: ``fail``, ``drop``
+        (counted), or ``quarantine``: counted, and kept as it came in a file beside the window
+        (sinks of files).
+    :param on_clear: what a cleared task does that finds its window written: ``verify`` counts the
+        rows in the sink again and leaves it; ``rewrite`` reads the same offsets again and replaces
+        the window in one step (object stores and databases).
+    :param on_other_scope: a group without windows meets some of its topic in the sink that were
+        written under another group, cluster alias or mode, or with other filters: ``fail``, as it
+        would store all records again; ``start_anew`` begins beside them. Also asked of windows of
+        time or explicit offsets beside the cursor of the same group.
+    :param on_missing_interval: between a window of time and its nearest published neighbour lies
+        time that no published window has, as after a change of the schedule: ``warn`` (in log,
+        result and event) or ``fail``, which a retry cures if a run that is under way brings it.
+    :param max_run_window: greatest length of a window of time that a user who triggers a run may
+        choose: with ``tubemq_window`` in its conf or params, or as its data interval. It begins and
+        ends where intervals of the Dag's timetable do, or, where that has none, at multiples of
+        `granularity`. Default: none may be chosen.
     """
 
     gap_policy: str = "fail"
@@ -102,6 +123,16 @@ class Spark(_OnSpark):
 
     names: ClassVar[Mapping[str, str]] = {"conf": "spark_conf", "conn_id": "spark_conn_id"}
     fixed: ClassVar[Mapping[str, str]] = {"engine": "session"}
+
+
+@dataclass(repr=False)
+class Auto(_OnSpark):
+    """Engine ``auto``: inline for small windows, else `Spark` with these options."""
+
+    ship_package: bool = False
+
+    names: ClassVar[Mapping[str, str]] = {"conf": "spark_conf", "conn_id": "spark_conn_id"}
+    fixed: ClassVar[Mapping[str, str]] = {"engine": "auto"}
 
 
 @dataclass(repr=False)
@@ -175,42 +206,33 @@ class MessageTime(Value):
     fixed: ClassVar[Mapping[str, str]] = {"resolver": "message_time"}
 
 
-def expand_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `arguments` with value objects expanded.
+@dataclass
+class StoreTime(Value):
+    """Resolver by the brokers' own time of storing (RocketMQ).
 
-    An argument and a member of the same name are one option: the one that is not at its default
-    counts. Raises `ConfigError` if both are set, and differ.
+    `late_allowance`: how long past an instant every broker's clock must be before a boundary there
+    is final; two seconds at least.
     """
+
+    late_allowance: timedelta | float | str | None = None
+
+    fixed: ClassVar[Mapping[str, str]] = {"resolver": "store_time"}
+
+
+def expand_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `arguments` with value objects expanded."""
     expanded = {
         name: current for name, current in arguments.items() if not isinstance(current, Value)
     }
-    problems: list[str] = []
-    for holder, value in arguments.items():
-        if not isinstance(value, Value):
-            continue
-        defaults = type(value)().arguments()
-        for name, member in value.arguments().items():
-            current = expanded.get(name, defaults[name])
-            if member in (defaults[name], current):
-                expanded[name] = current
-            elif current == defaults[name]:
-                expanded[name] = member
-            else:
-                kind = f"{holder}={type(value).__name__}(…)"
-                shown, other = (_shown(name, expanded) for expanded in (current, member))
-                problems.append(f"{name}: {shown}, but {other} in {kind}; give it once")
-    if problems:
-        raise ConfigError(problems, subject="arguments")
+    for value in arguments.values():
+        if isinstance(value, Value):
+            expanded |= value.arguments()
     return expanded
 
 
 def _names_of(conf: object) -> object:
     """Return the part of Spark's settings that may be shown."""
     return dict.fromkeys(conf, "***") if isinstance(conf, Mapping) else "***"
-
-
-def _shown(name: str, value: object) -> str:
-    return repr(_names_of(value) if name == "spark_conf" else value)
 
 
 def members(kind: type[Value]) -> frozenset[str]:

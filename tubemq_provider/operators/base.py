@@ -36,12 +36,14 @@ from tubemq_provider.ingest.arguments import (
 from tubemq_provider.ingest.job import needs_interval
 from tubemq_provider.ingest.progress import ProgressLogger
 from tubemq_provider.ingest.values import (
+    Auto,
     History,
     IngestPolicies,
     MessageTime,
     Spark,
     SparkConnect,
     SparkSubmit,
+    StoreTime,
     Timeline,
     Value,
     expand_values,
@@ -74,7 +76,7 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.protocols import StepObserver
     from tubemq_provider.windows.run.result import WindowResult
 
-__all__ = ["COMMON_TEMPLATE_FIELDS", "IngestOperator"]
+__all__ = ["COMMON_TEMPLATE_FIELDS", "IngestOperator", "ingest_arguments"]
 
 _STATIC = dict.fromkeys(
     ("topic", "group", "cluster"),
@@ -87,10 +89,13 @@ _ABOVE_INIT = 5
 
 _VALUES: dict[str, tuple[type[Value], ...]] = {
     "policies": (IngestPolicies,),
-    "engine": (Spark, SparkConnect, SparkSubmit),
-    "resolver": (Timeline, History, MessageTime),
+    "engine": (Spark, SparkConnect, SparkSubmit, Auto),
+    "resolver": (Timeline, History, MessageTime, StoreTime),
 }
 """Arguments that accept value objects, and their classes."""
+
+_NAMES = frozenset({*IngestArguments.model_fields, "policies"})
+"""Names that the arguments of an ingest have at its operators."""
 
 COMMON_TEMPLATE_FIELDS = (
     "path",
@@ -113,32 +118,77 @@ COMMON_TEMPLATE_FIELDS = (
 class IngestOperator(RefusesEmptyRendering, BaseOperator):
     """Base of the ingest operators: common arguments, and `execute`.
 
+    The window is frozen before anything is read; a retry, a clear and a backfill that meets the
+    same window deliver the same records, and find them written if they are. Progress is stored on
+    the offsets asset ``tubemq:<cluster>/<topic>/<group>``, which becomes inlet and outlet of the
+    task; the sink's own asset becomes an outlet where its address is known when the Dag is parsed.
+
+    Templates may fill in every argument in `template_fields`, members of values included; a
+    template anywhere else is refused when the Dag is parsed.
+
     :param topic: topic to read. Names an asset, so no template; so do `group` and `cluster`.
     :param group: group that the progress belongs to; it serves one sink and one set of filters.
     :param path: directory of a Parquet sink, absolute or ``file://``; short for `sink`.
-    :param sink: where the records go, as `tubemq_provider.sinks.factory.sink_for` takes it.
-    :param sink_conn_id: Airflow connection with the credentials of `sink`.
-    :param exactly_once: False only, and always, for ``append:…``.
-    :param staging_root: where engines write before the sink takes the files.
-    :param partition_by: columns, ``day(…)`` and ``hour(…)`` that files are partitioned by.
-    :param max_partitions: most partitions that one task may write.
-    :param schema_evolution: ``refuse``, or ``add_columns`` to tables.
-    :param verify: ``facts``, or ``footers``: check of the files before they are published.
+        Not another one for each run where the resolver is inexact: boundaries live in the sink.
+    :param sink: where the records go, as `tubemq_provider.sinks.factory.sink_for` takes it:
+        ``/lake/orders``, ``s3://lake/orders``, ``delta:/lake/orders``,
+        ``iceberg:<catalog>/sales.orders``, ``postgresql://host/db?table=orders``,
+        ``append:/lake/orders``. Without credentials: it is shown in the UI.
+    :param sink_conn_id: Airflow connection with the credentials of `sink`, read in the running
+        task. A database's login and password (its host, if set, must be the sink's); an object
+        store's key and secret as login and password, endpoint and region in the extra; an Iceberg
+        catalog's properties in the extra.
+    :param exactly_once: False only, and always, for ``append:…``, which promises no more than
+        at-least-once.
+    :param staging_root: a directory where engines write before the sink takes the files; all
+        machines of a Spark cluster must share it. By default files are written where they stay, in
+        the object store or the table.
+    :param partition_by: columns that files are partitioned by, of records or decoded ones, and
+        ``day(…)`` and ``hour(…)`` of instants, in UTC: ``["country", "day(msg_time)"]``. Folders in
+        directories and object stores, partition columns of Delta, partition specs of Iceberg.
+    :param max_partitions: most of these partitions that one task may write of a window, 1000 by
+        default; more fail it.
+    :param schema_evolution: a window has columns that the Delta or Iceberg table has not:
+        ``refuse``, or ``add_columns`` in the commit that brings their first values.
+    :param verify: how files are checked before they are published: ``facts``: the reports of the
+        tasks that wrote them must tile the plan and agree with names and sizes in the storage;
+        ``footers``: the footer of every file is read besides. Sinks of files and tables.
     :param tubemq_conn_id: the connection.
     :param cluster: the connection's cluster alias; needed where that is not the connection id.
-    :param engine: ``session``, ``inline`` …, or `Spark(conf=…)`, `SparkSubmit(conf=…)`,
-        `SparkConnect(remote=…)`.
-    :param target_file_bytes: size of data files.
-    :param compression: of data files, with ``engine="inline"``: ``snappy``, ``zstd`` …
+    :param engine: ``session``: Spark in the task's process. ``inline``: no JVM; for small windows.
+        ``submit``: Spark in a process of `spark-submit`, which a retry takes up again. ``connect``:
+        a session on a server of Spark Connect. ``auto``: inline for windows of up to two million
+        index entries, or without pyspark, else ``session``. Or a value with options:
+        `Spark(conf=…)`, `SparkSubmit(conf=…)`, `SparkConnect(remote=…)`, `Auto(conf=…)`.
+    :param target_file_bytes: size of data files; default is a file per partition (``inline``) or
+        task (``session``). A file takes several small partitions, a large one is cut.
+    :param compression: of data files, with ``engine="inline"``: ``snappy`` (default), ``zstd``,
+        ``gzip``, ``lz4`` or ``none``.
     :param filters: stream ids to read; none means all.
-    :param epoch: name of the epoch that the group follows; by default the current one.
-    :param epoch_seen: with a new `epoch`: last window that the failed run read.
-    :param offset_store: where progress is kept: ``asset_state``, ``ledger`` or ``events``.
-    :param skip_if_empty: skip the task instead of succeeding if there is nothing to read.
+    :param epoch: name of the epoch that the group follows. Default: the current one, as
+        ``airflow tubemq offsets epoch`` began it, at first "". A new name begins an epoch: other
+        windows, from the beginning of the logs. For topics that were recreated.
+    :param epoch_seen: with a new `epoch`: the last window that the failed run read, as its error
+        says. What the group has published since, and the log still has, is not read again.
+    :param offset_store: where progress is kept: ``asset_state``; ``ledger``, if the deployment has
+        it, where cursor windows of a group may run side by side; ``events``.
+    :param skip_if_empty: a run that finds nothing to read is skipped instead of a success, and so
+        is what comes after it. A window of time that is empty is then written, and shows in the
+        sink's coverage, without a commit event. Not the run that resolves where a group begins,
+        or that passes over what retention took or a reset left out: nothing else would tell of it.
     :param emit_replayed: emit an event of the sink's asset again for a window that has had one.
-    :param deferrable: with ``engine="submit"``: wait in the triggerer.
+    :param deferrable: with ``engine="submit"``: wait in the triggerer, without a worker slot, while
+        the application runs; `execution_timeout` counts from the begin of the try. Default:
+        Airflow's ``[operators] default_deferrable``, which other engines ignore; True is refused
+        with them. The worker's machine has to outlive the task, as the application runs there.
 
-    `TubeMQSparkIngestOperator` describes them in full.
+    Events of the sink's asset: one for each window with records, with ``extra["tubemq"]``: topic,
+    group, window_id, interval, ranges, records, bytes, place; none for an empty window.
+
+    XCom: the result as a mapping: window_id, hash, ranges, records, total, empty, replayed,
+    has_more, position, recovered, gaps, sink_ref, warnings … Beyond 200 partitions `ranges`,
+    `records` and the offsets of `position` are left out (`bounded` is then True): the sink's marker
+    has them.
     """
 
     ui_color = "#bfe0d4"
@@ -404,7 +454,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
 
     def _arguments(self) -> dict[str, Any]:
         """Return the operator's arguments, with value objects expanded."""
-        names = {*IngestArguments.model_fields, "policies"} & {*vars(self), "mode", "source"}
+        names = _NAMES & {*vars(self), "mode", "source"}
         arguments = {name: getattr(self, name) for name in sorted(names)}
         if arguments.get("policies", ...) is None:
             del arguments["policies"]
@@ -414,7 +464,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         """Return the arguments that a template may fill in, members of value objects included."""
         inside = (_VALUES.get(name, ()) for name in self.template_fields)
         names = (name for kinds in inside for kind in kinds for name in members(kind))
-        return frozenset(self.template_fields).union(names)
+        return frozenset(self.template_fields).union(names) - {"max_run_window"}
 
     def _declare_assets(self, spec: str) -> None:
         """Make the offsets asset inlet and outlet, and the sink's asset an outlet."""
@@ -468,3 +518,8 @@ def _inside_of_values(kind: type[IngestOperator]) -> dict[str, str]:
                 text = f"{holder}={value.__name__}({member}=…)"
                 spellings.setdefault(value.names.get(member, member), []).append(text)
     return {name: " or ".join(texts) for name, texts in spellings.items()}
+
+
+def ingest_arguments(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ingest arguments among the local names of an `__init__`."""
+    return {name: value for name, value in names.items() if name in _NAMES}

@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider._airflow import determine_kwargs
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.base import (
+    COMMON_TEMPLATE_FIELDS,
+    IngestOperator,
+    ingest_arguments,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime, timedelta
+
     from airflow.sdk import Context
 
     from tubemq_provider.engines.function import PlannedWindow
     from tubemq_provider.ingest.job import IngestJob
+    from tubemq_provider.ingest.values import IngestPolicies, Value
     from tubemq_provider.offsets.registry import TaskStore
 
 __all__ = ["TubeMQConsumeOperator", "TubeMQWindowOperator"]
@@ -45,17 +53,54 @@ TAKEN: Final = frozenset(
 """Arguments of the ingest operator about the destination, which do not apply here."""
 
 
-class TubeMQWindowOperator(TubeMQSparkIngestOperator):
+class TubeMQWindowOperator(IngestOperator):
     """Base of the operators without a sink: `markers` records which windows are done.
 
     :param markers: where done windows are recorded: a directory that all workers share, or
         ``s3://…``, ``gs://…``, ``az://…``. A separate one for each group.
-
-    The other arguments are those of `TubeMQSparkIngestOperator` that select records: `topic`,
-    `group`, `mode`, `start`, `end`, `initial_position`, the caps, the policies, `offset_store` …
+    :param mode: ``cursor``: the next window, with the arguments of `TubeMQCursorIngestOperator`;
+        ``time``: a window of time or of explicit offsets, with those of
+        `TubeMQWindowIngestOperator`. Of both only those that select records: `topic`, `group`,
+        `start`, `initial_position`, the caps, `policies`, `offset_store` …
     """
 
-    def __init__(self, *, markers: str | None = None, **kwargs: Any) -> None:
+    template_fields: Sequence[str] = (
+        *COMMON_TEMPLATE_FIELDS,
+        "start",
+        "end",
+        "granularity",
+        "resolver",
+        "boundaries",
+        "starting_offsets",
+        "ending_offsets",
+        "initial_position",
+        "max_records",
+        "max_bytes",
+        "max_duration",
+        "policies",
+    )
+
+    def __init__(
+        self,
+        *,
+        markers: str | None = None,
+        mode: str = "cursor",
+        start: datetime | str | None = None,
+        end: datetime | str | None = None,
+        granularity: timedelta | float | str | None = None,
+        resolver: str | Value | None = None,
+        boundaries: Mapping[str, Any] | str | None = None,
+        starting_offsets: Mapping[str, Any] | str | None = None,
+        ending_offsets: Mapping[str, Any] | str | None = None,
+        initial_position: Mapping[str, Any] | str | None = None,
+        max_records: int | str | None = None,
+        max_bytes: int | str | None = None,
+        max_duration: timedelta | float | str | None = None,
+        policies: IngestPolicies | None = None,
+        commit_to_broker: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        given = ingest_arguments(locals())
         sink = kwargs.pop("sink", None)  # passed when a task is mapped or copied
         problems = [f"{name} has no effect: records go nowhere" for name in TAKEN & kwargs.keys()]
         if (markers is None) == (sink is None):
@@ -63,6 +108,8 @@ class TubeMQWindowOperator(TubeMQSparkIngestOperator):
         if problems:
             raise ConfigError(sorted(problems), subject="arguments")
         super().__init__(sink=sink or f"markers:{markers}", engine="inline", **kwargs)
+        self.mode = mode
+        self._set_arguments(given, kwargs)
 
 
 class TubeMQConsumeOperator(TubeMQWindowOperator):

@@ -127,8 +127,8 @@ class TubeMQPlanWindowOperator(TubeMQWindowOperator):
         See `TubeMQCommitWindowOperator` for `records`.
         """
         excluded = (TAKEN - {"sink"}) | {"skip_if_empty", "source"}
-        same = {n: getattr(self, n) for n in IngestArguments.model_fields if n not in excluded}
-        same["tubemq_conn_id"] = self.tubemq_conn_id
+        names = {*IngestArguments.model_fields, "policies", "tubemq_conn_id"} - excluded
+        same = {name: getattr(self, name) for name in sorted(names) if hasattr(self, name)}
         return TubeMQCommitWindowOperator(
             task_id=task_id, plan=self.output, records=records, **{**same, **kwargs}
         )

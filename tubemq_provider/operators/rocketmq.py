@@ -1,4 +1,4 @@
-"""Ingest operator of RocketMQ, one window of a topic into a sink, and samples of queue ends.
+"""Ingest operators of RocketMQ, one window of a topic into a sink, and samples of queue ends.
 
 The operators of TubeMQ with another hook and source: planning, retries, stores, sinks and events of
 a window are the same.
@@ -10,79 +10,106 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_provider.hooks.failures import ErrorContext
 from tubemq_provider.hooks.rocketmq import RocketMQHook, error_context
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
+from tubemq_provider.sources.rocketmq.space import SPACE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tubemq_provider.ingest.values import Value
+    from tubemq_provider.operators.base import IngestOperator
     from tubemq_provider.operators.job import SourceHook
     from tubemq_provider.operators.sample import SampledHook
 
-__all__ = ["RocketMQIngestOperator", "RocketMQSampleEndsOperator"]
+__all__ = [
+    "RocketMQCursorIngestOperator",
+    "RocketMQSampleEndsOperator",
+    "RocketMQWindowIngestOperator",
+]
 
 
-class RocketMQIngestOperator(TubeMQSparkIngestOperator):
-    """Write one window of `topic` into a sink: each record once, retried or not.
+def _template_fields(kind: type[IngestOperator]) -> tuple[str, ...]:
+    names = (name for name in kind.template_fields if name != "tubemq_conn_id")
+    return (*names, "rocketmq_conn_id")
 
-    Takes the arguments of `TubeMQSparkIngestOperator`, with these differences. Partitions are
-    queues (``broker-a:0``), offsets count records, `filters` are tags. Progress is stored on the
-    offsets asset ``rocketmq:<cluster>/<topic>/<group>``. Brokers see ``<group>_reader``, which has
-    no members and commits nothing.
 
-    :param rocketmq_conn_id: the connection; also the cluster's alias unless `cluster` is given.
-    :param resolver: ``store_time`` (default of a time window without explicit offsets or
-        boundaries): the brokers' own time of storing. ``boundaries`` and ``explicit`` as for the
-        other source; ``timeline`` uses the samples of `RocketMQSampleEndsOperator`.
-    :param late_allowance: how long past an instant every broker's clock must be before a boundary
-        there is final; two seconds at least.
-    :param commit_to_broker: also commit the next offsets of the group at the brokers.
-    :param engine: ``inline`` (default): no JVM; ``session``, ``submit`` and ``auto`` as for the
-        other source.
-    """
+class _OnRocketMQ:
+    """Source, connection and looks of the ingest operators of RocketMQ."""
 
-    template_fields: Sequence[str] = (
-        *(name for name in TubeMQSparkIngestOperator.template_fields if name != "tubemq_conn_id"),
-        "rocketmq_conn_id",
-    )
     ui_color = "#f6d9c6"
-    source = "rocketmq"
-
-    def __init__(
-        self,
-        *,
-        topic: str,
-        group: str,
-        rocketmq_conn_id: str = RocketMQHook.default_conn_name,
-        cluster: str | None = None,
-        mode: str = "cursor",
-        resolver: str | None = None,
-        engine: str = "inline",
-        **kwargs: Any,
-    ) -> None:
-        self.rocketmq_conn_id = rocketmq_conn_id
-        offset_arguments = ("boundaries", "starting_offsets", "ending_offsets")
-        if (
-            mode == "time"
-            and resolver is None
-            and not any(kwargs.get(name) for name in offset_arguments)
-        ):
-            resolver = "store_time"
-        super().__init__(
-            topic=topic,
-            group=group,
-            cluster=cluster or rocketmq_conn_id,
-            mode=mode,
-            resolver=resolver,
-            engine=engine,
-            **kwargs,
-        )
+    source = SPACE.source
+    rocketmq_conn_id: str
+    topic: str
+    group: str
 
     def _hook(self) -> SourceHook:
         return RocketMQHook(self.rocketmq_conn_id)
 
     def _error_context(self) -> ErrorContext:
         return error_context(self.rocketmq_conn_id, self.topic, self.group)
+
+
+class RocketMQCursorIngestOperator(_OnRocketMQ, TubeMQCursorIngestOperator):
+    """Write the next window of `topic` into a sink: from where the group's last one ended to the
+    end of the queues; each record once, retried or not.
+
+    Takes the arguments of `TubeMQCursorIngestOperator`, with these differences. Partitions are
+    queues (``broker-a:0``), offsets count records, `filters` are tags. Progress is stored on the
+    offsets asset ``rocketmq:<cluster>/<topic>/<group>``. Brokers see ``<group>_reader``, which has
+    no members and commits nothing.
+
+    :param rocketmq_conn_id: the connection; also the cluster's alias unless `cluster` is given.
+    :param engine: ``inline`` (default): no JVM; others as for the other source.
+    """
+
+    template_fields: Sequence[str] = _template_fields(TubeMQCursorIngestOperator)
+
+    def __init__(
+        self,
+        *,
+        rocketmq_conn_id: str = RocketMQHook.default_conn_name,
+        cluster: str | None = None,
+        engine: str | Value = "inline",
+        **kwargs: Any,
+    ) -> None:
+        self.rocketmq_conn_id = rocketmq_conn_id
+        super().__init__(cluster=cluster or rocketmq_conn_id, engine=engine, **kwargs)
+
+
+class RocketMQWindowIngestOperator(_OnRocketMQ, TubeMQWindowIngestOperator):
+    """Write one window of `topic`, of time or of explicit offsets, into a sink: each record once,
+    retried or not.
+
+    Takes the arguments of `TubeMQWindowIngestOperator`, with the differences that
+    `RocketMQCursorIngestOperator` has, and these.
+
+    :param rocketmq_conn_id: the connection; also the cluster's alias unless `cluster` is given.
+    :param resolver: ``store_time`` (default without explicit offsets or boundaries), or
+        `StoreTime(late_allowance=…)`: the brokers' own time of storing. ``boundaries`` and
+        ``explicit`` as for the other source; ``timeline`` uses the samples of
+        `RocketMQSampleEndsOperator`.
+    :param engine: ``inline`` (default): no JVM; others as for the other source.
+    """
+
+    template_fields: Sequence[str] = _template_fields(TubeMQWindowIngestOperator)
+
+    def __init__(
+        self,
+        *,
+        rocketmq_conn_id: str = RocketMQHook.default_conn_name,
+        cluster: str | None = None,
+        resolver: str | Value | None = None,
+        engine: str | Value = "inline",
+        **kwargs: Any,
+    ) -> None:
+        self.rocketmq_conn_id = rocketmq_conn_id
+        offset_arguments = ("boundaries", "starting_offsets", "ending_offsets")
+        if resolver is None and not any(kwargs.get(name) for name in offset_arguments):
+            resolver = "store_time"
+        super().__init__(
+            cluster=cluster or rocketmq_conn_id, resolver=resolver, engine=engine, **kwargs
+        )
 
 
 class RocketMQSampleEndsOperator(TubeMQSampleEndsOperator):

@@ -43,7 +43,8 @@ from tubemq_provider._airflow import AirflowFailException
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.ledger.tables import metadata
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.base import IngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.operators.partitions import is_tick
 from tubemq_provider.sinks.read import published_windows, read_windows
 from tubemq_provider.windows.canonical import parse_instant
@@ -100,8 +101,8 @@ class Wrong(AssertionError):
     """The product did what it promises not to do."""
 
 
-class Task(TubeMQSparkIngestOperator):
-    """The operator, killed at the point `kill`; what it logs of steps and windows is in `said`."""
+class Task(IngestOperator):
+    """An operator, killed at the point `kill`; what it logs of steps and windows is in `said`."""
 
     kill: str | None = None
     said: Any = None
@@ -120,6 +121,14 @@ class Task(TubeMQSparkIngestOperator):
                 raise Killed(self.kill)
 
         return SimpleNamespace(at=at)
+
+
+class Follow(Task, TubeMQCursorIngestOperator):
+    """The operator of cursor windows."""
+
+
+class Interval(Task, TubeMQWindowIngestOperator):
+    """The operator of windows of time."""
 
 
 @dataclass
@@ -273,7 +282,7 @@ class Editor:
             "max_active_tis_per_dag": 1,
         }
         if dag["mode"] == "time":
-            given |= {"mode": "time", "granularity": dag["granularity"]}
+            given |= {"granularity": dag["granularity"]}
             if dag["resolver"] == "boundaries":
                 given["boundaries"] = self.boundaries
             else:
@@ -281,7 +290,7 @@ class Editor:
         else:
             given |= {"initial_position": "earliest", "max_records": 40}
         with DAG("edited", schedule=TIMETABLES[dag["timetable"]]):
-            return Task(**given)
+            return (Interval if dag["mode"] == "time" else Follow)(**given)
 
     def _attempt(self, run: Run, *, kill: str | None) -> None:
         task = self._task()

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.provider.grouped import grouped
 from tests.provider.offsets.accessors import Event, Inlet, State
 from tubemq_client import errors
 from tubemq_provider.offsets.registry import STORES, store_for
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.windows.protocols import OffsetStore
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
@@ -33,9 +34,9 @@ def context(state: State) -> dict[str, Any]:
     }
 
 
-def operator(**arguments: Any) -> TubeMQSparkIngestOperator:
+def operator(kind: Any = TubeMQCursorIngestOperator, **arguments: Any) -> Any:
     given = {"topic": "orders", "group": "lake", "path": "/lake", **arguments}
-    return TubeMQSparkIngestOperator(task_id="ingest", **given)
+    return kind(task_id="ingest", **grouped(**given))
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -63,6 +64,6 @@ def test_a_store_that_cannot_serve_is_refused_when_the_dag_is_parsed() -> None:
     with pytest.raises(errors.ConfigError, match="offset_store"):
         operator(offset_store="redis")
     with pytest.raises(errors.ConfigError, match="needs asset state"):
-        operator(mode="time", resolver="timeline", offset_store="events")
+        operator(TubeMQWindowIngestOperator, resolver="timeline", offset_store="events")
     with pytest.raises(errors.ConfigError, match=r"on_clear='rewrite'.*forgets"):
         operator(path=None, sink="s3://b/lake", on_clear="rewrite", offset_store="events")

@@ -18,10 +18,7 @@ from airflow.sdk import (
 from tests.provider.contexts import data_interval
 from tubemq_client.errors import ConfigError
 from tubemq_provider.ingest.values import IngestPolicies
-from tubemq_provider.operators.ingest import (
-    TubeMQSparkIngestOperator,
-    TubeMQWindowIngestOperator,
-)
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.operators.intervals import run_interval
 
 pytestmark = pytest.mark.airflow
@@ -176,13 +173,19 @@ def test_a_partition_that_a_trigger_names_begins_where_others_do() -> None:
 
 
 def test_the_author_says_it_in_the_dag_and_nowhere_else() -> None:
-    common = {"task_id": "t", "topic": "orders", "group": "g1", "path": "/lake", "cluster": "c1"}
-    common["resolver"] = "message_time"
-    task = TubeMQSparkIngestOperator(mode="time", max_run_window="PT6H", **common)  # type: ignore[arg-type]
-    assert task.max_run_window == "PT6H"
-    assert "max_run_window" not in task.template_fields
-    TubeMQWindowIngestOperator(policies=IngestPolicies(max_run_window="PT6H"), **common)  # type: ignore[arg-type]
+    common: dict[str, Any] = {
+        "task_id": "t",
+        "topic": "orders",
+        "group": "g1",
+        "path": "/lake",
+        "cluster": "c1",
+    }
+    allowed = IngestPolicies(max_run_window="PT6H")
+    window = TubeMQWindowIngestOperator(resolver="message_time", policies=allowed, **common)
+    assert window._arguments()["max_run_window"] == "PT6H"
+    assert "max_run_window" not in window.template_fields
+    templated = IngestPolicies(max_run_window="{{ params.most }}")
     with pytest.raises(ConfigError, match="max_run_window: cannot be a template"):
-        TubeMQSparkIngestOperator(mode="time", max_run_window="{{ params.most }}", **common)  # type: ignore[arg-type]
+        TubeMQWindowIngestOperator(resolver="message_time", policies=templated, **common)
     with pytest.raises(ConfigError, match="max_run_window has no effect with mode='cursor'"):
-        TubeMQSparkIngestOperator(max_run_window="PT6H", **(common | {"resolver": None}))  # type: ignore[arg-type]
+        TubeMQCursorIngestOperator(policies=allowed, **common)

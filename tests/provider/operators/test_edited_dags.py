@@ -15,12 +15,13 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, CronPartitionTimetable
 
 from tests.kit.lakes import TOPIC
 from tests.provider.contexts import accept, data_interval, fake_context
+from tests.provider.grouped import grouped
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_provider._airflow import AirflowFailException
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.commit_events import commit_event
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQWindowIngestOperator
 from tubemq_provider.operators.planning import TubeMQPlanWindowOperator
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
@@ -41,7 +42,7 @@ class Killed(BaseException):
     """Error that ends a try like SIGKILL: no code of the product catches it."""
 
 
-class Stopped(TubeMQSparkIngestOperator):
+class Stopped(TubeMQWindowIngestOperator):
     """The operator; `act` is called at a point between two actions of a run."""
 
     act: Any = None
@@ -85,11 +86,10 @@ class World:
             "cluster": "test",
             "path": str(self.root / "lake"),
             "engine": "inline",
-            "mode": "time",
             "boundaries": self.boundaries,
         }
         with DAG("edited", schedule=schedule):
-            return Stopped(**{**given, **arguments})
+            return Stopped(**grouped(**{**given, **arguments}))
 
     def attempt(
         self,

@@ -17,7 +17,7 @@ from tubemq_client.errors import ConfigError, ConnectError
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.ledger.tables import metadata
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator, TubeMQWindowIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.operators.offsets import TubeMQOffsetsOperator
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtures("hook")]
@@ -41,8 +41,8 @@ def produce(hook: TubeMQHook, mq: EmbeddedTubeMQ, count: int) -> None:
     mq.broker(1).store(TOPIC, 0).flush()
 
 
-def ingest(tmp_path: Path, **arguments: Any) -> TubeMQSparkIngestOperator:
-    return TubeMQSparkIngestOperator(
+def ingest(tmp_path: Path, **arguments: Any) -> TubeMQCursorIngestOperator:
+    return TubeMQCursorIngestOperator(
         task_id="ingest",
         topic=TOPIC,
         group="lake",

@@ -15,6 +15,7 @@ from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tests.provider.contexts import accept, fake_context
+from tests.provider.grouped import grouped
 from tests.provider.offsets.accessors import Event, Inlet, State
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -24,7 +25,7 @@ from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.job import IngestJob
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.operators.job import open_job
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.task_arguments import parse
@@ -37,9 +38,9 @@ TOPIC = "orders"
 HOURS = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(3)]
 
 
-def operator(**arguments: Any) -> TubeMQSparkIngestOperator:
+def operator(kind: Any = TubeMQCursorIngestOperator, **arguments: Any) -> Any:
     given = {"topic": TOPIC, "group": "lake", "path": "/lake", "cluster": "test", **arguments}
-    return TubeMQSparkIngestOperator(task_id="ingest", **given)
+    return kind(task_id="ingest", **grouped(**given))
 
 
 class Forgetful(State):
@@ -56,7 +57,7 @@ class Forgetful(State):
         super().set(key, value)
 
 
-def execute(task: TubeMQSparkIngestOperator, context: Any) -> Any:
+def execute(task: Any, context: Any) -> Any:
     """Run `task` outside of Airflow's task runner, which its guard would refuse."""
     return type(task).execute.__wrapped__(task, context)  # type: ignore[attr-defined]
 
@@ -78,7 +79,7 @@ class TestInADag:
 
     def test_cursor_mode_is_serialised_and_time_mode_is_not(self) -> None:
         assert operator().max_active_tis_per_dag == 1
-        windows = operator(mode="time", boundaries="/boundaries.json")
+        windows = operator(TubeMQWindowIngestOperator, boundaries="/boundaries.json")
         assert windows.max_active_tis_per_dag is None
 
     def test_the_authors_own_cap_is_kept(self) -> None:
@@ -102,7 +103,7 @@ class TestInADag:
             ({"new_partition_position": "latest"}, "new_partition_position"),
             (
                 {
-                    "mode": "time",
+                    "kind": TubeMQWindowIngestOperator,
                     "starting_offsets": {"1:0": 0},
                     "ending_offsets": {"1:0": "latest"},
                 },
@@ -128,7 +129,7 @@ class TestInADag:
 
     def test_defaults_of_the_dag_apply(self) -> None:
         with DAG("d", schedule=None, default_args={"group": "shared", "tubemq_conn_id": "mq"}):
-            task = TubeMQSparkIngestOperator(task_id="t", topic=TOPIC, path="/lake")
+            task = TubeMQCursorIngestOperator(task_id="t", topic=TOPIC, path="/lake")
         assert task.inlets == [offsets_asset("mq", TOPIC, "shared")]
 
     def test_template_fields_are_attributes(self) -> None:
@@ -136,13 +137,13 @@ class TestInADag:
         assert all(hasattr(task, name) for name in task.template_fields)
 
 
-def mapped(**partial: Any) -> TubeMQSparkIngestOperator:
+def mapped(**partial: Any) -> TubeMQCursorIngestOperator:
     """Return the task that a worker creates from a mapped one."""
     given = {"topic": TOPIC, "group": "lake", "cluster": "test", **partial}
     with DAG("mapped", schedule=None):
-        task = TubeMQSparkIngestOperator.partial(task_id="ingest", **given).expand(path=["/lake"])
+        task = TubeMQCursorIngestOperator.partial(task_id="ingest", **given).expand(path=["/lake"])
     made = task.unmap({"path": "/lake"})
-    assert isinstance(made, TubeMQSparkIngestOperator)
+    assert isinstance(made, TubeMQCursorIngestOperator)
     return made
 
 

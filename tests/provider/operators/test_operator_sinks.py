@@ -13,6 +13,7 @@ import pytest
 from airflow.sdk import Connection
 
 from tests.provider.contexts import fake_context
+from tests.provider.grouped import grouped
 from tests.provider.sinks.postgres import postgres_server, socket_of
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ
@@ -21,7 +22,7 @@ from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 from tubemq_provider.operators.job import open_job
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.task_arguments import parse
@@ -197,9 +198,9 @@ def test_appending_has_to_be_requested_and_is_reported(scene: Scene) -> None:
     assert found.total == 1
 
 
-def _operator(**arguments: Any) -> TubeMQSparkIngestOperator:
+def _operator(**arguments: Any) -> TubeMQCursorIngestOperator:
     given = {"topic": TOPIC, "group": "lake", "cluster": "test"}
-    return TubeMQSparkIngestOperator(task_id="ingest", **given, **arguments)
+    return TubeMQCursorIngestOperator(task_id="ingest", **given, **grouped(**arguments))
 
 
 @pytest.mark.parametrize(
@@ -348,7 +349,7 @@ def test_a_group_of_another_scope_fails_with_the_differences(
 def test_a_try_after_a_killed_one_logs_the_window_that_it_resumes(
     scene: Scene, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    task = TubeMQSparkIngestOperator(
+    task = TubeMQCursorIngestOperator(
         task_id="ingest",
         topic=TOPIC,
         group="lake",

@@ -20,7 +20,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider._airflow import AirflowFailException
 from tubemq_provider.decorators import tubemq_window_task
 from tubemq_provider.ingest.values import IngestPolicies, Spark
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator, TubeMQWindowIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.operators.planning import TubeMQCommitWindowOperator
 from tubemq_provider.operators.produce import TubeMQProduceOperator
 from tubemq_provider.rendered import RefusesEmptyRendering
@@ -78,9 +78,9 @@ def test_every_field_of_every_class_is_checked(kind: Any) -> None:
                 filled(bare, asked=value)
 
 
-def ingest(**arguments: Any) -> TubeMQSparkIngestOperator:
+def ingest(**arguments: Any) -> TubeMQCursorIngestOperator:
     given = {"task_id": "t", "topic": "orders", "group": "g1", "path": "/lake", "cluster": "c1"}
-    return TubeMQSparkIngestOperator(**{**given, **arguments})  # type: ignore[arg-type]
+    return TubeMQCursorIngestOperator(**{**given, **arguments})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def ingest(**arguments: Any) -> TubeMQSparkIngestOperator:
         ({"filters": ("{{ params.asked }}",)}, r"filters\[0\]"),
         ({"decode": {"format": "json", "schema": "{{ params.asked }}"}}, r"decode\['schema'\]"),
         ({"initial_position": {"orders": {"1:0": "{{ params.asked }}"}}}, r"\['1:0'\]"),
-        ({"spark_conf": {"spark.x": "{{ params.asked }}"}}, r"spark_conf\['spark.x'\]"),
+        ({"engine": Spark(conf={"spark.x": "{{ params.asked }}"})}, r"conf\['spark.x'\]"),
         ({"sql": "{% if params.asked %}SELECT 1{% endif %}"}, "sql"),
         ({"engine": Spark(conn_id="{{ params.asked }}")}, "conn_id"),
     ],

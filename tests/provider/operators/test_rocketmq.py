@@ -20,13 +20,18 @@ from rocketmq_client.errors import NoPermission
 from tests.kit.servers import embedded_rocketmq
 from tests.kit.spark_submit import fake_spark_home
 from tests.provider.contexts import accept, data_interval, fake_context
+from tests.provider.grouped import grouped
 from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import offsets_asset, sink_asset
 from tubemq_provider.engines.applications import Application
 from tubemq_provider.engines.auto import AutoEngine
 from tubemq_provider.hooks.failures import explained
 from tubemq_provider.hooks.rocketmq import RocketMQHook, error_context
-from tubemq_provider.operators.rocketmq import RocketMQIngestOperator, RocketMQSampleEndsOperator
+from tubemq_provider.operators.rocketmq import (
+    RocketMQCursorIngestOperator,
+    RocketMQSampleEndsOperator,
+    RocketMQWindowIngestOperator,
+)
 from tubemq_provider.sensors.rocketmq import RocketMQLagSensor, RocketMQPartitionReadySensor
 from tubemq_provider.sinks.read import read_windows
 
@@ -36,9 +41,13 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
 rocketmq = embedded_rocketmq(2, connection={"extra": {"cluster": "test", "default_group": "look"}})
 
 
-def operator(root: Path, **arguments: Any) -> RocketMQIngestOperator:
+def operator(root: Path, kind: Any = RocketMQCursorIngestOperator, **arguments: Any) -> Any:
     given = {"topic": "orders", "group": "lake", "path": str(root / "lake"), "cluster": "test"}
-    return RocketMQIngestOperator(task_id="ingest", **{**given, **arguments})
+    return kind(task_id="ingest", **grouped(**{**given, **arguments}))
+
+
+def window(root: Path, **arguments: Any) -> Any:
+    return operator(root, RocketMQWindowIngestOperator, **arguments)
 
 
 def execute(task: Any, context: Any) -> Any:
@@ -97,14 +106,13 @@ def test_a_window_of_time_is_what_brokers_stored_in_it(rocketmq, tmp_path) -> No
     time.sleep(0.05)
     produce(rocketmq, 5)
     day = timedelta(days=1)
-    task = operator(tmp_path, mode="time", start=middle - day, end=middle)
+    task = window(tmp_path, start=middle - day, end=middle)
     assert task.resolver == "store_time"
     for name in ("scheduled", "given"):
         (tmp_path / name).mkdir()
-    scheduled = operator(tmp_path / "scheduled", mode="time")
-    given = operator(
+    scheduled = window(tmp_path / "scheduled")
+    given = window(
         tmp_path / "given",
-        mode="time",
         start=pendulum.instance(middle - day),
         end=pendulum.instance(middle),
     )
@@ -135,7 +143,7 @@ def test_a_window_of_time_is_cut_by_samples_of_the_ends(rocketmq, tmp_path) -> N
     produce(rocketmq, 7)
     end = instant()
     produce(rocketmq, 2)
-    task = operator(tmp_path, mode="time", resolver="timeline", start=start, end=end)
+    task = window(tmp_path, resolver="timeline", start=start, end=end)
 
     assert run(task, kept, "r1")["total"] == 7
 
@@ -186,18 +194,18 @@ def test_assets_name_the_kind_of_source(tmp_path) -> None:
 
 def test_mistakes_show_when_the_dag_is_parsed(tmp_path) -> None:
     with pytest.raises(ConfigError, match="broker name"):
-        operator(tmp_path, mode="time", starting_offsets={"1": 0}, ending_offsets={"broker-a:0": 5})
+        window(tmp_path, starting_offsets={"1": 0}, ending_offsets={"broker-a:0": 5})
 
 
 @pytest.mark.parametrize("way", ["history", "message_time"])
 def test_resolvers_of_the_other_source_are_refused_when_the_dag_is_parsed(way, tmp_path) -> None:
     with pytest.raises(ConfigError, match=f"resolver='{way}' is not available for rocketmq"):
-        operator(tmp_path, mode="time", resolver=way)
+        window(tmp_path, resolver=way)
 
 
 def test_a_sink_per_run_is_refused_with_store_time(tmp_path) -> None:
     with pytest.raises(ConfigError, match="gives each run another sink"):
-        operator(tmp_path, mode="time", path=f"{tmp_path}/{{{{ ds }}}}")
+        window(tmp_path, path=f"{tmp_path}/{{{{ ds }}}}")
 
 
 def test_lineage_names_the_kind_of_source(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from airflow.sdk.execution_time import macros
 from airflow.timetables.trigger import CronPartitionTimetable as CoreTimetable
 
 from tests.provider.contexts import data_interval, fake_context
+from tests.provider.grouped import grouped
 from tests.provider.operators.test_operator import Silent
 from tubemq_client import Partition, Record
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
@@ -33,7 +34,7 @@ from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.offsets.asset_state import AssetTimeline
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQWindowIngestOperator
 from tubemq_provider.operators.intervals import Interval, run_interval
 from tubemq_provider.operators.job import open_job
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
@@ -236,9 +237,9 @@ class TestPlace:
         assert ingest_of(**options).mode == "time"
 
 
-def ingest_of(**options: Any) -> TubeMQSparkIngestOperator:
-    names = {"task_id": "ingest", "topic": TOPIC, "group": "lake", "mode": "time"}
-    return TubeMQSparkIngestOperator(**names, **options)
+def ingest_of(**options: Any) -> TubeMQWindowIngestOperator:
+    names = {"task_id": "ingest", "topic": TOPIC, "group": "lake"}
+    return TubeMQWindowIngestOperator(**names, **grouped(**options))
 
 
 class State(dict[str, Any]):

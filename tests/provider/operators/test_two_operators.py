@@ -15,11 +15,19 @@ from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import IngestArguments
-from tubemq_provider.ingest.values import History, IngestPolicies, MessageTime, Spark, Timeline
-from tubemq_provider.operators.ingest import (
-    TubeMQCursorIngestOperator,
-    TubeMQSparkIngestOperator,
-    TubeMQWindowIngestOperator,
+from tubemq_provider.ingest.values import (
+    Auto,
+    History,
+    IngestPolicies,
+    MessageTime,
+    Spark,
+    StoreTime,
+    Timeline,
+)
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
+from tubemq_provider.operators.rocketmq import (
+    RocketMQCursorIngestOperator,
+    RocketMQWindowIngestOperator,
 )
 from tubemq_provider.task_arguments import parse
 
@@ -47,18 +55,22 @@ def execute(task: Any, context: Any) -> Any:
     return getattr(method, "__wrapped__", method)(task, context)
 
 
-def test_each_has_its_own_arguments_only() -> None:
-    cursor, window, both = map(
-        arguments_of,
-        (TubeMQCursorIngestOperator, TubeMQWindowIngestOperator, TubeMQSparkIngestOperator),
-    )
+@pytest.mark.parametrize(
+    ("cursor", "window"),
+    [
+        (TubeMQCursorIngestOperator, TubeMQWindowIngestOperator),
+        (RocketMQCursorIngestOperator, RocketMQWindowIngestOperator),
+    ],
+)
+def test_each_has_its_own_arguments_only(cursor: type, window: type) -> None:
+    of_cursor, of_window = map(arguments_of, (cursor, window))
 
-    assert not cursor & OF_TIME
-    assert not window & OF_CURSOR
-    assert both >= OF_TIME | OF_CURSOR
-    assert min(len(both - cursor), len(both - window)) >= 16
-    assert len(cursor) <= 32
-    assert len(window) <= 34
+    assert of_cursor >= OF_CURSOR
+    assert of_window >= OF_TIME
+    assert not of_cursor & OF_TIME
+    assert not of_window & OF_CURSOR
+    assert len(of_cursor) <= 33
+    assert len(of_window) <= 35
 
 
 @pytest.mark.parametrize(
@@ -103,7 +115,7 @@ def test_an_argument_that_is_a_member_of_a_value_names_it(
 
 
 @pytest.mark.parametrize(
-    ("new", "old"),
+    ("task", "plain"),
     [
         (
             TubeMQCursorIngestOperator(
@@ -116,18 +128,17 @@ def test_an_argument_that_is_a_member_of_a_value_names_it(
                 decode={"format": "json", "schema": "id bigint"},
                 sql="SELECT partition, id FROM records",
             ),
-            TubeMQSparkIngestOperator(
-                **NAMES,
-                initial_position="earliest",
-                max_records=7,
-                gap_policy="skip",
-                on_other_scope="start_anew",
-                spark_conf={"spark.master": "local[4]"},
-                direct_write="off",
-                commit_to_broker=True,
-                decode={"format": "json", "schema": "id bigint"},
-                sql="SELECT partition, id FROM records",
-            ),
+            {
+                "initial_position": "earliest",
+                "max_records": 7,
+                "gap_policy": "skip",
+                "on_other_scope": "start_anew",
+                "spark_conf": {"spark.master": "local[4]"},
+                "direct_write": "off",
+                "commit_to_broker": True,
+                "decode": {"format": "json", "schema": "id bigint"},
+                "sql": "SELECT partition, id FROM records",
+            },
         ),
         (
             TubeMQWindowIngestOperator(
@@ -136,40 +147,53 @@ def test_an_argument_that_is_a_member_of_a_value_names_it(
                 engine="inline",
                 decode="tdmsg",
             ),
-            TubeMQSparkIngestOperator(
-                **NAMES,
-                mode="time",
-                resolver="timeline",
-                late_allowance="PT5M",
-                engine="inline",
-                decode="tdmsg",
-            ),
+            {
+                "mode": "time",
+                "resolver": "timeline",
+                "late_allowance": "PT5M",
+                "engine": "inline",
+                "decode": "tdmsg",
+            },
         ),
         (
             TubeMQWindowIngestOperator(
                 **NAMES, resolver=History(group="other"), transform="jobs.orders.tidy"
             ),
-            TubeMQSparkIngestOperator(
-                **NAMES,
-                mode="time",
-                resolver="history",
-                history_group="other",
-                transform="jobs.orders.tidy",
-            ),
+            {
+                "mode": "time",
+                "resolver": "history",
+                "history_group": "other",
+                "transform": "jobs.orders.tidy",
+            },
         ),
         (
             TubeMQWindowIngestOperator(**NAMES, resolver=MessageTime(zone="Europe/Berlin")),
-            TubeMQSparkIngestOperator(
-                **NAMES, mode="time", resolver="message_time", message_zone="Europe/Berlin"
-            ),
+            {"mode": "time", "resolver": "message_time", "message_zone": "Europe/Berlin"},
+        ),
+        (
+            TubeMQCursorIngestOperator(**NAMES, engine=Auto(conf={"spark.master": "local[4]"})),
+            {"engine": "auto", "spark_conf": {"spark.master": "local[4]"}},
+        ),
+        (
+            RocketMQWindowIngestOperator(**NAMES, resolver=StoreTime(late_allowance="PT5S")),
+            {
+                "source": "rocketmq",
+                "mode": "time",
+                "resolver": "store_time",
+                "late_allowance": "PT5S",
+                "engine": "inline",
+            },
+        ),
+        (
+            RocketMQCursorIngestOperator(**NAMES, initial_position="earliest"),
+            {"source": "rocketmq", "initial_position": "earliest", "engine": "inline"},
         ),
     ],
-    ids=["cursor", "timeline", "history", "message_time"],
+    ids=["cursor", "timeline", "history", "message_time", "auto", "store_time", "queues"],
 )
-def test_they_have_the_arguments_of_the_older_one(new: Any, old: Any) -> None:
-    assert checked(new) == checked(old)
-    assert new.max_active_tis_per_dag == old.max_active_tis_per_dag
-    assert (new.inlets, new.outlets) == (old.inlets, old.outlets)
+def test_values_stand_for_plain_arguments(task: Any, plain: dict[str, Any]) -> None:
+    named = {name: value for name, value in NAMES.items() if name != "task_id"}
+    assert checked(task) == parse(IngestArguments, {**named, **plain})
 
 
 def test_a_mistake_in_a_value_shows_when_the_dag_is_parsed() -> None:
@@ -248,22 +272,6 @@ def test_both_write_windows(mq: EmbeddedTubeMQ, hook: TubeMQHook, tmp_path: Path
 
     assert execute(cursor, fake_context(cursor, {}))["total"] == 3
     assert execute(window, fake_context(window, {}))["total"] == 5
-
-
-def test_the_older_one_takes_spark_as_a_value_too() -> None:
-    conf = {"spark.master": "local[4]"}
-    whole = TubeMQSparkIngestOperator(**NAMES, engine=Spark(conf=conf, direct_write="off"))
-    split = TubeMQSparkIngestOperator(**NAMES, engine=Spark(conf=conf), direct_write="off")
-    twice = TubeMQSparkIngestOperator(**NAMES, engine=Spark(conf, "off"), direct_write="off")
-
-    for task in (whole, split, twice):
-        found = checked(task)
-        assert (found.engine, found.spark_conf, found.direct_write) == ("session", conf, "off")
-
-
-def test_an_argument_that_contradicts_a_value_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"direct_write: 'on', but 'off' in engine=Spark\(…\)"):
-        TubeMQSparkIngestOperator(**NAMES, engine=Spark(direct_write="off"), direct_write="on")
 
 
 def test_a_task_that_is_cleared_without_its_run_rewrites_its_window(

@@ -24,6 +24,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.decorators import tubemq_window_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
+from tubemq_provider.ingest.values import IngestPolicies
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.operators.consume import TubeMQConsumeOperator
 from tubemq_provider.operators.planning import (
@@ -37,6 +38,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60), pytest.mark.usefixtu
 
 TOPIC = "orders"
 ASSET = offsets_asset("test", TOPIC, "report")
+SKIP = IngestPolicies(gap_policy="skip")
 
 
 @pytest.fixture
@@ -261,7 +263,7 @@ def test_own_tasks_continue_after_a_window_without_entries(
 ) -> None:
     """Retention took all unread records: no task reads such a window, so the plan finishes it."""
     kept: dict[Any, Any] = {ASSET: ledger} if kind == "ledger" else {}
-    options = given | {"offset_store": kind, "gap_policy": "skip"}
+    options = given | {"offset_store": kind, "policies": SKIP}
 
     def planning(run: str) -> Any:
         with DAG("loads", schedule=None):
@@ -298,7 +300,7 @@ def test_a_window_without_entries_is_announced_by_the_planning_task(
     mq: EmbeddedTubeMQ, hook: TubeMQHook, given: dict[str, Any]
 ) -> None:
     kept: dict[Any, Any] = {}
-    options = given | {"gap_policy": "skip", "skip_if_empty": False}
+    options = given | {"policies": SKIP, "skip_if_empty": False}
     send(mq, hook, b"a", b"b")
     expire(mq, 2 * 28)
     task = TubeMQPlanWindowOperator(task_id="plan", **options)
@@ -325,7 +327,7 @@ def test_a_loss_is_announced_though_downstream_tasks_are_skipped(
 
     def planning(run: str) -> Any:
         with DAG("loads", schedule=None):
-            task = TubeMQPlanWindowOperator(task_id="plan", gap_policy="skip", **given)
+            task = TubeMQPlanWindowOperator(task_id="plan", policies=SKIP, **given)
             task >> BaseOperator(task_id="read")
             task >> BaseOperator(task_id="clean_up", trigger_rule="all_done")
         context = fake_context(task, kept, run=run)
@@ -337,7 +339,7 @@ def test_a_loss_is_announced_though_downstream_tasks_are_skipped(
     send(mq, hook, b"a", b"b")
     plan = planning("r1")
     commit = TubeMQCommitWindowOperator(
-        task_id="commit", plan=plan, records={"1:0": 2}, gap_policy="skip", **given
+        task_id="commit", plan=plan, records={"1:0": 2}, policies=SKIP, **given
     )
     context = fake_context(commit, kept, run="r1")
     execute(commit, context)

@@ -8,6 +8,7 @@ from typing import Any
 from airflow.sdk import DAG
 
 from tests.provider.weeks.weeks import FINISHING, GROUP, MAX_TRIES, Run, Watched, Weeks
+from tubemq_provider.ingest.values import IngestPolicies
 from tubemq_provider.operators.planning import (
     TubeMQCommitWindowOperator,
     TubeMQPlanWindowOperator,
@@ -107,7 +108,7 @@ class PlannedWeeks(Weeks):
             "initial_position": "earliest",
             "max_records": self.source.choice([None, None, 1, 3, 7]),
             "offset_store": self.store,
-            "gap_policy": self.gap_policy,
+            "policies": IngestPolicies(gap_policy=self.gap_policy),
             "max_active_tis_per_dag": 4,
             "retries": MAX_TRIES - 1,
             **{name: value for name, value in more.items() if name != "skip_if_empty"},

@@ -19,6 +19,7 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from tests.provider.grouped import grouped
 from tests.provider.weeks.airflow import Airflow
 from tests.provider.weeks.model import Hook
 from tests.provider.weeks.oracle import Oracle
@@ -26,7 +27,7 @@ from tests.provider.weeks.topic import BROKERS, ENTRY, Topic
 from tubemq_client.errors import TubeMQError
 from tubemq_provider._airflow import DownstreamTasksSkipped
 from tubemq_provider.cli import epochs, offsets
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 from tubemq_provider.operators.offsets import TubeMQOffsetsOperator
 
 GROUP = "lake"
@@ -63,7 +64,7 @@ class Watched:
         return Watch()
 
 
-class Ingest(Watched, TubeMQSparkIngestOperator):
+class Ingest(Watched, TubeMQCursorIngestOperator):
     """The one task of a run."""
 
 
@@ -259,7 +260,7 @@ class Weeks(Oracle):
             cluster="test",
             engine="inline",
             retries=MAX_TRIES - 1,
-            **given,
+            **grouped(**given),
         )
         task.world, task.run_name = self, run.name
         return task

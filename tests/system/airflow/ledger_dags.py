@@ -11,7 +11,7 @@ from airflow.sdk import DAG, BaseOperator, Context
 
 from tubemq_provider.assets import offsets_asset
 from tubemq_provider.offsets.ledger.store import LedgerStore
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 
 LAKES = Path(os.environ.get("TUBEMQ_LEDGER_LAKES", "lakes"))
 
@@ -48,7 +48,7 @@ class WaitAfterClaim:
                 time.sleep(0.1)
 
 
-class Ingest(TubeMQSparkIngestOperator):
+class Ingest(TubeMQCursorIngestOperator):
     """Operator that waits after its claim if the run's configuration asks for it."""
 
     def observer(self, context: Context, job: Any) -> Any:

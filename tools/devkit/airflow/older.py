@@ -30,7 +30,7 @@ _ELSEWHERE: Final = ("dagster", "spark", "engines", "migrations")
 _DAG: Final = """
 from datetime import datetime, UTC
 from airflow.sdk import DAG
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
 
 with DAG("older", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), catchup=False):
@@ -38,7 +38,7 @@ with DAG("older", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), ca
         task_id="wait", topic="orders", group="lake", cluster="test", poke_interval=2, timeout=240,
         deferrable=True,
     )
-    ingest = TubeMQSparkIngestOperator(
+    ingest = TubeMQCursorIngestOperator(
         task_id="ingest", topic="orders", group="lake", cluster="test", path={path!r},
         engine="inline", initial_position="earliest", offset_store="events",
     )
@@ -47,10 +47,10 @@ with DAG("older", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), ca
 _REFUSED: Final = """
 from datetime import datetime, UTC
 from airflow.sdk import DAG
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 
 with DAG("refused", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), catchup=False):
-    TubeMQSparkIngestOperator(
+    TubeMQCursorIngestOperator(
         task_id="ingest", topic="orders", group="lake", cluster="test", path="/lake",
         engine="inline", initial_position="earliest",
     )

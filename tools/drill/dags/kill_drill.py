@@ -17,7 +17,9 @@ from airflow.sdk import DAG, Context, CronDataIntervalTimetable, task
 
 from tools.drill.kill_plan import Killer, KillLog, TaskKey, plan_of
 from tubemq_provider.assets import offsets_asset
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.ingest.values import Spark
+from tubemq_provider.operators.base import IngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
 
 ROOT = Path(os.environ.get("TUBEMQ_DRILL_FOLDER", "drill"))
 SEED = os.environ.get("TUBEMQ_DRILL_SEED", "0")
@@ -30,13 +32,13 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 KILLS, OUTCOMES = KillLog(ROOT / "kills.jsonl"), KillLog(ROOT / "outcomes.jsonl")
 
 
-class DrilledIngest(TubeMQSparkIngestOperator):
-    """The operator, with a killer as its observer."""
+class Drilled(IngestOperator):
+    """An ingest operator with a killer as its observer."""
 
     _killer: Killer | None = None
 
     def observer(self, context: Context, job: Any) -> Any:
-        key, spark = _key(context), self.engine == "session"
+        key, spark = _key(context), isinstance(self.engine, Spark)
         plan = plan_of(SEED, SHARE, key, spark=spark)
         self._killer = Killer(super().observer(context, job), plan, KILLS, key)
         return self._killer
@@ -55,6 +57,14 @@ class DrilledIngest(TubeMQSparkIngestOperator):
         if self._killer is not None:
             self._killer.finish()
         return result
+
+
+class DrilledCursor(Drilled, TubeMQCursorIngestOperator):
+    """The operator of cursor windows."""
+
+
+class DrilledWindow(Drilled, TubeMQWindowIngestOperator):
+    """The operator of windows of time and of explicit offsets."""
 
 
 def _key(context: Context) -> TaskKey:
@@ -81,8 +91,7 @@ def where(dag_id: str, engine: str = "inline") -> dict[str, Any]:
         "group": dag_id,
         "cluster": "drill",
         "path": str(ROOT / "lakes" / dag_id),
-        "engine": engine,
-        **({"spark_conf": {"spark.ui.enabled": "false"}} if engine == "session" else {}),
+        "engine": Spark(conf={"spark.ui.enabled": "false"}) if engine == "session" else engine,
     }
 
 
@@ -92,18 +101,18 @@ LIFE = json.loads((ROOT / "life.json").read_text()) if (ROOT / "life.json").exis
 EVERY = LIFE.get("minutes", 1)
 MINUTES = CronDataIntervalTimetable(f"*/{EVERY} * * * *", timezone="UTC")
 CURSOR: dict[str, Any] = {"initial_position": "earliest", "max_records": CAP}
-BOUNDARIES: dict[str, Any] = {"mode": "time", "boundaries": str(ROOT / "boundaries.json")}
+BOUNDARIES: dict[str, Any] = {"boundaries": str(ROOT / "boundaries.json")}
 
 for lane in range(LANES):
     name = f"intervals_{lane}"
     with dag(name, MINUTES) as globals()[name]:
-        DrilledIngest(**where(name), **BOUNDARIES)
+        DrilledWindow(**where(name), **BOUNDARIES)
     name = f"follow_{lane}"
     with dag(name) as globals()[name]:
-        DrilledIngest(**where(name), **CURSOR)
+        DrilledCursor(**where(name), **CURSOR)
 
 with dag("race"):
-    DrilledIngest(**where("race"), **CURSOR, max_active_tis_per_dag=3)
+    DrilledCursor(**where("race"), **CURSOR, max_active_tis_per_dag=3)
 
 with dag("mapped"):
 
@@ -113,9 +122,8 @@ with dag("mapped"):
         return list(dag_run.conf["windows"])
 
     asset = offsets_asset("drill", TOPIC, "mapped")
-    DrilledIngest.partial(
+    DrilledWindow.partial(
         **where("mapped"),
-        mode="time",
         resolver="explicit",
         epoch=LIFE.get("epoch"),
         inlets=[asset],
@@ -123,7 +131,7 @@ with dag("mapped"):
     ).expand_kwargs(cut())
 
 with dag("spark_intervals", MINUTES):
-    DrilledIngest(**where("spark_intervals", "session"), **BOUNDARIES, max_active_tis_per_dag=1)
+    DrilledWindow(**where("spark_intervals", "session"), **BOUNDARIES, max_active_tis_per_dag=1)
 
 with dag("spark_follow"):
-    DrilledIngest(**where("spark_follow", "session"), **CURSOR)
+    DrilledCursor(**where("spark_follow", "session"), **CURSOR)

@@ -12,8 +12,9 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, Context
 
 from tubemq_provider.assets import offsets_asset, sink_asset
+from tubemq_provider.ingest.values import SparkSubmit
 from tubemq_provider.offsets.asset_state import AssetStateOffsetStore
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 from tubemq_provider.sensors.lag import TubeMQLagSensor
 from tubemq_provider.sensors.ready import TubeMQPartitionReadySensor
 
@@ -59,7 +60,7 @@ class StopAt:
                 self.inner.at(step, point)  # ends a run that Airflow has asked to end
 
 
-class StoppingIngest(TubeMQSparkIngestOperator):
+class StoppingIngest(TubeMQCursorIngestOperator):
     """The operator, stopped at a point of its first try."""
 
     def __init__(self, *, stop_at: str, **kwargs: Any) -> None:
@@ -71,7 +72,7 @@ class StoppingIngest(TubeMQSparkIngestOperator):
         return StopAt(super().observer(context, job), self.stop_at, reached)
 
 
-class SubmittingIngest(TubeMQSparkIngestOperator):
+class SubmittingIngest(TubeMQCursorIngestOperator):
     """The operator with a `spark-submit` of the tests', which waits for a word."""
 
     def _run_try(self, context: Context, try_state: Any) -> dict[str, Any]:
@@ -147,29 +148,37 @@ for kill_point in KILL_POINTS:
 with dag("drill_deferrable"):
     SubmittingIngest(
         deferrable=True,
-        spark_work_dir=str(LAKES / "submit" / "work"),
-        **ingest("drill_deferrable", "submitted", engine="submit"),
+        **ingest(
+            "drill_deferrable",
+            "submitted",
+            engine=SparkSubmit(work_dir=str(LAKES / "submit" / "work")),
+        ),
     )
 
 with dag("drill_deferrable_spark"):
     # Both of a pool that has one slot.
-    TubeMQSparkIngestOperator(
+    TubeMQCursorIngestOperator(
         deferrable=True,
-        spark_work_dir=str(LAKES / "submit_spark" / "work"),
-        spark_conf={
-            "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
-        },
         transform="spark_gate.held",
         pool="single",
         weight_rule="absolute",
         priority_weight=10,
-        **ingest("drill_deferrable_spark", "submitted", engine="submit"),
+        **ingest(
+            "drill_deferrable_spark",
+            "submitted",
+            engine=SparkSubmit(
+                conf={
+                    "spark.driver.memory": "512m",
+                    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+                },
+                work_dir=str(LAKES / "submit_spark" / "work"),
+            ),
+        ),
     )
     Idle(task_id="meanwhile", pool="single", weight_rule="absolute")
 
 with dag("drill_empty_runs"):
-    TubeMQSparkIngestOperator(**ingest("drill_empty_runs", "drill"))
+    TubeMQCursorIngestOperator(**ingest("drill_empty_runs", "drill"))
 
 SINKS = {
     "delta": {"sink": f"delta:{LAKES}/sinks/delta"},
@@ -180,11 +189,11 @@ SINKS = {
 for kind, arguments in SINKS.items():
     name = f"drill_sink_{kind}"
     with dag(name) as drill:
-        TubeMQSparkIngestOperator(**ingest(name, "sinks", path=None, **arguments))
+        TubeMQCursorIngestOperator(**ingest(name, "sinks", path=None, **arguments))
     globals()[name] = drill
 
 with dag("drill_wrong_cluster"):
-    TubeMQSparkIngestOperator(**ingest("drill_wrong_cluster", "drill", cluster="elsewhere"))
+    TubeMQCursorIngestOperator(**ingest("drill_wrong_cluster", "drill", cluster="elsewhere"))
 
 with dag("drill_marked_failed"):
     StoppingIngest(stop_at="ingest:", **ingest("drill_marked_failed", "kills"))

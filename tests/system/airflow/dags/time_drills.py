@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.ingest.values import IngestPolicies
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
 from tubemq_provider.operators.sample import TubeMQSampleEndsOperator
 
 LAKES = Path(os.environ.get("TUBEMQ_DRILL_LAKES", "lakes"))
@@ -18,23 +20,29 @@ with DAG("sample_ends", schedule=None, start_date=FIRST, catchup=False):
     TubeMQSampleEndsOperator(task_id="sample", topic="timed", group="timed", cluster="test")
 
 with DAG("window_by_arrival", schedule=None, start_date=FIRST, catchup=False):
-    TubeMQSparkIngestOperator(
+    TubeMQWindowIngestOperator(
         task_id="ingest",
         topic="timed",
         group="timed",
         cluster="test",
         path=str(LAKES / "timed"),
         engine="inline",
-        mode="time",
         resolver="timeline",
-        max_run_window=timedelta(days=1),
+        policies=IngestPolicies(max_run_window=timedelta(days=1)),
         granularity=timedelta(microseconds=1),
         retries=1,
         retry_delay=timedelta(seconds=1),
     )
 
 HOURLY = CronDataIntervalTimetable("@hourly", timezone="UTC")
-for mode in ("cursor", "time"):
+OF_MODE: dict[str, tuple[Any, dict[str, Any]]] = {
+    "cursor": (TubeMQCursorIngestOperator, {"initial_position": "earliest"}),
+    "time": (
+        TubeMQWindowIngestOperator,
+        {"boundaries": {}, "policies": IngestPolicies(max_run_window="PT1H")},
+    ),
+}
+for mode, (operator, arguments) in OF_MODE.items():
     # Their last interval is long past, so that only runs of a test start.
     with DAG(
         f"resolve_{mode}",
@@ -43,16 +51,13 @@ for mode in ("cursor", "time"):
         end_date=FIRST + timedelta(days=1),
         catchup=False,
     ) as resolving:
-        TubeMQSparkIngestOperator(
+        operator(
             task_id="ingest",
             topic="timed",
             group=f"resolve_{mode}",
             cluster="test",
             path=str(LAKES / f"resolve_{mode}"),
             engine="inline",
-            mode=mode,
-            initial_position="earliest" if mode == "cursor" else None,
-            boundaries={} if mode == "time" else None,
-            max_run_window="PT1H" if mode == "time" else None,
+            **arguments,
         )
     globals()[f"resolve_{mode}"] = resolving

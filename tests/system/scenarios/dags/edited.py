@@ -8,7 +8,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, CronPartitionTimetable
 
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQWindowIngestOperator
 
 LAKES = Path(os.environ.get("TUBEMQ_SCENARIO_LAKES", "lakes"))
 CRON = "0 0 * * *"
@@ -21,13 +21,12 @@ with DAG(
     # For what a busy machine does; an instant without a boundary is final.
     default_args={"retries": 3, "retry_delay": timedelta(seconds=1)},
 ):
-    TubeMQSparkIngestOperator(
+    TubeMQWindowIngestOperator(
         task_id="ingest",
         topic="s25",
         group="group_s25",
         cluster="test",
         path=str(LAKES / "s25"),
         engine="inline",
-        mode="time",
         boundaries=str(LAKES / "s25.json"),
     )

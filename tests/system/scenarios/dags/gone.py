@@ -8,12 +8,12 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator
 
 NAME = "s16_gone"
 
 with DAG(NAME, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), catchup=False):
-    TubeMQSparkIngestOperator(
+    TubeMQCursorIngestOperator(
         task_id="ingest",
         topic="s16_gone",
         group="group_s16_gone",

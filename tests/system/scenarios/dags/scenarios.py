@@ -14,8 +14,13 @@ from typing import Any
 
 from airflow.sdk import DAG, Context, CronDataIntervalTimetable, CronPartitionTimetable
 
-from tubemq_provider.operators.ingest import TubeMQSparkIngestOperator
-from tubemq_provider.operators.rocketmq import RocketMQIngestOperator
+from tubemq_provider.ingest.values import IngestPolicies
+from tubemq_provider.operators.base import IngestOperator
+from tubemq_provider.operators.ingest import TubeMQCursorIngestOperator, TubeMQWindowIngestOperator
+from tubemq_provider.operators.rocketmq import (
+    RocketMQCursorIngestOperator,
+    RocketMQWindowIngestOperator,
+)
 
 LAKES = Path(os.environ.get("TUBEMQ_SCENARIO_LAKES", "lakes"))
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,18 +45,27 @@ class GroupProgress:
                 time.sleep(0.05)
 
 
-class Ingest(TubeMQSparkIngestOperator):
-    """The operator, with a point to block at."""
+class Blocking(IngestOperator):
+    """An ingest operator with a point to block at."""
 
     def observer(self, context: Context, job: Any) -> Any:
         return GroupProgress(super().observer(context, job), self.dag_id)
 
 
-class RocketIngest(RocketMQIngestOperator):
-    """The other source's operator, with a point to block at."""
+class Follow(Blocking, TubeMQCursorIngestOperator):
+    """Cursor windows of TubeMQ."""
 
-    def observer(self, context: Context, job: Any) -> Any:
-        return GroupProgress(super().observer(context, job), self.dag_id)
+
+class Interval(Blocking, TubeMQWindowIngestOperator):
+    """Windows of time of TubeMQ."""
+
+
+class RocketFollow(Blocking, RocketMQCursorIngestOperator):
+    """Cursor windows of RocketMQ."""
+
+
+class RocketInterval(Blocking, RocketMQWindowIngestOperator):
+    """Windows of time of RocketMQ."""
 
 
 def dag(dag_id: str, schedule: Any = None, retries: int = 3) -> DAG:
@@ -82,42 +96,46 @@ def cursor(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def time_windows(name: str, **arguments: Any) -> dict[str, Any]:
-    return into(name, mode="time", boundaries=str(LAKES / f"{name}.json"), **arguments)
+    return into(name, boundaries=str(LAKES / f"{name}.json"), **arguments)
 
 
-for letter, Operator in (("s", Ingest), ("r", RocketIngest)):
+for letter, Following, Timed in (("s", Follow, Interval), ("r", RocketFollow, RocketInterval)):
     for number in (1, 2, 3, 4, 5, 7, 8, 16, 17, 18, 19, 20, 22, 23):
         with dag(f"{letter}{number:02}") as globals()[f"{letter}{number:02}"]:
-            Operator(**cursor(f"{letter}{number:02}"))
+            Following(**cursor(f"{letter}{number:02}"))
 
     with dag(f"{letter}06"):
-        Operator(**cursor(f"{letter}06"), commit_to_broker=True)
+        Following(**cursor(f"{letter}06"), commit_to_broker=True)
 
     with dag(f"{letter}09"):
-        Operator(**cursor(f"{letter}09"), max_active_tis_per_dag=2)
+        Following(**cursor(f"{letter}09"), max_active_tis_per_dag=2)
 
     for which in (f"{letter}10", f"{letter}10_too"):
         with dag(which) as globals()[which]:
-            Operator(**cursor(f"{letter}10"))
+            Following(**cursor(f"{letter}10"))
 
     for number in (11, 12, 14, 15):
         with dag(f"{letter}{number:02}", HOURS) as globals()[f"{letter}{number:02}"]:
-            Operator(**time_windows(f"{letter}{number:02}", max_run_window="PT1H"))
+            Timed(
+                **time_windows(
+                    f"{letter}{number:02}", policies=IngestPolicies(max_run_window="PT1H")
+                )
+            )
 
     with dag(f"{letter}11_cursor", HOURS, retries=0):
-        Operator(**cursor(f"{letter}11"))
+        Following(**cursor(f"{letter}11"))
 
     with dag(f"{letter}13", CronPartitionTimetable("@hourly", timezone="UTC")):
-        Operator(**time_windows(f"{letter}13", granularity="PT1H"))
+        Timed(**time_windows(f"{letter}13", granularity="PT1H"))
 
     with dag(f"{letter}21", HOURS, retries=0):
-        Operator(**time_windows(f"{letter}21"))
+        Timed(**time_windows(f"{letter}21"))
 
     with dag(f"{letter}21_cursor", retries=0):
-        Operator(**into(f"{letter}21_cursor", initial_position="earliest"))
+        Following(**into(f"{letter}21_cursor", initial_position="earliest"))
 
 with dag("s17_command"):
-    Ingest(**cursor("s17_command"))
+    Follow(**cursor("s17_command"))
 
 with dag("s18_skip"):
-    Ingest(**cursor("s18", gap_policy="skip"))
+    Follow(**cursor("s18", policies=IngestPolicies(gap_policy="skip")))
