@@ -38,6 +38,7 @@ from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.transforms import sql_transform
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
+from tubemq_provider.windows.protocols import IngestWatch
 
 CLUSTER: Final = "10.77.0.1"
 DRIVER: Final = "10.77.0.2"
@@ -188,7 +189,7 @@ def _drive(order: dict[str, Any]) -> dict[str, Any]:
     peaks = _Peaks()
     started, before = time.monotonic(), _traffic()
     staging = sink.begin(plan, "bench")
-    counts = engine.ingest(plan, staging, lambda _: None)
+    counts = engine.ingest(plan, staging, IngestWatch())
     publication = sink.publish(staging, plan, counts, lambda _: None)
     seconds, after = time.monotonic() - started, _traffic()
     memory = peaks.stop()

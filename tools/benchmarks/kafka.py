@@ -47,7 +47,7 @@ from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark import register
 from tubemq_provider.spark.splits import split_ranges
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import Staging
+from tubemq_provider.windows.protocols import IngestWatch, Staging
 
 if TYPE_CHECKING:
     from multiprocessing.pool import Pool
@@ -298,7 +298,7 @@ class _Job:
         engine = SessionEngine(self._settings, options=options, direct_write="on")
         with tempfile.TemporaryDirectory(dir=self._folder) as staging:
             staging_place = Staging(plan.window_id, "bench", staging)
-            total = engine.ingest(plan, staging_place, lambda _: None).total
+            total = engine.ingest(plan, staging_place, IngestWatch()).total
         if total != self._records:
             raise SystemExit(f"direct: {total} of {self._records} records")
 

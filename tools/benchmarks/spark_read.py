@@ -18,7 +18,7 @@ from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.spark_runtime import open_session
 from tubemq_provider.spark.session import register
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import Staging
+from tubemq_provider.windows.protocols import IngestWatch, Staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,7 +83,7 @@ def _ingested(
         staging_place = Staging(plan.window_id, "bench", staging)
         counts: list[int] = []
         seconds = _timed(
-            lambda: counts.append(engine.ingest(plan, staging_place, lambda _: None).total)
+            lambda: counts.append(engine.ingest(plan, staging_place, IngestWatch()).total)
         )
     if counts != [range_.entries]:
         raise SystemExit(f"direct write {direct_write}: {counts} of {range_.entries} records")

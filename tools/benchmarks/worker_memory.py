@@ -23,7 +23,7 @@ from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.spark_runtime import open_session
 from tubemq_provider.spark import register
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import Staging
+from tubemq_provider.windows.protocols import IngestWatch, Staging
 
 TOPICS: Final = {
     "small": (TopicSpec("small"), 100, 1_000_000),
@@ -82,7 +82,7 @@ def _ingest_direct(masters: str, topic: str, count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         staging = Staging(plan.window_id, "bench", folder)
         total = (
-            SessionEngine(settings, direct_write="on").ingest(plan, staging, lambda _: None).total
+            SessionEngine(settings, direct_write="on").ingest(plan, staging, IngestWatch()).total
         )
     if total != count:
         raise SystemExit(f"{total} of {count} records")

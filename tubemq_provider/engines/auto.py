@@ -10,11 +10,11 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import Engine, IngestCounts, Progress, Staging
+from tubemq_provider.windows.protocols import Engine, IngestCounts, IngestWatch, Staging
 
 __all__ = ["INLINE_UP_TO", "AutoEngine"]
 
@@ -23,7 +23,7 @@ INLINE_UP_TO: Final = 2_000_000
 takes to start."""
 
 
-class AutoEngine:
+class AutoEngine(Engine):
     """Engine that chooses between two others for each plan; see `Engine`. Without pyspark it is
     always the inline one.
 
@@ -42,33 +42,20 @@ class AutoEngine:
         self._inline_up_to = inline_up_to
         self._chosen: Engine | None = None
         self._cancelled = threading.Event()
-        self.on_read: Any = None
-        self.on_tasks: Any = None
 
     @property
     def name(self) -> str:
         """``inline``, ``session``, or ``auto`` before the first read."""
         return self._chosen.name if self._chosen is not None else "auto"
 
-    @property
-    def ui_url(self) -> str | None:
-        """URL of Spark's UI, if Spark was chosen."""
-        return getattr(self._chosen, "ui_url", None)
-
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
         """Choose an engine for `plan` and run it. Raises `WindowError` after `cancel`."""
         small = plan.entries <= self._inline_up_to or importlib.util.find_spec("pyspark") is None
-        engine: Any = self._inline() if small else self._spark()
-        self._chosen = engine
+        self._chosen = engine = self._inline() if small else self._spark()
         if self._cancelled.is_set():
             raise WindowError(f"ingest of window {plan.window_id} was cancelled")
-        # The inline engine reports records, Spark reports tasks.
-        for observer in ("on_read", "on_tasks"):
-            if hasattr(engine, observer):
-                setattr(engine, observer, getattr(self, observer))
-        progress(f"engine {engine.name} chosen")
-        counts: IngestCounts = engine.ingest(plan, staging, progress)
-        return counts
+        watch.progress(f"engine {engine.name} chosen")
+        return engine.ingest(plan, staging, watch)
 
     def cancel(self) -> None:
         """Cancel the chosen engine, or the one chosen later."""

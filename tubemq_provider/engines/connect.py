@@ -81,7 +81,7 @@ class ConnectEngine(SparkEngine):
         super().__init__(settings, self._sessions, **shape)
 
     def belong_to(self, task: str) -> None:
-        """See `OwnedEngine`."""
+        """See `Engine.belong_to`."""
         self._sessions.owner = task
 
 
@@ -204,7 +204,7 @@ class ConnectRuntime:
         spark: SparkSession,
         group: str,
         description: str,  # noqa: ARG002 - a server describes jobs itself
-        tell: TaskObserver | None,
+        tell: TaskObserver,
     ) -> Iterator[None]:
         """Tag the operations of the body, and report their progress."""
 
@@ -286,14 +286,14 @@ def _limit_retries(spark: Any) -> None:
 class _Progress:
     """Progress handler of Spark Connect: reports task counts when they have changed."""
 
-    def __init__(self, tell: TaskObserver | None) -> None:
+    def __init__(self, tell: TaskObserver) -> None:
         self._tell = tell
         self._reported = (0, 0)
 
     def __call__(self, stages: Any, **_: Any) -> None:
         finished = stages or ()
         now = sum(s.num_completed_tasks for s in finished), sum(s.num_tasks for s in finished)
-        if self._tell is not None and now[1] and now != self._reported:
+        if now[1] and now != self._reported:
             self._reported = now
             self._tell(*now)
 

@@ -18,7 +18,7 @@ from tubemq_provider.files.columns import columns_of
 from tubemq_provider.sources.base import RecordReader
 from tubemq_provider.windows.errors import CountMismatch, WindowError
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
+from tubemq_provider.windows.protocols import Engine, IngestCounts, IngestWatch, Staging
 from tubemq_provider.windows.verify import counts_of_another
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class PlannedWindow:
         reader: RecordReader,
         *,
         check: Callable[[], None],
-        told: Callable[[str, int, int], None] | None = None,
+        on_read: Callable[[WindowPlan, str, int, int], None] = lambda *_: None,
     ) -> None:
         self.plan = plan
         self.window_id = plan.window_id
@@ -54,7 +54,7 @@ class PlannedWindow:
         self.end: str | None = plan.time[1] if plan.time else None
         self._reader = reader
         self._check = check
-        self._on_read = told
+        self._on_read = on_read
         self.counted: dict[str, int] = dict.fromkeys(plan.ranges, 0)
         self.bytes = 0
         self._done: dict[str, list[list[int]]] = {}
@@ -97,8 +97,7 @@ class PlannedWindow:
                 self._check()
                 self.counted[key] += len(batch)
                 self.bytes += batch.nbytes
-                if self._on_read is not None:
-                    self._on_read(key, self.counted[key], sum(self.counted.values()))
+                self._on_read(self.plan, key, self.counted[key], sum(self.counted.values()))
                 self._note(key, corrupt, noted)
                 yield batch
             self._note(key, corrupt, noted)
@@ -173,7 +172,7 @@ def _whole(key: str, count: Any) -> int:
     return whole
 
 
-class FunctionEngine:
+class FunctionEngine(Engine):
     """Engine that passes each plan to `function`; see `Engine`. Nothing is staged."""
 
     name = "function"
@@ -184,17 +183,18 @@ class FunctionEngine:
         self._function = function
         self._open_reader = open_reader
         self._cancelled = threading.Event()
-        self.on_read: Callable[[str, int, int], None] | None = None
         self.returned: object = None
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:  # noqa: ARG002
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:  # noqa: ARG002
         """Call the function once. Raises what it raises."""
         self._stop_if_cancelled()
         with self._open_reader(plan) as reader:
-            window = PlannedWindow(plan, reader, check=self._stop_if_cancelled, told=self.on_read)
+            window = PlannedWindow(
+                plan, reader, check=self._stop_if_cancelled, on_read=watch.on_read
+            )
             self.returned = self._function(window)
             counts = window.counts(self.returned)
-        progress("function returned")
+        watch.progress("function returned")
         return counts
 
     def cancel(self) -> None:
@@ -206,7 +206,7 @@ class FunctionEngine:
             raise WindowError("the window was cancelled")
 
 
-class ReportedEngine:
+class ReportedEngine(Engine):
     """Engine that reads nothing: `records` per partition were counted where the window with that
     plan hash was read."""
 
@@ -217,13 +217,10 @@ class ReportedEngine:
         self._records = records
         self._size = size
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:  # noqa: ARG002
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:  # noqa: ARG002
         """Return the reported counts. Raises `MarkerConflict` for a window with another plan
         hash."""
         if plan.hash != self.plan_hash:
             raise counts_of_another()
-        progress("counts taken")
+        watch.progress("counts taken")
         return reported(plan, self._records, self._size)
-
-    def cancel(self) -> None:
-        """Do nothing: there is nothing to stop."""

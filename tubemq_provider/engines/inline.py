@@ -27,16 +27,13 @@ from tubemq_provider.sources.base import ExpectingReader, RecordReader, Source
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import CorruptRecords, GapPolicy, Policies
-from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging
+from tubemq_provider.windows.protocols import Engine, IngestCounts, IngestWatch, Staging
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["InlineEngine", "ReadObserver"]
-
-ReadObserver = Callable[[str, int, int], None]
-"""Callback after each batch: the partition key, records read of it so far, records read in all."""
+__all__ = ["InlineEngine"]
 
 OpenReader = Callable[[WindowPlan], AbstractContextManager[RecordReader]]
 
@@ -44,7 +41,7 @@ OpenReader = Callable[[WindowPlan], AbstractContextManager[RecordReader]]
 _QUARANTINE_FILE = f"{CORRUPT}/records{CORRUPT_SUFFIX}"
 
 
-class InlineEngine:
+class InlineEngine(Engine):
     """Engine that executes plans with one reader per window; see `Engine`.
 
     `kind` is the source's kind; `columns` selects some of its columns and must include
@@ -100,7 +97,6 @@ class InlineEngine:
         self._compression = compression
         self._corrupt = QuarantineFile() if corrupt is None else corrupt
         self._cancelled = threading.Event()
-        self.on_read: ReadObserver | None = None
 
     @classmethod
     def for_source(cls, source: Source, *, policies: Policies, **options: Any) -> InlineEngine:
@@ -120,7 +116,7 @@ class InlineEngine:
             **options,
         )
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
         """Write one file per range, or files of about `target_file_bytes`; none for a window
         without records. Raises `WindowError` after `cancel`."""
         self._stop_if_cancelled(f"window {plan.window_id}")
@@ -139,11 +135,12 @@ class InlineEngine:
                 reader.expect(plan.reads())
             for range_ in plan.reads():
                 known_gaps = len(reader.stats.gaps)
-                self._write(reader, range_, _Output(writer, bad_records, counted), progress)
+                output = _Output(writer, bad_records, counted)
+                self._write(plan, reader, range_, output, watch)
                 new_gaps = [[gap.start, gap.end] for gap in reader.stats.gaps[known_gaps:]]
                 if new_gaps:
                     counted.gaps.setdefault(range_.partition.key, []).extend(new_gaps)
-                progress("range written")
+                watch.progress("range written")
             corrupt, last = reader.stats.corrupt + bad_records.count, dict(reader.stats.last)
         return IngestCounts(
             counted.records,
@@ -192,10 +189,11 @@ class InlineEngine:
 
     def _write(
         self,
+        plan: WindowPlan,
         reader: RecordReader,
         range_: Any,
         output: _Output,
-        progress: Progress,
+        watch: IngestWatch,
     ) -> None:
         key, writer, counted = range_.partition.key, output.writer, output.counted
         schema = self._schema if self._decoder is None else self._decoder.read_schema
@@ -209,10 +207,9 @@ class InlineEngine:
                 converted = self._decoder.rows(converted, output.bad_records)
             counted.records[key] += converted.num_rows
             counted.bytes += batch.nbytes
-            if self.on_read is not None:
-                self.on_read(key, counted.read[key], counted.total)
+            watch.on_read(plan, key, counted.read[key], counted.total)
             if writer.add(converted, batch.nbytes, range_.start):
-                progress("row group written")
+                watch.progress("row group written")
         writer.end_range()
         counted.pieces.setdefault(key, []).append([range_.start, range_.end])
 

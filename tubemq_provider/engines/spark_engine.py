@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from tubemq_client.errors import ConfigError, from_text, require_extra
@@ -43,7 +44,6 @@ from tubemq_provider.engines.local_staging import local_staging
 from tubemq_provider.engines.sampling import first_bodies
 from tubemq_provider.engines.spark_runtime import (
     SparkRuntime,
-    TaskObserver,
     full_read_conf,
     session_zone_conf,
     temporary_conf,
@@ -57,7 +57,7 @@ from tubemq_provider.spark.formats import format_of
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.facts import rows_by_partition
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.protocols import Engine, IngestCounts
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
     from tubemq_provider.spark.task_metrics import ReportDirectory
     from tubemq_provider.windows.plan import WindowPlan
-    from tubemq_provider.windows.protocols import Progress, Staging
+    from tubemq_provider.windows.protocols import IngestWatch, Staging
 
 __all__ = ["EngineShape", "SparkEngine"]
 
@@ -98,7 +98,7 @@ class EngineShape(TypedDict, total=False):
     decode: DecodeSpec | None
 
 
-class SparkEngine:
+class SparkEngine(Engine):
     """Engine over the session that `runtime` opens; see `SessionEngine` for the arguments."""
 
     def __init__(
@@ -128,9 +128,7 @@ class SparkEngine:
         self._quarantine = corrupt_records == "quarantine"
         self._check_direct_write(direct_write)
         self._running: _Running | None = None
-        self._ui_url: str | None = None
         self._cancelled = threading.Event()
-        self.on_tasks: TaskObserver | None = None
 
     def _check_direct_write(self, direct_write: str) -> None:
         problems = []
@@ -154,12 +152,7 @@ class SparkEngine:
         """Name of the engine."""
         return self._runtime.name
 
-    @property
-    def ui_url(self) -> str | None:
-        """URL of Spark's UI once the session is started; None if it has none."""
-        return self._ui_url
-
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
         """Write the records of `plan` as Parquet into `staging.path`; return their counts.
 
         Blocks until Spark is done. Raises `CountMismatch` when the counts do not agree, the
@@ -175,11 +168,13 @@ class SparkEngine:
             # The signal that cancels may also have killed the JVM while it was starting.
             self._stop_if_cancelled(plan, error)
             raise
-        self._ui_url = self._runtime.ui_url(spark)
-        progress("session started")
+        page = self._runtime.ui_url(spark)
+        if page is not None:
+            watch.on_page(page)
+        watch.progress("session started")
         try:
             counts = self._runtime.run_isolated(
-                spark, lambda: self._run_write(spark, plan, staging, progress), self.cancel
+                spark, lambda: self._run_write(spark, plan, staging, watch), self.cancel
             )
         except Exception as error:
             self._stop_if_cancelled(plan, error)
@@ -188,7 +183,7 @@ class SparkEngine:
                 raise
             # Keep the class: retry policies use it to find errors that no retry can fix.
             raise ours from error
-        progress("records counted")
+        watch.progress("records counted")
         return counts
 
     def cancel(self) -> None:
@@ -216,22 +211,22 @@ class SparkEngine:
         self._runtime.stop()
 
     def _run_write(
-        self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
+        self, spark: SparkSession, plan: WindowPlan, staging: Staging, watch: IngestWatch
     ) -> IngestCounts:
         if not self._direct:
             with local_staging(staging) as local:
-                return self._write_by_spark(spark, plan, local, progress)
+                return self._write_by_spark(spark, plan, local, watch)
         write = self._write_records if self._transform is None else self._write_rows
-        return write(spark, plan, staging, progress)
+        return write(spark, plan, staging, watch)
 
     def _write_records(
-        self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
+        self, spark: SparkSession, plan: WindowPlan, staging: Staging, watch: IngestWatch
     ) -> IngestCounts:
         """Run the one Spark job of the window, whose tasks write the files."""
         with (
             self._reading(plan) as options,
             storage_file(staging.options) as opens,
-            self._job(spark, plan),
+            self._job(spark, plan, watch),
         ):
             frame = direct_write_frame(
                 spark,
@@ -243,10 +238,10 @@ class SparkEngine:
                 kind=self._kind,
                 runtime=self._runtime,
             )
-            progress("frame loaded")
+            watch.progress("frame loaded")
             self._stop_if_cancelled(plan)
             manifest = collect_manifest(frame)
-            progress("files written")
+            watch.progress("files written")
         return accept_manifest(plan, staging, manifest)
 
     @contextmanager
@@ -276,42 +271,42 @@ class SparkEngine:
             return first_bodies(reader, plan)
 
     @contextmanager
-    def _job(self, spark: SparkSession, plan: WindowPlan) -> Iterator[None]:
+    def _job(self, spark: SparkSession, plan: WindowPlan, watch: IngestWatch) -> Iterator[None]:
         """Run the body's jobs under the window's id, by which they can be found and cancelled."""
         description = f"{plan.source} window {plan.window_id} of topic {plan.topic}"
         with (
-            self._runtime.job(spark, plan.window_id, description, self.on_tasks),
+            self._runtime.job(spark, plan.window_id, description, partial(watch.on_tasks, plan)),
             self._cancellable(spark, plan),
         ):
             yield
 
     def _write_rows(
-        self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
+        self, spark: SparkSession, plan: WindowPlan, staging: Staging, watch: IngestWatch
     ) -> IngestCounts:
         """Run the one Spark job of the window, whose final tasks write the transformed rows."""
         quarantine_place = staging_directory(staging) if self._quarantine else None
         with report_directory(staging) as place, storage_file(staging.options) as opens:
-            with self._frame(spark, plan, place, opens, progress, quarantine_place) as frame:
+            with self._frame(spark, plan, place, opens, watch, quarantine_place) as frame:
                 files, handed = write_rows(
                     frame, staging, place, opens, self._target_file_bytes, self._runtime
                 )
-            progress("files written")
+            watch.progress("files written")
             rows = rows_by_partition(files)
             counts = total_counts(plan, place.collect(), handed, rows, files)
         accept_rows(staging, counts)
         return counts
 
     def _write_by_spark(
-        self, spark: SparkSession, plan: WindowPlan, staging: Staging, progress: Progress
+        self, spark: SparkSession, plan: WindowPlan, staging: Staging, watch: IngestWatch
     ) -> IngestCounts:
         """Write the frame with Spark's own writer into a directory."""
         with report_directory(staging) as place:
             with (
                 temporary_conf(spark, _PARQUET),
-                self._frame(spark, plan, place, None, progress) as frame,
+                self._frame(spark, plan, place, None, watch) as frame,
             ):
                 handed = write_by_spark(frame, staging.path)
-            progress("files written")
+            watch.progress("files written")
             rows = None if self._transform is None else count_rows(staging.path)
             counts = total_counts(plan, place.collect(), handed, rows, None)
         if self._decode is not None and not handed:
@@ -325,13 +320,13 @@ class SparkEngine:
         plan: WindowPlan,
         place: ReportDirectory,
         storage_file: str | None,
-        progress: Progress,
+        watch: IngestWatch,
         aside: str | None = None,
     ) -> Iterator[DataFrame]:
         """Provide the frame to write; jobs of the body belong to the window."""
         with (
             self._reading(plan) as options,
-            self._job(spark, plan),
+            self._job(spark, plan, watch),
             temporary_conf(spark, {**full_read_conf(spark), **session_zone_conf(spark)}),
         ):
             frame = load_reporting_frame(
@@ -339,7 +334,7 @@ class SparkEngine:
             )
             if not _lacks_columns(options):
                 frame = self._transformed(frame)
-            progress("frame loaded")
+            watch.progress("frame loaded")
             self._stop_if_cancelled(plan)
             yield frame
 

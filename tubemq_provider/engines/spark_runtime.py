@@ -77,7 +77,7 @@ class SparkRuntime(Protocol):
         """Return the URL of Spark's UI, if known."""
 
     def job(
-        self, spark: SparkSession, group: str, description: str, tell: TaskObserver | None
+        self, spark: SparkSession, group: str, description: str, tell: TaskObserver
     ) -> AbstractContextManager[None]:
         """Run the body's jobs under `group`, by which they can be found, followed and
         interrupted."""
@@ -140,7 +140,7 @@ class ClassicRuntime:
 
     @contextmanager
     def job(
-        self, spark: SparkSession, group: str, description: str, tell: TaskObserver | None
+        self, spark: SparkSession, group: str, description: str, tell: TaskObserver
     ) -> Iterator[None]:
         """Run the body in a Spark job group, and follow its tasks."""
         with job_group(spark, group, description), reporting_tasks(spark, group, tell):
@@ -399,12 +399,9 @@ def job_group(spark: SparkSession, group: str, description: str) -> Iterator[Non
 
 
 @contextmanager
-def reporting_tasks(spark: SparkSession, group: str, tell: TaskObserver | None) -> Iterator[None]:
+def reporting_tasks(spark: SparkSession, group: str, tell: TaskObserver) -> Iterator[None]:
     """Report finished and total tasks of the group's running jobs while the body runs: about once a
     second, from a separate thread, and only after a change."""
-    if tell is None:
-        yield
-        return
     ended = threading.Event()
     thread = threading.Thread(
         target=_follow, args=(spark, group, tell, ended), name="tubemq-progress", daemon=True

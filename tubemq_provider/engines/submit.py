@@ -48,12 +48,12 @@ from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.objects import is_remote
 from tubemq_provider.spark.credentials_file import secret_file
 from tubemq_provider.windows.errors import WindowError
-from tubemq_provider.windows.protocols import IngestCounts, Suspended
+from tubemq_provider.windows.protocols import Engine, IngestCounts, Suspended
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
-    from tubemq_provider.windows.protocols import Document, Progress, Staging
+    from tubemq_provider.windows.protocols import Document, IngestWatch, Staging
 
 __all__ = ["SubmitEngine"]
 
@@ -76,7 +76,7 @@ _NOT_INHERITED: Final = (
 """Variables that a process must not inherit from a surrounding Spark application."""
 
 
-class SubmitEngine:
+class SubmitEngine(Engine):
     """Engine that runs one `spark-submit` process for each try of a window. On YARN the deploy mode
     (``spark.submit.deployMode``) may be ``cluster``: a node of the cluster then runs the driver,
     and the local process supervises it.
@@ -91,6 +91,8 @@ class SubmitEngine:
     the same settings, if that sees the same `work_dir` and machine; else its files are never
     published, and it ends by itself. `cancel` ends it. A cancelled engine cannot be used again.
     """
+
+    resumes = True
 
     def __init__(
         self,
@@ -119,22 +121,15 @@ class SubmitEngine:
         self._expected: str | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._cancelled = threading.Event()
-        self._ui_url: str | None = None
-        self.on_tasks: Any = None
 
     @property
     def name(self) -> str:
         """``submit``."""
         return "submit"
 
-    @property
-    def ui_url(self) -> str | None:
-        """URL of the application's Spark UI, if it has one."""
-        return self._ui_url
-
     def place(self, plan: WindowPlan, staging: Staging) -> Staging:
         """Return the staging place of an earlier try that runs or is done, else `staging`; see
-        `ResumingEngine`. Other applications of this window in the same sink that still run are
+        `Engine.place`. Other applications of this window in the same sink that still run are
         ended; those claimed by another task are left to it. An expected application is resumed
         whatever its outcome."""
         self._placed = True
@@ -165,24 +160,24 @@ class SubmitEngine:
 
     def may_suspend(self) -> None:
         """Let `ingest` raise `Suspended` once the application has read its secrets, the last thing
-        it needs from this process; see `SuspendingEngine`. Has no effect unless `place` was
+        it needs from this process; see `Engine.may_suspend`. Has no effect unless `place` was
         called."""
         self._suspends = True
 
     def expect(self, ticket: Document) -> None:
-        """Resume the application of `ticket`; see `SuspendingEngine`."""
+        """Resume the application of `ticket`; see `Engine.expect`."""
         self._expected = Application.of_ticket(ticket).folder.name
 
     def abandoned(self, plan: WindowPlan) -> tuple[str, ...]:
         """Return window ids of applications on this machine of the plan's group, topic and sink;
-        see `AbandoningEngine`. One that a deferred task waits for is included."""
+        see `Engine.abandoned`. One that a deferred task waits for is included."""
         mine = None if self._application is None else self._application.folder
         applications = Applications(self._work_dir).of_scope(plan.scope_hash)
         return tuple({each.window_id for each in applications if each.folder != mine})
 
     def end_abandoned(self, window_id: str) -> None:
         """End applications of a published window and remove their folders; see
-        `AbandoningEngine`."""
+        `Engine.end_abandoned`."""
         for application in Applications(self._work_dir).of_window(window_id):
             if application.claim():
                 _end(application)
@@ -190,7 +185,7 @@ class SubmitEngine:
                 application.remove()
                 application.release()
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
         """Run an application that writes the records of `plan` into `staging.path`; return their
         counts.
 
@@ -205,14 +200,14 @@ class SubmitEngine:
             application = self._resumable
             if application is None:
                 application = self._start(plan, staging, stack)
-                progress("application submitted")
+                watch.progress("application submitted")
             else:
                 log.info("resuming %s, which an earlier try has started", application)
                 self._application = application
                 if _lacks_supervisor(application):
                     self._supervise(application, staging, stack)
             self._application = application
-            result = self._await(application, plan, progress, stack)
+            result = self._await(application, plan, watch, stack)
         return self._counts(application, plan, result)
 
     def cancel(self) -> None:
@@ -355,7 +350,7 @@ class SubmitEngine:
     # -- waiting ----------------------------------------------------------------------------------
 
     def _await(
-        self, application: Application, plan: WindowPlan, progress: Progress, stack: ExitStack
+        self, application: Application, plan: WindowPlan, watch: IngestWatch, stack: ExitStack
     ) -> Document:
         """Wait for the result. Progress is passed on meanwhile; secrets last until they were
         read."""
@@ -371,7 +366,7 @@ class SubmitEngine:
                 stack.close()
             points = progress_document.get("points", ())[passed:]
             passed += len(points)
-            self._pass_on(progress_document, points, progress)
+            self._pass_on(plan, progress_document, points, watch)
             if self._child is not None:
                 self._child.poll()
             self._stop_if_cancelled(plan)
@@ -385,15 +380,20 @@ class SubmitEngine:
             threading.Event().wait(_POLL_S)
 
     def _pass_on(
-        self, progress_document: Mapping[str, Any], points: list[str], progress: Progress
+        self,
+        plan: WindowPlan,
+        progress_document: Mapping[str, Any],
+        points: list[str],
+        watch: IngestWatch,
     ) -> None:
         if "application" in points:
             log.info("Spark application %s", progress_document["id"])
-        self._ui_url = progress_document.get("ui")
+        if "session started" in points and progress_document.get("ui"):
+            watch.on_page(progress_document["ui"])
         for point in points:
-            progress(point)
-        if self.on_tasks is not None and "tasks" in progress_document:
-            self.on_tasks(*progress_document["tasks"])
+            watch.progress(point)
+        if "tasks" in progress_document:
+            watch.on_tasks(plan, *progress_document["tasks"])
 
     def _counts(
         self, application: Application, plan: WindowPlan, result: Mapping[str, Any]

@@ -29,7 +29,7 @@ from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.windows.field_ids import FieldIds
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import Document, IngestCounts, Staging
+from tubemq_provider.windows.protocols import Document, IngestCounts, IngestWatch, Staging
 
 __all__ = ["JobChannel", "cluster_main", "main", "ordered_engine", "secrets_text", "session_engine"]
 
@@ -167,12 +167,13 @@ def _ingest(
     # The session that spark-submit has prepared; the engine finds it active.
     spark = SparkSession.builder.getOrCreate()
     teller.point("application", id=spark.sparkContext.applicationId)
-    engine.on_tasks = teller.tasks
     began = time.monotonic()
     try:
-        counts = engine.ingest(
-            plan, staging, lambda point: teller.point(point, ui=spark.sparkContext.uiWebUrl)
+        watch = IngestWatch(
+            lambda point: teller.point(point, ui=spark.sparkContext.uiWebUrl),
+            on_tasks=lambda _, done, total: teller.tasks(done, total),
         )
+        counts = engine.ingest(plan, staging, watch)
     finally:
         spark.stop()
     return replace(counts, took_ms=int((time.monotonic() - began) * 1000))

@@ -17,7 +17,7 @@ from tubemq_provider.engines.function import FunctionEngine, PlannedWindow, Repo
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.columns import expected_columns
 from tubemq_provider.ingest.engines import make_engine
-from tubemq_provider.ingest.progress import Log, ProgressLogger, with_logging
+from tubemq_provider.ingest.progress import Log, ProgressLogger
 from tubemq_provider.ingest.resolvers import make_resolver
 from tubemq_provider.windows.canonical import in_utc
 from tubemq_provider.windows.errors import WindowError
@@ -31,7 +31,7 @@ from tubemq_provider.windows.planning.standalone_planner import (
     TimePlanner,
 )
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.protocols import OwnedEngine, SuspendingEngine
+from tubemq_provider.windows.protocols import IngestWatch
 from tubemq_provider.windows.run.epochs import stored_epoch
 from tubemq_provider.windows.run.kinds import window_run
 
@@ -106,8 +106,8 @@ class IngestJob:
             on_other_scope=arguments.on_other_scope,
             on_missing_interval=arguments.on_missing_interval,
         )
-        self._engine = make_engine(arguments, source, self._policies, stack)
-        self._logged_engine: Engine = self._engine
+        self._engine: Engine = make_engine(arguments, source, self._policies, stack)
+        self._watch = IngestWatch()
 
     def run(
         self,
@@ -155,13 +155,12 @@ class IngestJob:
                 return Planned(plan, marker, tuple(done))
 
     def read_with(self, function: Callable[[PlannedWindow], object]) -> FunctionEngine:
-        """Let `function` read the window instead of an engine; call it before `progress_logger`."""
+        """Let `function` read the window instead of an engine."""
 
         def open_reader(plan: WindowPlan) -> AbstractContextManager[RecordReader]:
             return self._source.open_reader(plan, self._policies)
 
-        engine = FunctionEngine(function, open_reader)
-        self._engine = self._logged_engine = engine
+        self._engine = engine = FunctionEngine(function, open_reader)
         return engine
 
     def written(self, window_id: str) -> WindowPlan | None:
@@ -172,20 +171,18 @@ class IngestJob:
     def use_counts(self, plan_hash: str, records: Mapping[str, int], size: int = 0) -> None:
         """Use counts of a window that was read elsewhere, identified by its hash, instead of
         reading."""
-        self._engine = self._logged_engine = ReportedEngine(plan_hash, records, size)
+        self._engine = ReportedEngine(plan_hash, records, size)
 
     def may_suspend(self) -> None:
         """Let `run` raise `Suspended` as soon as the engine's work needs no waiting process.
 
         Without effect on engines whose work ends with the process.
         """
-        if isinstance(self._engine, SuspendingEngine):
-            self._engine.may_suspend()
+        self._engine.may_suspend()
 
     def expect(self, ticket: Document) -> None:
         """Resume the work that an earlier job of the task left with `Suspended` and this ticket."""
-        if isinstance(self._engine, SuspendingEngine):
-            self._engine.expect(ticket)
+        self._engine.expect(ticket)
 
     def _window_run(
         self,
@@ -199,15 +196,15 @@ class IngestJob:
     ) -> WindowRun:
         if self._cancelled.is_set():
             raise WindowError("the task was killed before it began")
-        if isinstance(self._engine, OwnedEngine):
-            self._engine.belong_to(store.writer)
+        self._engine.belong_to(store.writer)
         return window_run(
             self._planner(self._scope(store), serialised=serialised),
             store,
             self._sink,
-            self._logged_engine,
+            self._engine,
             attempt=attempt,
             observer=observer,
+            watch=self._watch,
             cleared=cleared,
             retried=retried,
             mirror=self._source.mirror if self._arguments.commit_to_broker else None,
@@ -224,7 +221,7 @@ class IngestJob:
         progress_logger = ProgressLogger(
             log, self._cancelled, self._arguments.destination or self._sink.identity
         )
-        self._logged_engine = with_logging(self._engine, progress_logger)
+        self._watch = progress_logger.watch()
         return progress_logger
 
     def _scope(self, store: OffsetStore) -> WindowScope:

@@ -1,28 +1,27 @@
 """Log lines and progress of a run, for the readers of its log.
 
 A first line with the range, progress while records are read, a last line with the result; the run's
-inner steps are logged at DEBUG. Wraps the engine, which alone knows the plan and the records;
-nothing here changes what is done.
+inner steps are logged at DEBUG. Run and engine report here through an `IngestWatch`; nothing here
+changes what is done.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tubemq_provider.windows.errors import WindowError
-from tubemq_provider.windows.protocols import AbandoningEngine, CountedEngine, ResumingEngine
+from tubemq_provider.windows.protocols import IngestWatch
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
-    from tubemq_provider.windows.protocols import Engine, IngestCounts, Progress, Staging, Step
+    from tubemq_provider.windows.protocols import IngestCounts, Step
     from tubemq_provider.windows.run.result import WindowResult
 
-__all__ = ["Log", "LoggedEngine", "ProgressLogger", "with_logging"]
+__all__ = ["Log", "ProgressLogger"]
 
 PERIOD_S = 10.0
 """Seconds between two lines of progress."""
@@ -61,6 +60,16 @@ class ProgressLogger:
     def __post_init__(self) -> None:
         self._began = self._told = self.clock()
 
+    def watch(self) -> IngestWatch:
+        """Return the callbacks by which the run and its engine report to this log."""
+        return IngestWatch(
+            on_begin=self.begins,
+            on_read=self.read,
+            on_tasks=self.tasks,
+            on_page=self.started,
+            on_end=self.counted,
+        )
+
     def at(self, step: Step, point: str) -> None:
         """Log a step; called between any two actions of the run."""
         if self.cancelled.is_set():
@@ -89,11 +98,10 @@ class ProgressLogger:
         self._began = self._told = self.clock()
         self._progress(plan, read=0)
 
-    def started(self, page: str | None) -> None:
+    def started(self, page: str) -> None:
         """Log the address of Spark's page after the session has started."""
-        if page is not None:
-            self.log.info("Spark: %s", page)
-            self.on_page(page)
+        self.log.info("Spark: %s", page)
+        self.on_page(page)
 
     def read(self, plan: WindowPlan, key: str, records: int, total: int) -> None:
         """Log at most every ten seconds that `records` of a partition and `total` of all are
@@ -205,94 +213,6 @@ class ProgressLogger:
             "; it was written before" if result.replayed else "",
             "; there is more for the next window" if result.has_more else "",
         )
-
-
-class LoggedEngine:
-    """Engine whose work is logged by a `ProgressLogger`."""
-
-    def __init__(self, engine: Engine, progress_logger: ProgressLogger) -> None:
-        self._engine = engine
-        self._progress_logger = progress_logger
-
-    @property
-    def name(self) -> str:
-        """Name of the engine."""
-        return self._engine.name
-
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
-        """Ingest with a first line, and progress if the engine reports it."""
-        self._progress_logger.begins(plan)
-
-        def report(point: str) -> None:
-            if point == "session started":
-                self._progress_logger.started(getattr(self._engine, "ui_url", None))
-            progress(point)
-
-        with self._following(plan):
-            counts = self._engine.ingest(plan, staging, report)
-        self._progress_logger.counted(plan, counts)
-        return counts
-
-    def cancel(self) -> None:
-        """Cancel the engine."""
-        self._engine.cancel()
-
-    @contextmanager
-    def _following(self, plan: WindowPlan) -> Iterator[None]:
-        engine: Any = self._engine
-        progress_logger = self._progress_logger
-        observers: dict[str, Callable[..., None]] = {
-            "on_read": lambda key, records, total: progress_logger.read(plan, key, records, total),
-            "on_tasks": lambda done, total: progress_logger.tasks(plan, done, total),
-        }
-        supported = {name: tell for name, tell in observers.items() if hasattr(engine, name)}
-        try:
-            for name, tell in supported.items():
-                setattr(engine, name, tell)
-            yield
-        finally:
-            for name in supported:
-                setattr(engine, name, None)
-
-
-class _LoggedCountedEngine(LoggedEngine):
-    """Wrapper of an engine that has counts already."""
-
-    _engine: Any
-
-    @property
-    def plan_hash(self) -> str:
-        """Hash of the plan that was counted."""
-        plan_hash: str = self._engine.plan_hash
-        return plan_hash
-
-
-class _LoggedResumingEngine(LoggedEngine):
-    """Wrapper of an engine whose work may outlive a try."""
-
-    _engine: Any
-
-    def place(self, plan: WindowPlan, staging: Staging) -> Staging:
-        """Return the engine's staging place."""
-        place: Staging = self._engine.place(plan, staging)
-        return place
-
-    def abandoned(self, plan: WindowPlan) -> Iterable[str]:
-        """Return the windows of dead tries, if the engine can tell."""
-        can = isinstance(self._engine, AbandoningEngine)
-        return self._engine.abandoned(plan) if can else ()
-
-    def end_abandoned(self, window_id: str) -> None:
-        """End the work of a dead try."""
-        self._engine.end_abandoned(window_id)
-
-
-def with_logging(engine: Engine, progress_logger: ProgressLogger) -> LoggedEngine:
-    """Return `engine`, with its work logged by `progress_logger`."""
-    if isinstance(engine, CountedEngine):
-        return _LoggedCountedEngine(engine, progress_logger)
-    kind = _LoggedResumingEngine if isinstance(engine, ResumingEngine) else LoggedEngine
-    return kind(engine, progress_logger)
 
 
 def _number(value: int) -> str:

@@ -1,21 +1,23 @@
-"""Protocols between a window run and its stores, sinks and engines, with the values exchanged.
+"""Protocols and base classes of the stores, sinks and engines of a window run, with the values
+exchanged.
 
 `WindowRun` (`windows/run/steps.py`) decides *what* happens in which order. An `OffsetStore` keeps
 progress, a `Sink` keeps records together with a marker, an `Engine` moves records. Implementations
 are passive on purpose: they store and return documents and files, and never decide whether a window
 is written, replayed or replaced.
 
-This module must not import airflow, pyspark or pyarrow, and has no logic beyond checking values.
+This module must not import airflow, pyspark or pyarrow, and has no logic but neutral defaults.
 Documents are plain JSON objects: strings, integers, lists and objects. No floats (Airflow's asset
 state turns a nested NaN into null), no secrets.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.anchors import Anchors
@@ -25,29 +27,25 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
 
 __all__ = [
-    "AbandoningEngine",
     "BoundaryBook",
     "ClaimStore",
-    "CountedEngine",
     "Document",
     "Engine",
     "IngestCounts",
+    "IngestWatch",
     "Marker",
     "OffsetStore",
     "OrderedBook",
-    "OwnedEngine",
     "PlacedSink",
     "Progress",
     "Publication",
     "RecountingSink",
     "ReplacingSink",
-    "ResumingEngine",
     "Sink",
     "Staging",
     "Step",
     "StepObserver",
     "Suspended",
-    "SuspendingEngine",
 ]
 
 Document = dict[str, Any]
@@ -387,15 +385,50 @@ class ReplacingSink(Protocol):
         fail."""
 
 
-@runtime_checkable
-class Engine(Protocol):
-    """Reader that moves exactly the records of a plan into a staging place."""
+def _ignore(*_: object) -> None:
+    """Receive a report and do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestWatch:
+    """Callbacks for one ingest; none does anything by default.
+
+    An engine calls four of them, as far as it knows: `progress` with the short name of a completed
+    action (it may raise, which ends the ingest), `on_read` with a partition key, the records read
+    of it so far and those read in all, `on_tasks` with the number of tasks of a Spark job that have
+    ended, and of all, and `on_page` with the URL of Spark's UI. The run calls `on_begin` before the
+    engine reads, and `on_end` with its counts.
+    """
+
+    progress: Progress = _ignore
+    on_read: Callable[[WindowPlan, str, int, int], None] = _ignore
+    on_tasks: Callable[[WindowPlan, int, int], None] = _ignore
+    on_page: Callable[[str], None] = _ignore
+    on_begin: Callable[[WindowPlan], None] = _ignore
+    on_end: Callable[[WindowPlan, IngestCounts], None] = _ignore
+
+
+class Engine(ABC):
+    """Reader that moves exactly the records of a plan into a staging place.
+
+    All but `name` and `ingest` has a neutral default, right for work that ends with its process.
+    """
+
+    resumes: ClassVar[bool] = False
+    """True if its work may outlive the try that began it. A run then discards no staging place,
+    since another try may publish its files; `Sink.tidy` removes them."""
+
+    plan_hash: str | None = None
+    """Hash of the only plan that it accepts, because the window was read before the run began and
+    `ingest` returns reported counts; a run then plans no other window. None: it reads any plan."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Name, such as ``inline`` or ``session``; recorded in results."""
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+    @abstractmethod
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
         """Write every record of ``plan.reads()`` once, and no other, as Parquet files into
         `staging`; return counts, and facts of the files if it knows them. Raises at the first
         inconsistency, and leaves its files behind.
@@ -405,39 +438,35 @@ class Engine(Protocol):
         value.
         """
 
-    def cancel(self) -> None:
+    def cancel(self) -> None:  # noqa: B027 - an engine may have nothing to stop
         """Ask a running `ingest` to stop soon. Called from a signal handler or another thread."""
 
+    def belong_to(self, task: str) -> None:  # noqa: B027 - by default all tries are alike
+        """Set the owning task: the `OffsetStore.writer` that all its tries have in common. An
+        engine that stops the remote work of earlier tries stops none of other tasks."""
 
-@runtime_checkable
-class CountedEngine(Protocol):
-    """Engine that reads nothing, because its window was read before the run began: it returns the
-    reported counts. It serves no other window, so a run plans none."""
-
-    @property
-    def plan_hash(self) -> str:
-        """Hash of the only plan that it accepts."""
-
-
-@runtime_checkable
-class ResumingEngine(Protocol):
-    """Engine whose work may outlive the try that began it. A run does not discard its staging
-    places, since another try may publish their files; `Sink.tidy` removes them."""
-
-    def place(self, plan: WindowPlan, staging: Staging) -> Staging:
+    def place(self, plan: WindowPlan, staging: Staging) -> Staging:  # noqa: ARG002
         """Return the staging place to pass to `ingest`: `staging`, or that of an earlier try of the
         same work which is still running, or has finished and was not published."""
+        return staging
 
+    def abandoned(self, plan: WindowPlan) -> Iterable[str]:  # noqa: ARG002
+        """Return ids of windows of the plan's scope, possibly its own, whose work still runs and no
+        run awaits: another run, elsewhere, may have published them."""
+        return ()
 
-@runtime_checkable
-class AbandoningEngine(Protocol):
-    """Engine whose work may still run after another run, elsewhere, has published the window."""
-
-    def abandoned(self, plan: WindowPlan) -> Iterable[str]:
-        """Return ids of windows of the plan's scope, possibly its own, whose work no run awaits."""
-
-    def end_abandoned(self, window_id: str) -> None:
+    def end_abandoned(self, window_id: str) -> None:  # noqa: B027
         """Stop such work of a published window. `Sink.tidy` removes its files."""
+
+    def may_suspend(self) -> None:  # noqa: B027 - without effect if the work ends with the process
+        """Let `ingest` raise `Suspended` as soon as its work needs no waiting process and can be
+        found again."""
+
+    def expect(self, ticket: Document) -> None:  # noqa: B027
+        """Resume the work of `ticket`, with which `Suspended` ended an earlier run of the task.
+
+        Its outcome counts even if it is an error. The work is restarted only if it cannot be found
+        here, and is not suspended again."""
 
 
 class Suspended(BaseException):
@@ -449,29 +478,6 @@ class Suspended(BaseException):
     def __init__(self, ticket: Document) -> None:
         self.ticket = ticket
         super().__init__(f"suspended: {ticket}")
-
-
-@runtime_checkable
-class SuspendingEngine(ResumingEngine, Protocol):
-    """Resuming engine whose work needs no waiting process."""
-
-    def may_suspend(self) -> None:
-        """Let `ingest` raise `Suspended` as soon as its work runs alone and can be found again."""
-
-    def expect(self, ticket: Document) -> None:
-        """Resume the work of `ticket`, with which `Suspended` ended an earlier run of the task.
-
-        Its outcome counts even if it is an error. The work is restarted only if it cannot be found
-        here, and is not suspended again."""
-
-
-@runtime_checkable
-class OwnedEngine(Engine, Protocol):
-    """Engine that stops the remote work of earlier tries of its task, and no work of other
-    tasks for the same window."""
-
-    def belong_to(self, task: str) -> None:
-        """Set the owning task: the `OffsetStore.writer` that all its tries have in common."""
 
 
 @runtime_checkable

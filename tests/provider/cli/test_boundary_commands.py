@@ -27,7 +27,7 @@ from tubemq_provider.windows.plan import WindowScope, time_window_id
 from tubemq_provider.windows.planning.boundary_book import ScopeBook, boundary_command
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
-from tubemq_provider.windows.protocols import Document, IngestCounts
+from tubemq_provider.windows.protocols import Document, Engine, IngestCounts
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.time_resolvers.boundaries import Boundaries
@@ -41,15 +41,13 @@ def hour(number: int) -> str:
     return (TEN + number * timedelta(hours=1)).isoformat()
 
 
-class Nothing:
+class Nothing(Engine):
     """An engine for windows without records."""
 
     name = "nothing"
 
     def ingest(self, plan: Any, *_: object) -> IngestCounts:
         return IngestCounts(dict.fromkeys(plan.ranges, 0))
-
-    def cancel(self) -> None: ...
 
 
 class Away:

@@ -16,6 +16,7 @@ from tubemq_provider.engines.outcome import counts_document
 from tubemq_provider.engines.submit_main import ordered_engine, secrets_from
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import IngestWatch
 
 
 def main(arguments: list[str]) -> None:
@@ -37,7 +38,7 @@ def main(arguments: list[str]) -> None:
     plan = WindowPlan.from_document(there.order["plan"])
     staging = staging_of(there.order, secrets["storage"])
     engine = inline_engine(secrets["settings"], policies=Policies())
-    counts = engine.ingest(plan, staging, print)
+    counts = engine.ingest(plan, staging, IngestWatch(print))
     there.finish({"v": 1, "hash": plan.hash, "counts": counts_document(counts)})
 
 

@@ -23,7 +23,7 @@ from tubemq_provider.engines.outcome import counts_document, error_document
 from tubemq_provider.engines.submit_main import ordered_engine, secrets_from
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.protocols import IngestCounts, Staging
+from tubemq_provider.windows.protocols import IngestCounts, IngestWatch, Staging
 
 
 def staging_of(order: Mapping[str, Any], options: Mapping[str, str]) -> Staging:
@@ -62,7 +62,7 @@ def main(program: str) -> None:
     if todo == "holds":
         staging = staging_of(order, secrets["storage"])
         reading = inline_engine(settings, kind=plan.source, policies=Policies())
-        counts = reading.ingest(plan, staging, print)
+        counts = reading.ingest(plan, staging, IngestWatch(print))
     application.finish({**outcome, "counts": counts_document(counts)})
     if todo == "lingers":
         time.sleep(60)

@@ -11,22 +11,25 @@ import pytest
 
 from tests.provider.windows.fake_reader import KEYS, TOPIC
 from tubemq_provider.engines.auto import AutoEngine
-from tubemq_provider.ingest.progress import LoggedEngine, ProgressLogger
+from tubemq_provider.ingest.progress import ProgressLogger
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import Engine, IngestCounts, Staging
+from tubemq_provider.windows.protocols import Engine, IngestCounts, IngestWatch, Staging
 
 
-class Noting:
+class Noting(Engine):
     """Engine that records its calls only."""
 
     def __init__(self, name: str, asked: list[str]) -> None:
-        self.name, self.asked = name, asked
-        self.on_read: Any = None
+        self._name, self.asked = name, asked
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Any) -> IngestCounts:
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
         self.asked.append(self.name)
-        self.on_read("1:0", 1, 1)
+        watch.on_read(plan, "1:0", 1, 1)
         return IngestCounts(dict.fromkeys(plan.ranges, 0))
 
     def cancel(self) -> None:
@@ -45,10 +48,9 @@ def test_small_windows_are_read_here_and_large_ones_in_spark(entries: int, name:
     engine = AutoEngine(
         lambda: Noting("inline", asked), lambda: Noting("session", asked), inline_up_to=10
     )
-    assert isinstance(engine, Engine)
     assert engine.name == "auto"
-    engine.on_read = lambda *seen: told.append(seen)
-    engine.ingest(plan_of(entries), Staging("w", "a", ""), lambda _: None)
+    watch = IngestWatch(on_read=lambda _, *seen: told.append(seen))
+    engine.ingest(plan_of(entries), Staging("w", "a", ""), watch)
     assert asked == [name]
     assert engine.name == name
     assert told == [("1:0", 1, 1)]
@@ -61,18 +63,16 @@ def test_a_killed_engine_reads_nothing() -> None:
     engine = AutoEngine(lambda: Noting("inline", asked), lambda: Noting("session", asked))
     engine.cancel()
     with pytest.raises(WindowError, match="cancelled"):
-        engine.ingest(plan_of(1), Staging("w", "a", ""), lambda _: None)
+        engine.ingest(plan_of(1), Staging("w", "a", ""), IngestWatch())
     assert asked == []
 
 
 def test_the_url_of_sparks_ui_is_available_as_soon_as_it_exists() -> None:
     class Spark(Noting):
-        ui_url = "http://driver:4040"
-
-        def ingest(self, plan: WindowPlan, staging: Staging, progress: Any) -> IngestCounts:
-            progress("session started")
+        def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
+            watch.on_page("http://driver:4040")
             pages.append("before the read")
-            return super().ingest(plan, staging, progress)
+            return super().ingest(plan, staging, watch)
 
     pages: list[str] = []
     asked: list[str] = []
@@ -81,7 +81,7 @@ def test_the_url_of_sparks_ui_is_available_as_soon_as_it_exists() -> None:
     auto = AutoEngine(
         lambda: Noting("inline", asked), lambda: Spark("session", asked), inline_up_to=1
     )
-    LoggedEngine(auto, progress_logger).ingest(plan_of(5), Staging("w", "a", ""), lambda _: None)
+    auto.ingest(plan_of(5), Staging("w", "a", ""), progress_logger.watch())
     assert pages == ["http://driver:4040", "before the read"]
 
 
@@ -89,10 +89,8 @@ def test_the_progress_of_spark_is_reported_as_by_the_engine_session(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Spark(Noting):
-        on_tasks: Any = None
-
-        def ingest(self, plan: WindowPlan, staging: Staging, progress: Any) -> IngestCounts:
-            self.on_tasks(3, 8)
+        def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
+            watch.on_tasks(plan, 3, 8)
             return IngestCounts(dict.fromkeys(plan.ranges, 0))
 
     log: Any = logging.getLogger("test")
@@ -101,7 +99,5 @@ def test_the_progress_of_spark_is_reported_as_by_the_engine_session(
     )
     auto = AutoEngine(lambda: Noting("inline", []), lambda: Spark("session", []), inline_up_to=1)
     with caplog.at_level(logging.INFO, "test"):
-        LoggedEngine(auto, progress_logger).ingest(
-            plan_of(5), Staging("w", "a", ""), lambda _: None
-        )
+        auto.ingest(plan_of(5), Staging("w", "a", ""), progress_logger.watch())
     assert "3 of 8 tasks are done" in caplog.text

@@ -32,7 +32,7 @@ from tubemq_provider.engines.supervisor import Supervisor
 from tubemq_provider.engines.yarn import Yarn, YarnApplication
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import Staging
+from tubemq_provider.windows.protocols import IngestWatch, Staging
 
 PLAN = WindowPlan.explicit(
     WindowScope("local", "orders", "etl", "parquet:s3://lake"), {"1:0": (0, 280)}
@@ -433,12 +433,12 @@ def test_unsupported_cluster_settings_are_refused_before_anything_is_submitted(
         SubmitEngine(settings, master="yarn", conf=ON_YARN, ship_package=True)
     engine = SubmitEngine(settings, master="yarn", conf=ON_YARN, work_dir=tmp_path / "work")
     with pytest.raises(ConfigError, match="take a sink in an object store"):
-        engine.ingest(PLAN, staging, print)
+        engine.ingest(PLAN, staging, IngestWatch(print))
     for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
         monkeypatch.delenv(name, raising=False)
     remote = Staging(PLAN.window_id, "first", "s3://lake/data/first", final=True)
     with pytest.raises(ConfigError, match="HADOOP_CONF_DIR or YARN_CONF_DIR"):
-        engine.ingest(PLAN, remote, print)
+        engine.ingest(PLAN, remote, IngestWatch(print))
     assert not list((tmp_path / "work").iterdir())
 
 

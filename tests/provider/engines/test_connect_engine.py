@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.provider.spark.test_session_engine import silent
 from tubemq_client import ClientSettings
 from tubemq_client.errors import ConfigError
 from tubemq_provider.engines import connect
 from tubemq_provider.engines.connect import ConnectEngine, close_session
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import Staging
+from tubemq_provider.windows.protocols import IngestWatch, Staging
 
 pytest.importorskip("pyspark.sql.connect.session", exc_type=ImportError)
 
@@ -33,7 +32,7 @@ def test_the_error_for_a_wrong_address_hides_its_token(
 ) -> None:
     engine = ConnectEngine(ClientSettings((("127.0.0.1", 1),)), remote=remote)
     with pytest.raises(ConfigError, match=words) as caught:
-        engine.ingest(PLAN, Staging("w-1", "try-1", str(tmp_path)), silent)
+        engine.ingest(PLAN, Staging("w-1", "try-1", str(tmp_path)), IngestWatch())
     assert "hush" not in str(caught.value)
     engine.stop()
 

@@ -17,7 +17,7 @@ from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import Engine, Staging
+from tubemq_provider.windows.protocols import Engine, IngestWatch, Staging
 from tubemq_provider.windows.verify import check_counts
 
 SCOPE = WindowScope("c1", TOPIC, "g1", "parquet:/x")
@@ -28,10 +28,6 @@ PLAN = WindowPlan.cursor(
 )
 
 
-def ignore(_: str) -> None:
-    """Ignore progress."""
-
-
 @pytest.fixture
 def staging(tmp_path: Path) -> Staging:
     return Staging(PLAN.window_id, "a", str(tmp_path))
@@ -39,7 +35,7 @@ def staging(tmp_path: Path) -> Staging:
 
 def test_every_record_of_the_plan_is_written_once(staging: Staging) -> None:
     engine = InlineEngine(open_fake)
-    counts = engine.ingest(PLAN, staging, ignore)
+    counts = engine.ingest(PLAN, staging, IngestWatch())
     check_counts(PLAN, counts)
     assert isinstance(engine, Engine)
     table = pq.read_table(staging.path)
@@ -50,14 +46,14 @@ def test_every_record_of_the_plan_is_written_once(staging: Staging) -> None:
 
 
 def test_ranges_without_records_leave_no_file(staging: Staging) -> None:
-    InlineEngine(open_fake).ingest(PLAN, staging, ignore)
+    InlineEngine(open_fake).ingest(PLAN, staging, IngestWatch())
     names = sorted(path.name for path in Path(staging.path).iterdir())
     assert names == ["part-1-0-0.parquet", "part-1-1-0.parquet"]
 
 
 def test_row_groups_are_cut_by_size_and_announced(staging: Staging) -> None:
     points: list[str] = []
-    InlineEngine(open_fake, row_group_bytes=1).ingest(PLAN, staging, points.append)
+    InlineEngine(open_fake, row_group_bytes=1).ingest(PLAN, staging, IngestWatch(points.append))
     metadata = pq.read_metadata(Path(staging.path) / "part-1-0-0.parquet")
     assert metadata.num_row_groups == 8
     assert points.count("row group written") == 16
@@ -65,7 +61,7 @@ def test_row_groups_are_cut_by_size_and_announced(staging: Staging) -> None:
 
 
 def test_columns_may_be_left_out_but_not_the_partition(staging: Staging) -> None:
-    InlineEngine(open_fake, columns=["partition", "value"]).ingest(PLAN, staging, ignore)
+    InlineEngine(open_fake, columns=["partition", "value"]).ingest(PLAN, staging, IngestWatch())
     assert pq.read_table(staging.path).schema.names == ["partition", "value"]
     with pytest.raises(ConfigError) as caught:
         InlineEngine(open_fake, columns=["value", "colour"], row_group_bytes=0)
@@ -84,7 +80,7 @@ def test_gaps_and_corrupt_records_of_the_reader_are_counted(staging: Staging) ->
     def open_troubled(plan: WindowPlan) -> Iterator[FakeReader]:
         yield Troubled()
 
-    counts = InlineEngine(open_troubled).ingest(PLAN, staging, ignore)
+    counts = InlineEngine(open_troubled).ingest(PLAN, staging, IngestWatch())
     assert counts.gaps == {"1:1": [[0, 28]]}
     assert counts.corrupt == 2
 
@@ -92,25 +88,25 @@ def test_gaps_and_corrupt_records_of_the_reader_are_counted(staging: Staging) ->
 def test_a_cancelled_ingest_stops(staging: Staging) -> None:
     engine = InlineEngine(open_fake, row_group_bytes=1)
     with pytest.raises(WindowError, match="cancelled"):
-        engine.ingest(PLAN, staging, lambda _: engine.cancel())
+        engine.ingest(PLAN, staging, IngestWatch(lambda _: engine.cancel()))
 
 
 def test_an_engine_cancelled_before_its_ingest_reads_nothing(staging: Staging) -> None:
     engine = InlineEngine(open_fake)
     engine.cancel()
     with pytest.raises(WindowError, match="cancelled"):
-        engine.ingest(PLAN, staging, ignore)
+        engine.ingest(PLAN, staging, IngestWatch())
     assert not any(Path(staging.path).iterdir())
 
 
 def test_files_have_about_the_size_that_is_asked(staging: Staging) -> None:
     whole = InlineEngine(open_fake, target_file_bytes=1 << 30)
-    counts = whole.ingest(PLAN, staging, ignore)
+    counts = whole.ingest(PLAN, staging, IngestWatch())
     check_counts(PLAN, counts)
     (file,) = Path(staging.path).iterdir()  # both partitions with records
     assert pq.read_metadata(file).num_row_groups == 2  # a row group is of one partition
     file.unlink()
-    InlineEngine(open_fake, target_file_bytes=1).ingest(PLAN, staging, ignore)
+    InlineEngine(open_fake, target_file_bytes=1).ingest(PLAN, staging, IngestWatch())
     assert len(list(Path(staging.path).iterdir())) > 4
     found = pq.read_table(staging.path)["value"].to_pylist()
     assert sorted(found) == expected({"1:0": 1120, "1:1": 1120})
@@ -120,8 +116,8 @@ def test_progress_counts_records_whatever_rows_are_made_of_them(staging: Staging
     told: list[tuple[str, int, int]] = []
     spec = DecodeSpec("json", schema="id bigint")
     engine = InlineEngine(open_fake, decode=spec, corrupt_records="drop")
-    engine.on_read = lambda *seen: told.append(seen)
-    counts = engine.ingest(PLAN, staging, ignore)
+    watch = IngestWatch(on_read=lambda _, *seen: told.append(seen))
+    counts = engine.ingest(PLAN, staging, watch)
     assert counts.total == 0  # no body is JSON
     assert told[-1][2] == sum((counts.read or {}).values()) == 40
     assert {key: records for key, records, _ in told if records} == {"1:0": 20, "1:1": 20}

@@ -32,7 +32,7 @@ from tubemq_provider.engines.submit import SubmitEngine
 from tubemq_provider.windows.errors import CountMismatch, WindowError
 from tubemq_provider.windows.facts import FileFact, LeafFact
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import IngestCounts, ResumingEngine, Staging
+from tubemq_provider.windows.protocols import IngestCounts, IngestWatch, Staging
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
@@ -79,10 +79,6 @@ def folders(work: Path) -> list[Application]:
     return [Application(path) for path in work.iterdir()]
 
 
-def silent(point: str) -> None:
-    """Ignore progress."""
-
-
 def die(point: str) -> None:
     if point == "session started":
         raise TaskDied
@@ -93,12 +89,12 @@ def test_the_result_file_is_believed_and_not_the_exit_code(
 ) -> None:
     monkeypatch.setenv("FAKE_SUBMIT", "good")
     mine = engine(work)
-    assert isinstance(mine, ResumingEngine)
+    assert mine.resumes
     points: list[str] = []
     tasks: list[tuple[int, int]] = []
-    mine.on_tasks = lambda done, total: tasks.append((done, total))
 
-    counts = mine.ingest(PLAN, staging, points.append)
+    watch = IngestWatch(points.append, on_tasks=lambda _, *done: tasks.append(done))
+    counts = mine.ingest(PLAN, staging, watch)
 
     assert dict(counts.records) == {"1:0": 1, "1:1": 1}
     assert points == ["application submitted", "application", "session started"]
@@ -115,7 +111,7 @@ def test_a_process_that_ends_well_without_a_result_is_an_error_that_shows_its_lo
 ) -> None:
     monkeypatch.setenv("FAKE_SUBMIT", "silent")
     with pytest.raises(WindowError, match=r"(?s)without a result.*fake application, silent"):
-        engine(work).ingest(PLAN, staging, silent)
+        engine(work).ingest(PLAN, staging, IngestWatch())
     assert engine(work).place(PLAN, later(staging)) == later(staging)
     assert not folders(work)
 
@@ -125,7 +121,7 @@ def test_an_error_comes_back_with_its_class(
 ) -> None:
     monkeypatch.setenv("FAKE_SUBMIT", "bad")
     with pytest.raises(CorruptRecord, match=r"(?s)at 28: wrong.checksum"):
-        engine(work).ingest(PLAN, staging, silent)
+        engine(work).ingest(PLAN, staging, IngestWatch())
     assert not folders(work)
 
 
@@ -134,7 +130,7 @@ def test_the_next_try_resumes_a_running_or_an_unpublished_application(
 ) -> None:
     monkeypatch.setenv("FAKE_SUBMIT", "slow")
     with pytest.raises(TaskDied):
-        engine(work).ingest(PLAN, staging, die)
+        engine(work).ingest(PLAN, staging, IngestWatch(die))
     (application,) = folders(work)
     assert application.running
 
@@ -146,13 +142,13 @@ def test_the_next_try_resumes_a_running_or_an_unpublished_application(
         points.append(point)
         (application.folder / "go").touch()
 
-    assert second.ingest(PLAN, staging, let_go).total == 2
+    assert second.ingest(PLAN, staging, IngestWatch(let_go)).total == 2
     assert "application submitted" not in points
     second.leave(OSError)  # it could not publish: a third try may
 
     third = engine(work)
     assert third.place(PLAN, later(staging, "third")) == staging
-    assert third.ingest(PLAN, staging, silent).total == 2
+    assert third.ingest(PLAN, staging, IngestWatch()).total == 2
     third.leave(OSError)  # a result that failed to publish again is not offered for ever
 
     assert not folders(work)
@@ -165,7 +161,7 @@ def test_a_result_whose_files_were_partly_published_is_read_again(
 ) -> None:
     monkeypatch.setenv("FAKE_SUBMIT", "good")
     first = engine(work)
-    first.ingest(PLAN, staging, silent)
+    first.ingest(PLAN, staging, IngestWatch())
     first.leave(OSError)
     (application,) = folders(work)
     fact = FileFact("part-0.parquet", 2, 99)
@@ -210,7 +206,7 @@ def test_an_application_with_other_arguments_is_ended_and_not_resumed(
     monkeypatch.setenv("FAKE_SUBMIT", "slow")
     first = engine(work)
     with pytest.raises(TaskDied):
-        first.ingest(PLAN, staging, die)
+        first.ingest(PLAN, staging, IngestWatch(die))
     (application,) = folders(work)
 
     assert engine(work, **changed).place(PLAN, later(staging)) == later(staging)
@@ -248,7 +244,7 @@ def test_an_application_of_another_sink_is_left_alone(
     monkeypatch.setenv("FAKE_SUBMIT", "slow")
     first = engine(work)
     with pytest.raises(TaskDied):
-        first.ingest(PLAN, staging, die)
+        first.ingest(PLAN, staging, IngestWatch(die))
     elsewhere = replace(staging, path=str(work.parent / "other" / "first"))
 
     assert engine(work).place(PLAN, elsewhere) == elsewhere
@@ -264,11 +260,11 @@ def test_a_task_that_is_alive_shares_its_staging_place_with_no_other(
 ) -> None:
     monkeypatch.setenv("FAKE_SUBMIT", "good")
     slow = engine(work)
-    slow.ingest(PLAN, staging, silent)  # and it is about to publish
+    slow.ingest(PLAN, staging, IngestWatch())  # and it is about to publish
 
     other = engine(work)
     assert other.place(PLAN, later(staging)) == later(staging)
-    assert other.ingest(PLAN, later(staging), silent).total == 2
+    assert other.ingest(PLAN, later(staging), IngestWatch()).total == 2
     other.leave(None)
 
     (application,) = folders(work)
@@ -287,7 +283,7 @@ def test_an_application_that_never_read_its_secrets_is_not_resumed(
 
     monkeypatch.setenv("FAKE_SUBMIT", "mute")
     with pytest.raises(TaskDied):
-        engine(work).ingest(PLAN, staging, die_early)
+        engine(work).ingest(PLAN, staging, IngestWatch(die_early))
     (application,) = folders(work)
     assert application.running
 
@@ -302,7 +298,7 @@ def test_a_process_that_stays_after_its_result_is_ended(
     monkeypatch.setattr("tubemq_provider.engines.submit._END_S", 0.2)
     monkeypatch.setenv("FAKE_SUBMIT", "lingers")
     mine = engine(work)
-    assert mine.ingest(PLAN, staging, silent).total == 2
+    assert mine.ingest(PLAN, staging, IngestWatch()).total == 2
     (application,) = folders(work)
     assert not application.running
     mine.leave(OSError)
@@ -314,7 +310,7 @@ def test_a_process_of_another_container_is_asked_to_stop_and_its_number_is_not_k
 ) -> None:
     monkeypatch.setenv("FAKE_SUBMIT", "slow")
     with pytest.raises(TaskDied):
-        engine(work).ingest(PLAN, staging, die)
+        engine(work).ingest(PLAN, staging, IngestWatch(die))
     (application,) = folders(work)
     theirs = application.process
     assert theirs is not None
@@ -346,7 +342,7 @@ def test_old_applications_go_and_what_else_is_in_the_directory_stays(
 ) -> None:
     monkeypatch.setenv("FAKE_SUBMIT", "good")
     mine = engine(work)
-    mine.ingest(PLAN, staging, silent)
+    mine.ingest(PLAN, staging, IngestWatch())
     mine.leave(OSError)
     (work / "thesis").mkdir()
     (work / "thesis" / "order.json").write_text("{}")
@@ -365,7 +361,7 @@ def test_a_transform_is_found_where_the_task_has_found_it(
     monkeypatch.syspath_prepend(tmp_path / "dags")
     monkeypatch.setenv("FAKE_SUBMIT", "good")
     mine = engine(work, shape={"transform": "clean_orders.clean"})
-    assert mine.ingest(PLAN, staging, silent).total == 2
+    assert mine.ingest(PLAN, staging, IngestWatch()).total == 2
     mine.leave(None)
 
 
@@ -375,7 +371,7 @@ def test_a_spark_home_without_spark_submit_is_named(
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "nowhere"))
     mine = engine(work)
     with pytest.raises(ConfigError, match=r"(?s)SPARK_HOME.*nowhere/bin/spark-submit"):
-        mine.ingest(PLAN, staging, silent)
+        mine.ingest(PLAN, staging, IngestWatch())
 
 
 def test_files_of_python_that_a_user_names_go_along_with_the_package(work: Path) -> None:
@@ -398,7 +394,7 @@ def test_a_kill_ends_the_process_and_the_ingest(
             mine.cancel()
 
     with pytest.raises(WindowError, match="was cancelled"):
-        mine.ingest(PLAN, staging, kill)
+        mine.ingest(PLAN, staging, IngestWatch(kill))
     (application,) = folders(work)
     assert not application.running
     assert engine(work).place(PLAN, later(staging)) == later(staging)

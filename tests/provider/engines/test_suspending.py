@@ -19,7 +19,12 @@ from tubemq_provider.engines.applications import Application
 from tubemq_provider.engines.submit import SubmitEngine
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import Document, Staging, Suspended, SuspendingEngine
+from tubemq_provider.windows.protocols import (
+    Document,
+    IngestWatch,
+    Staging,
+    Suspended,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
@@ -43,7 +48,6 @@ class Machine:
     def task(self, ticket: Document | None = None, **given: object) -> SubmitEngine:
         """Run a try that may be deferred, or that resumes."""
         engine = SubmitEngine(SETTINGS, work_dir=self.work, **given)  # type: ignore[arg-type]
-        assert isinstance(engine, SuspendingEngine)
         engine.may_suspend()
         if ticket is not None:
             engine.expect(ticket)
@@ -56,7 +60,7 @@ class Machine:
         staging = engine.place(PLAN, fresh)
         self.points = []
         try:
-            total = engine.ingest(PLAN, staging, self.points.append).total
+            total = engine.ingest(PLAN, staging, IngestWatch(self.points.append)).total
         except BaseException as error:
             engine.leave(type(error))
             raise
@@ -167,7 +171,7 @@ def test_a_resumed_task_waits_for_a_running_application(machine: Machine) -> Non
     (machine.staging / "second").mkdir()
     fresh = Staging(PLAN.window_id, "second", str(machine.staging / "second"))
     staging = back.place(PLAN, fresh)
-    assert back.ingest(PLAN, staging, go).total == 2
+    assert back.ingest(PLAN, staging, IngestWatch(go)).total == 2
     assert staging.attempt == "first"
     back.leave(None)
 
@@ -227,7 +231,7 @@ def test_a_window_that_replaces_another_is_waited_for(machine: Machine) -> None:
         for folder in machine.folders():
             (folder / "go").touch()
 
-    assert engine.ingest(PLAN, staging, go).total == 2
+    assert engine.ingest(PLAN, staging, IngestWatch(go)).total == 2
     engine.leave(None)
 
 
@@ -243,4 +247,7 @@ def test_the_duration_is_that_of_the_application(machine: Machine) -> None:
     back = machine.task(ticket)
     (machine.staging / "second").mkdir()
     fresh = Staging(PLAN.window_id, "second", str(machine.staging / "second"))
-    assert back.ingest(PLAN, back.place(PLAN, fresh), machine.points.append).took_ms == 3_600_000
+    assert (
+        back.ingest(PLAN, back.place(PLAN, fresh), IngestWatch(machine.points.append)).took_ms
+        == 3_600_000
+    )

@@ -32,7 +32,7 @@ from tubemq_provider.windows import spaces
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.protocols import Sink, Step
+from tubemq_provider.windows.protocols import IngestWatch, Sink, Step
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
@@ -209,7 +209,7 @@ def test_footers_are_read_where_the_argument_says_so(
         plan = WindowPlan.cursor(scope, 1, {"north.0": (0, 3)})
         staging = sink.begin(plan, "a")
         engine = make_engine(arguments, source, Policies(), ExitStack())
-        counts = engine.ingest(plan, staging, lambda _: None)
+        counts = engine.ingest(plan, staging, IngestWatch())
         (fact,) = counts.files or ()
         liar = replace(counts, files=(replace(fact, schema=b""),))
         if verify == "footers":

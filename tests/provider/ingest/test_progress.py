@@ -16,7 +16,7 @@ from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.errors import ConfigError, ConnectError, ProtocolViolation
 from tubemq_provider.hooks.failures import ErrorContext, explained, fatal_errors_fail_the_task
 from tubemq_provider.hooks.tubemq import TubeMQHook
-from tubemq_provider.ingest.progress import LoggedEngine, ProgressLogger
+from tubemq_provider.ingest.progress import ProgressLogger
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.policies import Policies
@@ -53,7 +53,10 @@ def test_a_run_logs_range_progress_and_result(
     told.on_progress = progress.append
     engine = inline_engine(hook.get_settings(), policies=Policies())
     staging = sink.begin(plan, "try")
-    counts = LoggedEngine(engine, told).ingest(plan, staging, lambda _: None)
+    watch = told.watch()
+    watch.on_begin(plan)
+    counts = engine.ingest(plan, staging, watch)
+    watch.on_end(plan, counts)
     told.done(WindowResult("cursor", TOPIC, "lake", plan.window_id, records=counts.records))
     assert lines[0] == (
         f"orders -> /lake: window {plan.window_id}, 1 of 2 partitions, at most 1 200 records, "

@@ -32,7 +32,7 @@ from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.protocols import Engine, Staging
+from tubemq_provider.windows.protocols import Engine, IngestWatch, Staging
 from tubemq_provider.windows.verify import check_counts
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def test_rows_and_quarantine_together_are_the_window(
     plan = typed.plan(typed.whole())
     sink = ParquetSink(tmp_path)
     staging = sink.begin(plan, "try-1")
-    counts = engine(typed, JSON, policy).ingest(plan, staging, silent)  # type: ignore[operator]
+    counts = engine(typed, JSON, policy).ingest(plan, staging, IngestWatch())  # type: ignore[operator]
     check_counts(plan, counts)
     published = sink.publish(staging, plan, counts, silent)
     table = pq.read_table(tmp_path, partitioning=None)
@@ -173,7 +173,7 @@ def test_a_value_is_the_same_in_every_engine(engine: object, typed: World, tmp_p
     plan = typed.plan(typed.whole())
     sink = ParquetSink(tmp_path)
     staging = sink.begin(plan, "try-1")
-    counts = engine(typed, decode, "drop").ingest(plan, staging, silent)  # type: ignore[operator]
+    counts = engine(typed, decode, "drop").ingest(plan, staging, IngestWatch())  # type: ignore[operator]
     sink.publish(staging, plan, counts, silent)
     table = pq.read_table(tmp_path, partitioning=None).select(list(wanted))
     assert table.num_rows == 200
@@ -229,7 +229,7 @@ def test_by_default_a_record_that_does_not_decode_fails_the_window(
 ) -> None:
     plan = typed.plan(typed.whole())
     with pytest.raises(CorruptRecord, match="does not decode"):
-        engine(typed, JSON, "fail").ingest(plan, Staging("w", "a", str(tmp_path)), silent)  # type: ignore[operator]
+        engine(typed, JSON, "fail").ingest(plan, Staging("w", "a", str(tmp_path)), IngestWatch())  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("engine", [ENGINES[0], ENGINES[1]])
@@ -243,10 +243,10 @@ def test_a_schema_is_inferred_once_and_then_kept(
     first, second = Staging("w", "a", str(tmp_path / "1")), Staging("w", "b", str(tmp_path / "2"))
     for staging in (first, second):
         Path(staging.path).mkdir()
-    engine(typed, spec, "drop").ingest(plan, first, silent)  # type: ignore[operator]
+    engine(typed, spec, "drop").ingest(plan, first, IngestWatch())  # type: ignore[operator]
     assert "`name` string" in kept.read_text()
     kept.write_text("name string\n")
-    engine(typed, spec, "drop").ingest(plan, second, silent)  # type: ignore[operator]
+    engine(typed, spec, "drop").ingest(plan, second, IngestWatch())  # type: ignore[operator]
     assert pq.read_table(second.path).schema.names == ["partition", "name"]
 
 
@@ -264,7 +264,7 @@ def test_packs_make_more_rows_than_records_and_are_counted(tmp_path: Path) -> No
         plan = world.plan({"1:0": (0, world.end("1:0"))})
         sink = ParquetSink(tmp_path)
         staging = sink.begin(plan, "try-1")
-        counts = inline(world, spec, "quarantine").ingest(plan, staging, silent)
+        counts = inline(world, spec, "quarantine").ingest(plan, staging, IngestWatch())
         check_counts(plan, counts)
         sink.publish(staging, plan, counts, silent)
     table = pq.read_table(tmp_path, partitioning=None)
@@ -293,7 +293,7 @@ def test_records_read_for_inference_are_not_quarantined_twice(
     plan = world.plan({"1:0": (0, world.end("1:0"))})
     sink = ParquetSink(tmp_path / "lake")
     staging = sink.begin(plan, "try-1")
-    counts = inline(world, spec, "quarantine").ingest(plan, staging, silent)
+    counts = inline(world, spec, "quarantine").ingest(plan, staging, IngestWatch())
     (file,) = Path(staging.path).rglob("*.corrupt")
     assert (counts.total, counts.corrupt, pq.read_table(file).num_rows) == (19, 1, 1)
 
@@ -313,7 +313,7 @@ def test_a_schema_is_inferred_from_what_retention_has_left(
     plan, spec = cut(*small, tmp_path / "orders.ddl")
     engine = SessionEngine(small[0].settings, decode=spec, gap_policy="skip")
     (tmp_path / "lake").mkdir()
-    counts = engine.ingest(plan, Staging("w", "a", str(tmp_path / "lake")), silent)
+    counts = engine.ingest(plan, Staging("w", "a", str(tmp_path / "lake")), IngestWatch())
     assert (counts.total, counts.gaps) == (10, {"1:0": [[0, 280]]})
 
 
@@ -324,7 +324,7 @@ def test_spark_leaves_no_columns_of_a_window_without_records(typed: World, tmp_p
     plan = typed.plan({"1:0": (0, 280)}, ("of-none",))
     sink = ParquetSink(tmp_path / "lake")
     staging = sink.begin(plan, "try-1")
-    counts = through_spark(typed, spec, "drop").ingest(plan, staging, silent)
+    counts = through_spark(typed, spec, "drop").ingest(plan, staging, IngestWatch())
     check_counts(plan, counts)
     assert not list(Path(staging.path).rglob("part-*.parquet"))
     sink.publish(staging, plan, counts, silent)
@@ -339,7 +339,7 @@ def test_typed_rows_are_partitioned_by_decoded_columns(
     plan = typed.plan({"1:0": (0, typed.end("1:0"))})
     sink = DeltaSink(tmp_path / "table", partition_by=["name", "partition"], max_partitions=100)
     staging = sink.begin(plan, "try-1")
-    counts = engine(typed, JSON, "drop").ingest(plan, staging, silent)  # type: ignore[operator]
+    counts = engine(typed, JSON, "drop").ingest(plan, staging, IngestWatch())  # type: ignore[operator]
     check_counts(plan, counts)
     sink.publish(staging, plan, counts, silent)
     table = DeltaTable(tmp_path / "table")
@@ -348,7 +348,7 @@ def test_typed_rows_are_partitioned_by_decoded_columns(
     assert len(rows) == counts.total == len(table.file_uris())
     missing = DeltaSink(tmp_path / "other", partition_by=["country"])
     with pytest.raises(ConfigError, match=r"there is no column 'country', only topic.*name"):
-        engine(typed, JSON, "drop").ingest(plan, missing.begin(plan, "a"), silent)  # type: ignore[operator]
+        engine(typed, JSON, "drop").ingest(plan, missing.begin(plan, "a"), IngestWatch())  # type: ignore[operator]
 
 
 @pytest.mark.spark
@@ -363,7 +363,7 @@ def test_a_transform_is_skipped_until_columns_are_inferred(typed: World, tmp_pat
         plan = typed.plan({"1:0": (0, 280)}, filters)
         staging = sink.begin(plan, "try-1")
         engine = SessionEngine(typed.settings, decode=spec, corrupt_records="drop", transform=twice)
-        counts = engine.ingest(plan, staging, silent)
+        counts = engine.ingest(plan, staging, IngestWatch())
         check_counts(plan, counts)
         sink.publish(staging, plan, counts, silent)
         totals.append(counts.total)
@@ -394,7 +394,7 @@ def test_a_query_changes_what_is_written(
     engine = SessionEngine(
         typed.settings, decode=JSON, corrupt_records="drop", transform=sql_transform(query)
     )
-    counts = engine.ingest(plan, Staging("w", "a", str(tmp_path)), silent)
+    counts = engine.ingest(plan, Staging("w", "a", str(tmp_path)), IngestWatch())
     check_counts(plan, counts)
     table = pq.read_table(tmp_path, partitioning=None)
     assert table.schema.names == ["partition", "twice"]

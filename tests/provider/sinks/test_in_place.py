@@ -54,7 +54,7 @@ from tubemq_provider.windows.errors import CountMismatch, StoreConflict
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
-from tubemq_provider.windows.protocols import IngestCounts, Sink, Staging, Step
+from tubemq_provider.windows.protocols import IngestCounts, IngestWatch, Sink, Staging, Step
 from tubemq_provider.windows.run.kinds import window_run
 
 InPlace = ObjectStoreSink | DeltaSink | IcebergSink
@@ -290,7 +290,11 @@ def written_by_inline(sink: Sink) -> tuple[WindowPlan, Staging, IngestCounts]:
         WindowScope("c1", TOPIC, "g1", sink.identity), 1, dict.fromkeys(KEYS, (0, 28 * 60))
     )
     staging = sink.begin(plan, "a")
-    return plan, staging, InlineEngine(open_fake, row_group_bytes=300).ingest(plan, staging, ignore)
+    return (
+        plan,
+        staging,
+        InlineEngine(open_fake, row_group_bytes=300).ingest(plan, staging, IngestWatch()),
+    )
 
 
 def test_what_iceberg_gets_from_facts_is_what_footers_say(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.transforms import sql_transform
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import IngestCounts
+from tubemq_provider.windows.protocols import IngestCounts, IngestWatch
 
 
 def main(order: dict[str, Any]) -> dict[str, Any]:
@@ -34,7 +34,9 @@ def main(order: dict[str, Any]) -> dict[str, Any]:
         transform=sql_transform(order["sql"]) if order["sql"] else None,
     )
     staging = sink.begin(plan, "driver")
-    counts: IngestCounts = engine.ingest(plan, staging, lambda point: print(point, flush=True))
+    counts: IngestCounts = engine.ingest(
+        plan, staging, IngestWatch(lambda point: print(point, flush=True))
+    )
     found = sink.publish(staging, plan, counts, lambda _: None)
     sink.tidy(plan.window_id)
     shown = _shown_plans()

@@ -11,6 +11,7 @@ from tubemq_client.config import ClientConfig
 from tubemq_provider.engines.connect import ConnectEngine
 from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.windows.plan import WindowPlan
+from tubemq_provider.windows.protocols import IngestWatch
 
 
 def main(order: dict[str, Any]) -> None:
@@ -20,7 +21,7 @@ def main(order: dict[str, Any]) -> None:
     staging = sink_for(order["sink"], storage_options=order["storage"]).begin(plan, "killed")
     engine = ConnectEngine(settings, remote=order["remote"], ship_package=True)
     engine.belong_to(order.get("task", ""))
-    engine.ingest(plan, staging, lambda point: print(point, flush=True))
+    engine.ingest(plan, staging, IngestWatch(lambda point: print(point, flush=True)))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from tubemq_provider.sinks.factory import sink_for
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import WindowError
-from tubemq_provider.windows.protocols import OwnedEngine, Staging
+from tubemq_provider.windows.protocols import IngestWatch, Staging
 from tubemq_provider.windows.run.result import WindowResult
 
 pytest.importorskip("pyspark.sql.connect.session", exc_type=ImportError)
@@ -214,7 +214,7 @@ def test_operations_of_a_killed_task_are_interrupted_by_its_next_try(
     caplog.set_level("INFO", logger="tubemq_provider")
     again = sink.begin(plan, "again")
     try:
-        counts = engine.ingest(plan, again, at)
+        counts = engine.ingest(plan, again, IngestWatch(at))
     finally:
         engine.stop()
     found = sink.publish(again, plan, counts, lambda _: None)
@@ -261,7 +261,6 @@ def test_two_tasks_that_read_one_window_at_once_both_come_to_their_end(
     order = {"masters": world.masters, "plan": plan.to_document(), "sink": url, "storage": lake}
     order |= {"remote": lab.remote, "task": "orders|another run|ingest|-1"}
     engine = ConnectEngine(world.settings, remote=lab.remote, ship_package=True)
-    assert isinstance(engine, OwnedEngine)
     engine.belong_to("orders|this run|ingest|-1")
 
     def at(point: str) -> None:
@@ -271,7 +270,7 @@ def test_two_tasks_that_read_one_window_at_once_both_come_to_their_end(
     with begun_in_its_job(order, sink) as other:
         mine = sink.begin(plan, "mine")
         try:
-            counts = engine.ingest(plan, mine, at)
+            counts = engine.ingest(plan, mine, IngestWatch(at))
         finally:
             engine.stop()
         assert other.wait(DEADLINE_S) == 0
@@ -295,7 +294,7 @@ def test_cancelling_interrupts_what_runs_on_the_server(
 
     try:
         with pytest.raises(WindowError, match="was cancelled"):
-            engine.ingest(world.plan(world.whole()), staging, cancel_soon)
+            engine.ingest(world.plan(world.whole()), staging, IngestWatch(cancel_soon))
         timer[0].join(10)
     finally:
         engine.stop()
@@ -309,9 +308,9 @@ def test_user_password_and_tls_reach_the_tasks_and_no_file_of_the_server(
     secured.produce(100)
     tasks: list[tuple[int, int]] = []
     engine = ConnectEngine(secured.settings, remote=lab.remote, ship_package=True)
-    engine.on_tasks = lambda done, total: tasks.append((done, total))
+    watch = IngestWatch(on_tasks=lambda _, *done: tasks.append(done))
     try:
-        counts = engine.ingest(secured.plan(secured.whole()), staging, silent)
+        counts = engine.ingest(secured.plan(secured.whole()), staging, watch)
     finally:
         engine.stop()
     assert counts.total == 100
@@ -326,7 +325,7 @@ def test_a_window_of_rocketmq(lab: Lab, staging: Staging) -> None:
         settings, plan = server.settings, made.plan()
         engine = ConnectEngine(settings, remote=lab.remote, ship_package=True, kind="rocketmq")
         try:
-            counts = engine.ingest(plan, staging, silent)
+            counts = engine.ingest(plan, staging, IngestWatch())
         finally:
             engine.stop()
     assert counts.total == len(made.expected())
@@ -343,7 +342,7 @@ def test_problems_of_a_server_are_reported_with_its_address(
         engine = ConnectEngine(world.settings, remote=remote, **given)
         try:
             with pytest.raises(ConfigError) as caught:
-                engine.ingest(plan, staging, silent)
+                engine.ingest(plan, staging, IngestWatch())
         finally:
             engine.stop()
         return str(caught.value)

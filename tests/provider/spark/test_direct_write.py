@@ -16,7 +16,7 @@ from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import Staging
+from tubemq_provider.windows.protocols import IngestWatch, Staging
 from tubemq_provider.windows.verify import check_counts
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
@@ -187,7 +187,7 @@ def test_a_window_is_written_by_tasks_published_once_and_read_by_spark(
     )
     for attempt in ("first", "second"):
         staging = sink.begin(plan, attempt)
-        counts = engine.ingest(plan, staging, silent)
+        counts = engine.ingest(plan, staging, IngestWatch())
         assert sink.publish(staging, plan, counts, silent).won == (attempt == "first")
     assert len(sink.marker(plan.window_id).files) == 2  # type: ignore[union-attr]
     assert spark.read.parquet(str(tmp_path)).count() == 120

@@ -16,7 +16,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.files.locations import LocalLocation
 from tubemq_provider.files.writer import StagedWriter, with_file_parts
 from tubemq_provider.windows.errors import CountMismatch
-from tubemq_provider.windows.protocols import Staging
+from tubemq_provider.windows.protocols import IngestWatch, Staging
 from tubemq_provider.windows.verify import check_counts
 
 pytest.importorskip("pyspark")
@@ -43,10 +43,6 @@ SELECT partition, offset, value,
 FROM records
 """
 REPORT = SplitReport(3, "1:0", 0, 280, 10, 100, 0, [])
-
-
-def silent(point: str) -> None:
-    """Ignore progress."""
 
 
 @pytest.fixture
@@ -76,7 +72,7 @@ def test_every_type_is_written_as_sparks_own_writer_does(
             engine = SessionEngine(
                 world.settings, transform=sql_transform(EVERY_TYPE), direct_write=way
             )
-            check_counts(plan, engine.ingest(plan, staging, silent))
+            check_counts(plan, engine.ingest(plan, staging, IngestWatch()))
     ours, sparks = map(rows_in, stagings)
     assert ours.num_rows == 40
     assert {f.name: str(f) for f in ours.schema} == {f.name: str(f) for f in sparks.schema}
@@ -92,7 +88,7 @@ def test_a_transform_that_leaves_nothing_writes_no_file(
     world.produce(8)
     plan = world.plan(world.whole())
     engine = SessionEngine(world.settings, transform=lambda frame: frame.where("value IS NULL"))
-    counts = engine.ingest(plan, stagings[0], silent)
+    counts = engine.ingest(plan, stagings[0], IngestWatch())
     check_counts(plan, counts)
     assert (counts.total, counts.files) == (0, ())
     assert sum((counts.read or {}).values()) == 8
@@ -120,7 +116,7 @@ def test_a_query_may_begin_and_end_as_it_likes(
     world.produce(8)
     plan = world.plan(world.whole())
     engine = SessionEngine(world.settings, transform=sql_transform(query))
-    assert engine.ingest(plan, stagings[0], silent).total == 8
+    assert engine.ingest(plan, stagings[0], IngestWatch()).total == 8
 
 
 NEEDS_NO_RECORD = {
@@ -140,7 +136,7 @@ def test_a_query_that_needs_no_record_reads_them_all_and_writes_none(
     world.produce(40)
     plan = world.plan(world.whole())
     engine = SessionEngine(world.settings, transform=sql_transform(query))
-    counts = engine.ingest(plan, stagings[0], silent)
+    counts = engine.ingest(plan, stagings[0], IngestWatch())
     check_counts(plan, counts)
     assert (counts.total, sum((counts.read or {}).values())) == (0, 40)
     assert spark.conf.get("spark.sql.optimizer.excludedRules", None) is None
@@ -155,7 +151,7 @@ def test_a_query_that_does_not_read_all_is_refused_with_advice(
     plan = world.plan(world.whole())
     engine = SessionEngine(world.settings, transform=lambda frame: frame.limit(1))
     with pytest.raises(CountMismatch, match="by a condition"):
-        engine.ingest(plan, stagings[0], silent)
+        engine.ingest(plan, stagings[0], IngestWatch())
 
 
 @pytest.mark.spark
@@ -170,7 +166,7 @@ def test_a_transform_that_reads_the_window_twice_counts_it_once(
         "JOIN (SELECT DISTINCT partition FROM records) p ON r.partition = p.partition"
     )
     counts = SessionEngine(world.settings, transform=sql_transform(query)).ingest(
-        plan, stagings[0], silent
+        plan, stagings[0], IngestWatch()
     )
     check_counts(plan, counts)
     assert (counts.total, sum((counts.read or {}).values())) == (40, 40)

@@ -20,6 +20,7 @@ from tubemq_provider.sinks.delta import DeltaSink
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.spark.credentials_file import storage_file, storage_from
+from tubemq_provider.windows.protocols import IngestWatch
 from tubemq_provider.windows.verify import check_counts
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
@@ -61,7 +62,7 @@ def test_tasks_write_where_the_sink_keeps_its_files(
     for attempt in ("first", "second"):
         staging = sink.begin(plan, attempt)
         assert staging.path.startswith(f"{url}/")
-        counts = engine.ingest(plan, staging, silent)
+        counts = engine.ingest(plan, staging, IngestWatch())
         assert counts.files
         assert all(fact.tag and fact.pieces for fact in counts.files)
         assert sink.publish(staging, plan, counts, silent).won == (attempt == "first")
@@ -89,7 +90,7 @@ def test_tasks_write_folders_of_partitions_into_the_store(
     sink = ObjectStoreSink("s3://sparks/apart", storage_options=options, partition_by=by)
     staging = sink.begin(plan, "try")
     engine = SessionEngine(world.settings, options={"minPartitions": "5"})
-    counts = engine.ingest(plan, staging, silent)
+    counts = engine.ingest(plan, staging, IngestWatch())
     check_counts(plan, counts)
     marker = sink.publish(staging, plan, counts, silent).marker
     table = read_windows(sink).to_table()
@@ -113,7 +114,7 @@ def test_corrupt_records_are_quarantined_in_the_store(
     sink = ObjectStoreSink(url, storage_options=options)
     staging = sink.begin(plan, "try")
     engine = SessionEngine(world.settings, corrupt_records="quarantine", transform=transform)
-    counts = engine.ingest(plan, staging, silent)
+    counts = engine.ingest(plan, staging, IngestWatch())
     check_counts(plan, counts)
     assert counts.corrupt > 0
     assert sink.publish(staging, plan, counts, silent).won
@@ -134,7 +135,7 @@ def test_rows_of_a_transform_are_written_to_the_sinks_storage(
     engine = SessionEngine(
         world.settings, transform=lambda frame: frame.drop("attributes"), direct_write=write
     )
-    counts = engine.ingest(plan, staging, silent)
+    counts = engine.ingest(plan, staging, IngestWatch())
     check_counts(plan, counts)
     # Only our tasks report their files; those of Spark's writer are uploaded by the driver.
     assert (counts.files is None) == (write == "off")
@@ -157,7 +158,7 @@ def test_a_transform_fills_the_folders_of_partitions(
     engine = SessionEngine(
         world.settings, transform=sql_transform(query), target_file_bytes=1 << 20
     )
-    counts = engine.ingest(plan, staging, silent)
+    counts = engine.ingest(plan, staging, IngestWatch())
     marker = sink.publish(staging, plan, counts, silent).marker
     table = read_windows(sink).to_table()
     assert sorted(table["value"].to_pylist()) == world.expected(world.whole())
@@ -173,7 +174,7 @@ def test_a_refusal_of_the_store_is_reported_without_secrets(
     plan = world.plan(world.whole())
     sink = ObjectStoreSink("s3://nowhere/at-all", storage_options=options)
     with pytest.raises((ConfigError, OSError, pyspark.errors.PySparkException)) as refused:
-        SessionEngine(world.settings).ingest(plan, sink.begin(plan, "try"), silent)
+        SessionEngine(world.settings).ingest(plan, sink.begin(plan, "try"), IngestWatch())
     assert SECRET not in str(refused.value)
 
 

@@ -22,7 +22,7 @@ from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sources.registry import open_source
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.protocols import Engine, IngestCounts
+from tubemq_provider.windows.protocols import Engine, IngestCounts, IngestWatch
 from tubemq_provider.windows.verify import check_counts
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -79,7 +79,7 @@ def publish(root: Path, engine: Engine, plan: WindowPlan) -> tuple[Any, IngestCo
     """Run one attempt as a run does; return the table that readers of the directory find."""
     sink = ParquetSink(root)
     staging = sink.begin(plan, "try-1")
-    counts = engine.ingest(plan, staging, lambda _: None)
+    counts = engine.ingest(plan, staging, IngestWatch())
     check_counts(plan, counts)
     assert sink.publish(staging, plan, counts, lambda _: None).won
     return pq.read_table(root, partitioning=None).sort_by([(n, "ascending") for n in ORDER]), counts

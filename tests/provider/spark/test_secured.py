@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from tests.provider.spark.test_session_engine import silent, written
+from tests.provider.spark.test_session_engine import written
 from tests.provider.spark.world import USER, SecuredWorld
 from tubemq_client.errors import AuthenticationFailed
 from tubemq_client.model import Credentials
 from tubemq_provider.engines.session import SessionEngine
-from tubemq_provider.windows.protocols import Staging
+from tubemq_provider.windows.protocols import IngestWatch, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ def test_a_window_is_read_and_no_plan_shows_the_password(
     secured.produce(100)
     staging = Staging("w-1", "try-1", str(tmp_path))
     engine = SessionEngine(secured.settings, direct_write=direct_write)
-    counts = engine.ingest(secured.plan(secured.whole()), staging, silent)
+    counts = engine.ingest(secured.plan(secured.whole()), staging, IngestWatch())
     assert counts.total == 100
     assert written(staging) == secured.expected(secured.whole())
     plans = shown_plans(spark)
@@ -50,4 +50,4 @@ def test_the_wrong_password_fails_with_the_name_of_the_option(
     plan = secured.plan(secured.whole())
     wrong = replace(secured.settings, auth=Credentials(USER.username, "guess"))
     with pytest.raises(AuthenticationFailed, match=r"auth\.password"):
-        SessionEngine(wrong).ingest(plan, Staging("w-1", "try-1", str(tmp_path)), silent)
+        SessionEngine(wrong).ingest(plan, Staging("w-1", "try-1", str(tmp_path)), IngestWatch())

@@ -18,7 +18,7 @@ from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.spark_runtime import open_session, properties_text, temporary_conf
 from tubemq_provider.sinks.parquet import MARKER_NAME, ParquetSink
 from tubemq_provider.windows.errors import CountMismatch, WindowError
-from tubemq_provider.windows.protocols import Engine, Staging
+from tubemq_provider.windows.protocols import Engine, IngestWatch, Staging
 from tubemq_provider.windows.verify import check_counts
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
@@ -55,7 +55,7 @@ def test_a_plan_becomes_files_and_counts(
     assert isinstance(engine, Engine)
     points: list[str] = []
 
-    counts = engine.ingest(plan, staging, points.append)
+    counts = engine.ingest(plan, staging, IngestWatch(points.append))
 
     assert points == ["session started", "frame loaded", "files written", "records counted"]
     assert written(staging) == world.expected(ranges)
@@ -79,8 +79,8 @@ def test_task_counts_of_the_job_are_reported_while_it_runs(
     world.produce(300)
     engine = SessionEngine(world.settings, options={"minPartitions": "6"})
     told: list[tuple[int, int]] = []
-    engine.on_tasks = lambda done, total: told.append((done, total))
-    engine.ingest(world.plan(world.whole()), staging, silent)
+    watch = IngestWatch(on_tasks=lambda _, *done: told.append(done))
+    engine.ingest(world.plan(world.whole()), staging, watch)
     assert {total for _, total in told} == {6}
     assert all(done <= total for done, total in told)
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
@@ -93,7 +93,7 @@ def test_a_window_becomes_one_clean_directory_of_the_sink(
     plan = world.plan(world.whole())
     sink = ParquetSink(tmp_path)
     staging = sink.begin(plan, "try-1")
-    counts = SessionEngine(world.settings).ingest(plan, staging, silent)
+    counts = SessionEngine(world.settings).ingest(plan, staging, IngestWatch())
     check_counts(plan, counts)
 
     publication = sink.publish(staging, plan, counts, silent)
@@ -111,7 +111,7 @@ def test_timestamps_are_written_as_microseconds_and_settings_are_restored(
 ) -> None:
     world.produce(8)
     before = spark.conf.get("spark.sql.parquet.outputTimestampType")
-    SessionEngine(world.settings).ingest(world.plan(world.whole()), staging, silent)
+    SessionEngine(world.settings).ingest(world.plan(world.whole()), staging, IngestWatch())
     (schema, *_) = (pq.read_schema(f) for f in Path(staging.path).glob("*.parquet"))
     assert str(schema.field("msg_time").type) == "timestamp[us, tz=UTC]"
     assert spark.conf.get("spark.sql.parquet.outputTimestampType") == before
@@ -121,7 +121,7 @@ def test_timestamps_are_written_as_microseconds_and_settings_are_restored(
 def test_a_plan_without_offsets_starts_nothing(world: World, staging: Staging) -> None:
     plan = world.plan({"1:0": (280, 280)})
     points: list[str] = []
-    counts = SessionEngine(world.settings).ingest(plan, staging, points.append)
+    counts = SessionEngine(world.settings).ingest(plan, staging, IngestWatch(points.append))
     assert (dict(counts.records), points) == ({"1:0": 0}, [])
 
 
@@ -134,7 +134,7 @@ def test_a_transform_shapes_what_is_written_and_counted(
         return frame.where("stream_id = 'beta'").withColumn("size", sf.length("value"))
 
     engine = SessionEngine(world.settings, transform=betas)
-    counts = engine.ingest(world.plan(world.whole()), staging, silent)
+    counts = engine.ingest(world.plan(world.whole()), staging, IngestWatch())
     assert counts.total == 40 == len(written(staging))
     # Records go round four partitions, and every second one is a beta.
     assert sorted(counts.records.values()) == [0, 0, 20, 20]
@@ -151,7 +151,7 @@ def test_files_are_staged_locally_whatever_hadoops_default_file_system_is(
     transform = (lambda frame: frame.withColumn("one", sf.lit(1))) if transformed else None
     engine = SessionEngine(world.settings, direct_write="off", transform=transform)
     with temporary_conf(spark, {"fs.defaultFS": f"viewfs://{tmp_path.name}"}):
-        counts = engine.ingest(world.plan(world.whole()), staging, silent)
+        counts = engine.ingest(world.plan(world.whole()), staging, IngestWatch())
     assert counts.total == 8 == len(written(staging))
 
 
@@ -162,12 +162,12 @@ def test_a_transform_must_leave_the_partition_column_alone(
     plan = world.plan(world.whole())
     without = SessionEngine(world.settings, transform=lambda frame: frame.select("value"))
     with pytest.raises(ConfigError, match="keep 'partition'"):
-        without.ingest(plan, staging, silent)
+        without.ingest(plan, staging, IngestWatch())
     renamed = SessionEngine(
         world.settings, transform=lambda frame: frame.withColumn("partition", sf.lit("9:9"))
     )
     with pytest.raises(CountMismatch, match="keep 'partition' as it is"):
-        renamed.ingest(plan, staging, silent)
+        renamed.ingest(plan, staging, IngestWatch())
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_transform_without_a_valid_frame_is_refused_with_the_reason(
     world.produce(4)
     engine = SessionEngine(world.settings, transform=transform)
     with pytest.raises(ConfigError, match=sentence):
-        engine.ingest(world.plan(world.whole()), staging, silent)
+        engine.ingest(world.plan(world.whole()), staging, IngestWatch())
     assert not list(Path(staging.path).glob("*.parquet"))
 
 
@@ -211,7 +211,7 @@ def test_a_gap_is_counted_when_skipping_is_allowed(
     plan = world.plan(ranges)
     world.mq.broker(1).expire_to("demo", 280)
     engine = SessionEngine(world.settings, gap_policy="skip")
-    counts = engine.ingest(plan, staging, silent)
+    counts = engine.ingest(plan, staging, IngestWatch())
     assert counts.gaps == {"1:0": [[0, 280]]}
     assert counts.total == len(world.expected({"1:0": (280, world.end("1:0"))}))
 
@@ -228,7 +228,7 @@ def test_a_kill_while_spark_starts_is_reported_as_one(
     monkeypatch.setattr("tubemq_provider.engines.spark_runtime.open_session", starting)
     world.produce(4)
     with pytest.raises(WindowError, match="was cancelled"):
-        engine.ingest(world.plan(world.whole()), staging, silent)
+        engine.ingest(world.plan(world.whole()), staging, IngestWatch())
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 1.0], ids=["before-its-job", "in-its-job"])
@@ -247,11 +247,11 @@ def test_cancelling_stops_a_running_ingest(
             timer[0].start()
 
     with pytest.raises(WindowError, match="was cancelled"):
-        engine.ingest(plan, staging, cancel_soon)
+        engine.ingest(plan, staging, IngestWatch(cancel_soon))
     timer[0].join(10)
     assert not (Path(staging.path) / "_reads").exists()
     with pytest.raises(WindowError, match="was cancelled"):
-        engine.ingest(plan, staging, silent)
+        engine.ingest(plan, staging, IngestWatch())
 
 
 class _TimeIsOver(BaseException):
@@ -293,7 +293,7 @@ def test_a_task_whose_time_is_over_ends_at_once_and_so_does_its_job(
     former = signal.signal(signal.SIGUSR1, over)
     try:
         with pytest.raises(_TimeIsOver):
-            engine.ingest(plan, staging, read_no_more)
+            engine.ingest(plan, staging, IngestWatch(read_no_more))
         ended_at = time.monotonic()
         _wait_for_jobs(spark, running=False)
     finally:
@@ -312,7 +312,7 @@ def test_a_fatal_error_keeps_its_class_on_the_way_out_of_spark(
     plan = world.plan(world.whole())
     world.mq.broker(1).corrupt_next(1)
     with pytest.raises(CorruptRecord, match="corruptRecords") as caught:
-        SessionEngine(world.settings).ingest(plan, staging, silent)
+        SessionEngine(world.settings).ingest(plan, staging, IngestWatch())
     assert caught.value.fatal
 
 

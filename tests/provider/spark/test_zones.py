@@ -15,7 +15,7 @@ from tests.provider.spark.world import World
 from tubemq_provider.engines.session import SessionEngine
 from tubemq_provider.engines.spark_runtime import session_conf, temporary_conf
 from tubemq_provider.engines.transforms import sql_transform
-from tubemq_provider.windows.protocols import Staging
+from tubemq_provider.windows.protocols import IngestWatch, Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,10 +44,6 @@ NEW_YORK = {
 }
 
 
-def silent(_: str) -> None:
-    pass
-
-
 @pytest.fixture
 def abroad(spark: SparkSession) -> Iterator[None]:
     """Run as a worker in New York: the machine's zone is the JVM's, and so Spark's by default."""
@@ -61,7 +57,7 @@ def abroad(spark: SparkSession) -> Iterator[None]:
 def written(world: World, root: Path, way: Literal["on", "off"], transform: Any) -> pa.Table:
     root.mkdir()
     engine = SessionEngine(world.settings, transform=transform, direct_write=way)
-    engine.ingest(world.plan(world.whole()), Staging("w-1", "a", str(root)), silent)
+    engine.ingest(world.plan(world.whole()), Staging("w-1", "a", str(root)), IngestWatch())
     return pq.read_table(root)
 
 

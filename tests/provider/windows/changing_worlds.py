@@ -45,7 +45,7 @@ from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.overlaps import interval_of
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.protocols import Document, IngestCounts, Progress, Staging
+from tubemq_provider.windows.protocols import Document, IngestCounts, IngestWatch, Staging
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.run.steps import StepPoint, WindowRun
@@ -112,12 +112,12 @@ class Topic(Log):
 class Unreliable(MemoryEngine):
     """Cannot read from brokers that are not there."""
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
         log = self.log
         assert isinstance(log, Topic)
         if {range_.partition.key for range_ in plan.reads()} - set(log.ready()):
             raise ConnectError("a broker is away")
-        return super().ingest(plan, staging, progress)
+        return super().ingest(plan, staging, watch)
 
 
 # Cursor windows ---------------------------------------------------------------------------------

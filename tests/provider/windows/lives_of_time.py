@@ -43,7 +43,7 @@ from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.overlaps import interval_of
 from tubemq_provider.windows.planning.published import PublishedWindows
-from tubemq_provider.windows.protocols import Document, IngestCounts, Progress, Staging
+from tubemq_provider.windows.protocols import Document, IngestCounts, IngestWatch, Staging
 from tubemq_provider.windows.run.epochs import stored_epoch
 from tubemq_provider.windows.run.kinds import window_run
 
@@ -61,11 +61,11 @@ class LivingTopic(Topic, LivingLog):
 class Careful(Unreliable):
     """Refuses what lies beyond a log, as real engines do."""
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
         for range_ in plan.reads():
             if range_.end > len(self.log.entries.get(range_.partition.store_key, [])) * ENTRY:
                 raise LogRegression(f"the log ends before {range_.end}")
-        return super().ingest(plan, staging, progress)
+        return super().ingest(plan, staging, watch)
 
 
 class TimeLives(TimeHistory):

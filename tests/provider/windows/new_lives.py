@@ -26,7 +26,7 @@ from tubemq_client.model import Anchor, OffsetRange, Partition
 from tubemq_provider.windows.cursor import epoch_of, past_epochs
 from tubemq_provider.windows.errors import IdentityMismatch
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import Document, IngestCounts, Progress, Staging
+from tubemq_provider.windows.protocols import Document, IngestCounts, IngestWatch, Staging
 from tubemq_provider.windows.run.epochs import stored_epoch
 
 Store = tuple[int, int]
@@ -90,13 +90,13 @@ class LivingEngine(MemoryEngine):
 
     log: LivingLog
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
         for range_ in plan.reads():
             store = range_.partition.store_key
             if range_.end > len(self.log.entries.get(store, [])) * ENTRY:
                 raise LogTruncated(f"the log ends before {range_.end}, where its range does")
         last = self.log.last_records(plan)
-        counts = super().ingest(plan, staging, progress)
+        counts = super().ingest(plan, staging, watch)
         return IngestCounts(counts.records, counts.bytes, last=last)
 
 

@@ -17,7 +17,7 @@ from tests.provider.windows.world import (
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.errors import CountMismatch
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.protocols import IngestCounts, OffsetStore, Progress, Staging
+from tubemq_provider.windows.protocols import IngestCounts, IngestWatch, OffsetStore, Staging
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 
@@ -27,8 +27,8 @@ class LosingEngine(MemoryEngine):
 
     lost = IngestCounts({})
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
-        counts = super().ingest(plan, staging, progress)
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
+        counts = super().ingest(plan, staging, watch)
         return replace(counts, gaps=self.lost.gaps, corrupt=self.lost.corrupt)
 
 

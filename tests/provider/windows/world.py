@@ -21,7 +21,9 @@ from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import (
     BoundaryBook,
     Document,
+    Engine,
     IngestCounts,
+    IngestWatch,
     Marker,
     Progress,
     Publication,
@@ -179,7 +181,7 @@ class MemoryBook:
 
 
 @dataclass
-class MemoryEngine:
+class MemoryEngine(Engine):
     """Copies records from the log to the sink's staging; `failing` makes the next ingest raise."""
 
     log: Log
@@ -188,7 +190,7 @@ class MemoryEngine:
     ingested: list[str] = field(default_factory=list)
     failing: Exception | None = None
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
         if self.failing is not None:
             raise self.failing
         place = self.sink.staged.get(staging.path)
@@ -196,7 +198,7 @@ class MemoryEngine:
             raise FileNotFoundError(staging.path)
         self.ingested.append(plan.window_id)
         place.extend(self.log.records(plan))
-        progress("records copied")
+        watch.progress("records copied")
         counted = Counter(key for key, _ in place)
         return IngestCounts({key: counted[key] for key in plan.ranges}, len(place))
 

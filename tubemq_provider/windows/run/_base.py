@@ -7,8 +7,9 @@ the store, and none writes. This module must not decide which window is taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider.windows.errors import DocumentError
@@ -17,6 +18,7 @@ from tubemq_provider.windows.policies import OnClear, Policies
 from tubemq_provider.windows.protocols import (
     Document,
     Engine,
+    IngestWatch,
     OffsetStore,
     ReplacingSink,
     Sink,
@@ -49,6 +51,9 @@ class Planner(Protocol):
         the brokers, use no cached answer."""
 
 
+_UNWATCHED: Final = IngestWatch()
+
+
 class RunBase:
     """Planner, store, sink and engine of one run, and its progress."""
 
@@ -61,6 +66,7 @@ class RunBase:
         *,
         attempt: str,
         observer: StepObserver | None = None,
+        watch: IngestWatch = _UNWATCHED,
         mirror: Mirror | None = None,
         cleared: bool = False,
         retried: bool = False,
@@ -86,6 +92,7 @@ class RunBase:
         self._engine = engine
         self._attempt = attempt
         self._observer = observer
+        self._watch = replace(watch, progress=lambda point: self._observe(Step.INGEST, point))
         self._mirror_to = mirror
         self._cleared = cleared
         self._retried = retried

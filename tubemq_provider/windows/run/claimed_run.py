@@ -26,7 +26,7 @@ from tubemq_provider.windows.cursor import (
 from tubemq_provider.windows.errors import SinkHistoryLost, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt, without
-from tubemq_provider.windows.protocols import ClaimStore, CountedEngine, Document
+from tubemq_provider.windows.protocols import ClaimStore, Document
 from tubemq_provider.windows.run._progress import (
     claim_stranded,
     claimed_windows_lost,
@@ -243,7 +243,7 @@ class ClaimedRun(CursorRun):
         now = self._now
         task_plan = self._task_plan()
         yield "task plan read"
-        if isinstance(self._engine, CountedEngine):
+        if self._engine.plan_hash is not None:
             yield from self._plan_counted(task_plan, self._engine.plan_hash)
             return
         if task_plan is not None and self._ours(task_plan):

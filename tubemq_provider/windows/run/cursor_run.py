@@ -26,7 +26,7 @@ from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.read_limits import Throughput
-from tubemq_provider.windows.protocols import CountedEngine, Document, Marker, RestorableSink
+from tubemq_provider.windows.protocols import Document, Marker, RestorableSink
 from tubemq_provider.windows.run._progress import (
     changed_without_command,
     cursor_numbers,
@@ -308,7 +308,7 @@ class CursorRun(WindowRun):
         return plan.scope_hash == self._scope.scope_hash and is_cursor(plan)
 
     def _still_there(self, plan: WindowPlan) -> bool:
-        if isinstance(self._engine, CountedEngine):
+        if self._engine.plan_hash is not None:
             return True  # its records were read already
         return (plan.seq or 0) <= self._position().seq or self._planner.readable(plan)
 

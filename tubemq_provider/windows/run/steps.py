@@ -29,14 +29,11 @@ from tubemq_provider.windows.planning.other_scopes import refuse_other_scopes, s
 from tubemq_provider.windows.planning.read_limits import Throughput
 from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.protocols import (
-    AbandoningEngine,
-    CountedEngine,
     IngestCounts,
     Marker,
     PlacedSink,
     RecountingSink,
     ReplacingSink,
-    ResumingEngine,
     SchemaSink,
     Staging,
     Step,
@@ -62,6 +59,7 @@ class WindowRun(RunBase, ABC):
 
     - `attempt`: unique per try (a task-instance id); names the staging place.
     - `observer`: receives every point, also those inside long steps.
+    - `watch`: receives what the engine reports; points of the engine go to the observer.
     - `mirror`: optional; its failure is a warning, never an error.
     - `cleared`: a user cleared the finished task to have it done again; see `OnClear`.
     - `columns`: returns the `pyarrow.Schema` that the engine will write, None while it is unknown.
@@ -158,7 +156,7 @@ class WindowRun(RunBase, ABC):
         now = self._now
         task_plan = self._task_plan()
         yield "task plan read"
-        if isinstance(self._engine, CountedEngine):
+        if self._engine.plan_hash is not None:
             yield from self._plan_counted(task_plan, self._engine.plan_hash)
             return
         if task_plan is not None and self._ours(task_plan):
@@ -331,9 +329,9 @@ class WindowRun(RunBase, ABC):
         try:
             if now.plan.entries:
                 self._planner.recognise(now.plan)
-                now.counts = self._engine.ingest(
-                    now.plan, now.staging, lambda point: self._observe(Step.INGEST, point)
-                )
+                self._watch.on_begin(now.plan)
+                now.counts = self._engine.ingest(now.plan, now.staging, self._watch)
+                self._watch.on_end(now.plan, now.counts)
                 yield "records written"
                 # After the read: a log that matches now has matched during the whole read.
                 self._planner.recognise(now.plan, again=True)
@@ -355,7 +353,7 @@ class WindowRun(RunBase, ABC):
     def _resume_earlier_try(self, plan: WindowPlan, fresh: Staging) -> Iterator[str]:
         """Use the staging place of an earlier try whose engine is still running, if there is one.
         A replacement is always written from scratch: the sink has recorded its staging place."""
-        if not isinstance(self._engine, ResumingEngine) or self._now.replacing:
+        if self._now.replacing:
             return
         place = self._engine.place(plan, fresh)
         if place != fresh:
@@ -365,7 +363,7 @@ class WindowRun(RunBase, ABC):
 
     def _drop(self, staging: Staging) -> None:
         """Discard the staging place of this try, unless a later try may resume it."""
-        if not isinstance(self._engine, ResumingEngine):
+        if not self._engine.resumes:
             self._sink.discard(staging)
 
     def _refuse_lost_place(self, plan: WindowPlan) -> None:
@@ -425,8 +423,6 @@ class WindowRun(RunBase, ABC):
     def _end_abandoned(self, plan: WindowPlan) -> None:
         """Stop engines of earlier tries whose windows another machine has published, and remove
         the files that they wrote. Best effort."""
-        if not isinstance(self._engine, AbandoningEngine):
-            return
         try:
             for window_id in self._engine.abandoned(plan):
                 if self._sink.marker(window_id) is not None:

@@ -24,7 +24,7 @@ from tubemq_provider.windows.errors import (
     SinkHistoryLost,
 )
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
-from tubemq_provider.windows.protocols import IngestCounts, Progress, Staging, Step
+from tubemq_provider.windows.protocols import IngestCounts, IngestWatch, Staging, Step
 from tubemq_provider.windows.run.cursor_run import PLANS_KEPT
 from tubemq_provider.windows.run.steps import WindowRun
 
@@ -314,7 +314,7 @@ def test_a_marker_that_does_not_continue_the_position_is_refused(world: World) -
     )
     world.log.append("2:0")
     staging = world.sink.begin(stray, "x")
-    counts = world.engine.ingest(stray, staging, lambda _: None)
+    counts = world.engine.ingest(stray, staging, IngestWatch())
     world.sink.publish(staging, stray, counts, lambda _: None)
     with pytest.raises(MarkerConflict, match="set by hand"):
         world.run().run()
@@ -471,5 +471,5 @@ def test_an_event_says_what_was_left_out(world: World) -> None:
 class CountsCorrupt(MemoryEngine):
     """Reads as if one record had failed its checksum."""
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
-        return replace(super().ingest(plan, staging, progress), corrupt=1)
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
+        return replace(super().ingest(plan, staging, watch), corrupt=1)

@@ -35,7 +35,7 @@ from tubemq_provider.windows.planning.standalone_planner import (
     TimePlanner,
 )
 from tubemq_provider.windows.policies import Policies
-from tubemq_provider.windows.protocols import IngestCounts, Marker
+from tubemq_provider.windows.protocols import IngestCounts, IngestWatch, Marker
 from tubemq_provider.windows.run._progress import same_window
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
@@ -232,7 +232,7 @@ def test_another_start_under_the_same_window_is_a_conflict(world: World) -> None
         world.scope, NOON, NOON + HOUR, {"1:0": (28, 56), "1:1": (0, 56), "2:0": (0, 28)}
     )
     staging = world.sink.begin(other, "x")
-    counts = world.engine.ingest(other, staging, lambda _: None)
+    counts = world.engine.ingest(other, staging, IngestWatch())
     run_first = window_run(
         planner, MemoryOffsetStore(world.journal), world.sink, world.engine, attempt="1"
     ).steps()
