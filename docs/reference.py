@@ -183,7 +183,7 @@ def _members(module: str, node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.
             seen.add(member.name)
             if not _is_setter(member):
                 yield member
-    for base in node.bases:
+    for base in (b.value if isinstance(b, ast.Subscript) else b for b in node.bases):
         if not isinstance(base, ast.Name) or base.id in public_names(module):
             continue
         found = _follow(module, base.id)

@@ -22,7 +22,7 @@ def get_provider_info() -> dict[str, object]:
             },
             _ROCKETMQ_INTEGRATION,
         ],
-        "hooks": _modules("hooks.tubemq", "hooks.admin")
+        "hooks": _modules("hooks.tubemq", "hooks.admin", "hooks.aio")
         + _modules("hooks.rocketmq", integration=_ROCKETMQ),
         "operators": _modules(
             "operators.ingest",

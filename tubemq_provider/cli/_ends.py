@@ -14,8 +14,6 @@ from tubemq_provider.hooks.by_kind import hook_class
 from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["LookingHook", "hook_of", "known_ends"]
-
 
 class LookingHook(Protocol):
     """Hook of a command, for any kind of source."""

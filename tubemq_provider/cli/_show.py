@@ -20,8 +20,6 @@ from tubemq_client import errors
 from tubemq_client.terminal import visible, visible_json
 from tubemq_provider._airflow import AirflowException
 
-__all__ = ["changed", "command", "confirm", "people", "say", "show_document", "table"]
-
 Row = Mapping[str, object]
 
 

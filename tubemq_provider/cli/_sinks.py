@@ -13,8 +13,6 @@ from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.windows.protocols import Sink
 
-__all__ = ["sink_of"]
-
 
 def sink_of(args: Any) -> Sink | None:
     """Return the sink, or None without ``--sink``. Raises `errors.ConfigError` without secrets."""

@@ -27,8 +27,6 @@ from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
-__all__ = ["retire", "unfix"]
-
 
 @command
 def retire(args: Any) -> None:

@@ -34,8 +34,6 @@ from tubemq_provider.windows.spaces import space_of
 if TYPE_CHECKING:
     from tubemq_provider.windows.spaces import Ends, OffsetSpace
 
-__all__ = ["check", "lag"]
-
 
 class TestedHook(Protocol):
     """Hook of the checks, for any kind of source."""

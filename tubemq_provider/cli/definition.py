@@ -10,8 +10,6 @@ from typing import Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, lazy_load_command
 
-__all__ = ["get_tubemq_commands"]
-
 _arg: Any = Arg  # its constructor has no types
 
 _OUTPUT = _arg(

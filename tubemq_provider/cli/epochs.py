@@ -15,8 +15,6 @@ from tubemq_provider.offsets.commit_events import RECENT
 from tubemq_provider.offsets.metadata_db import open_group
 from tubemq_provider.windows.cursor import newer_position
 
-__all__ = ["begin"]
-
 _UNSEEN = (
     "note: runs of this group may keep no cursor; tasks with offset_store='events' do not read the "
     "new one, and begin an epoch by their arguments epoch and epoch_seen"

@@ -36,8 +36,6 @@ from tubemq_provider.windows.planning.claims import Claim, ClaimBook, rebuilt
 from tubemq_provider.windows.protocols import Document, Sink
 from tubemq_provider.windows.spaces import OffsetSpace, space_of
 
-__all__ = ["adopt", "list_groups", "rebuild", "set_position", "show"]
-
 _BY = "airflow tubemq"
 _UNSEEN = (
     "note: runs of this group may keep no cursor; tasks with offset_store='events' do not read the "

@@ -21,8 +21,6 @@ from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.read_limits import entries_by_log
 from tubemq_provider.windows.spaces import space_of
 
-__all__ = ["diff", "plan"]
-
 
 @command
 def diff(args: Any) -> int:

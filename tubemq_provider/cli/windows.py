@@ -22,8 +22,6 @@ from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.coverage import coverage, report
 from tubemq_provider.windows.protocols import Marker, Sink
 
-__all__ = ["list_windows", "show", "show_coverage", "verify"]
-
 
 @command
 def list_windows(args: Any) -> None:

@@ -11,11 +11,10 @@ try:
 except ImportError as exc:
     raise require_extra("dagster", exc) from exc
 
-from tubemq_provider.dagster.ingest import build_tubemq_asset
+from tubemq_provider.dagster.ingest import build_rocketmq_asset, build_tubemq_asset
 from tubemq_provider.dagster.maintenance import build_tubemq_upkeep_job
 from tubemq_provider.dagster.observe import build_coverage_check, build_tubemq_ends_asset
-from tubemq_provider.dagster.resource import SourceResource, TubeMQResource
-from tubemq_provider.dagster.rocketmq import RocketMQResource, build_rocketmq_asset
+from tubemq_provider.dagster.resource import RocketMQResource, SourceResource, TubeMQResource
 
 __all__ = [
     "RocketMQResource",

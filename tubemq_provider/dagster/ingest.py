@@ -25,14 +25,13 @@ from tubemq_provider.offsets.file import FileOffsetStore
 from tubemq_provider.offsets.file_claims import FileClaimStore
 from tubemq_provider.offsets.file_timeline import FileTimeline
 from tubemq_provider.sinks.factory import sink_for, sink_uri
+from tubemq_provider.sources.rocketmq.space import SPACE as ROCKETMQ
 from tubemq_provider.windows.canonical import sha256_hex
 from tubemq_provider.windows.errors import WindowNotReady, is_final
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.spaces import space_of
-
-__all__ = ["build_tubemq_asset"]
 
 _NOT_READY_WAIT_S = 30
 
@@ -191,6 +190,37 @@ def build_tubemq_asset(
         resource_key,
         max_retries,
         asset_options,
+    )
+
+
+def build_rocketmq_asset(
+    name: str,
+    *,
+    topic: str,
+    group: str,
+    sink: str | PathLike[str] | Sink,
+    partitions_def: dg.TimeWindowPartitionsDefinition | None = None,
+    resource_key: str = "rocketmq",
+    **options: Any,
+) -> dg.AssetsDefinition:
+    """Return an asset that ingests `topic` of RocketMQ into `sink`, exactly once.
+
+    Takes the arguments of `build_tubemq_asset`. Partitions are queues (``broker-a:0``), `filters`
+    are
+    tags, and with `partitions_def` a window has the records that brokers stored in its interval
+    (``resolver="store_time"``) unless `boundaries` or another `resolver` is given.
+    """
+    if partitions_def is not None and options.get("boundaries") is None:
+        options.setdefault("resolver", "store_time")
+    return build_tubemq_asset(
+        name,
+        topic=topic,
+        group=group,
+        sink=sink,
+        partitions_def=partitions_def,
+        resource_key=resource_key,
+        source=ROCKETMQ.source,
+        **options,
     )
 
 

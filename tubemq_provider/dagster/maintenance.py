@@ -31,8 +31,6 @@ from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.run.epochs import stored_epoch
 from tubemq_provider.windows.spaces import filters_of
 
-__all__ = ["build_tubemq_upkeep_job"]
-
 _TASK = "upkeep"
 
 

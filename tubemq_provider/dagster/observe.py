@@ -18,8 +18,6 @@ from tubemq_provider.windows.protocols import Sink
 from tubemq_provider.windows.time_resolvers.samples import instant_of
 from tubemq_provider.windows.time_resolvers.timeline import record_sample
 
-__all__ = ["build_coverage_check", "build_tubemq_ends_asset"]
-
 
 def build_tubemq_ends_asset(
     name: str, *, topic: str, group: str, resource_key: str = "tubemq"

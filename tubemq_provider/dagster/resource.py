@@ -15,6 +15,8 @@ from urllib.parse import quote
 import dagster as dg
 from pydantic import ConfigDict, Field
 
+import rocketmq_client.config
+import rocketmq_client.model
 from tubemq_client import ClientSettings
 from tubemq_client.config import ClientConfig, from_file
 from tubemq_client.model import Partition
@@ -23,11 +25,9 @@ from tubemq_provider.files.durable import read_document
 from tubemq_provider.ingest.validation import ClusterAlias
 from tubemq_provider.offsets.file import CLAIMS_FILE, CURSOR_FILE, FileOffsetStore
 from tubemq_provider.sources.base import Source
+from tubemq_provider.sources.rocketmq.source import RocketMQSource
 from tubemq_provider.sources.tubemq.source import TubeMQSource
 from tubemq_provider.windows.spaces import Ends
-
-__all__ = ["SourceResource", "TubeMQResource"]
-
 
 _FOREIGN: Final = re.compile(r"[^\w.-]")
 
@@ -68,23 +68,35 @@ class SourceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             return source.ends("stable" if stable else "latest")
 
 
-class TubeMQResource(SourceResource):
+class _ClientResource(SourceResource):
+    """Base with the options of a client; fields of a kind override the file."""
+
+    options: dict[str, str] = Field(
+        default_factory=dict, description="further client options, such as rpc_timeout_ms"
+    )
+    config_file: str | None = Field(
+        None, description="file of client options (TOML), such as those of TLS"
+    )
+
+    def _client_options(self, auth: Mapping[str, str | None], **hosts: str) -> dict[str, Any]:
+        options = {**(from_file(self.config_file) if self.config_file else {}), **self.options}
+        options.update(hosts)
+        if any(auth.values()):
+            options["auth"] = {name: value or "" for name, value in auth.items()}
+        return options
+
+
+class TubeMQResource(_ClientResource):
     """TubeMQ cluster, and the directory with the progress of its groups."""
 
     masters: str = Field(description="host:port[,host:port…] of the masters")
     cluster: ClusterAlias = Field(
         "tubemq", description="alias of the cluster in window ids; never change it for a group"
     )
-    options: dict[str, str] = Field(
-        default_factory=dict, description="further client options, such as rpc_timeout_ms"
-    )
 
     username: str | None = Field(None, description="the user, if the cluster asks for one")
     password: str | None = Field(
         None, repr=False, description="signs requests; give it as an EnvVar"
-    )
-    config_file: str | None = Field(
-        None, description="file of client options (TOML), such as those of TLS"
     )
 
     def settings(self) -> ClientSettings:
@@ -92,10 +104,8 @@ class TubeMQResource(SourceResource):
 
         Raises `errors.ConfigError` that lists every problem.
         """
-        options = from_file(self.config_file) if self.config_file else {}
-        options.update(self.options, masters=self.masters)
-        if self.username or self.password:
-            options["auth"] = {"username": self.username or "", "password": self.password or ""}
+        auth = {"username": self.username, "password": self.password}
+        options = self._client_options(auth, masters=self.masters)
         return ClientConfig.parse(options).settings()
 
     def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> TubeMQSource:
@@ -116,6 +126,37 @@ class TubeMQResource(SourceResource):
         """Return the current partitions of `topic`."""
         with Metadata(self.settings()) as metadata:
             return sorted(metadata.topic(topic, group).partitions)
+
+
+class RocketMQResource(_ClientResource):
+    """RocketMQ cluster, and the directory with the progress of its groups."""
+
+    name_servers: str = Field(description="host:port[;host:port…] of the name servers")
+    cluster: ClusterAlias = Field(
+        "rocketmq", description="alias of the cluster in window ids; never change it for a group"
+    )
+    access_key: str | None = Field(None, description="the key, if the brokers ask for one")
+    secret_key: str | None = Field(
+        None, repr=False, description="signs requests; give it as an EnvVar"
+    )
+
+    def settings(self) -> rocketmq_client.model.ClientSettings:
+        """Return the client's settings; fields here override the file.
+
+        Raises `errors.ConfigError` that lists every problem.
+        """
+        auth = {"access_key": self.access_key, "secret_key": self.secret_key}
+        options = self._client_options(auth, name_servers=self.name_servers)
+        return rocketmq_client.config.ClientConfig.parse(options).settings()
+
+    def source(self, topic: str, group: str, filters: Sequence[str] = ()) -> RocketMQSource:
+        """Return the source that windows of `group` are planned from and read; filters are tags.
+
+        Connects to nothing yet.
+        """
+        return RocketMQSource(
+            self.settings(), identity=self.cluster, topic=topic, group=group, tags=filters
+        )
 
 
 def _folder(name: str) -> str:

@@ -19,8 +19,6 @@ from tubemq_provider.ingest.validation import parse
 from tubemq_provider.ingest.values import IngestPolicies, members
 from tubemq_provider.windows.policies import Policies
 
-__all__ = ["UNNAMED", "asset_arguments", "is_argument"]
-
 UNNAMED: Final = "unnamed"
 """Cluster of an asset that leaves it to the resource."""
 

@@ -7,12 +7,10 @@ change on clients is described in docs/administration.md.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import BaseHook
-
 from tubemq_client.admin import AdminClient
+from tubemq_provider.hooks._base import ClusterHook
 from tubemq_provider.hooks.connection import ConnectionConfig
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["TubeMQAdminHook"]
 
 
-class TubeMQAdminHook(BaseHook):
+class TubeMQAdminHook(ClusterHook[ConnectionConfig]):
     """Hook that administers the cluster of the connection `tubemq_conn_id`.
 
     The connection's `admin_url` is the address (default: port 8080 of each master), its
@@ -38,18 +36,11 @@ class TubeMQAdminHook(BaseHook):
     default_conn_name = "tubemq_default"
     conn_type = "tubemq"
     hook_name = "Apache InLong TubeMQ"
+    model = ConnectionConfig
 
     def __init__(self, tubemq_conn_id: str = default_conn_name) -> None:
         super().__init__()
         self.tubemq_conn_id = tubemq_conn_id
-
-    def __repr__(self) -> str:
-        return f"TubeMQAdminHook({self.tubemq_conn_id!r})"
-
-    @cached_property
-    def config(self) -> ConnectionConfig:
-        """Validated connection. Raises `errors.ConfigError` that lists every problem."""
-        return ConnectionConfig.from_connection(self.get_connection(self.tubemq_conn_id))
 
     def get_conn(self) -> AdminClient:
         """Return the client with all operations, a context manager that the caller closes."""

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook
-
 from tubemq_client import errors
 from tubemq_client.aio import Consumer, Metadata, Session
+from tubemq_provider.hooks._base import AsyncClusterHook
 from tubemq_provider.hooks.connection import ConnectionConfig
 from tubemq_provider.hooks.sharing import Connected
 from tubemq_provider.sources.tubemq.space import SPACE
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["TubeMQAsyncHook"]
 
 
-class TubeMQAsyncHook:
+class TubeMQAsyncHook(AsyncClusterHook[ConnectionConfig]):
     """Hook of the connection `tubemq_conn_id`, for look-ups without blocking.
 
     Use one hook in one event loop. It reads the Airflow connection once; create a new hook after
@@ -37,19 +36,11 @@ class TubeMQAsyncHook:
     :param tubemq_conn_id: id of a connection of type ``tubemq``.
     """
 
+    model = ConnectionConfig
+
     def __init__(self, tubemq_conn_id: str = "tubemq_default") -> None:
+        super().__init__(tubemq_conn_id)
         self.tubemq_conn_id = tubemq_conn_id
-        self._config: ConnectionConfig | None = None
-
-    def __repr__(self) -> str:
-        return f"TubeMQAsyncHook({self.tubemq_conn_id!r})"
-
-    async def config(self) -> ConnectionConfig:
-        """Return the validated connection. Raises `errors.ConfigError` with every problem."""
-        if self._config is None:
-            connection = await BaseHook.aget_connection(self.tubemq_conn_id)
-            self._config = ConnectionConfig.from_connection(connection)
-        return self._config
 
     async def expect_cluster(self, cluster: str) -> None:
         """Raise `errors.ConfigError` unless the connection's cluster alias is `cluster`."""

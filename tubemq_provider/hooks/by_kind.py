@@ -11,8 +11,6 @@ from typing import Any
 
 from tubemq_provider.get_provider_info import get_provider_info
 
-__all__ = ["hook_class"]
-
 
 def hook_class(source: str) -> type[Any] | None:
     """Return the hook of connections of type `source`; None for an unknown type."""

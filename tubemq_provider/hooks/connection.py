@@ -1,4 +1,4 @@
-"""An Airflow connection of type `tubemq`, validated.
+"""An Airflow connection of type `tubemq`, validated, and what it shares with those of other kinds.
 
 One model holds every field of the form, so that the manifest, the hook and error messages cannot
 drift apart. Opens nothing: `tubemq` and `aio` ask Airflow for the connection and open clients.
@@ -7,10 +7,10 @@ drift apart. Opens nothing: `tubemq` and `aio` ask Airflow for the connection an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, model_validator
 
 from tubemq_client import errors
 from tubemq_client.config import ClientConfig, validated
@@ -19,8 +19,6 @@ from tubemq_client.model import address_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
-
-__all__ = ["ConnectionConfig", "extra_fields", "extra_options", "host_list", "misplaced_fields"]
 
 DEFAULT_ADMIN_PORT = 8080
 
@@ -45,14 +43,60 @@ def _http_url(value: object) -> object:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-class ConnectionConfig(ClientConfig):
-    """Fields of a connection: how to reach the cluster, and its alias."""
+class ConnectionFields(BaseModel):
+    """Fields that connections of every kind of source have; a kind adds its client's options."""
+
+    _HOSTS: ClassVar[str]
+    """Client's option that the host field holds."""
+    _CREDENTIALS: ClassVar[tuple[str, str]]
+    """Members of `auth` that login and password hold."""
 
     cluster: str = Field(
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
         description="alias that names the cluster in assets and window ids",
     )
     default_group: str | None = Field(None, description="group for look-ups that name none")
+
+    @classmethod
+    def from_connection(cls, connection: Connection) -> Self:
+        """Return the model of an Airflow connection; `cluster` defaults to the connection id.
+
+        Raises `errors.ConfigError` that lists every problem and never contains a secret.
+        """
+        subject = f"connection {connection.conn_id!r}"
+        problems = cls._misplaced(connection)
+        if problems:
+            raise errors.ConfigError(problems, subject=subject)
+        options = {
+            "cluster": connection.conn_id,
+            cls._HOSTS: host_list(connection),
+            **extra_options(connection),
+        }
+        if connection.login or connection.password:
+            values = (connection.login or "", connection.password or "")
+            options["auth"] = dict(zip(cls._CREDENTIALS, values, strict=True))
+        try:
+            return validated(cls, cls._completed(options))
+        except errors.ConfigError as exc:
+            raise errors.ConfigError(
+                list(map(_in_the_form, exc.problems)), subject=subject
+            ) from None
+
+    @classmethod
+    def _misplaced(cls, connection: Connection) -> list[str]:
+        return misplaced_fields(connection)
+
+    @classmethod
+    def _completed(cls, options: dict[str, Any]) -> dict[str, Any]:
+        return options
+
+
+class ConnectionConfig(ConnectionFields, ClientConfig):
+    """Fields of a connection: how to reach the cluster, and its alias."""
+
+    _HOSTS: ClassVar[str] = "masters"
+    _CREDENTIALS: ClassVar[tuple[str, str]] = ("username", "password")
+
     admin_url: Annotated[str, BeforeValidator(_http_url)] | None = Field(
         None, description="HTTP address of a master"
     )
@@ -81,30 +125,6 @@ class ConnectionConfig(ClientConfig):
         names = ("ca_file", "cert_file", "key_file", "key_password")
         values = {name: getattr(self, f"admin_{name}") for name in names}
         return {name: value for name, value in values.items() if value is not None}
-
-    @classmethod
-    def from_connection(cls, connection: Connection) -> ConnectionConfig:
-        """Return the model of an Airflow connection; `cluster` defaults to the connection id.
-
-        Raises `errors.ConfigError` that lists every problem and never contains a secret.
-        """
-        subject = f"connection {connection.conn_id!r}"
-        problems = misplaced_fields(connection)
-        if problems:
-            raise errors.ConfigError(problems, subject=subject)
-        options: dict[str, Any] = {"cluster": connection.conn_id, "masters": host_list(connection)}
-        if connection.login or connection.password:
-            options["auth"] = {
-                "username": connection.login or "",
-                "password": connection.password or "",
-            }
-        options.update(extra_options(connection))
-        try:
-            return validated(cls, options)
-        except errors.ConfigError as exc:
-            raise errors.ConfigError(
-                list(map(_in_the_form, exc.problems)), subject=subject
-            ) from None
 
     def group_of(self, group: str | None, *, conn_id: str) -> str:
         """Return `group`, or the default group of this connection, whose id is `conn_id`.

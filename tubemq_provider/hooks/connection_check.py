@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tubemq_client.model import Address
     from tubemq_provider.hooks.connection import ConnectionConfig
 
-__all__ = ["check_connection"]
-
 _PROBE_TOPIC = "tubemq_connection_test"
 
 

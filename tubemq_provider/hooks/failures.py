@@ -18,8 +18,6 @@ from tubemq_client import errors
 from tubemq_provider._airflow import AirflowFailException, AirflowNotFoundException
 from tubemq_provider.windows.errors import is_final
 
-__all__ = ["ErrorContext", "explained", "fatal_errors_fail_the_task"]
-
 _WIDTH = 80
 
 

@@ -19,8 +19,6 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE
 if TYPE_CHECKING:
     from tubemq_provider.windows.run.result import WindowResult
 
-__all__ = ["read_from", "sink_dataset", "window_lineage", "wrote_to"]
-
 
 def read_from(hook: Any, topic: str, group: str | None = None) -> None:
     """Report that the hook has read the topic."""

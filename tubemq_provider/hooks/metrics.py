@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.run.result import WindowResult
     from tubemq_provider.windows.spaces import OffsetSpace
 
-__all__ = ["NAMES", "count_window", "gauge_group"]
-
 NAMES: Final = {
     "window.records": ("counter", "records of windows that a task wrote"),
     "window.bytes": ("counter", "bytes of their bodies"),

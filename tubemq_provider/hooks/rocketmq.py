@@ -6,19 +6,15 @@ shown by `repr`.
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-from airflow.sdk import BaseHook
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rocketmq_client import aio, errors
 from rocketmq_client.config import ClientConfig
 from rocketmq_client.model import Queue
 from rocketmq_client.sync import Admin, Metadata, Producer, PullConsumer, RangeReader
-from tubemq_client.config import validated
 from tubemq_client.model import address_text
-from tubemq_provider.hooks.connection import extra_options, host_list, misplaced_fields
+from tubemq_provider.hooks._base import AsyncClusterHook, ClusterHook
+from tubemq_provider.hooks.connection import ConnectionFields
 from tubemq_provider.hooks.failures import ErrorContext
 from tubemq_provider.hooks.sharing import Connected
 from tubemq_provider.sources.rocketmq.reading import reader_group
@@ -50,48 +46,29 @@ def error_context(conn_id: str, topic: str, group: str | None = None) -> ErrorCo
     return ErrorContext(conn_id, topic, group, conn_type="rocketmq", port="9876")
 
 
-class RocketMQConnection(ClientConfig):
+class RocketMQConnection(ConnectionFields, ClientConfig):
     """Fields of a connection: how to reach the cluster, and its alias."""
 
-    cluster: str = Field(
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
-        description="alias that names the cluster in assets and window ids",
-    )
-    default_group: str | None = Field(None, description="group for look-ups that name none")
+    _HOSTS: ClassVar[str] = "name_servers"
+    _CREDENTIALS: ClassVar[tuple[str, str]] = ("access_key", "secret_key")
 
     @classmethod
-    def from_connection(cls, connection: Connection) -> RocketMQConnection:
-        """Return the model of an Airflow connection; `cluster` defaults to the connection id.
-
-        Raises `errors.ConfigError` that lists every problem and never contains a secret.
-        """
-        subject = f"connection {connection.conn_id!r}"
-        has_login = bool(connection.login or connection.password)
-        problems = misplaced_fields(connection)
+    def _misplaced(cls, connection: Connection) -> list[str]:
         extras: Any = connection.extra_dejson
-        if isinstance(extras, dict) and extras.get("security_token") and not has_login:
-            problems.append("security_token: has no effect without login and password")
-        if problems:
-            raise errors.ConfigError(problems, subject=subject)
-        options: dict[str, Any] = {
-            "cluster": connection.conn_id,
-            "name_servers": host_list(connection),
-            **extra_options(connection),
-        }
+        has_login = bool(connection.login or connection.password)
+        token = isinstance(extras, dict) and extras.get("security_token")
+        useless = ["security_token: has no effect without login and password"]
+        return super()._misplaced(connection) + (useless if token and not has_login else [])
+
+    @classmethod
+    def _completed(cls, options: dict[str, Any]) -> dict[str, Any]:
         token = options.pop("security_token", None)
-        if has_login:
-            options["auth"] = {
-                "access_key": connection.login or "",
-                "secret_key": connection.password or "",
-                **({"security_token": token} if token else {}),
-            }
-        try:
-            return validated(cls, options)
-        except errors.ConfigError as exc:
-            raise errors.ConfigError(exc.problems, subject=subject) from None
+        if token:
+            options["auth"]["security_token"] = token
+        return options
 
 
-class RocketMQAsyncHook:
+class RocketMQAsyncHook(AsyncClusterHook[RocketMQConnection]):
     """Hook of the connection `rocketmq_conn_id` on asyncio, for triggers.
 
     Use one hook in one event loop; it reads the Airflow connection once.
@@ -99,19 +76,11 @@ class RocketMQAsyncHook:
     :param rocketmq_conn_id: id of a connection of type ``rocketmq``.
     """
 
+    model = RocketMQConnection
+
     def __init__(self, rocketmq_conn_id: str = "rocketmq_default") -> None:
+        super().__init__(rocketmq_conn_id)
         self.rocketmq_conn_id = rocketmq_conn_id
-        self._config: RocketMQConnection | None = None
-
-    def __repr__(self) -> str:
-        return f"RocketMQAsyncHook({self.rocketmq_conn_id!r})"
-
-    async def config(self) -> RocketMQConnection:
-        """Return the validated connection. Raises `errors.ConfigError` with every problem."""
-        if self._config is None:
-            connection = await BaseHook.aget_connection(self.rocketmq_conn_id)
-            self._config = RocketMQConnection.from_connection(connection)
-        return self._config
 
     def connected(self) -> AbstractAsyncContextManager[aio.Metadata]:
         """Return a look-up client on connections that this loop shares per cluster."""
@@ -121,7 +90,7 @@ class RocketMQAsyncHook:
         return (await self.config()).settings()
 
 
-class RocketMQHook(BaseHook):
+class RocketMQHook(ClusterHook[RocketMQConnection]):
     """Hook of the connection `rocketmq_conn_id`. Methods block.
 
     :param rocketmq_conn_id: id of a connection of type ``rocketmq``.
@@ -131,18 +100,11 @@ class RocketMQHook(BaseHook):
     default_conn_name = "rocketmq_default"
     conn_type = "rocketmq"
     hook_name = "Apache RocketMQ"
+    model = RocketMQConnection
 
     def __init__(self, rocketmq_conn_id: str = default_conn_name) -> None:
         super().__init__()
         self.rocketmq_conn_id = rocketmq_conn_id
-
-    def __repr__(self) -> str:
-        return f"RocketMQHook({self.rocketmq_conn_id!r})"
-
-    @cached_property
-    def config(self) -> RocketMQConnection:
-        """Validated connection. Raises `errors.ConfigError` that lists every problem."""
-        return RocketMQConnection.from_connection(self.get_connection(self.rocketmq_conn_id))
 
     def get_conn(self) -> Metadata:
         """Return a look-up client; a context manager that the caller closes."""
@@ -151,11 +113,6 @@ class RocketMQHook(BaseHook):
     def get_settings(self) -> ClientSettings:
         """Return the plain settings of all clients of `rocketmq_client`."""
         return self.config.settings()
-
-    @property
-    def cluster(self) -> str:
-        """The cluster's alias: the connection's field, or else the connection id."""
-        return self.config.cluster
 
     @property
     def servers(self) -> str:
@@ -176,19 +133,6 @@ class RocketMQHook(BaseHook):
         return RocketMQSource(
             self.get_settings(), identity=self.cluster, topic=topic, group=group, tags=filters
         )
-
-    def expect_cluster(self, cluster: str) -> None:
-        """Raise `errors.ConfigError` unless the connection's cluster is `cluster`.
-
-        Assets are named when a Dag is parsed, before any connection may be read.
-        """
-        if self.cluster != cluster:
-            raise errors.ConfigError(
-                f"connection {self.rocketmq_conn_id!r} says cluster {self.cluster!r}, the task "
-                f"says {cluster!r}: pass cluster={self.cluster!r} to the task, or set "
-                f"'cluster' among the extras of the connection to {cluster!r}",
-                subject="cluster",
-            )
 
     # Look-ups
 

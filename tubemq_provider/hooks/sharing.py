@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-__all__ = ["Connected"]
-
 ClientT = TypeVar("ClientT")
 
 

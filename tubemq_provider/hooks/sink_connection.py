@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from tubemq_provider.windows.protocols import Sink
 
-__all__ = ["open_sink"]
-
 _STORAGE_NAMES = {
     "endpoint_url": "endpoint",
     "region_name": "region",

@@ -20,8 +20,6 @@ from tubemq_provider.hooks.connection import extra_fields
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-__all__ = ["spark_settings"]
-
 _SETTINGS: Final = {
     "queue": "spark.yarn.queue",
     "namespace": "spark.kubernetes.namespace",

@@ -9,21 +9,19 @@ with an operator imports this module.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import cached_property
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
-
-from airflow.sdk import BaseHook
 
 from tubemq_client import errors
 from tubemq_client.model import ProducerSettings, address_text
+from tubemq_provider.hooks._base import ClusterHook
 from tubemq_provider.hooks.connection import ConnectionConfig
 from tubemq_provider.hooks.lineage import read_from, wrote_to
-from tubemq_provider.hooks.suggestions import offering_topics
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.lag import Lag, lag_between
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tubemq_client import (
         ClientSettings,
@@ -40,8 +38,12 @@ if TYPE_CHECKING:
 
 __all__ = ["TubeMQHook"]
 
+_HINT_TIMEOUT_MS = 2_000
+"""For the topics in an error text: it must not wait for servers that do not answer."""
+_SHOWN = 10
 
-class TubeMQHook(BaseHook):
+
+class TubeMQHook(ClusterHook[ConnectionConfig]):
     """Hook of the connection `tubemq_conn_id`. Methods block.
 
     :param tubemq_conn_id: id of a connection of type ``tubemq``.
@@ -51,18 +53,11 @@ class TubeMQHook(BaseHook):
     default_conn_name = "tubemq_default"
     conn_type = "tubemq"
     hook_name = "Apache InLong TubeMQ"
+    model = ConnectionConfig
 
     def __init__(self, tubemq_conn_id: str = default_conn_name) -> None:
         super().__init__()
         self.tubemq_conn_id = tubemq_conn_id
-
-    def __repr__(self) -> str:
-        return f"TubeMQHook({self.tubemq_conn_id!r})"
-
-    @cached_property
-    def config(self) -> ConnectionConfig:
-        """Validated connection. Raises `errors.ConfigError` that lists every problem."""
-        return ConnectionConfig.from_connection(self.get_connection(self.tubemq_conn_id))
 
     def get_conn(self) -> Metadata:
         """Return a look-up client; a context manager that the caller closes."""
@@ -73,11 +68,6 @@ class TubeMQHook(BaseHook):
     def get_settings(self) -> ClientSettings:
         """Return the plain settings of all clients of `tubemq_client`."""
         return self.config.settings()
-
-    @property
-    def cluster(self) -> str:
-        """The cluster's alias: the connection's field, or else the connection id."""
-        return self.config.cluster
 
     @property
     def servers(self) -> str:
@@ -103,23 +93,8 @@ class TubeMQHook(BaseHook):
             topic=topic,
             group=group,
             filters=filters,
-            asking=lambda: offering_topics(topic, lambda: self.config),
+            asking=lambda: _offering_topics(topic, lambda: self.config),
         )
-
-    def expect_cluster(self, cluster: str) -> None:
-        """Raise `errors.ConfigError` unless the connection's cluster is `cluster`.
-
-        Assets are named when a Dag is parsed, before any connection may be read. This check
-        compares the
-        two, so that offsets are never stored under another cluster's name.
-        """
-        if self.cluster != cluster:
-            raise errors.ConfigError(
-                f"connection {self.tubemq_conn_id!r} says cluster {self.cluster!r}, the task says "
-                f"{cluster!r}: pass cluster={self.cluster!r} to the task, "
-                f"or set 'cluster' among the extras of the connection to {cluster!r}",
-                subject="cluster",
-            )
 
     # Look-ups
 
@@ -284,8 +259,43 @@ class TubeMQHook(BaseHook):
     def _asking(self, topic: str) -> Iterator[Metadata]:
         """Yield a client for look-ups of `topic`; an unknown topic's error names the existing
         ones."""
-        with offering_topics(topic, lambda: self.config), self.get_conn() as client:
+        with _offering_topics(topic, lambda: self.config), self.get_conn() as client:
             yield client
 
     def _group(self, group: str | None) -> str:
         return self.config.group_of(group, conn_id=self.tubemq_conn_id)
+
+
+@contextmanager
+def _offering_topics(topic: str, config: Callable[[], ConnectionConfig]) -> Iterator[None]:
+    """Add the existing topics, and near matches, to an `errors.UnknownTopic`."""
+    try:
+        yield
+    except errors.UnknownTopic as exc:
+        hint = _topics_hint(topic, _topic_names(config()))
+        raise errors.UnknownTopic(exc.code, f"{exc.detail}{hint}", where=exc.where) from exc
+
+
+def _topics_hint(topic: str, names: list[str] | None) -> str:
+    """Return lines to add; `names` is None if no server could be asked."""
+    if names is None:
+        return (
+            "\nto list the topics: tubemq topics list --admin http://<master>:8080 (set the "
+            "connection's admin_url to have them named here)"
+        )
+    near = get_close_matches(topic, names, n=3, cutoff=0.6)
+    shown = ", ".join(names[:_SHOWN]) + (" …" if len(names) > _SHOWN else "")
+    existing = f"\nthere are: {shown or 'no topics'}"
+    return f"\ndid you mean {' or '.join(map(repr, near))}?{existing}" if near else existing
+
+
+def _topic_names(config: ConnectionConfig) -> list[str] | None:
+    from tubemq_client.admin import AdminClient
+
+    try:
+        with AdminClient(
+            config.admin_urls(), timeout_ms=_HINT_TIMEOUT_MS, **config.admin_tls()
+        ) as client:
+            return sorted(topic.name for topic in client.topics())
+    except Exception:  # noqa: BLE001 - the error at hand is the one to report
+        return None

@@ -14,8 +14,6 @@ from tubemq_provider.offsets.metadata_db import Commit, Group
 from tubemq_provider.windows.canonical import rfc3339, sha256_hex
 from tubemq_provider.windows.plan import time_window_of
 
-__all__ = ["Accepted", "accepted", "digest", "is_readable", "window_rows"]
-
 
 class Accepted(NamedTuple):
     """Fields of a commit event for comparison. `counts` is a digest of the records by partition."""

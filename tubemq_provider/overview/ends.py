@@ -11,8 +11,6 @@ from typing import Any
 from tubemq_provider.windows.lag import lag_between
 from tubemq_provider.windows.spaces import Ends, OffsetSpace
 
-__all__ = ["with_ends"]
-
 
 def with_ends(
     position: Mapping[str, int], ends: Mapping[Any, Ends], space: OffsetSpace

@@ -25,8 +25,6 @@ from tubemq_provider.windows.coverage import (
 from tubemq_provider.windows.plan import time_window_of
 from tubemq_provider.windows.spaces import space_of
 
-__all__ = ["EVENTS", "covered"]
-
 EVENTS: Final = 500
 """Number of newest events that are read."""
 _PARTITIONS: Final = 64

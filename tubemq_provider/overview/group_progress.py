@@ -16,8 +16,6 @@ from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.spaces import space_of
 
-__all__ = ["GroupProgress", "group_position", "row_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:

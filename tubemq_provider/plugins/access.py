@@ -22,8 +22,6 @@ from fastapi import Depends, HTTPException
 
 from tubemq_provider.offsets.metadata_db import Group, find_groups
 
-__all__ = ["Reader", "ReaderDep"]
-
 
 @dataclass
 class Reader:

@@ -30,8 +30,6 @@ from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.lag import lag_between, regressed
 from tubemq_provider.windows.spaces import space_of
 
-__all__ = ["HEADERS", "build"]
-
 HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "

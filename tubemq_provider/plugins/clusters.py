@@ -20,8 +20,6 @@ from tubemq_provider.offsets.metadata_db import reading
 from tubemq_provider.plugins.lag import UnknownCluster
 from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["ends_of"]
-
 _ENVIRONMENT = "AIRFLOW_CONN_"
 
 

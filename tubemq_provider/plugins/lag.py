@@ -17,8 +17,6 @@ from typing import Any, Final
 from tubemq_client.errors import GroupInconsistent, NetworkError
 from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["Answer", "LagRequests", "UnknownCluster"]
-
 log = logging.getLogger(__name__)
 
 _KEPT: Final = 2_000

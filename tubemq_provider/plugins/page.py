@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
-__all__ = ["Page", "TubeMQPlugin"]
-
 _MOUNT = "/tubemq"
 
 

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.triggers.base import BaseTrigger
 
+    from tubemq_provider.task_arguments import TaskArguments
     from tubemq_provider.windows.spaces import Ends
-
-__all__ = ["End", "TubeMQSensor", "ends_document"]
 
 End = Literal["stable", "latest"]
 
@@ -55,9 +54,14 @@ class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
     exist is waited for, with a warning each time, unless `wait_for_topic` is False.
     """
 
+    model: type[TaskArguments]
+    """Arguments, which are attributes of the sensor."""
+    group: str | None = None
+
     def __init__(
         self,
         *,
+        topic: str,
         tubemq_conn_id: str,
         end: End,
         deferrable: bool | None = None,
@@ -65,6 +69,7 @@ class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.topic = topic
         self.wait_for_topic = wait_for_topic
         self.tubemq_conn_id = tubemq_conn_id
         self.end = end
@@ -82,13 +87,25 @@ class TubeMQSensor(RefusesEmptyRendering, BaseSensorOperator):
     def look(self, context: Context) -> PokeReturnValue:
         """Check the cluster once. Raises `errors.TubeMQError` like the clients."""
 
-    @abstractmethod
     def error_context(self) -> ErrorContext:
-        """Return the context that error texts end with."""
+        """Return connection, topic and group, which error texts end with."""
+        return ErrorContext(self.tubemq_conn_id, self.topic, self.group)
 
     @abstractmethod
     def trigger(self) -> BaseTrigger:
         """Return the trigger that waits for the next poke; called after `look`."""
+
+    def _arguments(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.model.model_fields}
+
+    def _trigger_options(self) -> dict[str, Any]:
+        """Return the arguments that triggers of all conditions take."""
+        return {
+            "topic": self.topic,
+            "stable": self.end == "stable",
+            "poll_interval": self.poke_interval,
+            "wait_for_topic": self.wait_for_topic,
+        }
 
     def execute(self, context: Context) -> Any:
         """Wait as `mode` or `deferrable` defines; return the report of the last poke."""

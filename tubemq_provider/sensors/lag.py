@@ -15,7 +15,6 @@ from pydantic import Field
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
 from tubemq_provider.assets import declared, offsets_asset
-from tubemq_provider.hooks.failures import ErrorContext
 from tubemq_provider.hooks.metrics import gauge_group
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.offsets.group_position import inlet_position
@@ -92,6 +91,7 @@ class TubeMQLagSensor(TubeMQSensor):
     """
 
     template_fields: Sequence[str] = ("min_lag",)
+    model = LagArguments
     ui_color = "#d6eef2"
 
     def __init__(
@@ -106,8 +106,7 @@ class TubeMQLagSensor(TubeMQSensor):
         cluster: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(tubemq_conn_id=tubemq_conn_id, end=end, **kwargs)
-        self.topic = topic
+        super().__init__(topic=topic, tubemq_conn_id=tubemq_conn_id, end=end, **kwargs)
         self.group = group
         self.of = of
         self.min_lag = min_lag
@@ -160,39 +159,23 @@ class TubeMQLagSensor(TubeMQSensor):
         done = bool(shorter) or report["lag"] >= arguments.min_lag
         return PokeReturnValue(is_done=done, xcom_value=report)
 
-    def error_context(self) -> ErrorContext:
-        """Return connection, topic and group."""
-        return ErrorContext(self.tubemq_conn_id, self.topic, self.group)
-
     def trigger(self) -> TubeMQOffsetTrigger:
         """Return a trigger that fires when ends are `min_lag` ahead of the last position."""
         from tubemq_provider.triggers.offsets import TubeMQOffsetTrigger
 
+        arguments = parse(LagArguments, self._arguments())
         return TubeMQOffsetTrigger(
-            topic=self.topic,
-            group=self.group,
-            min_lag=parse(LagArguments, self._arguments()).min_lag,
+            group=arguments.group,
+            min_lag=arguments.min_lag,
             positions=self._looked_from,
-            stable=self.end == "stable",
-            poll_interval=self.poke_interval,
             # The sensor has just checked. If it found no position, the trigger counts everything as
             # lag, and the two would call each other without a pause.
             first_look_after=self.poke_interval,
             # The position may be moved back, which the trigger does not notice.
             look_again_after=_LOOK_AGAIN_S,
-            wait_for_topic=self.wait_for_topic,
             tubemq_conn_id=self.tubemq_conn_id,
+            **self._trigger_options(),
         )
-
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "group": self.group,
-            "cluster": self.cluster,
-            "of": self.of,
-            "min_lag": self.min_lag,
-            "end": self.end,
-        }
 
     @staticmethod
     def _positions(

@@ -12,7 +12,6 @@ from airflow.sdk import PokeReturnValue
 
 from tubemq_client.config import GroupName, TopicName
 from tubemq_client.model import Partition
-from tubemq_provider.hooks.failures import ErrorContext
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.sensors._base import End, TubeMQSensor, ends_document
 from tubemq_provider.sources.tubemq.space import SPACE
@@ -90,6 +89,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
     """
 
     template_fields: Sequence[str] = ("topic", "partitions", "until_offsets", "group")
+    model = ReadyArguments
     ui_color = "#d6eef2"
 
     def __init__(
@@ -103,8 +103,7 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
         tubemq_conn_id: str = TubeMQHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
-        super().__init__(tubemq_conn_id=tubemq_conn_id, end=end, **kwargs)
-        self.topic = topic
+        super().__init__(topic=topic, tubemq_conn_id=tubemq_conn_id, end=end, **kwargs)
         self.partitions = partitions
         self.until_offsets = until_offsets
         self.group = group
@@ -136,10 +135,6 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
             self.log.info("not yet: %s", "; ".join(short))
         return PokeReturnValue(is_done=not short, xcom_value=self._report(arguments, ends))
 
-    def error_context(self) -> ErrorContext:
-        """Return connection, topic and group."""
-        return ErrorContext(self.tubemq_conn_id, self.topic, self.group)
-
     def trigger(self) -> TubeMQOffsetTrigger:
         """Return a trigger that fires when the partitions exist and their ends reach the
         offsets."""
@@ -147,24 +142,12 @@ class TubeMQPartitionReadySensor(TubeMQSensor):
 
         arguments = parse(ReadyArguments, self._arguments())
         return TubeMQOffsetTrigger(
-            topic=arguments.topic,
             group=arguments.group or self.hook.config.default_group or _LOOKUP_GROUP,
             until=arguments.until(),
             partitions=list(arguments.partitions or ()),
-            stable=arguments.end == "stable",
-            poll_interval=self.poke_interval,
-            wait_for_topic=self.wait_for_topic,
             tubemq_conn_id=self.tubemq_conn_id,
+            **self._trigger_options(),
         )
-
-    def _arguments(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "partitions": self.partitions,
-            "until_offsets": self.until_offsets,
-            "group": self.group,
-            "end": self.end,
-        }
 
     @staticmethod
     def _report(arguments: ReadyArguments, ends: Mapping[Partition, Ends]) -> dict[str, Any]:

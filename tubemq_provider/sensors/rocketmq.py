@@ -89,21 +89,15 @@ class LagArguments(TaskArguments):
 
 
 class _RocketMQSensor(TubeMQSensor):
-    """Base with the connection, and the arguments as the author passed them."""
-
-    model: type[TaskArguments]
+    """Base with the connection."""
 
     def __init__(self, *, topic: str, rocketmq_conn_id: str, end: End, **kwargs: Any) -> None:
-        super().__init__(tubemq_conn_id=rocketmq_conn_id, end=end, **kwargs)
+        super().__init__(topic=topic, tubemq_conn_id=rocketmq_conn_id, end=end, **kwargs)
         self.rocketmq_conn_id = rocketmq_conn_id
-        self.topic = topic
 
     def error_context(self) -> ErrorContext:
         """Return the connection, and how to test it."""
         return error_context(self.rocketmq_conn_id, self.topic)
-
-    def _given(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.model.model_fields}
 
     def _ends(self) -> Mapping[Queue, QueueEnds]:
         hook = RocketMQHook(self.rocketmq_conn_id)
@@ -111,12 +105,7 @@ class _RocketMQSensor(TubeMQSensor):
 
     def _trigger(self, **condition: Any) -> RocketMQOffsetTrigger:
         return RocketMQOffsetTrigger(
-            topic=self.topic,
-            stable=self.end == "stable",
-            poll_interval=self.poke_interval,
-            wait_for_topic=self.wait_for_topic,
-            rocketmq_conn_id=self.rocketmq_conn_id,
-            **condition,
+            rocketmq_conn_id=self.rocketmq_conn_id, **self._trigger_options(), **condition
         )
 
 
@@ -155,11 +144,11 @@ class RocketMQPartitionReadySensor(_RocketMQSensor):
         super().__init__(topic=topic, rocketmq_conn_id=rocketmq_conn_id, end=end, **kwargs)
         self.until_offsets = until_offsets
         self.until = until
-        check_literals(ReadyArguments, self._given(), static={}, task=self)
+        check_literals(ReadyArguments, self._arguments(), static={}, task=self)
 
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
         """Check the queues and their ends once."""
-        arguments = parse(ReadyArguments, self._given())
+        arguments = parse(ReadyArguments, self._arguments())
         offsets = arguments.offsets()
         if arguments.until is not None:
             hook = RocketMQHook(self.rocketmq_conn_id)
@@ -186,7 +175,7 @@ class RocketMQPartitionReadySensor(_RocketMQSensor):
 
     def trigger(self) -> RocketMQOffsetTrigger:
         """Return a trigger that fires after the instant, when ends reach the offsets."""
-        arguments = parse(ReadyArguments, self._given())
+        arguments = parse(ReadyArguments, self._arguments())
         instant = None if arguments.until is None else arguments.until.isoformat()
         return self._trigger(until=arguments.offsets(), instant=instant)
 
@@ -225,17 +214,17 @@ class RocketMQLagSensor(_RocketMQSensor):
         super().__init__(topic=topic, rocketmq_conn_id=rocketmq_conn_id, end=end, **kwargs)
         self.group = group
         self.min_records = min_records
-        check_literals(LagArguments, self._given(), static={}, task=self)
+        check_literals(LagArguments, self._arguments(), static={}, task=self)
 
     def look(self, context: Context) -> PokeReturnValue:  # noqa: ARG002 - no state is needed here
         """Check the ends and the group's offsets once."""
-        arguments = parse(LagArguments, self._given())
+        arguments = parse(LagArguments, self._arguments())
         hook = RocketMQHook(self.rocketmq_conn_id)
         # Ends last: else commits of a live group in between would look like a shorter log.
-        committed, ends = hook.group_offsets(self.topic, self.group), self._ends()
+        committed, ends = hook.group_offsets(self.topic, arguments.group), self._ends()
         lag, shorter = lag_between(ends, committed, SPACE).total, regressed(ends, committed)
-        report = {"topic": self.topic, "group": self.group, "end": self.end, "lag": lag}
-        report["regressed"] = shorter
+        report: dict[str, Any] = {"topic": self.topic, "group": arguments.group, "end": self.end}
+        report |= {"lag": lag, "regressed": shorter}
         if shorter:
             self.log.warning(
                 "queues of topic %s end before the offset of the group (queue: offset, end): %s; "
@@ -249,5 +238,5 @@ class RocketMQLagSensor(_RocketMQSensor):
 
     def trigger(self) -> RocketMQOffsetTrigger:
         """Return a trigger that fires when ends are `min_records` ahead of the group's offsets."""
-        arguments = parse(LagArguments, self._given())
+        arguments = parse(LagArguments, self._arguments())
         return self._trigger(group=arguments.group, min_lag=arguments.min_records)

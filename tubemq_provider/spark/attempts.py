@@ -18,8 +18,6 @@ from tubemq_provider.files.quarantine import CORRUPT, CORRUPT_SUFFIX
 if TYPE_CHECKING:
     from tubemq_provider.spark.splits import Split
 
-__all__ = ["QuarantineLocation", "attempt_name", "quarantine_name"]
-
 
 def attempt_name() -> str:
     """Return a name that no other attempt of this task has, in any application: Spark's attempt id

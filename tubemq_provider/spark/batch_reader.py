@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tubemq_provider.spark.options import ReadOptions
     from tubemq_provider.spark.range_planner import PlannedRead
 
-__all__ = ["TubeMQBatchReader"]
-
 
 class TubeMQBatchReader(BatchReader["ReadOptions"]):
     """Reader that plans splits on the driver and reads them in tasks.

@@ -21,8 +21,6 @@ from tubemq_provider.spark.credentials_file import secret_file
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["secret_files_restored", "with_secrets"]
-
 
 def with_secrets(source: type[DataSource], texts: Mapping[str, str]) -> type[DataSource]:
     """Return `source` with the contents of the files that its options name, by path. Without

@@ -22,21 +22,13 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import ClientSettings
 
 if TYPE_CHECKING:
+    from rocketmq_client.model import ClientSettings as RocketMQSettings
     from tubemq_client.model import Address
 
-__all__ = [
-    "access_file",
-    "needs_access",
-    "refuse_unknown",
-    "secret_file",
-    "settings_from",
-    "settings_of",
-    "storage_file",
-    "storage_from",
-]
+    AnySettings = ClientSettings | RocketMQSettings
 
 
-def needs_access(settings: ClientSettings) -> bool:
+def needs_access(settings: AnySettings) -> bool:
     """Return True if the settings hold secrets, which options must not carry."""
     return settings.auth is not None or settings.tls is not None
 
@@ -82,7 +74,7 @@ _OPTIONS = frozenset({"masters", "auth", "tls", "connect_timeout_ms", "rpc_timeo
 
 
 @contextmanager
-def access_file(settings: ClientSettings) -> Iterator[str | None]:
+def access_file(settings: AnySettings) -> Iterator[str | None]:
     """Provide a file for the option `configFile`, see `secret_file`; None if there are no
     secrets."""
     if not needs_access(settings):
@@ -159,7 +151,7 @@ def _on_disk(path: Path) -> IO[str]:
     )
 
 
-def _toml(settings: ClientSettings) -> str:
+def _toml(settings: AnySettings) -> str:
     lines = [f"connect_timeout_ms = {settings.connect_timeout_ms}"]
     for group in ("auth", "tls"):
         value = getattr(settings, group)

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from tubemq_provider.spark.splits import Split
     from tubemq_provider.windows.facts import FileFact
 
-__all__ = ["OPTION", "DirectWriteSource", "TaskCommit", "WriteTask"]
-
 OPTION = "direct_write"
 """Name of the option that holds a `WriteTask` as JSON."""
 

@@ -14,8 +14,6 @@ from typing import Final
 
 from tubemq_client.errors import ConfigError
 
-__all__ = ["error_hint", "error_hint_on_server"]
-
 _OURS: Final = "airflow-provider-tubemq[spark]"
 _SHIP: Final = (
     "ship it with an engine's ship_package=True, spark.addArtifacts(str(spark_artifacts()), "

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tubemq_provider.spark.reading import BatchReader
     from tubemq_provider.windows.plan import WindowPlan
 
-__all__ = ["SparkFormat", "executor_rooms", "format_module", "format_of", "not_on_executors"]
-
 
 class SparkFormat(Protocol):
     """Interface of a format's module. The format has the kind's name."""

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from tubemq_provider.spark.reading import BatchReader
 
-__all__ = ["COMMITS", "FrameWriteTask", "ReportedRead", "ReportedReadSource", "RowsWriteSource"]
-
 OPTION: Final = "order"
 
 COMMITS: Final = "files.json"

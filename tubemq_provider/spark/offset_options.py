@@ -16,21 +16,6 @@ from tubemq_client.json_text import load_unique_json
 from tubemq_client.model import Partition
 from tubemq_provider.sources.tubemq.space import SPACE
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "MISUSE",
-    "STABLE",
-    "At",
-    "Bound",
-    "Bounds",
-    "bound_of",
-    "parse_bounds",
-    "parse_instant",
-    "parse_instants",
-    "reversed_bounds",
-]
-
 EARLIEST = "earliest"
 """First offset that retention has left."""
 LATEST = "latest"

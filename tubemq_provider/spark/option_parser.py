@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,8 +20,6 @@ from tubemq_provider.rows.spec import DecodeSpec
 
 if TYPE_CHECKING:
     from tubemq_client.model import Address
-
-__all__ = ["Option", "OptionParser", "decode_option"]
 
 _TRUE = ("true", "1", "yes")
 _FALSE = ("false", "0", "no")
@@ -35,6 +33,24 @@ class Option(NamedTuple):
     name: str
     aliases: tuple[str, ...] = ()
     default: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadShape:
+    """Options that every kind has, besides the ranges to read.
+
+    `max_records` is the upper bound of index entries per split, `min_partitions` the minimal number
+    of splits, `batch_bytes` the approximate size of a batch for Spark, `report_dir` the directory
+    of the splits' reports. `corrupt_records` is ``fail`` or ``drop``.
+    """
+
+    columns: tuple[str, ...]
+    decode: DecodeSpec | None
+    corrupt_records: str
+    max_records: int
+    min_partitions: int | None
+    batch_bytes: int
+    report_dir: str | None
 
 
 class OptionParser:

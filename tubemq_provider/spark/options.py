@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal
 from tubemq_client.errors import ConfigError
 from tubemq_client.json_text import load_unique_json
 from tubemq_client.model import Address, ClientSettings, Partition
-from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.credentials_file import settings_of
 from tubemq_provider.spark.offset_options import (
@@ -29,13 +28,11 @@ from tubemq_provider.spark.offset_options import (
     parse_instants,
     reversed_bounds,
 )
-from tubemq_provider.spark.option_parser import Option, OptionParser, decode_option
+from tubemq_provider.spark.option_parser import Option, OptionParser, ReadShape, decode_option
 from tubemq_provider.spark.topics import TopicChoice, choose_topics
 
 if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
-
-__all__ = ["OPTIONS", "SUBJECT", "Option", "ReadOptions", "masters_of", "parse_options"]
 
 SUBJECT = 'options of format("tubemq")'
 
@@ -100,8 +97,8 @@ _FIXED_BY_WINDOW = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions(ReadShape):
     """Validated options. Times are ms, sizes bytes, `max_records` counts index entries.
 
     With a `window`, topic, group, filters and ranges come from the plan and `start`/`end` are
@@ -117,22 +114,15 @@ class ReadOptions:
     start: Bounds
     end: Bounds
     late_start: str
-    columns: tuple[str, ...]
-    decode: DecodeSpec | None
-    min_partitions: int | None
-    max_records: int
     max_per_trigger: int | None
     fail_on_data_loss: bool
     skip_unreachable: bool
-    corrupt_records: str
-    batch_bytes: int
     read_timeout_ms: int
     rpc_timeout_ms: int
     plan_retries: int
     plan_retry_ms: int
     connections: int
     pool_size: int
-    report_dir: str | None
     config_file: str | None = None
     rpc_timeout_given: bool = field(default=True, compare=False)
 

@@ -33,17 +33,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-__all__ = [
-    "Ends",
-    "PlannedRead",
-    "Reach",
-    "plan_read",
-    "plan_start",
-    "resolve_ranges",
-    "stream_reach",
-    "wanted_partitions",
-]
-
 Found = TypeVar("Found")
 
 

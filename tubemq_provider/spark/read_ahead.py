@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from typing import Final, Generic, Self, TypeVar
 
-__all__ = ["STOP_S", "ReadAhead"]
-
 STOP_S: Final = 5.0
 """Seconds that an early exit waits for the thread, which may be waiting for a broker."""
 

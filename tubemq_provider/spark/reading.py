@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -20,7 +20,7 @@ from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.files.quarantine import QuarantineFile
 from tubemq_provider.rows.ddl import ddl_of
 from tubemq_provider.rows.decoding import BadRecords, RowDecoder
-from tubemq_provider.rows.spec import SUBJECT, DecodeSpec
+from tubemq_provider.rows.spec import SUBJECT
 from tubemq_provider.spark.attempts import QuarantineLocation, attempt_name, quarantine_name
 from tubemq_provider.spark.splits import Split, split_ranges
 
@@ -28,54 +28,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from tubemq_provider.spark.option_parser import ReadShape
     from tubemq_provider.spark.task_metrics import ReportDirectory
-
-__all__ = [
-    "BatchReader",
-    "EmptyPartition",
-    "ReadShape",
-    "SplitPartition",
-    "decoder_of",
-    "schema_of",
-]
 
 _INSTANTS: Final = "timestamp_ltz"
 
 
-class ReadShape(Protocol):
-    """Options that every kind has, besides the ranges to read. `max_records` counts index entries,
-    `batch_bytes` bytes."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Selected columns of records."""
-
-    @property
-    def decode(self) -> DecodeSpec | None:
-        """Decoding of bodies into typed rows."""
-
-    @property
-    def corrupt_records(self) -> str:
-        """``fail`` or ``drop``."""
-
-    @property
-    def max_records(self) -> int:
-        """Upper bound of index entries per split."""
-
-    @property
-    def min_partitions(self) -> int | None:
-        """Minimal number of splits."""
-
-    @property
-    def batch_bytes(self) -> int:
-        """Approximate size of a batch for Spark."""
-
-    @property
-    def report_dir(self) -> str | None:
-        """Directory of the splits' reports."""
-
-
-OptionsT = TypeVar("OptionsT", bound=ReadShape)
+OptionsT = TypeVar("OptionsT", bound="ReadShape")
 
 
 @dataclass(frozen=True)
@@ -97,6 +56,14 @@ class EmptyPartition(InputPartition):
 def decoder_of(options: ReadShape, records: ColumnSet) -> RowDecoder | None:
     """Return the decoder to typed rows, if the options have one."""
     return None if options.decode is None else RowDecoder(options.decode, records)
+
+
+def check_columns(options: ReadShape, records: ColumnSet, schema: StructType, name: str) -> None:
+    """Raise `ConfigError` for columns of `schema` that the format `name` does not have."""
+    from tubemq_provider.spark.rows import check_schema
+
+    decoder = decoder_of(options, records)
+    check_schema(schema, records.ddl() if decoder is None else decoder.ddl, name)
 
 
 def schema_of(options: ReadShape, records: ColumnSet) -> str:

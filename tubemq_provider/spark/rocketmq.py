@@ -8,7 +8,6 @@ Spark pickles it; heavy modules are imported where they are used.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,26 +29,16 @@ from tubemq_client.json_text import load_unique_json
 from tubemq_provider.sources.rocketmq.columns import COLUMNS
 from tubemq_provider.sources.rocketmq.reading import QueueReader
 from tubemq_provider.sources.rocketmq.space import SPACE
-from tubemq_provider.spark.credentials_file import refuse_unknown, secret_file
+from tubemq_provider.spark.credentials_file import access_file, refuse_unknown
 from tubemq_provider.spark.offset_options import MISUSE
-from tubemq_provider.spark.option_parser import Option, OptionParser, decode_option
-from tubemq_provider.spark.reading import BatchReader, SplitPartition, decoder_of, schema_of
+from tubemq_provider.spark.option_parser import Option, OptionParser, ReadShape, decode_option
+from tubemq_provider.spark.reading import BatchReader, SplitPartition, check_columns, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from tubemq_provider.rows.spec import DecodeSpec
     from tubemq_provider.windows.plan import WindowPlan
-
-__all__ = [
-    "FORMAT",
-    "RocketMQBatchReader",
-    "RocketMQDataSource",
-    "batch_reader",
-    "reading",
-    "register",
-]
 
 FORMAT = "rocketmq"
 SUBJECT = 'options of format("rocketmq")'
@@ -83,23 +72,16 @@ _REFUSED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read(ReadShape):
     """Validated options. Times are ms, sizes bytes."""
 
     topic: str
     group: str
     tags: tuple[str, ...]
-    columns: tuple[str, ...]
-    decode: DecodeSpec | None
-    corrupt_records: str
     window: str | None
     start: str
     end: str
-    min_partitions: int | None
-    max_records: int
-    batch_bytes: int
-    report_dir: str | None
     reader: Mapping[str, Any]
 
 
@@ -134,10 +116,7 @@ class RocketMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> RocketMQBatchReader:
         """Return a reader of `schema`, which may be any subset of the columns in any order."""
-        from tubemq_provider.spark.rows import check_schema
-
-        decoder = decoder_of(self._read, COLUMNS)
-        check_schema(schema, COLUMNS.ddl() if decoder is None else decoder.ddl, FORMAT)
+        check_columns(self._read, COLUMNS, schema, FORMAT)
         return RocketMQBatchReader(self._read, self.planned(), schema)
 
     def planned(self) -> _Planned:
@@ -197,22 +176,8 @@ def reading(settings: ClientSettings, plan: WindowPlan) -> Iterator[dict[str, st
         "window": plan.canonical(),
         "rpcTimeoutMs": str(settings.rpc_timeout_ms),
     }
-    if settings.auth is None and settings.tls is None:
-        yield options
-        return
-    with secret_file("access.json", _secrets(settings)) as path:
-        yield {**options, "configFile": path}
-
-
-def _secrets(settings: ClientSettings) -> str:
-    from dataclasses import asdict
-
-    secrets = {
-        name: {key: value for key, value in asdict(part).items() if value is not None}
-        for name, part in (("auth", settings.auth), ("tls", settings.tls))
-        if part is not None
-    }
-    return json.dumps(secrets)
+    with access_file(settings) as path:
+        yield options if path is None else {**options, "configFile": path}
 
 
 def _parse(options: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
@@ -230,20 +195,20 @@ def _parse(options: Mapping[str, str]) -> tuple[_Read, ClientSettings]:
     }
     columns = values.choices("columns", COLUMNS.names) or COLUMNS.names
     read = _Read(
-        topic,
-        group,
-        plan.filters if plan else _tags(values),
-        columns,
-        decode_option(values, columns),
-        values.choice("corruptRecords", ("fail", "drop")),
-        values.text("window"),
-        values.value("startingOffsets"),
-        values.value("endingOffsets"),
-        values.integer("minPartitions", low=1),
-        values.number("maxRecordsPerPartition", low=1),
-        values.number("batchBytes", low=1),
-        values.text("reportDir"),
-        reader,
+        topic=topic,
+        group=group,
+        tags=plan.filters if plan else _tags(values),
+        columns=columns,
+        decode=decode_option(values, columns),
+        corrupt_records=values.choice("corruptRecords", ("fail", "drop")),
+        window=values.text("window"),
+        start=values.value("startingOffsets"),
+        end=values.value("endingOffsets"),
+        min_partitions=values.integer("minPartitions", low=1),
+        max_records=values.number("maxRecordsPerPartition", low=1),
+        batch_bytes=values.number("batchBytes", low=1),
+        report_dir=values.text("reportDir"),
+        reader=reader,
     )
     servers = values.addresses("nameServers", default_port=9876)
     timeout_ms = values.number("rpcTimeoutMs", low=1_000)
@@ -300,12 +265,8 @@ def _settings(
     from rocketmq_client.config import ClientConfig, ProducerConfig
     from tubemq_client.config import from_file
 
-    if config_file.endswith(".json"):
-        with open(config_file, encoding="utf-8") as file:  # noqa: PTH123 - a link into memory
-            options = json.load(file)
-    else:
-        options = dict(from_file(config_file))
-        refuse_unknown(options, config_file, ClientConfig, ProducerConfig)
+    options = from_file(config_file)
+    refuse_unknown(options, config_file, ClientConfig, ProducerConfig)
     client_options = {key: options[key] for key in _FILE_OPTIONS if key in options}
     client_options["name_servers"] = ";".join(map(address_text, servers))
     if timeout_given:

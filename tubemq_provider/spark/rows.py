@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["arrow_batches", "arrow_schema", "check_schema", "typed_batches"]
-
 
 class Batch(Protocol):
     """Interface of a fetched batch; the client's class is `MessageBatch`."""

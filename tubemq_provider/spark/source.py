@@ -23,9 +23,7 @@ from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.batch_reader import TubeMQBatchReader
 from tubemq_provider.spark.options import parse_options
 from tubemq_provider.spark.reading import (
-    EmptyPartition,
-    SplitPartition,
-    decoder_of,
+    check_columns,
     schema_of,
 )
 
@@ -43,15 +41,6 @@ if TYPE_CHECKING:
     from tubemq_provider.windows.plan import WindowPlan
 
 log = logging.getLogger(__name__)
-
-__all__ = [
-    "EmptyPartition",
-    "SplitPartition",
-    "TubeMQBatchReader",
-    "TubeMQDataSource",
-    "batch_reader",
-    "reading",
-]
 
 
 class TubeMQDataSource(DataSource):
@@ -82,21 +71,16 @@ class TubeMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> TubeMQBatchReader:
         """Return a reader of `schema`, which may be any subset of the columns in any order."""
-        from tubemq_provider.spark.rows import check_schema
-
         options = self._read_options
         if options is None or self._refusal is not None:
             raise self._refused()
         if options.max_per_trigger is not None:
             log.warning("maxOffsetsPerTrigger is for streams; this batch read ignores it")
-        decoder = decoder_of(options, RECORDS)
-        check_schema(schema, RECORDS.ddl() if decoder is None else decoder.ddl, self.name())
+        check_columns(options, RECORDS, schema, self.name())
         return TubeMQBatchReader(options, self.planned(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader of micro-batches; see `stream`. Needs PySpark 4.2."""
-        from tubemq_provider.spark.rows import check_schema
-
         try:
             from tubemq_provider.spark.stream import TubeMQStreamReader
         except ImportError as error:
@@ -104,8 +88,7 @@ class TubeMQDataSource(DataSource):
                 "readStream needs PySpark 4.2 or newer, for limits of batches", subject="Spark"
             ) from error
         options = parse_options(self.options, streaming=True)
-        decoder = decoder_of(options, RECORDS)
-        check_schema(schema, RECORDS.ddl() if decoder is None else decoder.ddl, self.name())
+        check_columns(options, RECORDS, schema, self.name())
         return TubeMQStreamReader(options, options.settings(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -170,7 +153,7 @@ def _read_options(options: Mapping[str, str]) -> tuple[ReadOptions | None, Confi
 def reading(settings: ClientSettings, plan: WindowPlan) -> Iterator[dict[str, str]]:
     """Provide options that read exactly `plan`. Users and TLS are in a file while the body runs."""
     from tubemq_provider.spark.credentials_file import access_file
-    from tubemq_provider.spark.plan_options import spark_options
+    from tubemq_provider.spark.session import spark_options
 
     with access_file(settings) as path:
         yield spark_options(settings, plan, config_file=path)

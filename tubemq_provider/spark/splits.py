@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["Split", "split_ranges"]
-
 
 @dataclass(frozen=True, slots=True)
 class Split:

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from tubemq_provider.spark.options import ReadOptions
     from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["TubeMQStreamReader"]
-
 log = logging.getLogger(__name__)
 
 

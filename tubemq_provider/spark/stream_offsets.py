@@ -17,17 +17,6 @@ from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.windows.errors import DocumentError
 from tubemq_provider.windows.spaces import Ends
 
-__all__ = [
-    "Advance",
-    "advance",
-    "batch_start",
-    "offsets_document",
-    "partition_gone",
-    "ranges_between",
-    "read_document",
-    "without_advice",
-]
-
 _VERSION: Final = 1
 
 Offsets = Mapping[Partition, int]

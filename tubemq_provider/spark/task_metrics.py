@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from tubemq_provider.spark.splits import Split
 
-__all__ = ["NOT_SHARED", "ReportDirectory", "SplitReport", "last_records", "report_read"]
-
 log = logging.getLogger(__name__)
 
 _PREFIX = "split-"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tubemq_provider.spark.options import ReadOptions
     from tubemq_provider.windows.spaces import Ends
 
-__all__ = ["InstantPosition", "find_positions", "open_reads"]
-
 
 @dataclass(frozen=True, slots=True)
 class InstantPosition:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tubemq_client.sync import Metadata
     from tubemq_provider.spark.option_parser import OptionParser
 
-__all__ = ["TopicChoice", "choose_topics", "look_up_topics", "unknown_partitions"]
-
 _CHOICES = ("topic", "subscribe", "subscribePattern", "assign")
 _SYSTEM = "__offset_history__"
 """Internal topic of the brokers, which no pattern matches."""

@@ -15,8 +15,6 @@ from tubemq_provider.spark.credentials_file import settings_of
 from tubemq_provider.spark.option_parser import Option, OptionParser
 from tubemq_provider.spark.options import masters_of
 
-__all__ = ["WRITE_OPTIONS", "WriteOptions", "for_writing", "parse_write_options"]
-
 WRITE_OPTIONS: Final = (
     Option("masters", ("tubemq.masters",)),
     Option("topic"),

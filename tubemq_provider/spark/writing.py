@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from tubemq_client.model import ClientSettings, SendReceipt
     from tubemq_client.sync import Producer
 
-__all__ = [
-    "COLUMNS",
-    "ProduceReport",
-    "ProduceTask",
-    "TubeMQStreamWriter",
-    "TubeMQWriter",
-    "write_task_of",
-]
-
 log = logging.getLogger(__name__)
 
 COLUMNS: Final = {

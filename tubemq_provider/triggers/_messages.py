@@ -34,8 +34,6 @@ else:
     except ImportError:
         _Producer = object
 
-__all__ = ["MessageStream", "Record"]
-
 _MOST_PENDING = 64
 """Limit of events that Airflow has yet to store; its queues hold a thousand."""
 _CONFIRM_TIMEOUT_MS = 600_000

@@ -20,10 +20,8 @@ from typing import Any, Final
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tubemq_client import errors
-from tubemq_provider.triggers._watch import Backoff, jittered
+from tubemq_provider.triggers._watch import Backoff, class_path, jittered
 from tubemq_provider.windows.errors import is_final
-
-__all__ = ["WaitingTrigger", "unpacked"]
 
 _READY: Final = {"status": "ready"}
 
@@ -37,22 +35,29 @@ encrypted."""
 class WaitingTrigger(BaseTrigger):
     """Trigger that fires ``{"status": "ready"}`` or ``{"status": "error", "message"}`` once.
 
-    `topic` is for log lines; `poll_interval` is in seconds, with a jitter of a fifth, and so are
-    `first_look_after` and `look_again_after`, when it fires in any case and the task checks. For a
-    topic that does not exist it waits or, without `wait_for_topic`, fires, and the task reports it.
+    `until`, `min_lag` and `stable` are for `is_ready`, `topic` also for logs; `poll_interval` is
+    in seconds, with a jitter of a fifth, and so are `first_look_after` and `look_again_after`, when
+    it fires in any case and the task checks. For a topic that does not exist it waits or, without
+    `wait_for_topic`, fires, and the task reports it.
     """
 
     def __init__(
         self,
         *,
         topic: str,
+        until: Mapping[str, int] | None,
+        min_lag: int,
+        stable: bool,
         poll_interval: float,
         first_look_after: float = 0.0,
         look_again_after: float | None = None,
-        wait_for_topic: bool = True,
+        wait_for_topic: bool,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.topic = topic
+        self.until = unpacked(until)
+        self.min_lag = min_lag
+        self.stable = stable
         self.poll_interval = poll_interval
         self.first_look_after = first_look_after
         self.look_again_after = look_again_after
@@ -81,7 +86,7 @@ class WaitingTrigger(BaseTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and its arguments; offsets of many partitions are compressed."""
         arguments = {name: _packed(value) for name, value in self.arguments().items()}
-        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+        return class_path(self), arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is an event to fire."""

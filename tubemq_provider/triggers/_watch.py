@@ -1,4 +1,4 @@
-"""Decisions of a watcher: when to fire, and how long to pause for a cluster that is down.
+"""Shared by triggers: when to fire, how long to pause for a cluster that is down, how to serialise.
 
 Pure decisions; time is an argument in seconds of any monotonic clock. Firing is level-triggered:
 while lag remains it fires again, so an event that Airflow has lost or merged strands nothing; until
@@ -10,8 +10,19 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any
 
-__all__ = ["Backoff", "LagWatch"]
+
+def arguments_of(trigger: Any, kind: type[Any]) -> dict[str, Any]:
+    """Return the arguments of an equal trigger: the attributes named as the parameters of `kind`,
+    in their order, by which Airflow identifies watchers."""
+    return {name: getattr(trigger, name) for name in signature(kind).parameters}
+
+
+def class_path(trigger: Any) -> str:
+    """Return the import path by which Airflow stores a trigger."""
+    return f"{type(trigger).__module__}.{type(trigger).__qualname__}"
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tubemq_provider.engines.applications import Application
-from tubemq_provider.triggers._watch import jittered
+from tubemq_provider.triggers._watch import arguments_of, class_path, jittered
 
 __all__ = ["TubeMQApplicationTrigger"]
 
@@ -48,12 +48,7 @@ class TubeMQApplicationTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and its arguments."""
-        arguments = {
-            "ticket": self.ticket,
-            "deadline": self.deadline,
-            "poll_interval": self.poll_interval,
-        }
-        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+        return class_path(self), arguments_of(self, TubeMQApplicationTrigger)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is an event to fire."""

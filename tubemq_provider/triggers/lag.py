@@ -37,7 +37,13 @@ from tubemq_provider.offsets.group_position import (
     store_note,
 )
 from tubemq_provider.sources.tubemq.space import SPACE
-from tubemq_provider.triggers._watch import Backoff, LagWatch, jittered
+from tubemq_provider.triggers._watch import (
+    Backoff,
+    LagWatch,
+    arguments_of,
+    class_path,
+    jittered,
+)
 from tubemq_provider.windows.lag import lag_between
 
 if TYPE_CHECKING:
@@ -130,16 +136,7 @@ class TubeMQLagTrigger(BaseEventTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and its arguments; deterministic, as Airflow identifies watchers by
         them."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", {
-            "topic": self.topic,
-            "group": self.group,
-            "cluster": self.cluster,
-            "min_lag": self.min_lag,
-            "max_wait": self.max_wait,
-            "poll_interval": self.poll_interval,
-            "ring_again_after": self.ring_again_after,
-            "tubemq_conn_id": self.tubemq_conn_id,
-        }
+        return class_path(self), arguments_of(self, TubeMQLagTrigger)
 
     @property
     def state(self) -> AsyncState:

@@ -18,6 +18,7 @@ from tubemq_client.config import GroupName, TopicName
 from tubemq_client.config.groups import Filters
 from tubemq_provider.ingest.validation import ClusterAlias, TaskArguments, parse
 from tubemq_provider.triggers._messages import MessageStream
+from tubemq_provider.triggers._watch import arguments_of, class_path
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -99,13 +100,10 @@ class TubeMQMessageTrigger(BaseEventTrigger):
         self.corrupt_records = arguments.corrupt_records
         self.tubemq_conn_id = arguments.tubemq_conn_id
 
-    def _arguments(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in MessageArguments.model_fields}
-
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and its arguments; deterministic, as Airflow identifies watchers by
         them."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", self._arguments()
+        return class_path(self), arguments_of(self, TubeMQMessageTrigger)
 
     def shared_stream_key(self) -> Hashable | None:
         """Return the key by which equal watchers share a member of the group.
@@ -114,7 +112,8 @@ class TubeMQMessageTrigger(BaseEventTrigger):
         """
         if not hasattr(BaseEventTrigger, "create_shared_stream_producer"):
             return None
-        return (type(self).__qualname__, *(repr(value) for value in self._arguments().values()))
+        arguments = arguments_of(self, TubeMQMessageTrigger)
+        return (type(self).__qualname__, *map(repr, arguments.values()))
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> Any:

@@ -13,6 +13,7 @@ from tubemq_client.model import Partition
 from tubemq_provider.hooks.aio import TubeMQAsyncHook
 from tubemq_provider.sources.tubemq.space import SPACE
 from tubemq_provider.triggers._wait import WaitingTrigger, unpacked
+from tubemq_provider.triggers._watch import arguments_of
 from tubemq_provider.windows.lag import lag_between
 
 if TYPE_CHECKING:
@@ -63,35 +64,22 @@ class TubeMQOffsetTrigger(WaitingTrigger):
     ) -> None:
         super().__init__(
             topic=topic,
+            until=until,
+            min_lag=min_lag,
+            stable=stable,
             poll_interval=poll_interval,
             first_look_after=first_look_after,
             look_again_after=look_again_after,
             wait_for_topic=wait_for_topic,
         )
         self.group = group
-        self.until = unpacked(until)
         self.partitions = list(partitions or ())
-        self.min_lag = min_lag
         self.positions = unpacked(positions)
-        self.stable = stable
         self.tubemq_conn_id = tubemq_conn_id
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments as passed."""
-        return {
-            "topic": self.topic,
-            "group": self.group,
-            "until": self.until,
-            "partitions": self.partitions,
-            "min_lag": self.min_lag,
-            "positions": self.positions,
-            "stable": self.stable,
-            "poll_interval": self.poll_interval,
-            "first_look_after": self.first_look_after,
-            "look_again_after": self.look_again_after,
-            "wait_for_topic": self.wait_for_topic,
-            "tubemq_conn_id": self.tubemq_conn_id,
-        }
+        return arguments_of(self, TubeMQOffsetTrigger)
 
     def make_hook(self) -> TubeMQAsyncHook:
         """Return a hook of the connection."""

@@ -14,7 +14,8 @@ from rocketmq_client import errors
 from tubemq_provider.hooks.rocketmq import RocketMQAsyncHook
 from tubemq_provider.sources.rocketmq.source import milliseconds_of
 from tubemq_provider.sources.rocketmq.space import SPACE
-from tubemq_provider.triggers._wait import WaitingTrigger, unpacked
+from tubemq_provider.triggers._wait import WaitingTrigger
+from tubemq_provider.triggers._watch import arguments_of
 from tubemq_provider.windows.lag import lag_between, regressed
 
 if TYPE_CHECKING:
@@ -55,27 +56,21 @@ class RocketMQOffsetTrigger(WaitingTrigger):
         wait_for_topic: bool = True,
         rocketmq_conn_id: str = "rocketmq_default",
     ) -> None:
-        super().__init__(topic=topic, poll_interval=poll_interval, wait_for_topic=wait_for_topic)
-        self.until = unpacked(until)
+        super().__init__(
+            topic=topic,
+            until=until,
+            min_lag=min_lag,
+            stable=stable,
+            poll_interval=poll_interval,
+            wait_for_topic=wait_for_topic,
+        )
         self.instant = instant
         self.group = group
-        self.min_lag = min_lag
-        self.stable = stable
         self.rocketmq_conn_id = rocketmq_conn_id
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments as passed."""
-        return {
-            "topic": self.topic,
-            "until": self.until,
-            "instant": self.instant,
-            "group": self.group,
-            "min_lag": self.min_lag,
-            "stable": self.stable,
-            "poll_interval": self.poll_interval,
-            "wait_for_topic": self.wait_for_topic,
-            "rocketmq_conn_id": self.rocketmq_conn_id,
-        }
+        return arguments_of(self, RocketMQOffsetTrigger)
 
     def make_hook(self) -> RocketMQAsyncHook:
         """Return a hook of the connection."""

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rocketmq_client.model import ClientSettings as RocketMQSettings
+from rocketmq_client.model import Credentials as RocketMQCredentials
 from tools.devkit.patience import PATIENCE
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.errors import ConfigError
@@ -41,6 +43,26 @@ def test_options_carry_a_path_and_the_file_the_rest() -> None:
         assert (settings.auth, settings.tls) == (SETTINGS.auth, SETTINGS.tls)
         assert settings.masters == SETTINGS.masters
     assert not Path(path).exists()
+
+
+def test_the_key_of_rocketmq_is_in_such_a_file_too() -> None:
+    pytest.importorskip("pyspark")
+    from tubemq_provider.spark.rocketmq import _parse, reading
+
+    settings = RocketMQSettings(
+        (("ns1", 9876),),
+        auth=RocketMQCredentials("etl", SECRET, "t0ken"),
+        tls=SETTINGS.tls,
+        connect_timeout_ms=1_234,
+        rpc_timeout_ms=5_000,
+    )
+    scope = WindowScope("c", "orders", "lake", "parquet:/x", source="rocketmq")
+    plan = WindowPlan.explicit(scope, {"broker-a:0": (0, 5)})
+    with reading(settings, plan) as options:
+        assert SECRET not in str(options)
+        assert Path(options["configFile"]).stat().st_mode & 0o077 == 0
+        assert _parse(options)[1] == settings
+    assert not Path(options["configFile"]).exists()
 
 
 def test_settings_with_a_user_need_a_file() -> None:
@@ -115,8 +137,8 @@ def test_a_password_as_an_option_is_refused_without_repeating_it() -> None:
 def test_tasks_need_no_file(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     from tubemq_client.model import BrokerNode
+    from tubemq_provider.spark.batch_reader import TubeMQBatchReader
     from tubemq_provider.spark.range_planner import PlannedRead
-    from tubemq_provider.spark.source import TubeMQBatchReader
 
     with access_file(SETTINGS) as path:
         options = parse_options({**READ, "configFile": str(path)})

@@ -30,8 +30,9 @@ from pyspark.sql.datasource import InputPartition  # noqa: E402
 from pyspark.sql.types import LongType, MapType, StringType, StructType  # noqa: E402
 
 from tubemq_provider.sources.tubemq.columns import RECORDS  # noqa: E402
+from tubemq_provider.spark.reading import EmptyPartition  # noqa: E402
 from tubemq_provider.spark.rows import arrow_schema  # noqa: E402
-from tubemq_provider.spark.source import EmptyPartition, TubeMQDataSource  # noqa: E402
+from tubemq_provider.spark.source import TubeMQDataSource  # noqa: E402
 from tubemq_provider.spark.task_metrics import SplitReport  # noqa: E402
 
 if TYPE_CHECKING:
