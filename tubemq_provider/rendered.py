@@ -1,12 +1,14 @@
 """Refusal of template fields that render to nothing, for every operator here.
 
-Jinja renders "" for a parameter that is missing or empty, and "None" for None. As filters that
-would mean "read everything", as SQL "unchanged", as a group one called None: an argument that a
-Dag's author has set is never treated as missing. Knows no argument of any operator.
+Jinja renders "" for a parameter that is missing or empty, "None" for None, and "[]" for a list
+without members. As filters each would mean "read everything", as SQL "unchanged", as a group one
+called None: an argument that a Dag's author has set is never treated as missing. An empty list that
+is written in the Dag itself is one. Knows no argument of any operator.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, ClassVar
@@ -17,14 +19,15 @@ from tubemq_provider.ingest.validation import is_template
 
 __all__ = ["RefusesEmptyRendering"]
 
-_NOTHING = ("", "None")
+_BLANK = ("", "None")
+_EMPTY_LIST = re.compile(r"\[\s*\]|\(\s*\)|set\(\)|frozenset\(\)")
 
 
 class RefusesEmptyRendering:
     """Mix-in for templated classes; comes before Airflow's own class.
 
     - `own_data`: template fields whose members are data of the user, in which a blank text is a
-      value; the field itself must not be empty.
+      value, and which may have none; the field itself must not be blank.
     - `passed_unchanged`: template fields that are passed unchanged to a function of the user.
     """
 
@@ -62,15 +65,14 @@ class RefusesEmptyRendering:
 def _nothing(
     where: str, template: Any, rendered: Any, files: tuple[str, ...], *, inside: bool
 ) -> Iterator[tuple[str, Any]]:
-    """Yield where templates in `given` have rendered to nothing in `found`, with the result.
+    """Yield where parts of `template` have rendered to nothing in `rendered`, with the result.
 
-    `files` are suffixes of texts that name a template's file.
+    `files` are suffixes of texts that name a template's file. `inside`: an empty list is nothing,
+    and members are looked at.
     """
     if isinstance(template, str):
         templated = is_template(template) or (files and template.endswith(files))
-        if templated and (
-            rendered is None or (isinstance(rendered, str) and rendered.strip() in _NOTHING)
-        ):
+        if templated and _is_nothing(rendered, lists=inside):
             yield where, rendered
     elif isinstance(template, Mapping) and isinstance(rendered, Mapping):
         for key in template if inside else ():
@@ -81,8 +83,13 @@ def _nothing(
         for number, (one, other) in enumerate(zip_longest(template, rendered) if inside else ()):
             yield from _nothing(f"{where}[{number}]", one, other, files, inside=True)
     elif isinstance(template, set | frozenset):
-        blank = [item for item in rendered or () if str(item).strip() in _NOTHING]
+        blank = [item for item in rendered or () if _is_nothing(item, lists=True)]
         if inside and is_template(template) and blank:
             yield where, blank[0]
-    elif is_template(template) and (rendered is None or str(rendered).strip() in _NOTHING):
+    elif is_template(template) and _is_nothing(rendered, lists=inside):
         yield where, rendered  # the output of another task
+
+
+def _is_nothing(rendered: Any, *, lists: bool) -> bool:
+    text = str(rendered).strip()
+    return text in _BLANK or (lists and _EMPTY_LIST.fullmatch(text) is not None)

@@ -48,7 +48,8 @@ class CsvBodies:
         self._column_types = _column_types(schema)
         self._quote = spec.quote.encode()
         self._delimiter = spec.delimiter.encode()
-        self._sound, self._open = _quote_patterns(spec)
+        self._escape = (spec.escape or "").encode()
+        self._sound, self._open, self._escaped = _quote_patterns(spec)
         self._texts = [
             item.name
             for item in schema
@@ -73,7 +74,8 @@ class CsvBodies:
             bodies = pc.replace_substring_regex(bodies, rb"\r?\n$|\A[\r\n]+\z", b"")
             odd = pc.match_substring_regex(bodies, rb"[\r\n]").to_pylist()
             broken = [place for place, is_odd in enumerate(odd) if is_odd]
-        reasons = self._reasons(bodies, quoted=self._quote in raw)
+        signs = self._quote in raw or (bool(self._escape) and self._escape in raw)
+        reasons = self._reasons(bodies, quoted=signs)
         excluded = {*broken, *reasons}
         places = [place for place in range(len(bodies)) if place not in excluded]
         plain = bodies if not excluded else bodies.take(pa.array(places, pa.int64()))
@@ -86,8 +88,8 @@ class CsvBodies:
 
     def _reasons(self, bodies: pa.BinaryArray, *, quoted: bool) -> dict[int, str]:
         """Return the bodies that Arrow must not read, with reasons: it makes a row of an empty body
-        if there is one column, joins a quoted value with text after it, and closes an open
-        quote."""
+        if there is one column, joins a quoted value with text after it, closes an open quote, and
+        drops an escape that escapes nothing. `quoted`: there may be quotes or escapes."""
         import pyarrow.compute as pc
 
         reasons: dict[int, str] = {}
@@ -102,6 +104,11 @@ class CsvBodies:
         return reasons
 
     def _quote_problem(self, body: bytes) -> str:
+        for sign in self._escaped.findall(body) if self._escape else ():
+            if not sign:
+                return "the escape character at the end escapes nothing"
+            if sign not in (self._quote, self._delimiter, self._escape, b"\r", b"\n"):
+                return "an escape character is neither escaped nor before a character that needs it"
         if self._open.match(body):
             return "the quote of the last value is not closed"
         return "text follows the closing quote of a value"
@@ -241,19 +248,23 @@ def _trimmed(texts: pa.Array) -> pa.Array:
     return pc.ascii_trim(texts, characters=" \t")
 
 
-def _quote_patterns(spec: DecodeSpec) -> tuple[bytes, re.Pattern[bytes]]:
-    """Return a pattern of bodies whose quotes are closed and followed by a delimiter only, for
-    Arrow; and one of bodies that end in an unclosed quote, for Python."""
+def _quote_patterns(
+    spec: DecodeSpec,
+) -> tuple[bytes, re.Pattern[bytes], re.Pattern[bytes]]:
+    """Return a pattern of bodies whose quotes are closed and followed by a delimiter only, and
+    whose escapes are before a character that needs one, for Arrow; one of bodies that end in an
+    unclosed quote, and one that finds each escaped character, for Python."""
     quote, delimiter = (re.escape(sign.encode()) for sign in (spec.quote, spec.delimiter))
     escape = re.escape(spec.escape.encode()) if spec.escape else b""
-    pair = b"|" + escape + b"." if escape else b""
+    pair = b"|%b[%b%b%b\r\n]" % (escape, quote, delimiter, escape) if escape else b""
     plain = b"(?:(?:[^%b%b%b]%b)(?:[^%b%b]%b)*)?" % (
         quote, delimiter, escape, pair, delimiter, escape, pair,
     )  # fmt: skip
     inside = b"%b(?:[^%b%b]|%b%b%b)*" % (quote, quote, escape, quote, quote, pair)
     value = b"(?:%b|%b%b)" % (plain, inside, quote)
     before = rb"(?s)\A(?:%b%b)*" % (value, delimiter)
-    return before + rb"%b[\r\n]*\z" % value, re.compile(before + inside + rb"\Z")
+    sound = before + rb"%b[\r\n]*\z" % value
+    return sound, re.compile(before + inside + rb"\Z"), re.compile(rb"(?s)%b(.?)" % escape)
 
 
 def _column_types(schema: pa.Schema) -> list[dict[str, pa.DataType]]:

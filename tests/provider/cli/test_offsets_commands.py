@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 from tests.provider.cli.test_definition import parsed
 from tests.provider.offsets.accessors import ASSET, LedgerState
+from tests.provider.windows.world import MemorySink
 from tools.devkit.airflow.history import add_asset, empty_tables
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import Anchor
@@ -28,7 +29,7 @@ from tubemq_provider.offsets import metadata_db
 from tubemq_provider.offsets.ledger.tables import metadata
 from tubemq_provider.offsets.metadata_db import Group
 from tubemq_provider.windows.cursor import Cursor, Position, epoch_command
-from tubemq_provider.windows.errors import DocumentError, StoreConflict
+from tubemq_provider.windows.errors import DocumentError, SinkHistoryLost, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.claims import ClaimBook
 from tubemq_provider.windows.protocols import Document, IngestCounts, Marker
@@ -282,6 +283,26 @@ def test_a_claim_that_can_never_be_read_is_dropped_if_asked(group: Here, tmp_pat
         _, cursor = group.cursor()
         assert cursor is not None
         assert list(cursor["pending"]) == left
+
+
+@LEDGER_ONLY
+def test_windows_that_do_not_follow_each_other_name_a_command_that_goes_on(
+    group: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A position was set by hand before the ledger was lost. 'Set it by hand' was refused then."""
+    sink = MemorySink()
+    plan = WindowPlan.cursor(SCOPE, 3, {"1:0": (560, 588)})
+    sink.windows[plan.window_id] = (Marker(plan, IngestCounts({}), ""), [])
+    monkeypatch.setattr(offsets, "sink_of", lambda _: sink)
+    monkeypatch.setattr(epochs, "open_group", offsets.open_group)
+    group.accepted = [event(2, 280)]
+    with pytest.raises(SinkHistoryLost, match="by hand") as refused:
+        ask(offsets.rebuild, sink="memory", sink_conn_id=None, drop_claims=False)
+    command = str(refused.value).partition("newest window: ")[2].replace("<name>", "second")
+    inspect.unwrap(epochs.begin)(parsed(command.removeprefix("airflow ") + " --yes"))
+    _, cursor = group.cursor()
+    assert cursor is not None
+    assert (cursor["epoch"], cursor["begin"]) == ("second", {"1:0": 588})
 
 
 def test_an_epoch_begins_with_a_name_that_the_group_has_not_had(

@@ -114,9 +114,19 @@ def test_members_of_policies_are_checked() -> None:
 
 
 def test_what_renders_to_something_or_was_left_out_passes() -> None:
-    task = filled(ingest(filters="{{ params.asked }}", sql=None, decode=""), asked="[]")
-    assert task.filters == "[]"  # all of them, in as many words
+    for everything in ([], (), "[]"):
+        task = filled(ingest(filters=everything, sql=None, decode=""), asked="[]")
+        assert task.filters == everything  # all of them, in as many words
     assert filled(ingest(filters="{{ params.asked }}"), asked="None of these").filters
+
+
+@pytest.mark.parametrize("empty", ["[]", " [ ]\n", "()", [], ()])
+def test_a_list_that_renders_empty_is_nothing(empty: Any) -> None:
+    """A template of streams whose parameter was emptied read all of them."""
+    with pytest.raises(AirflowFailException, match="filters: its template rendered to nothing"):
+        filled(ingest(filters="{{ params.asked }}"), asked=empty)
+    send = TubeMQProduceOperator(task_id="s", topic="orders", records="{{ params.asked }}")
+    assert filled(send, asked=empty).records == str(empty)
 
 
 def test_an_empty_file_of_sql_is_nothing(tmp_path: Any) -> None:

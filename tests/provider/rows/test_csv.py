@@ -138,6 +138,39 @@ def test_backslash_escapes_are_an_option() -> None:
     assert (rows[0]["name"], bad) == ("C:\\dir", [])
 
 
+@pytest.mark.parametrize("others", [[], [b"p,q"], [b'"p",q'], [b"p\\,p,q"]])
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (rb"x,y" + b"\\", "at the end escapes nothing"),
+        (rb"x,y\\" + b"\\\n", "at the end escapes nothing"),
+        (b"x,\\", "at the end escapes nothing"),
+        (b'x,"y\\', "at the end escapes nothing"),
+        (rb"C:\dir,1", "neither escaped nor before a character that needs it"),
+        (rb'x,"\n"', "neither escaped nor before a character that needs it"),
+        (rb"\N,1", "neither escaped nor before a character that needs it"),
+        (rb'x,"y\"', "the quote of the last value is not closed"),
+    ],
+)
+def test_an_escape_that_escapes_nothing_makes_the_body_bad(
+    body: bytes, reason: str, others: list[bytes]
+) -> None:
+    """Arrow's reader drops it: for others it is a backslash, a line break or no value at all."""
+    spec = {"format": "csv", "schema": "name string, n string", "escape": "\\"}
+    rows, bad = decode(spec, [*others, body, *others])
+    assert [entry.position for entry in bad] == [len(others)]
+    assert reason in bad[0].reason
+    assert len(rows) == 2 * len(others)
+
+
+def test_what_needs_an_escape_may_have_one() -> None:
+    spec = {"format": "csv", "schema": "name string, n string", "escape": "\\"}
+    rows, bad = decode(spec, [rb"a\,b\"c\\,1", b"a\\\nb,2", rb'"\"\,\\",3', rb"x,y\\"])
+    assert bad == []
+    assert [row["name"] for row in rows] == ['a,b"c\\', "a\nb", '",\\', "x"]
+    assert rows[3]["n"] == "y\\"
+
+
 def test_nanoseconds_are_refused_or_cut() -> None:
     spec = {"format": "csv", "schema": "a timestamp, b timestamp_ntz, c time"}
     fine = b"2026-11-21T08:15:00.123456789Z,1969-12-31 23:59:59.9999999,08:15:00.1234567"

@@ -390,7 +390,7 @@ class Hours:
     def run(self, hour: int, *, later: int = 0, **options: Any) -> WindowResult:
         sink = parquet(self.root)
         planner = TimePlanner(
-            WindowScope("c1", TOPIC, "g1", sink.identity),
+            WindowScope("c1", TOPIC, "g1", sink.identity, epoch=options.pop("epoch", "")),
             datetime(2026, 1, 1, hour, tzinfo=UTC),
             datetime(2026, 1, 1, hour + 1, tzinfo=UTC),
             ByHour(later),
@@ -468,3 +468,16 @@ def test_an_hour_goes_into_another_lake_if_a_person_wants_it_and_not_by_a_retry(
     with pytest.raises(IdentityMismatch, match="an earlier try of this task"):
         hours.run(0, retried=True)
     assert hours.run(0).total == first.total
+
+
+def test_an_epoch_that_changes_between_tries_is_refused_as_every_other_edit_is(
+    tmp_path: Path,
+) -> None:
+    """Each of the two refusals had an advice; a run of an hour is not triggered, it is cleared."""
+    hours = Hours(tmp_path)
+    hours.run(0)
+    with pytest.raises(IdentityMismatch, match=r"epoch '', now 'second'.*, clear the task: "):
+        hours.run(0, epoch="second", retried=True)
+    hours.root = tmp_path / "other"
+    with pytest.raises(IdentityMismatch, match=r"another sink than .*other.*, clear the task: "):
+        hours.run(0, retried=True)

@@ -88,6 +88,30 @@ def test_retention_before_a_retried_first_batch_is_reported(world: World, expire
         list(after.read(first))
 
 
+@pytest.mark.parametrize("expire", ["expire_to", "expire_data_to"])
+def test_retention_before_a_joined_partition_is_first_read_is_reported(
+    world: World, expire: str
+) -> None:
+    """A partition joins at the end of one batch, and is read by the next: from where it joined."""
+    world.produce(40)
+    stream = reader(world)
+    others = {key: start for key, (start, _) in world.whole().items() if key != "1:0"}
+    held = {"v": 1, "offsets": {TOPIC: others}}
+    joined = stream.latestOffset(held, ReadAllAvailable())
+    assert joined["offsets"][TOPIC]["1:0"] == 0
+    assert "1:0" not in ranges(stream, held, joined)
+    world.produce(8)
+    getattr(world.mq.broker(1).store(TOPIC), expire)(28 * 10)
+    end = stream.latestOffset(kept(joined), ReadAllAvailable())
+    assert ranges(stream, joined, end)["1:0"][0] == 0
+    first, *_ = stream.partitions(kept(joined), kept(end))
+    with pytest.raises(DataLoss):
+        list(stream.read(first))
+    skipping = reader(world, failOnDataLoss="false")
+    rows = sum(batch.num_rows for batch in skipping.read(first))
+    assert 0 < rows < 48
+
+
 def test_a_partition_missing_from_a_planned_batch_is_data_loss_unless_tolerated(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

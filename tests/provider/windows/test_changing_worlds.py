@@ -7,20 +7,24 @@ change at least.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
 from tests.provider.windows.changing_worlds import OfHours, Shaken, ShakenClaims, TimeHistory
 from tests.provider.windows.exploration import ViolationError
+from tests.provider.windows.explore import choices
 from tests.provider.windows.test_exploration import random_choices
 from tubemq_client.model import PartitionEnds
 from tubemq_provider.windows.cursor import Position
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
+from tubemq_provider.windows.planning.claims import ClaimBook
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.protocols import Document
+from tubemq_provider.windows.run.claimed_run import ClaimedRun
 from tubemq_provider.windows.run.standalone_run import StandaloneRun
 
 
@@ -38,6 +42,11 @@ def test_no_history_with_brokers_that_come_and_go_loses_or_repeats_a_record(fenc
 def test_no_history_of_claims_with_brokers_that_come_and_go_loses_or_repeats_a_record() -> None:
     for seed in range(25):
         ShakenClaims(fenced=seed % 2 == 0, purges=False).play(random_choices(seed, 120))
+
+
+@pytest.mark.parametrize("seed", [400_163, 400_467, 401_317])
+def test_a_partition_that_joined_in_a_lost_claim_is_read_once(seed: int) -> None:
+    ShakenClaims(fenced=seed % 2 == 0, purges=False).play(choices(seed, 120))
 
 
 @pytest.mark.soak
@@ -208,6 +217,28 @@ class GivesUpTheWholeClaim(CursorPlanner):
         return set(claim.ranges) if super().given_up(claim, begun_anew) else set()
 
 
+class SkipsWhatJoinedInAHole(ClaimedRun):
+    """Partition added, ledger lost: what joined in a lost claim counts as read up to there."""
+
+    def _rebuild(self, accepted: Position | None, result: list[ClaimBook]) -> Iterator[str]:
+        yield from super()._rebuild(accepted, result)
+        for number, book in enumerate(result):
+            pending = {
+                key: replace(
+                    claim,
+                    plan=replace(
+                        claim.plan,
+                        ranges={
+                            name: (end if name in claim.plan.joined else start, end)
+                            for name, (start, end) in claim.plan.ranges.items()
+                        },
+                    ),
+                )
+                for key, claim in book.pending.items()
+            }
+            result[number] = replace(book, pending=pending)
+
+
 @pytest.mark.parametrize(
     "play",
     [
@@ -218,6 +249,13 @@ class GivesUpTheWholeClaim(CursorPlanner):
         pytest.param(with_book(JoinsTwice), id="added: joins twice"),
         pytest.param(
             lambda seed: TimeHistory(seed, JoinsAtItsEnd).play(), id="added: joins at its end"
+        ),
+        pytest.param(
+            # One history in a hundred gets there; the first of these does.
+            lambda seed: ShakenClaims(
+                fenced=seed % 2 == 1, purges=False, make_run=SkipsWhatJoinedInAHole
+            ).play(choices(401_317 + seed, 120)),
+            id="added: skipped in a hole",
         ),
         pytest.param(with_book(ForgetsTheUntold), id="unannounced: forgotten"),
         pytest.param(with_book(UntoldIsRead), id="unannounced: taken for read"),

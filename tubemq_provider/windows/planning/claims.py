@@ -16,7 +16,7 @@ from typing import Any
 
 from tubemq_client.model import Anchor
 from tubemq_provider.windows.canonical import rfc3339
-from tubemq_provider.windows.cursor import Cursor, Position, epoch_command
+from tubemq_provider.windows.cursor import Cursor, Position, continue_command, epoch_command
 from tubemq_provider.windows.errors import DocumentError, MarkerConflict, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, cursor_window_id
 
@@ -246,8 +246,8 @@ def rebuilt(
     """Return a lost book, rebuilt from a known position and the sink's windows beyond it.
 
     If a window is missing before one in the sink, its claim is taken from `claims`; without one,
-    exactly the hole becomes a claim without a writer. Raises `SinkHistoryLost` if a hole has no
-    known beginning, `MarkerConflict` if windows overlap.
+    exactly the hole becomes a claim without a writer. Raises `SinkHistoryLost` if windows do not
+    follow from each other, `MarkerConflict` if they overlap.
     """
     claims_by_seq = {claim.plan.seq: claim for claim in claims}
     beyond = sorted(
@@ -266,21 +266,30 @@ def rebuilt(
             pending[claim.plan.window_id] = claim
             reached = Position(reached.seq + 1, claim.plan.ends, _anchors(reached, claim.plan))
         if not plan.continues(reached.next):
-            hole = _hole(reached, plan)
+            hole = _hole(reached, plan, beyond[-1])
             pending[hole.window_id] = Claim(hole, "", "")
         done[plan.window_id] = plan
         reached = Position(plan.seq or 0, plan.ends, _anchors(reached, plan))
     return ClaimBook(position, pending, done).folded()
 
 
-def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
-    """Return the plan of the window between `reached` and the beginning of `following`."""
+def _hole(reached: Position, following: WindowPlan, newest: WindowPlan) -> WindowPlan:
+    """Return the plan of the window between `reached` and the beginning of `following`.
+
+    A partition that joined in between begins at the start of its log: where it was to begin is
+    lost with the claim, and no other window has read it before. Partitions never leave a chain of
+    windows: those of a retired broker keep an empty range.
+    """
     ends = following.bases
-    if set(ends) != set(reached.next) or reached.seq + 1 >= (following.seq or 0):
+    if reached.next.keys() - ends.keys() or reached.seq + 1 >= (following.seq or 0):
+        behind = {**reached.next, **newest.ends}
         raise SinkHistoryLost(
             f"windows up to {reached.seq} end at {dict(reached.next)}, window "
             f"{following.window_id} begins at {ends}, and what lies between cannot be told from "
-            f"the sink; set the position by hand"
+            f"the sink: a position was set by hand, or the sink has windows of two ledgers. "
+            f"Offsets between them that were never written can be written as explicit windows with "
+            f"on_other_scope='start_anew'; then go on behind the sink's newest window: "
+            f"{continue_command(newest, behind)}"
         )
     scope = following.scope_in("")
     anchors = _same_life(following)
@@ -289,7 +298,7 @@ def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
     overlapping = [
         key
         for key, end in ends.items()
-        if end < reached.next[key] or _other_record(reached.last.get(key), anchors.get(key))
+        if end < reached.next.get(key, 0) or _other_record(reached.last.get(key), anchors.get(key))
     ]
     if overlapping:
         command = epoch_command(scope, cursor_window_id(reached.seq, following.scope_hash))
@@ -299,13 +308,14 @@ def _hole(reached: Position, following: WindowPlan) -> WindowPlan:
             f"window between them, which restarted a recreated log, was never written. Continue "
             f"after the sink's newest window: {command}"
         )
-    ranges = {key: (start, ends[key]) for key, start in reached.next.items()}
+    joined = tuple(key for key in ends if key not in reached.next)
+    ranges = {key: (reached.next.get(key, 0), end) for key, end in ends.items()}
     return replace(
         following,
         window_id=cursor_window_id(reached.seq + 1, following.scope_hash),
         seq=reached.seq + 1,
         ranges=ranges,
-        **{**_NO_NOTES, "before": {**anchors, **reached.last}},
+        **{**_NO_NOTES, "joined": joined, "before": {**anchors, **reached.last}},
     )
 
 

@@ -464,26 +464,32 @@ def _way_on(plan: WindowPlan, position: Position) -> str:
     )
 
 
-def refuse_edited(plan: WindowPlan, scope: WindowScope) -> None:
+def refuse_edited(plan: WindowPlan, scope: WindowScope, *, chained: bool) -> None:
     """Raise `IdentityMismatch` if an earlier try of the task has planned `plan` for another sink,
-    group or filter set than `scope` has: it may have published it there. A new epoch is no such
-    edit: error texts advise it."""
-    if replace(scope, epoch=plan.epoch).scope_hash == plan.scope_hash:
+    group, filter set or epoch than `scope` has: it may have published it there.
+
+    For `chained` windows a new epoch is no such edit: error texts advise it, and it begins behind
+    what is published."""
+    present = replace(scope, epoch=plan.epoch) if chained else scope
+    if present.scope_hash == plan.scope_hash:
         return
-    now = {
-        "cluster": (plan.cluster, scope.cluster),
-        "topic": (plan.topic, scope.topic),
-        "group": (plan.group, scope.group),
-        "filters": (plan.filters, scope.filters),
-    }
-    differs = [f"{name} {was!r}, now {is_!r}" for name, (was, is_) in now.items() if was != is_]
+    differs = [
+        f"{name} {was!r}, now {now!r}"
+        for name in ("cluster", "topic", "group", "filters", "epoch")
+        if (was := getattr(plan, name)) != (now := getattr(present, name))
+    ]
     how = f"with {'; '.join(differs)}" if differs else f"for another sink than {scope.sink}"
+    anew = (
+        "fail this run and trigger a new one: nothing keeps the new run from storing the same "
+        "records in the new place"
+        if chained
+        else "clear the task: nothing keeps it from storing the same records in the new place"
+    )
     raise IdentityMismatch(
         f"an earlier try of this task has planned window {plan.window_id} {how}, and may have "
         f"published it there: its records would be written a second time. Set the task's arguments "
         f"back as they were, and let this run finish; then change them. To leave that window as it "
-        f"is and begin with the arguments of now, fail this run and trigger a new one: nothing "
-        f"keeps the new run from storing the same records in the new place"
+        f"is and begin with the arguments of now, {anew}"
     )
 
 

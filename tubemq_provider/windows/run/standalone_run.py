@@ -15,11 +15,10 @@ from tubemq_provider.windows.canonical import rfc3339
 from tubemq_provider.windows.cursor import earlier_epochs, past_epochs
 from tubemq_provider.windows.errors import (
     BoundaryConflict,
-    IdentityMismatch,
     IntervalMissing,
     SinkHistoryLost,
 )
-from tubemq_provider.windows.plan import WindowKind, WindowPlan, WindowScope
+from tubemq_provider.windows.plan import WindowKind, WindowPlan
 from tubemq_provider.windows.planning.other_scopes import (
     refuse_other_scopes,
     refuse_stored,
@@ -179,8 +178,6 @@ class StandaloneRun(WindowRun):
     def _ours(self, plan: WindowPlan) -> bool:
         """Return True if a task plan matches the present arguments (clearing may change them)."""
         if plan.scope_hash != self._scope.scope_hash:
-            if self._retried:
-                raise _begun_elsewhere(plan, self._scope)
             return False
         requested_id = self._planner.window_id
         if requested_id is None:
@@ -270,24 +267,6 @@ class StandaloneRun(WindowRun):
         if self._now.plan is not None:
             self._store.forget_plan(self._now.plan.window_id)
             yield "plan forgotten"
-
-
-def _begun_elsewhere(plan: WindowPlan, scope: WindowScope) -> IdentityMismatch:
-    """Return the refusal of a task plan of another scope, in which an earlier try may have
-    published its window."""
-    names = ("cluster", "topic", "group", "filters", "epoch")
-    changed = [
-        f"{name} {getattr(plan, name)!r}, now {getattr(scope, name)!r}"
-        for name in names
-        if getattr(plan, name) != getattr(scope, name)
-    ]
-    return IdentityMismatch(
-        f"an earlier try of this task planned window {plan.window_id} for another "
-        f"{'scope: ' + '; '.join(changed) if changed else f'sink than {scope.sink}'}, and may have "
-        f"published it there. Set the arguments back until this run has ended, and use the new "
-        f"ones for new runs; or clear the task, which restarts it with the new arguments and "
-        f"leaves what was published"
-    )
 
 
 def _interval_changed(

@@ -184,7 +184,7 @@ class WindowRun(RunBase, ABC):
         """Raise `IdentityMismatch` for the plan of an earlier try with other arguments, unless the
         task was cleared after its window was accepted."""
         if plan is not None and not (self._cleared and self._accepted_before()):
-            refuse_edited(plan, self._scope)
+            refuse_edited(plan, self._scope, chained=self._chained)
 
     def _accepted_before(self) -> bool:
         """Return True if the window of a cleared task's earlier try may have been accepted; its

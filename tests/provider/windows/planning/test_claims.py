@@ -249,6 +249,17 @@ def test_a_hole_knows_its_log_as_the_position_before_it_does() -> None:
     assert claim.plan.before == last
 
 
+def test_a_partition_that_joined_in_a_hole_is_read_from_the_start_of_its_log() -> None:
+    third = WindowPlan.cursor(SCOPE, 3, {"1:0": (112, 168), "2:0": (56, 84)})
+    book = rebuilt(Position(1, {"1:0": 28}), [third])
+    (claim,) = book.in_order()
+    assert claim.plan.ranges == {"1:0": (28, 112), "2:0": (0, 56)}
+    assert claim.plan.joined == ("2:0",)
+    whole = book.complete(claim.plan)
+    assert whole is not None
+    assert whole.position == Position(3, {"1:0": 168, "2:0": 84})
+
+
 def test_claims_that_still_fit_are_kept_when_a_book_is_rebuilt() -> None:
     position = Position(1, {"1:0": 28})
     alive = [Claim(window(*of), "me", "") for of in ((2, 1, 4), (4, 6, 9), (5, 9, 10), (7, 11, 12))]
