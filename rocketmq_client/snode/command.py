@@ -1,7 +1,8 @@
 """The command `rocketmq-snode`: one process that serves until SIGTERM or SIGINT.
 
-`rocketmq-snode serve --config snode.toml`; `rocketmq-snode list ns1:9876` lists the nodes. Logs one
-JSON object per line on standard error. SIGTERM and SIGINT drain; a second one ends at once.
+`rocketmq-snode serve --config snode.toml`; `rocketmq-snode list ns1:9876` lists the nodes. `serve`
+logs one JSON object per line on standard error. SIGTERM and SIGINT drain; a second one ends at
+once.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from pathlib import Path
 from rocketmq_client import errors
 from rocketmq_client.config import ClientConfig
 from rocketmq_client.model import address_text
-from rocketmq_client.snode.options import read_options
+from rocketmq_client.snode.options import SnodeConfig, read_options
 from rocketmq_client.snode.registry import known_nodes
 from rocketmq_client.snode.server import Snode
 from rocketmq_client.snode.settings import SnodeSettings
+from tubemq_client import __version__
 
 __all__ = ["main"]
 
@@ -54,12 +56,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 2 for invalid options, 1 if no name server answers."""
     chosen = _parser().parse_args(arguments)
     try:
-        if chosen.what == "list":
-            return _list(chosen.name_servers)
+        if chosen.command == "list":
+            return _list(chosen.name_servers, chosen.output)
+        if chosen.command == "completion":
+            print(_completion(chosen.shell))
+            return 0
+        settings = read_options(chosen.config, os.environ)
+        if chosen.check_config:
+            print(f"valid options: the node would listen on {address_text(settings.listen)}")
+            return 0
         handler = logging.StreamHandler()
         handler.setFormatter(_JsonLines())
         logging.basicConfig(level=logging.INFO, handlers=[handler])
-        asyncio.run(_serve(read_options(chosen.config, os.environ)))
+        asyncio.run(_serve(settings))
     except errors.RocketMQError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, errors.ConfigError) else 1
@@ -67,25 +76,100 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rocketmq-snode", description="RocketMQ service node")
-    commands = parser.add_subparsers(required=True, dest="what")
-    serve = commands.add_parser("serve", help="serve until SIGTERM")
-    serve.add_argument(
-        "--config", type=Path, help="TOML file; SNODE_… in the environment has precedence"
+    parser = _with_examples(
+        argparse.ArgumentParser(prog="rocketmq-snode", description="RocketMQ service node."),
+        "rocketmq-snode serve --config snode.toml",
+        "rocketmq-snode list ns1:9876",
     )
-    list_nodes = commands.add_parser(
-        "list", help="list the nodes that renewed their entry recently"
+    parser.add_argument("-V", "--version", action="version", version=__version__)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, dest="command"
+    )
+    serve = _with_examples(
+        commands.add_parser("serve", help="serve until SIGTERM or SIGINT"),
+        "rocketmq-snode serve --config snode.toml",
+        "SNODE_NAME_SERVERS=ns1:9876 rocketmq-snode serve",
+        "rocketmq-snode serve --config snode.toml --check-config",
+    )
+    serve.epilog = f"{serve.epilog}\n\n{_variables()}"
+    serve.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="TOML file; variables of the environment have precedence",
+    )
+    serve.add_argument(
+        "--check-config", action="store_true", help="check the options and end; 2 if one is wrong"
+    )
+    list_nodes = _with_examples(
+        commands.add_parser("list", help="list the nodes that renewed their entry recently"),
+        "rocketmq-snode list ns1:9876",
+        "rocketmq-snode list 'ns1:9876;ns2:9876' -o json",
     )
     list_nodes.add_argument("name_servers", help="host:port;host:port")
+    list_nodes.add_argument(
+        "-o",
+        "--output",
+        choices=["table", "json", "jsonl"],
+        default="table",
+        help="a table (default), one JSON array (json), or an object per line (jsonl)",
+    )
+    completion = _with_examples(
+        commands.add_parser("completion", help="print the completion script of a shell"),
+        'eval "$(rocketmq-snode completion bash)"',
+        "rocketmq-snode completion fish | source",
+    )
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"])
     return parser
 
 
-def _list(name_servers: str) -> int:
+def _with_examples(parser: argparse.ArgumentParser, *examples: str) -> argparse.ArgumentParser:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(["examples:", *(f"  $ {line}" for line in examples)])
+    return parser
+
+
+def _variables() -> str:
+    """Return a line for each option that the environment can give."""
+    lines = [
+        f"  SNODE_{name.upper():<26} {field.description}"
+        for name, field in SnodeConfig.model_fields.items()
+        if name != "tls"
+    ]
+    return "\n".join(["variables of the environment (in a file: the name without SNODE_):", *lines])
+
+
+def _completion(shell: str) -> str:
+    """Return a script that completes commands and options, and names of files where none fits."""
+    words = "serve list completion --config --check-config --output --version --help"
+    if shell == "fish":
+        return f"complete -c rocketmq-snode -a '{words}'"
+    complete = f"complete -o default -W '{words}' rocketmq-snode"
+    if shell == "zsh":
+        return f"autoload -U +X compinit bashcompinit && compinit && bashcompinit\n{complete}"
+    return complete
+
+
+def _list(name_servers: str, output: str) -> int:
     """Print name, address, clients and age of each live node."""
     settings = ClientConfig.parse({"name_servers": name_servers}).settings()
-    for name, entry in asyncio.run(known_nodes(settings)).items():
-        age = max(0.0, time.time() - entry["ts"] / 1000)
-        print(f"{name} {entry['addr']} clients={entry['clients']} age={age:.0f}s")
+    rows = [
+        {
+            "name": name,
+            "address": entry["addr"],
+            "clients": entry["clients"],
+            "age_s": round(max(0.0, time.time() - entry["ts"] / 1000)),
+        }
+        for name, entry in asyncio.run(known_nodes(settings)).items()
+    ]
+    if output == "json":
+        print(json.dumps(rows, indent=1))
+    elif output == "jsonl":
+        for row in rows:
+            print(json.dumps(row))
+    else:
+        for row in rows:
+            print(f"{row['name']} {row['address']} clients={row['clients']} age={row['age_s']}s")
     return 0
 
 

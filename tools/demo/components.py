@@ -86,7 +86,7 @@ def run_command(
     words = [str(word) for word in arguments]
     say(f"$ {name} " + " ".join(_short(word) for word in words))
     done = subprocess.run(
-        [*command, *words, "--json"],
+        [*command, *words, "--output", "jsonl"],
         env=dict(environment),
         stdout=subprocess.PIPE,
         text=True,

@@ -22,6 +22,8 @@ def main() -> None:
         sys.stderr.write("tubemq: standard output is closed; to show nothing, use >/dev/null\n")
         raise SystemExit(2)
     try:
+        import rich  # noqa: F401 - typer needs it, but only once it has something to show
+
         from tubemq_client.cli.app import build_app
     except ImportError as error:
         sys.stderr.write(f"tubemq: {errors.require_extra('cli', error)}\n")

@@ -1,7 +1,7 @@
 """Assembles the commands and turns errors into one line and an exit code.
 
-Each command lives in a module by subject; this one only wires. Options that commands share are
-declared once in `options`.
+Each command lives in a module by subject, which is imported when the command is run; this one only
+wires. Options that commands share are declared once in `options`.
 """
 
 from __future__ import annotations
@@ -12,63 +12,106 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from difflib import get_close_matches
 from functools import wraps
-from typing import Annotated, ParamSpec
+from importlib import import_module
+from typing import Annotated, Any, NoReturn, ParamSpec
 
 import typer
+from typer.core import TyperGroup
 
 from tubemq_client import __version__, errors
-from tubemq_client.cli import (
-    consume,
-    doctor,
-    groups,
-    inspect,
-    lag,
-    offsets,
-    produce,
-    read,
-    serve,
-    topics,
-)
-from tubemq_client.cli.options import use_config
+from tubemq_client.cli.commands import COMMANDS, EXAMPLES
 from tubemq_client.terminal import VisibleFormatter, visible
 
-__all__ = ["build_app"]
+__all__ = ["build_app", "load_command"]
 
 P = ParamSpec("P")
+
+_DOCTOR = "; to see which step fails: tubemq doctor"
 
 _CALLERS_FAULT = 2
 _CLUSTERS_FAULT = 1
 
 
+_HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+
+
+class _Words(TyperGroup):
+    """Group of commands that answers a wrong word with the near ones and the whole list."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of the first word."""
+        word = args[0]
+        if word not in self.commands and not word.startswith("-") and not ctx.resilient_parsing:
+            near = get_close_matches(word, self.commands)
+            hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
+            ctx.fail(f"No such command {word!r}. {hint}Commands: {', '.join(self.commands)}.")
+        return super().resolve_command(ctx, args)
+
+
+class _WordsOnDemand(_Words):
+    """The same for the first word: its command is imported here."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of the first word."""
+        if args[0] in COMMANDS:
+            self.commands[args[0]] = load_command(args[0])
+        return super().resolve_command(ctx, args)
+
+
 def build_app() -> typer.Typer:
-    """Return the typer application."""
+    """Return the typer application. Its commands are listed, and imported only when they run."""
     app = typer.Typer(
         name="tubemq",
+        cls=_WordsOnDemand,
         help="Produce to, read from and look at Apache InLong TubeMQ.",
+        epilog=_examples(""),
         no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings=_HELP_OPTIONS,
+    )
+    app.callback()(_options_before_commands)
+    for word, entry in COMMANDS.items():
+        app.command(word, help=entry.summary)(_not_loaded)
+    return app
+
+
+def load_command(word: str) -> Any:
+    """Import the command, or the group of commands, behind a first word."""
+    entry = COMMANDS[word]
+    found = getattr(import_module(f"tubemq_client.cli.{entry.module}"), entry.attribute)
+    if isinstance(found, typer.Typer):
+        app = _typer(word, cls=_Words, help=entry.summary, epilog=_examples(word))
+        for item in found.registered_commands:
+            assert item.callback is not None, "a command without a function"
+            epilog = _examples(f"{word} {item.name}")
+            app.command(item.name, epilog=epilog)(_reporting(item.callback))
+    else:
+        app = _typer(word)
+        app.command(word, epilog=_examples(word))(_reporting(found))
+    return typer.main.get_command(app)
+
+
+def _typer(name: str, **options: Any) -> typer.Typer:
+    return typer.Typer(
+        name=name,
+        no_args_is_help="cls" in options,
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
-        context_settings={"help_option_names": ["-h", "--help"]},
+        **options,
     )
-    app.callback()(_options_before_commands)
-    app.command("partitions")(_reporting(inspect.partitions))
-    app.command("ends")(_reporting(inspect.ends))
-    app.command("lag")(_reporting(lag.lag))
-    for name, commands in (
-        ("topics", topics.topics),
-        ("brokers", topics.brokers),
-        ("groups", groups.groups),
-        ("offsets", offsets.offsets),
-    ):
-        app.add_typer(_reporting_all(commands), name=name)
-    app.command("produce")(_reporting(produce.produce))
-    app.command("consume")(_reporting(consume.consume))
-    app.command("read-range")(_reporting(read.read_range))
-    app.command("doctor")(_reporting(doctor.doctor))
-    app.command("serve")(_reporting(serve.serve))
-    return app
+
+
+def _not_loaded() -> NoReturn:
+    raise AssertionError("a command was run before it was imported")
+
+
+def _examples(words: str) -> str:
+    lines = (f"$ {line}".replace("[", r"\[") for line in EXAMPLES[words])
+    return "\n".join(["[bold]Examples[/]", *lines])
 
 
 def _print_version(requested: bool) -> None:
@@ -81,7 +124,9 @@ def _options_before_commands(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+        typer.Option(
+            "--version", "-V", callback=_print_version, is_eager=True, help="Show the version."
+        ),
     ] = False,
     config: Annotated[
         str | None,
@@ -92,6 +137,8 @@ def _options_before_commands(
         ),
     ] = None,
 ) -> None:
+    from tubemq_client.cli.options import use_config
+
     del version  # handled by its callback
     _log_to_stderr()
     _reporting(use_config)(context, config)
@@ -113,7 +160,8 @@ def _reporting(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except errors.TubeMQError as error:
-            typer.echo(f"tubemq: {visible(_one_line(error), lines=True)}", err=True)
+            hint = _DOCTOR if isinstance(error, errors.NetworkError) else ""
+            typer.echo(f"tubemq: {visible(_one_line(error), lines=True)}{hint}", err=True)
             is_local = isinstance(error, errors.LocalError)
             raise typer.Exit(_CALLERS_FAULT if is_local else _CLUSTERS_FAULT) from None
         except OSError as error:
@@ -130,15 +178,6 @@ def _discard_output() -> None:
     """Redirect standard output to /dev/null, so that the exit does not retry the failed write."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _reporting_all(commands: typer.Typer) -> typer.Typer:
-    """Return a copy of `commands` with every command wrapped; the originals stay as they are."""
-    wrapped = typer.Typer(no_args_is_help=True, help=commands.info.help)
-    for item in commands.registered_commands:
-        assert item.callback is not None, "a command without a function"
-        wrapped.command(item.name)(_reporting(item.callback))
-    return wrapped
 
 
 def _one_line(error: errors.TubeMQError) -> str:

@@ -12,14 +12,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import IO, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
 from tubemq_client import AssignedConsumer, Consumer, Metadata, ReceivedBatch, errors
 from tubemq_client.cli.options import Group, Masters, RpcTimeout, Topic, config_of, note
 from tubemq_client.cli.read import reader_of
-from tubemq_client.cli.records import Format, write_record
+from tubemq_client.cli.records import Format, FormatOption, RecordWriter
 from tubemq_client.config import ConsumerConfig
 from tubemq_client.model import (
     Message,
@@ -61,9 +61,6 @@ Streams = Annotated[
     list[str] | None,
     typer.Option("--stream", "-s", metavar="ID", help="Only records of this stream; repeatable."),
 ]
-Output = Annotated[
-    Format, typer.Option("--format", "-o", help="How a record is written; tdmsg unpacks InLong's.")
-]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after N records.")]
 FollowOption = Annotated[
     bool, typer.Option("--follow", "-f", help="Keep reading new records until Ctrl-C.")
@@ -78,8 +75,7 @@ Seconds = Annotated[float | None, typer.Option(min=0.1, help="Stop after this ma
 class _Sink:
     """Writer of records with a limit of count or time; `written` counts."""
 
-    out: IO[bytes]
-    output: Format
+    writer: RecordWriter
     limit: int | None
     deadline: float | None
     written: int = 0
@@ -94,9 +90,9 @@ class _Sink:
         for message in messages:
             if self.limit is not None and self.written >= self.limit:
                 return False
-            write_record(self.out, message, self.output, partition)
+            self.writer.write(message, partition)
             self.written += 1
-        self.out.flush()
+        self.writer.flush()
         return True
 
 
@@ -138,7 +134,7 @@ def consume(
     end: To = None,
     partition: Partitions = None,
     stream: Streams = None,
-    output: Output = Format.JSON,
+    output: FormatOption = Format.JSONL,
     limit: Limit = None,
     seconds: Seconds = None,
     follow: FollowOption = False,
@@ -161,7 +157,8 @@ def consume(
     if follow and not balanced and config.bound is not None:
         raise errors.ConfigError("bound: needs --balanced; with --follow use --from")
     deadline = None if seconds is None else time.monotonic() + seconds
-    sink = _Sink(sys.stdout.buffer, output, limit, deadline)
+    writer = RecordWriter(sys.stdout.buffer, output)
+    sink = _Sink(writer, limit, deadline)
     try:
         # Ctrl-C is the usual end of following; elsewhere the output would be incomplete.
         with suppress(KeyboardInterrupt) if follow or balanced else nullcontext():
@@ -172,8 +169,7 @@ def consume(
             else:
                 _read_once(config, sink, from_, to, partition)
     finally:
-        with suppress(BrokenPipeError):
-            sink.out.flush()
+        writer.close()
         note(f"{sink.written} records")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -18,13 +19,14 @@ from tubemq_client import Metadata, RangeReader, errors
 from tubemq_client._io.tls import secure
 from tubemq_client.cli.clocks import clock_difference_s
 from tubemq_client.cli.options import (
-    AsJson,
     Group,
+    JsonRows,
     Masters,
+    Output,
+    OutputAs,
     RpcTimeout,
     admin_client,
     client_settings,
-    print_json,
 )
 from tubemq_client.model import (
     INDEX_ENTRY_BYTES,
@@ -105,7 +107,7 @@ def doctor(
     ] = None,
     group: Group = "tubemq_cli",
     rpc_timeout_ms: RpcTimeout = 10_000,
-    as_json: AsJson = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Check step by step that a cluster can be used from here, and suggest what to change.
 
@@ -117,18 +119,19 @@ def doctor(
     settings = replace(client_settings(masters, rpc_timeout_ms), fail_over_wait_ms=0)
     diagnosis = _Diagnosis(settings, group, topic)
     failed: list[str] = []
-    for finding in _findings(diagnosis, admin, rpc_timeout_ms):
-        _print(finding, as_json=as_json)
-        if finding.state == "failed":
-            failed.append(finding.step)
+    with nullcontext() if output is Output.TABLE else closing(JsonRows(output)) as writer:
+        for finding in _findings(diagnosis, admin, rpc_timeout_ms):
+            if writer is None:
+                _print(finding)
+            else:
+                writer.add({name: getattr(finding, name) for name in Finding.__slots__})
+            if finding.state == "failed":
+                failed.append(finding.step)
     if failed:
         raise typer.Exit(min(EXIT_CODES[step] for step in failed))
 
 
-def _print(finding: Finding, *, as_json: bool) -> None:
-    if as_json:
-        print_json({name: getattr(finding, name) for name in Finding.__slots__})
-        return
+def _print(finding: Finding) -> None:
     console = Console(highlight=False)
     console.print(_MARKS[finding.state], f"{finding.step:9}", end=" ")
     line = visible(f"{finding.target}: {finding.detail}", lines=True)

@@ -18,7 +18,8 @@ from tubemq_client.admin import AdminClient, ConsumeControl
 from tubemq_client.cli.options import (
     Admin,
     AdminToken,
-    AsJson,
+    Output,
+    OutputAs,
     RpcTimeout,
     Yes,
     admin_client,
@@ -46,7 +47,7 @@ def list_groups(
     admin: Admin,
     topic: TopicOption = None,
     rpc_timeout_ms: RpcTimeout = 10_000,
-    as_json: AsJson = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """List groups on line, and groups that have positions on brokers."""
     with admin_client(admin, rpc_timeout_ms) as client:
@@ -60,7 +61,7 @@ def list_groups(
         }
         for info in infos
     ]
-    show(rows, as_json=as_json, title="groups")
+    show(rows, output=output, title="groups")
 
 
 @groups.command("show")
@@ -68,7 +69,7 @@ def show_group(
     group: GroupArgument,
     admin: Admin,
     rpc_timeout_ms: RpcTimeout = 10_000,
-    as_json: AsJson = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Show the members of a group on line and their partitions."""
     with admin_client(admin, rpc_timeout_ms) as client:
@@ -82,8 +83,8 @@ def show_group(
         }
         for member in members
     ]
-    show(rows, as_json=as_json, title=f"members of {group}")
-    if detail is not None and not as_json:
+    show(rows, output=output, title=f"members of {group}")
+    if detail is not None and output is Output.TABLE:
         filters = "; ".join(f"{t}: {', '.join(items)}" for t, items in detail.filters.items())
         note(f"balance: {detail.balance}, topics: {', '.join(detail.topics)}")
         note(f"filters: {filters or 'none'}")
@@ -95,7 +96,7 @@ def names(
     pool_size: Annotated[
         int, typer.Option(min=1, max=100, help="Reader groups, and as many probe groups.")
     ] = 32,
-    as_json: AsJson = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """List every group name that readers of GROUP use, for clusters that authorise groups."""
     from tubemq_client._core.identity import ReaderPool, end_lookup_group
@@ -109,7 +110,7 @@ def names(
         ("looks up ends", end_lookup_group(group)),
     ]
     rows = [{"group": name, "use": use} for use, name in uses]
-    show(rows, as_json=as_json, title=f"groups of {group}")
+    show(rows, output=output, title=f"groups of {group}")
 
 
 ControlTopic = Annotated[
@@ -149,7 +150,7 @@ def control(
     forget: Forget = False,
     yes: Yes = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
-    as_json: AsJson = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Show the controls of a group; with options, set whether it may read a topic, and how fast.
 
@@ -177,7 +178,7 @@ def control(
         for change in changes.values():
             change(client)
         rows = _controls(client, group)
-    show(rows, as_json=as_json, title=f"controls of {group}")
+    show(rows, output=output, title=f"controls of {group}")
 
 
 def _refuse_idle(allow: bool | None, topic: str | None, reason: str, streams: object) -> None:

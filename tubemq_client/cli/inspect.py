@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from tubemq_client.cli.options import (
-    AsJson,
     Group,
     Masters,
+    Output,
+    OutputAs,
     RpcTimeout,
     Topic,
     client_settings,
@@ -29,7 +30,10 @@ Latest = Annotated[
 
 
 def partitions(
-    topic: Topic, masters: Masters, rpc_timeout_ms: RpcTimeout = 10_000, as_json: AsJson = False
+    topic: Topic,
+    masters: Masters,
+    rpc_timeout_ms: RpcTimeout = 10_000,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """List the partitions of a topic, their broker, and whether they can be subscribed now."""
     with Metadata(client_settings(masters, rpc_timeout_ms)) as metadata:
@@ -43,7 +47,7 @@ def partitions(
         }
         for partition, ready in sorted(topic_metadata.partitions.items())
     ]
-    show(rows, as_json=as_json, title=f"partitions of {topic}")
+    show(rows, output=output, title=f"partitions of {topic}")
 
 
 def ends(
@@ -52,7 +56,7 @@ def ends(
     group: Group = "tubemq_cli",
     latest: Latest = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
-    as_json: AsJson = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Show how far the log of every partition reaches, up to its stable (fsynced) end.
 
@@ -71,4 +75,4 @@ def ends(
         }
         for partition, end in sorted(bounds.items())
     ]
-    show(rows, as_json=as_json, title=f"{kind} ends of {topic}")
+    show(rows, output=output, title=f"{kind} ends of {topic}")

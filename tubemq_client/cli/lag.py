@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Annotated, Any
 
 import typer
@@ -19,17 +20,19 @@ from rich.live import Live
 from rich.table import Table
 
 from tubemq_client import errors
+from tubemq_client.admin import AdminClient
 from tubemq_client.cli.options import (
     Admin,
-    AsJson,
+    JsonRows,
     Masters,
+    Output,
+    OutputAs,
     RpcTimeout,
     Topic,
     admin_client,
     client_settings,
     least_width,
     note,
-    print_json,
     print_table,
     show,
     table_of,
@@ -94,7 +97,7 @@ def lag(
         int | None, typer.Option(min=1, help="Stop --watch after this many updates.")
     ] = None,
     rpc_timeout_ms: RpcTimeout = 10_000,
-    as_json: AsJson = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Show how far the position that brokers keep for a group is behind the stable end.
 
@@ -106,18 +109,34 @@ def lag(
         Metadata(settings) as metadata,
         admin_client(admin, rpc_timeout_ms) as client,
     ):
+        tell_once = cache(partial(_tell_missing_positions, client, topic, group))
 
         def look() -> _Sample:
             ends = metadata.ends(topic, group, stable=not latest)
-            return _Sample(time.monotonic(), ends, client.group_offsets(topic, group))
+            sample = _Sample(time.monotonic(), ends, client.group_offsets(topic, group))
+            if not sample.positions:
+                tell_once()
+            return sample
 
         if watch:
             with suppress(KeyboardInterrupt):
-                _watch(look, f"lag of {group} on {topic}", every, looks, as_json=as_json)
+                _watch(look, f"lag of {group} on {topic}", every, looks, output)
             return
         sample = look()
-    show(_rows(sample), as_json=as_json, title=f"lag of {group} on {topic}")
+    show(_rows(sample), output=output, title=f"lag of {group} on {topic}")
     note(f"total lag: {sample.total()}")
+
+
+def _tell_missing_positions(client: AdminClient, topic: str, group: str) -> None:
+    """Tell that brokers keep no position for the group on the topic, or do not know the group."""
+    if any(info.name == group for info in client.groups()):
+        reason = f"group {group} has no position on topic {topic}"
+    else:
+        reason = (
+            f"group {group} is unknown: no member is on line, and no broker keeps a position for "
+            "it (tubemq groups list)"
+        )
+    note(f"{reason}; lag counts from the beginning of the log")
 
 
 def _rows(look: _Sample) -> list[dict[str, Any]]:
@@ -133,17 +152,19 @@ def _rows(look: _Sample) -> list[dict[str, Any]]:
 
 
 def _watch(
-    look: Callable[[], _Sample], title: str, every: float, looks: int | None, *, as_json: bool
+    look: Callable[[], _Sample], title: str, every: float, looks: int | None, output: Output
 ) -> None:
     console = Console(highlight=False)
     pairs = _looks(look, every, looks)
-    if as_json or not console.is_terminal:
+    if output is not Output.TABLE:
+        with closing(JsonRows(output)) as writer:
+            for before, now in pairs:
+                writer.add({"total_lag": now.total(), **_summary(before, now)})
+        return
+    if not console.is_terminal:
         for before, now in pairs:
-            if as_json:
-                print_json({"total_lag": now.total(), **_summary(before, now)})
-            else:
-                print_table(console, _moving(before, now), title)
-                note(_sentence(before, now))
+            print_table(console, _moving(before, now), title)
+            note(_sentence(before, now))
         return
     with Live(console=console, auto_refresh=False) as live:
         for before, now in pairs:

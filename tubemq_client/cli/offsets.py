@@ -16,14 +16,16 @@ from tubemq_client import errors
 from tubemq_client.admin import AdminClient, OffsetChange
 from tubemq_client.cli.options import (
     Admin,
-    AsJson,
     DryRun,
+    Output,
+    OutputAs,
     RpcTimeout,
     Yes,
     admin_client,
     confirmed,
     note,
     show,
+    show_json,
 )
 from tubemq_client.model import Partition
 
@@ -48,7 +50,7 @@ def show_offsets(
     admin: Admin,
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only on this topic.")] = None,
     rpc_timeout_ms: RpcTimeout = 10_000,
-    as_json: AsJson = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Show the positions of a group, batches in flight, and the logs' bounds (end in memory)."""
     with admin_client(admin, rpc_timeout_ms) as client:
@@ -65,7 +67,7 @@ def show_offsets(
         }
         for row in positions
     ]
-    show(rows, as_json=as_json, title=f"positions of {group}")
+    show(rows, output=output, title=f"positions of {group}")
 
 
 @offsets.command("set")
@@ -84,18 +86,18 @@ def set_offsets(
     dry_run: DryRun = False,
     yes: Yes = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
-    as_json: AsJson = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Set positions of a group on a topic. Running consumers continue from there."""
     with admin_client(admin, rpc_timeout_ms) as client:
         targets = _targets(client, topic, to)
         plan = client.set_offsets(group, targets, dry_run=True)
-        _show(plan, as_json=as_json and dry_run, title=f"positions of {group} on {topic}")
+        _show(plan, output if dry_run else Output.TABLE, title=f"positions of {group} on {topic}")
         if not confirmed(f"Set {len(plan)} positions of {group}?", yes=yes, dry_run=dry_run):
             return
         # The confirmed offsets, even if the end has moved since.
         fixed: dict[Partition, Target] = {c.partition: c.after or 0 for c in plan}
-        _done(client.set_offsets(group, fixed), as_json=as_json)
+        _done(client.set_offsets(group, fixed), output)
 
 
 def _targets(client: AdminClient, topic: str, to: Sequence[str]) -> dict[Partition, Target]:
@@ -135,15 +137,15 @@ def clone_offsets(
     dry_run: DryRun = False,
     yes: Yes = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
-    as_json: AsJson = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Give one group the positions of another."""
     with admin_client(admin, rpc_timeout_ms) as client:
         plan = client.clone_offsets(source, target, topic or (), dry_run=True)
-        _show(plan, as_json=as_json and dry_run, title=f"positions of {target}")
+        _show(plan, output if dry_run else Output.TABLE, title=f"positions of {target}")
         question = f"Copy {len(plan)} positions from {source} to {target}?"
         if confirmed(question, yes=yes, dry_run=dry_run):
-            _done(client.clone_offsets(source, target, topic or ()), as_json=as_json)
+            _done(client.clone_offsets(source, target, topic or ()), output)
 
 
 @offsets.command("remove")
@@ -154,7 +156,7 @@ def remove_offsets(
     dry_run: DryRun = False,
     yes: Yes = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
-    as_json: AsJson = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Remove positions of a group. It then starts where its consumers' options say."""
     with admin_client(admin, rpc_timeout_ms) as client:
@@ -162,24 +164,23 @@ def remove_offsets(
         if not plan:
             where = f" on {', '.join(topic)}" if topic else ""
             raise errors.ConfigError(f"group {group} has no position{where}", subject="offsets")
-        _show(plan, as_json=as_json and dry_run, title=f"positions of {group}")
+        _show(plan, output if dry_run else Output.TABLE, title=f"positions of {group}")
         if confirmed(f"Remove {len(plan)} positions?", yes=yes, dry_run=dry_run):
-            _done(client.remove_offsets(group, topic or ()), as_json=as_json)
+            _done(client.remove_offsets(group, topic or ()), output)
 
 
-def _show(plan: Sequence[OffsetChange], *, as_json: bool, title: str) -> None:
+def _show(plan: Sequence[OffsetChange], output: Output, title: str) -> None:
     """Show the plan, as JSON only if it is the whole output, else on standard error."""
     from tubemq_client.cli.options import print_table, status_console
 
-    if as_json:
-        show(_rows(plan), as_json=True, title=title)
-    else:
+    if output is Output.TABLE:
         print_table(status_console, _rows(plan), title)
+    else:
+        show_json(_rows(plan), output)
 
 
-def _done(changes: Sequence[OffsetChange], *, as_json: bool) -> None:
-    if as_json:
-        show(_rows(changes), as_json=True, title="")
+def _done(changes: Sequence[OffsetChange], output: Output) -> None:
+    show_json(_rows(changes), output)
     note(f"{sum(change.changes for change in changes)} positions changed")
 
 

@@ -1,4 +1,4 @@
-"""Options and outputs that commands share: connection options, JSON lines or a table.
+"""Options and outputs that commands share: connection options, a table or JSON.
 
 Results go to standard output; progress and summaries go to standard error, so that output can be
 piped. Nothing here opens a connection.
@@ -11,8 +11,10 @@ import os
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from contextvars import ContextVar
-from typing import Annotated, Any, TypeVar
+from enum import StrEnum
+from typing import IO, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -35,10 +37,12 @@ from tubemq_client.terminal import visible, visible_json
 __all__ = [
     "Admin",
     "AdminToken",
-    "AsJson",
     "DryRun",
     "Group",
+    "JsonRows",
     "Masters",
+    "Output",
+    "OutputAs",
     "RpcTimeout",
     "Topic",
     "Yes",
@@ -48,9 +52,9 @@ __all__ = [
     "confirmed",
     "least_width",
     "note",
-    "print_json",
     "print_table",
     "show",
+    "show_json",
     "status_console",
     "table_of",
     "use_config",
@@ -104,8 +108,23 @@ AdminToken = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Change without a confirmation.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for a confirmation.")]
+
+
+class Output(StrEnum):
+    """Format of results on standard output: a table, one JSON array, or a JSON object per line."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+OutputAs = Annotated[
+    Output,
+    typer.Option(
+        "--output", "-o", help="A table, one JSON array (json), or an object per line (jsonl)."
+    ),
+]
 
 _SHORTEST_HEADING = 9
 """Minimum characters of a heading's line, even if the values below are shorter."""
@@ -185,17 +204,43 @@ def note(text: str) -> None:
     status_console.print(visible(text, lines=True), markup=False, soft_wrap=True)
 
 
-def print_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on one line of standard output and flush it, for pipes."""
-    sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False)) + "\n")
-    sys.stdout.flush()
+class JsonRows:
+    """Writer of JSON objects, each on a separate line and flushed, for pipes. As `Output.JSON`
+    they are one array, which `close` ends."""
+
+    def __init__(self, output: Output, out: IO[bytes] | None = None) -> None:
+        self._array = output is Output.JSON
+        self._out = out or sys.stdout.buffer
+        self._written = 0
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Write one object."""
+        before = (",\n" if self._written else "[\n") if self._array else ""
+        after = "" if self._array else "\n"
+        text = visible_json(json.dumps(row, ensure_ascii=False))
+        self._out.write(f"{before}{text}{after}".encode())
+        self._out.flush()
+        self._written += 1
+
+    def close(self) -> None:
+        """End the array."""
+        if self._array:
+            self._out.write(b"\n]\n" if self._written else b"[]\n")
+            self._out.flush()
 
 
-def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str) -> None:
-    """Print rows with equal keys as JSON lines or as a table."""
-    if as_json:
-        for row in rows:
-            print_json(row)
+def show_json(rows: Sequence[Mapping[str, Any]], output: Output) -> None:
+    """Print rows as JSON; as a table nothing, because a note for the user tells the same."""
+    if output is not Output.TABLE:
+        with closing(JsonRows(output)) as writer:
+            for row in rows:
+                writer.add(row)
+
+
+def show(rows: Sequence[Mapping[str, Any]], *, output: Output, title: str) -> None:
+    """Print rows with equal keys as a table or as JSON."""
+    if output is not Output.TABLE:
+        show_json(rows, output)
         return
     if rows:
         print_table(Console(highlight=False), rows, title)
@@ -220,7 +265,7 @@ def least_width(table: Table) -> int:
 def table_of(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Return rows with equal keys as a table. Numbers are never broken into lines, headings
     may be."""
-    table = Table(title=Text(visible(title, lines=True)))
+    table = Table(title=Text(visible(title, lines=True)) if title else None)
     for name in rows[0] if rows else ("none",):
         numbers = all(type(row[name]) in (int, float, type(None)) for row in rows)
         heading = name.replace("_", " ")

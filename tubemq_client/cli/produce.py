@@ -16,7 +16,15 @@ import typer
 
 from tubemq_client import ClientSettings, Metadata, PartitionEnds, Producer, errors
 from tubemq_client.cli.boundaries import BoundaryWriter, StoreEnds
-from tubemq_client.cli.options import AsJson, Masters, RpcTimeout, Topic, config_of, print_json
+from tubemq_client.cli.options import (
+    Masters,
+    Output,
+    OutputAs,
+    RpcTimeout,
+    Topic,
+    config_of,
+    show_json,
+)
 from tubemq_client.cli.rows import RowSource, Selection
 from tubemq_client.cli.sending import ProduceRun
 from tubemq_client.config import ProducerConfig
@@ -29,7 +37,6 @@ File = Annotated[
     Path | None,
     typer.Option(
         "--file",
-        "-f",
         exists=True,
         dir_okay=False,
         help="CSV (.csv), tab-separated values (.tsv) or JSON lines; also in gzip or a zip. "
@@ -50,7 +57,9 @@ From = Annotated[
 To = Annotated[
     str | None, typer.Option("--to", metavar="TIME", help="Skip rows at or after this time.")
 ]
-Limit = Annotated[int | None, typer.Option(min=1, help="Send at most this many rows.")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", "-n", min=1, help="Send at most this many rows.")
+]
 Boundaries = Annotated[
     Path | None,
     typer.Option(
@@ -89,7 +98,7 @@ def produce(
     large_records: LargeRecords = None,
     rate: Rate = None,
     rpc_timeout_ms: RpcTimeout = 10_000,
-    as_json: AsJson = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Send rows to a topic, each as one JSON object, and print how many were stored.
 
@@ -109,8 +118,8 @@ def produce(
         sending = ProduceRun(producer, topic, source, ends, writer, rate=rate)
         sending.begin(lambda: _ends_in_memory(settings, topic))
         sending.send()
-    if as_json:
-        print_json({"topic": topic, "records": sending.sent, "until_offsets": ends.offsets()})
+    stored = {"topic": topic, "records": sending.sent, "until_offsets": ends.offsets()}
+    show_json([stored], output)
 
 
 def _ends_in_memory(settings: ClientSettings, topic: str) -> Iterable[PartitionEnds]:

@@ -7,6 +7,7 @@ standard output as they arrive; none are buffered.
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -22,7 +23,7 @@ from tubemq_client.cli.options import (
     note,
     status_console,
 )
-from tubemq_client.cli.records import Format, write_record
+from tubemq_client.cli.records import Format, FormatOption, RecordWriter
 from tubemq_client.config import ConsumerConfig
 from tubemq_client.model import OffsetRange, Partition
 from tubemq_client.sync import RangeReader
@@ -43,9 +44,6 @@ Streams = Annotated[
     list[str] | None,
     typer.Option("--stream", "-s", metavar="ID", help="Only records of this stream; repeatable."),
 ]
-Output = Annotated[
-    Format, typer.Option("--format", "-o", help="How a record is written; tdmsg unpacks InLong's.")
-]
 
 
 def read_range(
@@ -56,7 +54,7 @@ def read_range(
     masters: Masters,
     group: Group = "tubemq_cli",
     stream: Streams = None,
-    output: Output = Format.JSON,
+    output: FormatOption = Format.JSONL,
     rpc_timeout_ms: RpcTimeout = 10_000,
 ) -> None:
     """Print every record of [START, END) of a partition, each once."""
@@ -66,12 +64,11 @@ def read_range(
     range_ = _range(topic, partition, start, end)
     with reader_of(config) as reader, _progress() as progress:
         task = progress.add_task(f"reading {range_}", total=range_.end - range_.start)
-        out = sys.stdout.buffer
-        for batch in reader.read(range_):
-            progress.update(task, completed=batch.start - range_.start)
-            for message in batch.messages():
-                write_record(out, message, output)
-        out.flush()
+        with closing(RecordWriter(sys.stdout.buffer, output)) as writer:
+            for batch in reader.read(range_):
+                progress.update(task, completed=batch.start - range_.start)
+                for message in batch.messages():
+                    writer.write(message)
     note(f"{reader.stats.records} records, {reader.stats.bytes} bytes")
 
 

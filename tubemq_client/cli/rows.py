@@ -25,11 +25,13 @@ from typing import IO, Any, NamedTuple
 from tubemq_client import Record, errors
 from tubemq_client.json_text import load_unique_json
 
-__all__ = ["Row", "RowSource", "Selection", "instant"]
+__all__ = ["Overview", "Row", "RowSource", "Selection", "instant"]
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _LONGEST_FIELD = 64 << 20
 """Characters; far more than a broker accepts in a record, so that it is refused there by name."""
+_SHOWN = 200
+"""Characters of a bad row that its error shows."""
 _SIGNATURES = {
     "gzip": b"\x1f\x8b",
     "zip": b"PK\x03\x04",
@@ -61,6 +63,13 @@ class _Fields(NamedTuple):
     number: int
     values: dict[str, Any]
     text: str
+
+
+class Overview(NamedTuple):
+    """Count of the selected rows, and the time of the first one (None: no row or no time)."""
+
+    rows: int
+    first_time: datetime | None
 
 
 def instant(text: str) -> datetime:
@@ -120,16 +129,18 @@ class RowSource:
         """True if `rows` can start over: for a file, not for standard input."""
         return self.file is not None
 
-    def first_time(self) -> datetime | None:
-        """Check the times of all rows; return the first selected one, None if there is none.
+    def overview(self) -> Overview:
+        """Read and check all rows; return what was found.
 
         Raises `errors.ConfigError` as `rows` would.
         """
         first: datetime | None = None
+        count = 0
         with self._fields() as numbered:
             for _, at in self._selected(numbered):
                 first = first or at
-        return first
+                count += 1
+        return Overview(count, first)
 
     def _selected(self, numbered: Iterable[_Fields]) -> Iterator[tuple[_Fields, datetime | None]]:
         return itertools.islice(self._in_order(numbered), self.selection.limit)
@@ -143,7 +154,7 @@ class RowSource:
             if at is not None and latest is not None and at < latest:
                 raise errors.ConfigError(
                     f"row {fields.number} is of {at.isoformat()}, before {latest.isoformat()}: "
-                    f"sort the rows by {self.time_field!r}",
+                    f"sort the rows by {self.time_field!r}{_shown(fields.text)}",
                     subject="rows",
                 )
             latest = at
@@ -157,7 +168,7 @@ class RowSource:
             return instant(text)
         except errors.ConfigError as error:
             raise errors.ConfigError(
-                f"row {fields.number}: {error.problems[0]}", subject="rows"
+                f"row {fields.number}: {error.problems[0]}{_shown(fields.text)}", subject="rows"
             ) from None
 
     def _row(self, fields: _Fields, at: datetime | None) -> Row:
@@ -167,7 +178,8 @@ class RowSource:
             (stream or "").encode()
         except UnicodeEncodeError:
             raise errors.ConfigError(
-                f"row {fields.number} has characters that are no Unicode text", subject="rows"
+                f"row {fields.number} has characters that are no Unicode text{_shown(fields.text)}",
+                subject="rows",
             ) from None
         return Row(Record(body, None, stream, at.strftime("%Y%m%d%H%M") if at else None), at)
 
@@ -183,13 +195,21 @@ class RowSource:
             raise errors.ConfigError(f"{where}: {error}", subject="rows") from None
 
 
+def _shown(text: str) -> str:
+    """Return the beginning of a bad row's text, for the end of an error."""
+    text = text.strip()
+    cut = "…" if len(text) > _SHOWN else ""
+    return f"; the row: {text[:_SHOWN]}{cut}"
+
+
 def _value(fields: _Fields, name: str) -> Any:
     value = fields.values.get(name)
     if value is None or value == "":
         names = ", ".join(fields.values)
         problem = "an empty" if name in fields.values else "no"
         raise errors.ConfigError(
-            f"row {fields.number} has {problem} field {name!r}; its fields are {names}",
+            f"row {fields.number} has {problem} field {name!r}; its fields are {names}"
+            f"{_shown(fields.text)}",
             subject="rows",
         )
     return value
@@ -212,7 +232,7 @@ def _csv(lines: Iterable[str], delimiter: str) -> Iterator[_Fields]:
             if len(fields) != len(header):
                 raise errors.ConfigError(
                     f"row {number} has not as many fields as the header "
-                    f"({len(fields)}, not {len(header)})",
+                    f"({len(fields)}, not {len(header)}){_shown(delimiter.join(fields))}",
                     subject="rows",
                 )
             values = dict(zip(header, fields, strict=True))
@@ -251,11 +271,13 @@ def _json_lines(lines: Iterable[str]) -> Iterator[_Fields]:
         except (ValueError, RecursionError) as error:
             raise errors.ConfigError(
                 f"row {number}: {error} (files named .csv or .tsv are read as such, "
-                "others as JSON lines)",
+                f"others as JSON lines){_shown(line)}",
                 subject="rows",
             ) from None
         if not isinstance(fields, dict):
-            raise errors.ConfigError(f"row {number} is not a JSON object", subject="rows")
+            raise errors.ConfigError(
+                f"row {number} is not a JSON object{_shown(line)}", subject="rows"
+            )
         yield _Fields(number, fields, line.strip())
 
 

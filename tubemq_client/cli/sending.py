@@ -43,6 +43,7 @@ class ProduceRun:
         self._ends = ends
         self._writer = writer
         self._rate = rate
+        self._total = source.selection.limit
         self.sent = 0
 
     def begin(self, ends_in_memory: Callable[[], Iterable[PartitionEnds]]) -> None:
@@ -54,7 +55,9 @@ class ProduceRun:
                 f"topic {self._topic!r} accepts no records: it is unknown, or was just created "
                 "(a genuine master takes up to a minute)",
             )
-        first = self._source.first_time() if self._source.can_be_read_twice else None
+        first = None
+        if self._source.can_be_read_twice:
+            self._total, first = self._source.overview()
         if self._writer is None:
             return
         self._ends.begin(ends_in_memory())
@@ -70,9 +73,7 @@ class ProduceRun:
         stored."""
         try:
             with _progress() as progress:
-                task = progress.add_task(
-                    f"sending to {self._topic}", total=self._source.selection.limit
-                )
+                task = progress.add_task(f"sending to {self._topic}", total=self._total)
                 self._send_all(progress, task)
         finally:
             note(f"{self.sent} records stored in {self._topic}")

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from tubemq_client import errors
-from tubemq_client.cli.options import note
+from tubemq_client.cli.options import Output, OutputAs, Yes, note, show_json
 from tubemq_client.embedded import (
     EmbeddedTubeMQ,
     Ports,
@@ -47,7 +47,7 @@ Topics = Annotated[
         help="Topic to create on every broker; repeatable.",
     ),
 ]
-Brokers = Annotated[int, typer.Option("--brokers", "-b", min=1, max=16, help="Number of brokers.")]
+Brokers = Annotated[int, typer.Option("--brokers", min=1, max=16, help="Number of brokers.")]
 Masters = Annotated[
     int,
     typer.Option(
@@ -100,9 +100,6 @@ Genuine = Annotated[
         "--genuine", help="Run Apache InLong TubeMQ itself (from a checkout, with mvn, Java)."
     ),
 ]
-Yes = Annotated[
-    bool, typer.Option("--yes", help="Accept that --genuine listens on every interface.")
-]
 
 
 def serve(
@@ -121,6 +118,7 @@ def serve(
     users: Users = None,
     genuine: Genuine = False,
     yes: Yes = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Run a TubeMQ until interrupted: for development and tests, on loopback only.
 
@@ -136,7 +134,7 @@ def serve(
         _refuse_idle(
             {**unused, "--…port": ports_given, "--tls-…, --users": security_given}, genuine
         )
-        _serve_genuine(topics, data_dir, ready_file, yes=yes)
+        _serve_genuine(topics, data_dir, ready_file, output, yes=yes)
     else:
         _refuse_idle({"--yes": yes}, genuine)
         server = EmbeddedTubeMQ(
@@ -150,7 +148,7 @@ def serve(
             masters=masters,
         )
         _fail_over_on_signal(server)
-        server.run_until_signal(lambda: _announce(_embedded_addresses(server), ready_file))
+        server.run_until_signal(lambda: _announce(_embedded_addresses(server), ready_file, output))
     note("stopped")
 
 
@@ -222,7 +220,12 @@ def _url(address: str | None) -> str | None:
 
 
 def _serve_genuine(
-    topics: list[TopicSpec], data_dir: Path | None, ready_file: Path | None, *, yes: bool
+    topics: list[TopicSpec],
+    data_dir: Path | None,
+    ready_file: Path | None,
+    output: Output,
+    *,
+    yes: bool,
 ) -> None:
     if not yes:
         raise errors.ConfigError(
@@ -238,7 +241,7 @@ def _serve_genuine(
     ):
         if specs:
             cluster.wait_accepting()
-        _announce(_genuine_addresses(cluster), ready_file)
+        _announce(_genuine_addresses(cluster), ready_file, output)
         _wait_for_interrupt()
 
 
@@ -284,7 +287,7 @@ def _wait_for_interrupt() -> None:
         note("stopping")
 
 
-def _announce(addresses: dict[str, Any], ready_file: Path | None) -> None:
+def _announce(addresses: dict[str, Any], ready_file: Path | None, output: Output) -> None:
     """Print the addresses of the servers; the ready file is replaced in one step."""
     note(f"masters   {addresses['masters']}   (export TUBEMQ_MASTERS={addresses['masters']})")
     if "tls_masters" in addresses:
@@ -295,6 +298,7 @@ def _announce(addresses: dict[str, Any], ready_file: Path | None) -> None:
         note(f"broker {broker_id}  {at['address']}" + (f"   {at['web']}" if at["web"] else ""))
     note(f"topics    {', '.join(addresses['topics']) or 'none'}")
     note("stop with Ctrl-C")
+    show_json([addresses], output)
     if ready_file is not None:
         partial = ready_file.with_name(f"{ready_file.name}.{os.getpid()}.partial")
         partial.write_text(json.dumps({**addresses, "pid": os.getpid()}), encoding="utf-8")

@@ -6,6 +6,7 @@ their effect on clients. Nothing here speaks RPC.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +16,8 @@ from tubemq_client.admin import TopicInfo, TopicProperties
 from tubemq_client.cli.options import (
     Admin,
     AdminToken,
-    AsJson,
+    Output,
+    OutputAs,
     RpcTimeout,
     Topic,
     Yes,
@@ -23,6 +25,7 @@ from tubemq_client.cli.options import (
     confirmed,
     note,
     show,
+    show_json,
 )
 
 __all__ = ["brokers", "topics"]
@@ -74,7 +77,7 @@ def list_topics(
         bool, typer.Option("--all", help="Also the system's own topics.")
     ] = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
-    as_json: AsJson = False,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """List topics, their partitions (configured and in use) and their brokers."""
     with admin_client(admin, rpc_timeout_ms) as client:
@@ -91,22 +94,22 @@ def list_topics(
         for info in infos
         if everything or not info.name.startswith("__")
     ]
-    show(rows, as_json=as_json, title="topics")
+    show(rows, output=output, title="topics")
 
 
 @topics.command("show")
 def show_topic(
-    topic: Topic, admin: Admin, rpc_timeout_ms: RpcTimeout = 10_000, as_json: AsJson = False
+    topic: Topic, admin: Admin, rpc_timeout_ms: RpcTimeout = 10_000, output: OutputAs = Output.TABLE
 ) -> None:
     """Show a topic's properties on every broker."""
     with admin_client(admin, rpc_timeout_ms) as client:
         info = client.topic(topic)
     rows = _topic_rows(info)
-    if not as_json:
+    if output is Output.TABLE:
         hidden = ("address", "in_use", *_ONLY_JSON)
         rows = [{name: row[name] for name in row if name not in hidden} for row in rows]
-    show(rows, as_json=as_json, title=f"topic {topic}")
-    if not as_json:
+    show(rows, output=output, title=f"topic {topic}")
+    if output is Output.TABLE:
         note(
             f"{info.running_partitions} of {info.partitions} partitions in use, "
             f"records up to {info.max_message_mb} MiB"
@@ -144,6 +147,7 @@ def create_topic(
     flush_records: FlushRecords = None,
     flush_interval_ms: FlushInterval = None,
     rpc_timeout_ms: RpcTimeout = 10_000,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Create a topic on all brokers, or on some. A genuine master takes up to a minute."""
     properties = TopicProperties(
@@ -160,7 +164,7 @@ def create_topic(
             if any(failure.code == _EXISTS for failure in exc.failures):
                 note(f"topic {topic} exists: tubemq topics show {topic}; tubemq topics modify")
             raise
-    note(f"created {topic} on brokers {', '.join(map(str, ids))}")
+    _topic_done("created", topic, ids, output)
 
 
 @topics.command("modify")
@@ -178,6 +182,7 @@ def modify_topic(
     flush_interval_ms: FlushInterval = None,
     yes: Yes = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Change a topic's properties. Stores and partitions can only grow."""
     properties = TopicProperties(
@@ -193,7 +198,7 @@ def modify_topic(
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         confirmed(f"Change topic {topic}?", yes=yes)
         ids = client.modify_topic(topic, properties, broker or None)
-    note(f"changed {topic} on brokers {', '.join(map(str, ids))}")
+    _topic_done("changed", topic, ids, output)
 
 
 @topics.command("delete")
@@ -207,6 +212,7 @@ def delete_topic(
     ] = False,
     yes: Yes = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Delete a topic. This cannot be undone, even if records are kept on disk."""
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
@@ -215,7 +221,7 @@ def delete_topic(
         data = "and every record of it" if remove_data else "(records stay on disk)"
         confirmed(f"Delete topic {topic} {data} on brokers {where}?", yes=yes)
         ids = client.delete_topic(topic, broker or None, remove_data=remove_data)
-    note(f"deleted {topic} on brokers {', '.join(map(str, ids))}")
+    _topic_done("deleted", topic, ids, output)
 
 
 # ---------------------------------------------------------------------- brokers
@@ -223,7 +229,7 @@ def delete_topic(
 
 @brokers.command("list")
 def list_brokers(
-    admin: Admin, rpc_timeout_ms: RpcTimeout = 10_000, as_json: AsJson = False
+    admin: Admin, rpc_timeout_ms: RpcTimeout = 10_000, output: OutputAs = Output.TABLE
 ) -> None:
     """List brokers with their configured status, their run status, and changes under way."""
     with admin_client(admin, rpc_timeout_ms) as client:
@@ -242,9 +248,9 @@ def list_brokers(
         }
         for s in statuses
     ]
-    if not as_json:
+    if output is Output.TABLE:
         rows = [{name: row[name] for name in row if name not in _ONLY_JSON} for row in rows]
-    show(rows, as_json=as_json, title="brokers")
+    show(rows, output=output, title="brokers")
 
 
 @brokers.command("online")
@@ -254,12 +260,13 @@ def online(
     admin_token: AdminToken = None,
     yes: Yes = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Open brokers to clients."""
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         confirmed(f"Take brokers {_named(ids)} on line?", yes=yes)
         client.online_brokers(ids)
-    note(f"on line: {_named(ids)}")
+    _brokers_done("on line", ids, output)
 
 
 @brokers.command("offline")
@@ -269,12 +276,13 @@ def offline(
     admin_token: AdminToken = None,
     yes: Yes = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Close brokers to clients; records stay."""
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         confirmed(f"Take brokers {_named(ids)} off line?", yes=yes)
         client.offline_brokers(ids)
-    note(f"off line: {_named(ids)}")
+    _brokers_done("off line", ids, output)
 
 
 @brokers.command("reload")
@@ -283,11 +291,12 @@ def reload(
     admin: Admin,
     admin_token: AdminToken = None,
     rpc_timeout_ms: RpcTimeout = 10_000,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Send brokers their changed configuration."""
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         client.reload_brokers(ids)
-    note(f"reloaded: {_named(ids)}")
+    _brokers_done("reloaded", ids, output)
 
 
 @brokers.command("access")
@@ -299,13 +308,24 @@ def access(
     subscribe: Subscribe = None,
     yes: Yes = False,
     rpc_timeout_ms: RpcTimeout = 10_000,
+    output: OutputAs = Output.TABLE,
 ) -> None:
     """Open or close brokers on line to producers and to consumers."""
     with admin_client(admin, rpc_timeout_ms, admin_token) as client:
         confirmed(f"Change access to brokers {_named(ids)}?", yes=yes)
         client.set_broker_access(ids, publish=publish, subscribe=subscribe)
-    note(f"changed: {_named(ids)}")
+    _brokers_done("changed", ids, output)
 
 
-def _named(ids: list[int]) -> str:
+def _topic_done(done: str, topic: str, ids: Sequence[int], output: Output) -> None:
+    note(f"{done} {topic} on brokers {_named(ids)}")
+    show_json([{"topic": topic, "broker": id_, "done": done} for id_ in ids], output)
+
+
+def _brokers_done(done: str, ids: Sequence[int], output: Output) -> None:
+    note(f"{done}: {_named(ids)}")
+    show_json([{"broker": id_, "done": done} for id_ in ids], output)
+
+
+def _named(ids: Sequence[int]) -> str:
     return ", ".join(map(str, ids))

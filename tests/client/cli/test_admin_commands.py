@@ -14,7 +14,7 @@ from tests.client.cli.conftest import Run
 from tests.client.cli.rows import TOPIC
 from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer, Record, errors
 from tubemq_client.cli.lag import _looks, _Sample
-from tubemq_client.cli.options import print_json
+from tubemq_client.cli.options import JsonRows, Output
 from tubemq_client.embedded import EmbeddedTubeMQ
 
 
@@ -28,10 +28,10 @@ def filled(fresh: str, settings: ClientSettings) -> str:
 
 
 def test_topics_are_listed_and_shown(run: Run) -> None:
-    rows = {row["topic"]: row for row in run("topics", "list", "--json").rows()}
+    rows = {row["topic"]: row for row in run("topics", "list", "-o", "jsonl").rows()}
     assert rows[TOPIC]["partitions"] == 8
     assert rows[TOPIC]["brokers"] == [1, 2]
-    (first, _) = run("topics", "show", TOPIC, "--json").rows()
+    (first, _) = run("topics", "show", TOPIC, "-o", "jsonl").rows()
     assert (first["broker"], first["stores"], first["status"]) == (1, 2, "normal")
     assert "8 of 8 partitions" in run("topics", "show", TOPIC).err
     assert run("topics", "show", "nowhere").code == 1
@@ -45,7 +45,7 @@ def test_a_topic_is_created_changed_and_deleted(run: Run) -> None:
     asked = run("topics", "modify", "cli_made", "--partitions", 3, text="n\n")
     assert (asked.code, "not confirmed" in asked.err) == (2, True)
     assert run("topics", "modify", "cli_made", "--partitions", 3, text="y\n").code == 0
-    assert run("topics", "show", "cli_made", "--json").rows()[0]["partitions"] == 3
+    assert run("topics", "show", "cli_made", "-o", "jsonl").rows()[0]["partitions"] == 3
     assert run("topics", "modify", "cli_made", "--partitions", 0, "--yes").code == 2
     assert run("topics", "modify", "cli_made", "--partitions", 1, "--yes").code == 1
     assert run("topics", "delete", "cli_made", "--remove-data", text="").code == 2
@@ -53,11 +53,11 @@ def test_a_topic_is_created_changed_and_deleted(run: Run) -> None:
 
 
 def test_brokers_are_listed_and_closed(run: Run, mq: EmbeddedTubeMQ) -> None:
-    rows = run("brokers", "list", "--json").rows()
+    rows = run("brokers", "list", "-o", "jsonl").rows()
     assert [(row["broker"], row["runs"]) for row in rows] == [(1, "running"), (2, "running")]
     assert rows[1]["address"] == mq.broker(2).address
     assert run("brokers", "access", 2, "--no-publish", "--yes").code == 0
-    assert run("brokers", "list", "--json").rows()[1]["set_to"] == "only-read"
+    assert run("brokers", "list", "-o", "jsonl").rows()[1]["set_to"] == "only-read"
     assert run("brokers", "access", 2, "--publish", "--yes").code == 0
     assert run("brokers", "offline", 2, text="n\n").code == 2
     assert run("brokers", "reload", 1, 2).code == 0
@@ -67,13 +67,13 @@ def test_brokers_are_listed_and_closed(run: Run, mq: EmbeddedTubeMQ) -> None:
 def test_groups_are_listed_with_members(run: Run, fresh: str, settings: ClientSettings) -> None:
     with AssignedConsumer(settings, "cli_online", {fresh: ()}) as consumer:
         consumer.assign(Partition(1, fresh, 0), 0)
-        rows = {r["group"]: r for r in run("groups", "list", "--json").rows()}
+        rows = {r["group"]: r for r in run("groups", "list", "-o", "jsonl").rows()}
         assert rows["cli_online"]["members"] == 1
         assert rows["cli_online"]["topics"] == [fresh]
-        (member,) = run("groups", "show", "cli_online", "--json").rows()
+        (member,) = run("groups", "show", "cli_online", "-o", "jsonl").rows()
         assert member["member"].startswith("cli_online")
         assert "client-rebalance" in run("groups", "show", "cli_online").err
-        assert [r["group"] for r in run("groups", "list", "-t", fresh, "--json").rows()] == [
+        assert [r["group"] for r in run("groups", "list", "-t", fresh, "-o", "jsonl").rows()] == [
             "cli_online"
         ]
     assert run("groups", "show", "cli_online").err == "members of cli_online: none\n"
@@ -81,10 +81,12 @@ def test_groups_are_listed_with_members(run: Run, fresh: str, settings: ClientSe
 
 def test_positions_are_shown_set_copied_and_removed(run: Run, filled: str) -> None:
     def stored(group: str) -> dict[str, int]:
-        rows = run("offsets", "show", group, "--topic", filled, "--json").rows()
+        rows = run("offsets", "show", group, "--topic", filled, "-o", "jsonl").rows()
         return {r["partition"]: r["position"] for r in rows if r["position"] is not None}
 
-    dry = run("offsets", "set", "cli_moved", filled, "1:0=84", "1:1=latest", "--dry-run", "--json")
+    dry = run(
+        "offsets", "set", "cli_moved", filled, "1:0=84", "1:1=latest", "--dry-run", "-o", "jsonl"
+    )
     assert [(r["before"], r["after"], r["applied"]) for r in dry.rows()] == [
         (None, 84, False),
         (None, 280, False),
@@ -99,7 +101,7 @@ def test_positions_are_shown_set_copied_and_removed(run: Run, filled: str) -> No
     assert wrong.code == 2
     assert wrong.err.count("\n  - ") == 3
 
-    copied = run("offsets", "clone", "cli_moved", "cli_copy", "--yes", "--json")
+    copied = run("offsets", "clone", "cli_moved", "cli_copy", "--yes", "-o", "jsonl")
     assert copied.rows()[0]["after"] == 84
     assert stored("cli_copy") == {"1:0": 84}
     assert run("offsets", "clone", "cli_nobody", "cli_copy", "--yes").code == 2
@@ -115,7 +117,7 @@ def test_lag_is_watched_with_rates(run: Run, filled: str, mq: EmbeddedTubeMQ) ->
     mq.broker(1).flush()
     run("offsets", "set", "cli_watched", filled, "1:0=84", "1:1=84", "--yes")
     options = ("lag", filled, "--group", "cli_watched", "--watch", "--looks", 2, "--every", 0.1)
-    first, second = run(*options, "--json").rows()
+    first, second = run(*options, "-o", "jsonl").rows()
     assert first == {
         "total_lag": 7,
         "written_per_s": None,
@@ -159,14 +161,14 @@ def test_controls_are_set_shown_and_forgotten(run: Run, tmp_path: Path) -> None:
     file.write_text('[{"type": 1, "rule": [{"zeroCnt": 3, "freqInMs": 500}]}]')
     said = ("groups", "control", "cli_said")
     assert run(*said).err == "controls of cli_said: none\n"
-    denied = run(*said, "--topic", TOPIC, "--deny", "--reason", "greedy", "--yes", "--json")
+    denied = run(*said, "--topic", TOPIC, "--deny", "--reason", "greedy", "--yes", "-o", "jsonl")
     about = [(r["topic"], r["may_read"], r["reason"]) for r in denied.rows() if r["topic"]]
     assert about == [(TOPIC, False, "greedy")]
     assert run(*said, "--topic", TOPIC, "--allow", text="n\n").code == 2
     assert run(*said, "--flow-rules", file, "--yes").code == 0
-    rules = [r["flow_rules"] for r in run(*said, "--json").rows() if r["flow_rules"]]
+    rules = [r["flow_rules"] for r in run(*said, "-o", "jsonl").rows() if r["flow_rules"]]
     assert json.loads(rules[-1])[0]["rule"][0]["zeroCnt"] == 3
-    assert run(*said, "--forget", "--yes", "--json").rows() == []
+    assert run(*said, "--forget", "--yes", "-o", "jsonl").rows() == []
 
 
 def test_wrong_controls_end_with_two(run: Run, tmp_path: Path) -> None:
@@ -207,7 +209,7 @@ def test_an_empty_name_does_not_mean_all(run: Run, filled: str) -> None:
     ):
         refused = run(*words, "--yes")
         assert (refused.code, "an empty name would mean all" in refused.err) == (2, True)
-    rows = run("offsets", "show", "cli_kept", "--json").rows()
+    rows = run("offsets", "show", "cli_kept", "-o", "jsonl").rows()
     assert {row["position"] for row in rows if row["partition"].startswith("1:0")} == {280}
     assert run("groups", "control", "cli_kept").out == denied
     assert run("groups", "control", "cli_kept", "--forget", "--yes").code == 0
@@ -218,10 +220,10 @@ def test_nothing_is_changed_before_everything_is_agreed_on(run: Run) -> None:
     both = ("--allow", "--topic", TOPIC, "--clients-per-broker", 2)
     refused = run(*control, *both, text="y\nn\n")
     assert (refused.code, "nothing was changed" in refused.err) == (2, True)
-    assert run(*control, "--json").rows() == []
+    assert run(*control, "-o", "jsonl").rows() == []
     assert run(*control, *both, text="y\ny\n").code == 0
     assert run(*control, "--forget", "--deny", "--yes").code == 2  # without a topic
-    assert len(run(*control, "--json").rows()) == 2
+    assert len(run(*control, "-o", "jsonl").rows()) == 2
     assert run(*control, "--forget", "--yes").code == 0
 
 
@@ -234,14 +236,16 @@ def test_the_question_names_the_brokers_that_are_meant(run: Run, fresh: str) -> 
 def test_a_pipe_gets_a_line_of_json_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     come = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(come))
-    print_json({"total_lag": 3})
+    JsonRows(Output.JSONL).add({"total_lag": 3})
     assert json.loads(come.getvalue()) == {"total_lag": 3}
 
 
 def test_an_offset_of_one_partition_counts_more_than_those_of_all(run: Run, filled: str) -> None:
     change = ("offsets", "set", "cli_both", filled)
     for words in (("1:0=28", "latest"), ("latest", "1:0=28")):
-        rows = {row["partition"]: row for row in run(*change, *words, "--dry-run", "--json").rows()}
+        rows = {
+            row["partition"]: row for row in run(*change, *words, "--dry-run", "-o", "jsonl").rows()
+        }
         assert (rows["1:0"]["after"], rows["1:1"]["after"]) == (28, 280)
     for words in (("1:0=28", "1:0=56"), ("latest", "earliest")):
         refused = run(*change, *words, "--yes")

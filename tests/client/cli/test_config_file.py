@@ -23,7 +23,7 @@ def test_masters_of_the_file_are_used_unless_others_are_named(
 ) -> None:
     config = tmp_path / "tubemq.toml"
     config.write_text(f'masters = ["{mq.masters}"]\ngroup = "any"\nin_flight = 3\n')
-    asked = ["--config", str(config), "partitions", TOPIC, "--json"]
+    asked = ["--config", str(config), "partitions", TOPIC, "-o", "jsonl"]
     assert CliRunner().invoke(build_app(), asked).exit_code == 0
     through = CliRunner().invoke(build_app(), asked[2:], env={"TUBEMQ_CONFIG": str(config)})
     assert through.exit_code == 0

@@ -20,7 +20,7 @@ from tubemq_client import AssignedConsumer, ClientSettings, Partition, Producer,
 from tubemq_client.cli import main
 from tubemq_client.cli.consume import _pull, _Sink
 from tubemq_client.cli.options import confirmed
-from tubemq_client.cli.records import Format
+from tubemq_client.cli.records import Format, RecordWriter
 from tubemq_client.cli.rows import RowSource, Selection
 from tubemq_client.embedded import EmbeddedTubeMQ, Switches, TopicSpec
 from tubemq_client.tdmsg import TDMsgBuilder
@@ -51,13 +51,13 @@ def test_consume_prints_everything_once_and_moves_no_position(run: Run, filled: 
 
 def test_consume_is_bounded_by_offsets_count_stream_and_partition(run: Run, filled: str) -> None:
     def raw(*options: object) -> list[str]:
-        return run("consume", filled, "--format", "raw", *options).out.split()
+        return run("consume", filled, "-o", "raw", *options).out.split()
 
     assert raw("--from", "1:0=280", "--to", "1:0=392", "-p", "1:0") == ["n10", "n12"]
     assert raw("--limit", 3, "-p", "1:1") == ["n1", "n3", "n5"]
     assert raw("--stream", "b", "-n", 2) == ["n1", "n3"]
     assert raw("--from", "latest") == []
-    hexed = run("consume", filled, "-n", 1, "--format", "hex")
+    hexed = run("consume", filled, "-n", 1, "-o", "hex")
     assert hexed.out == b"n0".hex() + "\n"
 
 
@@ -112,7 +112,7 @@ def test_an_interrupted_consume_is_not_a_success(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tubemq_client.cli.consume.write_record", interrupted)
+    monkeypatch.setattr("tubemq_client.cli.records.write_record", interrupted)
     outcome = run("consume", filled)
     assert (outcome.code, outcome.err) == (130, "0 records\n")
 
@@ -188,7 +188,7 @@ def test_a_batch_that_is_out_too_long_is_delivered_again(
     out = SlowPipe()
     with AssignedConsumer(settings, "slow", {filled: ()}) as consumer:
         consumer.assign(partition)
-        sink = _Sink(out, Format.RAW, limit=None, deadline=None)
+        sink = _Sink(RecordWriter(out, Format.RAW), limit=None, deadline=None)
         assert _pull(consumer, partition, sink)
         assert "will be delivered again" in capsys.readouterr().err
         for _ in range(20):  # a broker answers from its file in parts
@@ -203,7 +203,7 @@ def test_closed_streams_are_reported_in_one_line(
     with monkeypatch.context() as closed:
         closed.setattr(sys, "stdin", None)
         with pytest.raises(errors.ConfigError, match="standard input is closed"):
-            RowSource(None, None, None, Selection.parse(None, None, None)).first_time()
+            RowSource(None, None, None, Selection.parse(None, None, None)).overview()
         with pytest.raises(errors.ConfigError, match="not confirmed"):
             confirmed("go on?", yes=False)
         closed.setattr(sys, "stdout", None)

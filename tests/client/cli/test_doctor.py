@@ -25,7 +25,7 @@ def states(rows: list[dict[str, str]]) -> dict[str, str]:
 
 
 def test_a_sound_cluster(run: Run) -> None:
-    outcome = run("doctor", "--topic", TOPIC, "--json")
+    outcome = run("doctor", "--topic", TOPIC, "-o", "jsonl")
     assert outcome.code == 0
     assert states(outcome.rows()) == {
         "names": "ok",
@@ -54,14 +54,14 @@ def test_a_sound_cluster(run: Run) -> None:
 def test_the_first_class_that_failed(
     run: Run, options: tuple[str, ...], code: int, failed: set[str]
 ) -> None:
-    outcome = run("doctor", *options, "--json")
+    outcome = run("doctor", *options, "-o", "jsonl")
     assert outcome.code == code
     assert {step for step, state in states(outcome.rows()).items() if state == "failed"} == failed
     assert all(row["hint"] for row in outcome.rows() if row["state"] == "failed")
 
 
 def test_one_dead_master_of_two_is_a_warning(run: Run, mq: EmbeddedTubeMQ) -> None:
-    outcome = run("doctor", "--masters", f"{DEAD},{mq.masters}", "--json")
+    outcome = run("doctor", "--masters", f"{DEAD},{mq.masters}", "-o", "jsonl")
     assert (outcome.code, states(outcome.rows())["masters"]) == (0, "warning")
 
 
@@ -74,7 +74,7 @@ def test_a_port_that_is_no_tubemq(run: Run) -> None:
 
 
 def test_an_http_port_is_reported_as_one(run: Run, mq: EmbeddedTubeMQ) -> None:
-    outcome = run("doctor", "--masters", mq.master_web, "--json")
+    outcome = run("doctor", "--masters", mq.master_web, "-o", "jsonl")
     (found,) = (row for row in outcome.rows() if row["state"] == "failed")
     assert "this is an HTTP port" in found["detail"]
     assert "8715" in found["hint"]
@@ -84,7 +84,7 @@ def test_a_broker_that_is_down(run: Run) -> None:
     with EmbeddedTubeMQ(2, [TOPIC]) as mq:
         mq.broker(2).crash()
         options = ("--masters", mq.masters, "--admin", mq.master_web, "--topic", TOPIC)
-        outcome = run("doctor", *options, "--json")
+        outcome = run("doctor", *options, "-o", "jsonl")
     assert outcome.code == 8
     found = states(outcome.rows())
     assert (found["brokers"], found["register"]) == ("failed", "ok")
@@ -93,7 +93,7 @@ def test_a_broker_that_is_down(run: Run) -> None:
 
 
 def test_a_password_in_an_address_is_not_repeated(run: Run) -> None:
-    outcome = run("doctor", "--admin", f"http://me:t0p-secret@{DEAD}", "--json")
+    outcome = run("doctor", "--admin", f"http://me:t0p-secret@{DEAD}", "-o", "jsonl")
     assert "is not http://host:port" in outcome.out
     assert "t0p-secret" not in outcome.out + outcome.err
 
@@ -101,5 +101,5 @@ def test_a_password_in_an_address_is_not_repeated(run: Run) -> None:
 @pytest.mark.parametrize("greeting", [b"SSH-2.0-x\r\n", head(len(GOOD), "Date: now") + GOOD])
 def test_a_port_that_is_no_web_server_of_a_master(run: Run, greeting: bytes) -> None:
     with web(lambda connection, _: connection.sendall(greeting)) as url:
-        outcome = run("doctor", "--admin", url, "--json")
+        outcome = run("doctor", "--admin", url, "-o", "jsonl")
     assert (outcome.code, states(outcome.rows())["clock"]) == (9, "skipped")

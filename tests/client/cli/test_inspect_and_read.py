@@ -19,7 +19,7 @@ from tubemq_client.sync import AssignedConsumer
 
 
 def test_partitions_name_their_store_and_broker(run: Run, mq: EmbeddedTubeMQ) -> None:
-    rows = run("partitions", TOPIC, "--json").rows()
+    rows = run("partitions", TOPIC, "-o", "jsonl").rows()
     assert [(row["partition"], row["store"]) for row in rows[:4]] == [
         ("1:0", 0),
         ("1:1", 0),
@@ -39,12 +39,12 @@ def test_ends_are_stable_unless_the_latest_are_requested(
     with Producer(settings) as producer:
         one = Partition(2, fresh, 10_001)
         list(producer.send_many(fresh, [Record(b"x", partition=one)] * 7))
-    latest = {r["partition"]: r for r in run("ends", fresh, "--latest", "--json").rows()}
+    latest = {r["partition"]: r for r in run("ends", fresh, "--latest", "-o", "jsonl").rows()}
     assert latest["2:10001"] == {"partition": "2:10001", "min": 0, "latest": 196, "entries": 7}
     assert latest["2:10000"]["latest"] == 196
     assert latest["1:10001"]["latest"] == 0
     mq.broker(2).flush()
-    stable = {r["partition"]: r for r in run("ends", fresh, "--json").rows()}
+    stable = {r["partition"]: r for r in run("ends", fresh, "-o", "jsonl").rows()}
     assert stable["2:10001"] == {"partition": "2:10001", "min": 0, "stable": 196, "entries": 7}
 
 
@@ -59,7 +59,7 @@ def test_lag_counts_each_store_once_from_the_position_brokers_keep(
         consumer.release(partition)
     mq.broker(1).flush()
     options = ("--admin", f"http://{mq.master_web}", "--group", "lagging")
-    rows = {r["partition"]: r for r in run("lag", fresh, *options, "--json").rows()}
+    rows = {r["partition"]: r for r in run("lag", fresh, *options, "-o", "jsonl").rows()}
     assert rows["1:0"] == {"partition": "1:0", "position": 84, "end": 280, "lag": 7}
     assert rows["1:1"] == {"partition": "1:1", "position": None, "end": 280, "lag": 10}
     assert rows["2:0"]["lag"] == 0
@@ -69,7 +69,7 @@ def test_lag_counts_each_store_once_from_the_position_brokers_keep(
 
 
 def test_groups_lists_every_name_that_readers_use(run: Run) -> None:
-    names = [row["group"] for row in run("groups", "names", "lake", "--json").rows()]
+    names = [row["group"] for row in run("groups", "names", "lake", "-o", "jsonl").rows()]
     assert len(names) == len(set(names)) == 65
     assert {"lake.r00", "lake.r31", "lake.p00", "lake.p31", "lake.e"} <= set(names)
     assert run("groups", "names", "1 lake").code == 2
@@ -91,7 +91,7 @@ def test_read_range_prints_exactly_the_range(
     assert rows[0]["offset"] == 140
     assert rows[0]["attributes"] == {"k": "v"}
     assert got.err.startswith("15 records, ")
-    raw = run("read-range", fresh, "1:1", 0, 196, "--stream", "b", "--format", "raw")
+    raw = run("read-range", fresh, "1:1", 0, 196, "--stream", "b", "-o", "raw")
     assert raw.out == "n1\nn3\nn5\n"
     assert run("read-range", fresh, "1:1", 280, 280).out == ""
 
@@ -205,7 +205,7 @@ def test_output_may_be_cut_off(mq: EmbeddedTubeMQ, fresh: str, run: Run, tmp_pat
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({"pad": "x" * 500}) + "\n" for _ in range(8_000)))
     assert run("produce", fresh, "--file", rows).code == 0
-    end = run("ends", fresh, "--latest", "--json").rows()[0]["latest"]
+    end = run("ends", fresh, "--latest", "-o", "jsonl").rows()[0]["latest"]
     read = [sys.executable, "-m", "tubemq_client.cli", "read-range", fresh, "1:0", "0", str(end)]
     with subprocess.Popen(
         [*read, "--masters", mq.masters], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

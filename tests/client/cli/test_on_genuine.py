@@ -32,7 +32,7 @@ def tubemq(genuine: GenuineTubeMQ) -> Callable[..., Outcome]:
 
 
 def test_the_doctor_finds_nothing(tubemq: Callable[..., Outcome]) -> None:
-    outcome = tubemq("doctor", "--topic", SINGLE, "--json")
+    outcome = tubemq("doctor", "--topic", SINGLE, "-o", "jsonl")
     assert outcome.code == 0, outcome
     steps = {row["step"]: row["state"] for row in outcome.rows()}
     assert (steps["clock"], steps["read"], steps["admin"]) == ("ok", "ok", "ok")
@@ -40,9 +40,9 @@ def test_the_doctor_finds_nothing(tubemq: Callable[..., Outcome]) -> None:
 
 def test_produce_consume_and_move(tubemq: Callable[..., Outcome], genuine: GenuineTubeMQ) -> None:
     place = f"{genuine.broker_id}:0"
-    sent = tubemq("produce", SINGLE, "--json", text='{"a": 1}\n{"a": 2}\n').rows()[0]
+    sent = tubemq("produce", SINGLE, "-o", "jsonl", text='{"a": 1}\n{"a": 2}\n').rows()[0]
     end = sent["until_offsets"][place] if sent["until_offsets"] else None
-    rows = tubemq("ends", SINGLE, "--latest", "--json").rows()
+    rows = tubemq("ends", SINGLE, "--latest", "-o", "jsonl").rows()
     end = end or rows[0]["latest"]
     got = tubemq("consume", SINGLE, "--from", f"{place}={end - 56}", "-o", "raw")
     assert got.out.split("\n")[:2] == ['{"a": 1}', '{"a": 2}']
@@ -52,7 +52,9 @@ def test_produce_consume_and_move(tubemq: Callable[..., Outcome], genuine: Genui
         lambda: (
             [
                 row
-                for row in tubemq("offsets", "show", "cli_real", "--topic", SINGLE, "--json").rows()
+                for row in tubemq(
+                    "offsets", "show", "cli_real", "--topic", SINGLE, "-o", "jsonl"
+                ).rows()
                 if row["position"] is not None
             ]
             or None

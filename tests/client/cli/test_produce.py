@@ -88,7 +88,7 @@ def test_standard_input_takes_json_lines_and_json_output_names_the_ends(
     run: Run, fresh: str, settings: ClientSettings
 ) -> None:
     text = "".join(json.dumps({"flight": n}) + "\n\n" for n in range(16))
-    outcome = run("produce", fresh, "--json", text=text)
+    outcome = run("produce", fresh, "-o", "jsonl", text=text)
     assert outcome.rows() == [
         {
             "topic": fresh,

@@ -90,12 +90,14 @@ def test_records_go_in_and_come_out_of_a_guarded_cluster(
     ):
         found = run(*words).rows()
         assert [json.loads(row["value"])["number"] for row in found] == list(range(5)), words
-    assert [row["latest"] for row in run("ends", "orders", "--latest", "--json").rows()] == [140]
-    assert run("partitions", "orders", "--json").rows()[0]["partition"] == "1:0"
+    assert [row["latest"] for row in run("ends", "orders", "--latest", "-o", "jsonl").rows()] == [
+        140
+    ]
+    assert run("partitions", "orders", "-o", "jsonl").rows()[0]["partition"] == "1:0"
     admin = {"TUBEMQ_ADMIN": guarded.master_web or ""}
-    lag = run("lag", "orders", "--group", "following", "--json", **admin)
+    lag = run("lag", "orders", "--group", "following", "-o", "jsonl", **admin)
     assert [row["lag"] for row in lag.rows()] == [0]
-    sound = run("doctor", "--topic", "orders", "--json", **admin)
+    sound = run("doctor", "--topic", "orders", "-o", "jsonl", **admin)
     assert set(states(sound.rows()).values()) == {"ok"}
 
 
@@ -127,7 +129,9 @@ def test_the_right_authority(
     command: Command, one_way: EmbeddedTubeMQ, certs: Certificates
 ) -> None:
     masters = one_way.tls_masters
-    outcome = command(masters, "doctor", "--topic", "orders", "--json", tls={"ca_file": certs.ca})
+    outcome = command(
+        masters, "doctor", "--topic", "orders", "-o", "jsonl", tls={"ca_file": certs.ca}
+    )
     assert outcome.code == 0
     broker = one_way.broker(1).tls_address
     assert [row["target"] for row in tls_rows(outcome)] == [masters, broker]
@@ -138,7 +142,7 @@ def test_another_authority(
     command: Command, one_way: EmbeddedTubeMQ, certs: Certificates, others: str
 ) -> None:
     masters = f"{one_way.tls_masters}{others}"
-    outcome = command(masters, "doctor", "--json", tls={"ca_file": certs.other_ca})
+    outcome = command(masters, "doctor", "-o", "jsonl", tls={"ca_file": certs.other_ca})
     (row,) = tls_rows(outcome)
     assert (outcome.code, row["state"]) == (5, "failed")
     assert "not accepted" in row["detail"]
@@ -150,7 +154,8 @@ def test_a_plain_port(command: Command, one_way: EmbeddedTubeMQ, certs: Certific
     outcome = command(
         one_way.masters,
         "doctor",
-        "--json",
+        "-o",
+        "jsonl",
         tls={"ca_file": certs.ca},
         TUBEMQ_TLS_HANDSHAKE_TIMEOUT_MS="300",
     )
@@ -160,7 +165,7 @@ def test_a_plain_port(command: Command, one_way: EmbeddedTubeMQ, certs: Certific
 
 
 def test_a_plain_client(command: Command, one_way: EmbeddedTubeMQ) -> None:
-    outcome = command(one_way.tls_masters, "doctor", "--json", tls=None)
+    outcome = command(one_way.tls_masters, "doctor", "-o", "jsonl", tls=None)
     assert (outcome.code, states(outcome.rows())["tls"]) == (6, "skipped")
     (row,) = [row for row in outcome.rows() if row["step"] == "register"]
     assert "TLS port?" in row["hint"]
@@ -169,7 +174,7 @@ def test_a_plain_client(command: Command, one_way: EmbeddedTubeMQ) -> None:
 def test_another_host_name(command: Command, certs: Certificates) -> None:
     tls = secured(certs, certs.misnamed)
     with EmbeddedTubeMQ(1, [TopicSpec("orders")], http=False, tls=tls) as mq:
-        ask = (mq.tls_masters, "doctor", "--topic", "orders", "--json")
+        ask = (mq.tls_masters, "doctor", "--topic", "orders", "-o", "jsonl")
         outcome = command(*ask, tls={"ca_file": certs.ca})
         (row,) = tls_rows(outcome)
         assert (outcome.code, row["state"]) == (5, "failed")
@@ -182,7 +187,7 @@ def test_a_client_without_the_required_certificate(
     command: Command, guarded: EmbeddedTubeMQ, certs: Certificates
 ) -> None:
     """With TLS 1.3 the refusal comes behind the handshake, with the first request."""
-    outcome = command(guarded.tls_masters, "doctor", "--json", tls={"ca_file": certs.ca})
+    outcome = command(guarded.tls_masters, "doctor", "-o", "jsonl", tls={"ca_file": certs.ca})
     assert outcome.code in (5, 6)
     hints = [row["hint"] for row in outcome.rows() if row["state"] == "failed"]
     assert all("tls.cert_file" in hint for hint in hints)

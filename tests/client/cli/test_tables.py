@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from tubemq_client.cli.lag import _fitting
-from tubemq_client.cli.options import show
+from tubemq_client.cli.options import Output, show
 
 POSITION = {
     "topic": "orders",
@@ -27,7 +27,7 @@ def test_numbers_are_whole_however_narrow_the_terminal(
 ) -> None:
     """The last digits were cut off: a number of thirteen digits was shown with ten."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    show([POSITION], as_json=False, title="positions")
+    show([POSITION], output=Output.TABLE, title="positions")
     shown = capsys.readouterr().out
     for value in POSITION.values():
         assert str(value) in shown

@@ -31,14 +31,14 @@ class Terminal(io.BytesIO):
         return True
 
 
-@pytest.mark.parametrize("output", [Format.JSON, Format.RAW, Format.HEX])
+@pytest.mark.parametrize("output", [Format.JSONL, Format.RAW, Format.HEX])
 @pytest.mark.parametrize("body", [ESC.encode(), CSI.encode(), FLIP.encode(), b"\x9b\x1b\xff"])
 def test_records_on_a_terminal_do_not_steer_it(output: Format, body: bytes) -> None:
     message = Message(body, {"k" + CSI: FLIP, "e": ESC}, CSI, None, 1, 0)
     out = Terminal()
     write_record(out, message, output, Partition(1, "t", 0))
     assert not steers(out.getvalue().decode("utf-8"))
-    if output is Format.JSON:  # escaped, not changed
+    if output is Format.JSONL:  # escaped, not changed
         row = json.loads(out.getvalue())
         assert row["attributes"] == {"k" + CSI: FLIP, "e": ESC}
         assert row["stream_id"] == CSI
@@ -82,7 +82,7 @@ def answering(documents: dict[bytes, Any]) -> Any:
     return serve
 
 
-@pytest.mark.parametrize("output", [[], ["--json"]])
+@pytest.mark.parametrize("output", [[], ["-o", "jsonl"]])
 def test_tables_of_servers_do_not_steer(output: list[str], run: Run) -> None:
     name = f"{ESC}{CSI}{FLIP}[link=http://evil]here[/link]"
     rows = [{"consumeGroup": name, "topicSet": [name], "consumerNum": 1}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from rocketmq_client.embedded.replies import Refused
 from rocketmq_client.model import address_text
 from rocketmq_client.snode import SnodeSettings
 from rocketmq_client.snode.command import main
-from rocketmq_client.snode.options import read_options
+from rocketmq_client.snode.options import SnodeConfig, read_options
 from rocketmq_client.snode.registry import known_nodes
 from tests.rocketmq.snode.raw import eventually
 from tools.devkit.patience import PATIENCE
@@ -243,3 +244,83 @@ def test_a_refusal_of_a_name_server_is_not_an_empty_list_of_nodes(
     monkeypatch.setitem(rocketmq._name_server._handlers, 219, refuse)
     assert main(["list", address_text(rocketmq.name_server)]) == 1
     assert "no right to look" in capsys.readouterr().err
+
+
+def ended(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[object, str, str]:
+    """Run `main` where argparse ends it; return code, output and errors."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    said = capsys.readouterr()
+    return caught.value.code, said.out, said.err
+
+
+@pytest.mark.parametrize("command", ["", "serve", "list", "completion"])
+def test_help_has_examples(command, capsys) -> None:
+    code, shown, _ = ended([*command.split(), "--help"], capsys)
+    assert code == 0
+    assert shown.partition("examples:")[2].count("$ ") >= 2 or command == "completion"
+    assert "rocketmq-snode completion fish | source" in shown or command != "completion"
+
+
+def test_help_lists_every_variable_of_the_environment(capsys) -> None:
+    shown = ended(["serve", "--help"], capsys)[1]
+    for name in SnodeConfig.model_fields.keys() - {"tls"}:
+        assert f"SNODE_{name.upper()} " in shown
+
+
+def test_the_version_is_told(capsys) -> None:
+    assert ended(["--version"], capsys)[:2] == ended(["-V"], capsys)[:2] == (0, "0.1.0\n")
+
+
+def test_a_wrong_word_lists_the_commands(capsys) -> None:
+    code, _, said = ended(["lst"], capsys)
+    assert code == 2
+    assert all(word in said for word in ("serve", "list", "completion"))
+    assert "COMMAND" in ended([], capsys)[2]
+
+
+def test_options_are_checked_without_serving(tmp_path, capsys, monkeypatch) -> None:
+    path = tmp_path / "snode.toml"
+    path.write_text('name_servers = "ns1:9876"\nlisten = "127.0.0.1:12000"\n')
+    asked = ["serve", "--config", str(path), "--check-config"]
+    assert main(asked) == 0
+    assert capsys.readouterr().out == "valid options: the node would listen on 127.0.0.1:12000\n"
+    monkeypatch.setenv("SNODE_POOL_SIZE", "0")
+    assert main(asked) == 2
+    assert "pool_size" in capsys.readouterr().err
+
+
+def test_nodes_are_listed_as_json(capsys, monkeypatch) -> None:
+    entry = {"addr": "10.0.0.5:11911", "clients": 3, "ts": time.time() * 1000}
+
+    async def known(settings: object) -> dict[str, Any]:
+        return {"a": entry, "b": entry}
+
+    monkeypatch.setattr("rocketmq_client.snode.command.known_nodes", known)
+    row = {"name": "a", "address": "10.0.0.5:11911", "clients": 3, "age_s": 0}
+    assert main(["list", "ns1", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [row, row | {"name": "b"}]
+    assert main(["list", "ns1", "-o", "jsonl"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0]) == row
+
+
+def test_the_completion_of_bash_completes() -> None:
+    script = (
+        f'eval "$({sys.executable} -m rocketmq_client.snode.command completion bash)"\n'
+        'complete -p rocketmq-snode; compgen -W "$(complete -p rocketmq-snode '
+        '| sed "s/.*-W \'//; s/\'.*//")" -- --ch'
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=60 * PATIENCE, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "--check-config"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_word_of_the_help(shell, capsys) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for command in ("", "serve", "list"):
+        shown = ended([*command.split(), "--help"], capsys)[1]
+        for option in set(re.findall(r"--[a-z][a-z-]+", shown.partition("examples:")[0])):
+            assert option in script
