@@ -1,4 +1,4 @@
-"""What every command has in common: help with examples, letters, formats, answers to mistakes."""
+"""Common rules of all commands: help with examples, letters, formats, answers to mistakes."""
 
 from __future__ import annotations
 
