@@ -21,6 +21,7 @@ from functools import cache
 from inspect import cleandoc
 from pathlib import Path
 from textwrap import indent
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLIC = ROOT / "docs" / "public.toml"
@@ -30,6 +31,7 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _WIDTH = 96
 _PROTOCOLS = "tubemq_provider.windows.protocols"
+_OPTIONS = "tubemq_provider.ingest.arguments"
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,69 @@ class Reference:
             self.problems.append(f"{where}: no docstring")
         yield from (heading, "", "```text", _signature(node), "```", "")
         yield from (_prose(text), "")
+        if isinstance(node, ast.ClassDef) and (options := _options_of(node)):
+            yield from (*(f"- `{item.name}`: {item.doc}" for item in options), "")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One option of an ingest, as the table has it."""
+
+    name: str
+    default: ast.expr | None
+    doc: str
+    modes: tuple[str, ...] = ()
+    via: str = ""
+    writes: bool = False
+    optional: bool = False
+
+
+@cache
+def _table() -> tuple[Listed, ...]:
+    """Return the table of options of an ingest, which its model has as annotations."""
+    model = next(
+        node
+        for node in _tree(_OPTIONS).body
+        if isinstance(node, ast.ClassDef) and node.name == "IngestArguments"
+    )
+    return tuple(
+        Listed(node.target.id, _default(node.value), *_literals(call))
+        for node in model.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        for call in ast.walk(node.annotation)
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "Option"
+    )
+
+
+def _literals(call: ast.Call) -> Iterator[Any]:
+    named = {item.arg: item.value for item in call.keywords}
+    yield ast.literal_eval(call.args[0])
+    for name, default in (("modes", ()), ("via", ""), ("writes", False), ("optional", False)):
+        yield ast.literal_eval(named[name]) if name in named else default
+
+
+def _default(value: ast.expr | None) -> ast.expr | None:
+    return value.args[0] if isinstance(value, ast.Call) and value.args else value
+
+
+def _options_of(node: ast.ClassDef) -> list[Listed]:
+    """Return the options that a class has as fields, or takes with ``options = parameters(…)``."""
+    if node.name == "IngestArguments":
+        return [*_table()]
+    for item in node.body:
+        if isinstance(item, ast.Assign) and ast.unparse(item.value).startswith("parameters("):
+            call = item.value
+            assert isinstance(call, ast.Call)
+            modes = {*ast.literal_eval(call.args[1])}
+            selects_only = any(word.arg == "writes" for word in call.keywords)
+            return [
+                option
+                for option in _table()
+                if not option.via
+                and (not option.modes or modes & {*option.modes})
+                and not (selects_only and option.writes)
+            ]
+    return []
 
 
 def _promise(name: str) -> str:
@@ -124,7 +189,16 @@ def _signature(node: Definition) -> str:
         return _wrapped(f"{kind} {node.name}(", _arguments(node), f"){result}")
     init = next((m for m in _own_members(node) if m.name == "__init__"), None)
     if init is not None:
-        return _wrapped(f"class {node.name}(", _arguments(init), ")")
+        *own, rest = _arguments(init) or [""]
+        made = [
+            f"{option.name}={ast.unparse(option.default)}"
+            if option.default is not None
+            else f"{option.name}=None"
+            if option.optional
+            else option.name
+            for option in _options_of(node)
+        ]
+        return _wrapped(f"class {node.name}(", [*own, *made, rest] if rest else [], ")")
     bases = ", ".join(ast.unparse(base) for base in node.bases)
     head = f"class {node.name}({bases})" if bases else f"class {node.name}"
     fields = [line for line in map(_field, node.body) if line]
@@ -136,7 +210,12 @@ def _field(node: ast.stmt) -> str:
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
         if node.target.id.startswith("_"):
             return ""
-        return indent(ast.unparse(node), "        ").strip()
+        kind = node.annotation
+        if isinstance(kind, ast.Subscript) and "Option(" in ast.unparse(kind):
+            # The list below the signature has what the option's metadata says.
+            kind = kind.slice.elts[0] if isinstance(kind.slice, ast.Tuple) else kind
+        value = f" = {ast.unparse(node.value)}" if node.value else ""
+        return indent(f"{node.target.id}: {ast.unparse(kind)}{value}", "        ").strip()
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
         name = node.targets[0].id
         return "" if name.startswith("_") or name == "model_config" else ast.unparse(node)

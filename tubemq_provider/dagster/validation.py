@@ -14,7 +14,7 @@ from typing import Any, Final
 import dagster as dg
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.ingest.arguments import IngestArguments, begins_at_end
+from tubemq_provider.ingest.arguments import OPTIONS, IngestArguments, begins_at_end
 from tubemq_provider.ingest.validation import parse
 from tubemq_provider.ingest.values import IngestPolicies, members
 from tubemq_provider.windows.policies import Policies
@@ -24,17 +24,7 @@ UNNAMED: Final = "unnamed"
 
 _EQUIVALENTS: Final = {
     "mode": "partitions_def and starting_offsets define it",
-    "start": "partitions_def defines it",
-    "end": "partitions_def defines it",
-    "granularity": "partitions_def defines it",
-    "max_run_window": "partitions_def defines the windows",
-    "path": "sink defines it",
-    "sink_conn_id": "pass storage_options, catalog_properties or a Sink",
-    "spark_conn_id": "spark_conf defines it",
-    "offset_store": "progress is in the resource's offsets_dir; claims=True keeps claims there",
-    "skip_if_empty": "there is nothing to skip",
-    "emit_replayed": "each run is reported",
-    "deferrable": "a run waits in its own process",
+    **{name: option.dagster for name, option in OPTIONS.items() if option.dagster},
 }
 """Arguments of Airflow's operators, and their equivalent here."""
 

@@ -18,8 +18,14 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
 
 from tubemq_client import errors
 from tubemq_client.config import GroupName
-from tubemq_provider.ingest.engine_arguments import EngineArguments, engine_problems
-from tubemq_provider.ingest.sink_rules import SinkArguments, sink_problems
+from tubemq_provider.ingest.engine_arguments import SPARK_ENGINES, engine_problems
+from tubemq_provider.ingest.options import (
+    Option,
+    options_of,
+    problems_of_mode,
+    problems_of_resolver,
+)
+from tubemq_provider.ingest.sink_rules import FILE_SINKS, TABLE_SINKS, sink_problems
 from tubemq_provider.ingest.validation import (
     ClusterAlias,
     GivenOffsets,
@@ -41,6 +47,7 @@ from tubemq_provider.windows.policies import end_word, words_in
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 __all__ = [
+    "OPTIONS",
     "IngestArguments",
     "InitialPosition",
     "begins_at_end",
@@ -51,44 +58,11 @@ __all__ = [
 Mode = Literal["cursor", "time"]
 Resolver = Literal["boundaries", "timeline", "history", "message_time", "store_time", "explicit"]
 
-_CURSOR_ONLY = {
-    "initial_position": None,
-    "max_records": None,
-    "max_bytes": None,
-    "max_duration": None,
-    "on_offset_regression": "fail",
-    "epoch_seen": None,
-    "commit_to_broker": False,
-}
-_TIME_ONLY = (
-    "start",
-    "end",
-    "granularity",
-    "max_run_window",
-    "resolver",
-    "boundaries",
-    "late_allowance",
-    "history_group",
-    "message_zone",
-    "starting_offsets",
-    "ending_offsets",
-)
 _OF_EVERY_KIND = ("boundaries", "timeline", "explicit")
 """Resolvers of every kind of source."""
 _OF_TIME = ("boundaries", "timeline", "history", "message_time", "store_time")
-_OF_RESOLVER = {
-    "boundaries": ("boundaries",),
-    "late_allowance": ("timeline", "history", "message_time", "store_time"),
-    "history_group": ("history",),
-    "message_zone": ("message_time",),
-    "start": _OF_TIME,
-    "end": _OF_TIME,
-    "granularity": _OF_TIME,
-    "max_run_window": _OF_TIME,
-    "starting_offsets": ("explicit",),
-    "ending_offsets": ("explicit",),
-}
-"""Arguments that apply to some resolvers only."""
+_WITH_SPARK = (*SPARK_ENGINES, "auto")
+"""Engines that may run in Spark."""
 _WITH_ENDS = (
     "initial_position",
     "new_partition_position",
@@ -222,71 +196,538 @@ class IngestArguments(TaskArguments):
     """Arguments of an ingest, in Airflow's operators and Dagster's assets; see docs/airflow.md."""
 
     source: str = FIRST_SOURCE
-    topic: SourceTopic
-    group: SourceGroup
-    path: Annotated[str | None, AfterValidator(_of_path)] = None
-    sink: str | None = None
-    sink_conn_id: Annotated[str | None, BeforeValidator(blank_is_none)] = None
-    exactly_once: bool = True
-    staging_root: Directory = None
-    verify: Literal["facts", "footers"] = "facts"
-    partition_by: Columns = ()
-    max_partitions: Count = Field(None, ge=1)
-    schema_evolution: Literal["refuse", "add_columns"] = "refuse"
-    cluster: ClusterAlias
-    mode: Mode = "cursor"
-    engine: Literal["session", "inline", "auto", "submit", "connect"] = "session"
-    spark_conf: SparkConf = Field(default_factory=dict, repr=False)
-    spark_conn_id: Annotated[str | None, BeforeValidator(blank_is_none)] = None
-    spark_work_dir: Directory = None
-    ship_package: bool = False
-    direct_write: Literal["auto", "on", "off"] = "auto"
-    target_file_bytes: Count = Field(None, ge=1)
-    compression: Literal["snappy", "zstd", "gzip", "lz4", "none"] | None = None
-    decode: Decode = None
-    transform: Annotated[str | None, AfterValidator(_dotted)] = None
-    sql: Annotated[str | None, BeforeValidator(blank_is_none)] = None
-    filters: Filters = ()
-    epoch: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$")] | None = None
-    epoch_seen: Annotated[str, Field(pattern=r"^c-[0-9]+-[0-9a-f]{10}$")] | None = None
-
-    start: Instant = None
-    end: Instant = None
-    granularity: Length = None
-    max_run_window: Length = None
-    resolver: Resolver | None = None
-    boundaries: GivenBoundaries | None = None
-    late_allowance: Duration = None
-    history_group: Annotated[GroupName | None, BeforeValidator(blank_is_none)] = None
-    message_zone: Annotated[
-        str | None, BeforeValidator(blank_is_none), AfterValidator(_known_zone)
+    topic: Annotated[
+        SourceTopic,
+        Option("topic to read. Names an asset, so no template; so do `group` and `cluster`."),
+    ]
+    group: Annotated[
+        SourceGroup,
+        Option("group that the progress belongs to; it serves one sink and one set of filters."),
+    ]
+    path: Annotated[
+        str | None,
+        AfterValidator(_of_path),
+        Option(
+            "directory of a Parquet sink, absolute or ``file://``; short for `sink`. Not another "
+            "one for each run where the resolver is inexact: boundaries live in the sink.",
+            template=True,
+            writes=True,
+            dagster="sink defines it",
+        ),
     ] = None
-    starting_offsets: GivenOffsets | None = None
-    ending_offsets: GivenOffsets | None = None
+    sink: Annotated[
+        str | None,
+        Option(
+            "where the records go, as `tubemq_provider.sinks.factory.sink_for` takes it: "
+            "``/lake/orders``, ``s3://lake/orders``, ``delta:/lake/orders``, "
+            "``iceberg:<catalog>/sales.orders``, ``postgresql://host/db?table=orders``, "
+            "``append:/lake/orders``. Without credentials: it is shown in the UI.",
+            template=True,
+            writes=True,
+        ),
+    ] = None
+    sink_conn_id: Annotated[
+        str | None,
+        BeforeValidator(blank_is_none),
+        Option(
+            "Airflow connection with the credentials of `sink`, read in the running task. A "
+            "database's login and password (its host, if set, must be the sink's); an object "
+            "store's key and secret as login and password, endpoint and region in the extra; an "
+            "Iceberg catalog's properties in the extra.",
+            template=True,
+            dagster="pass storage_options, catalog_properties or a Sink",
+        ),
+    ] = None
+    exactly_once: Annotated[
+        bool,
+        Option(
+            "False only, and always, for ``append:…``, which promises no more than at-least-once.",
+            writes=True,
+        ),
+    ] = True
+    staging_root: Annotated[
+        Directory,
+        Option(
+            "a directory where engines write before the sink takes the files; all machines of a "
+            "Spark cluster must share it. By default files are written where they stay, in the "
+            "object store or the table.",
+            template=True,
+            writes=True,
+        ),
+    ] = None
+    verify: Annotated[
+        Literal["facts", "footers"],
+        Option(
+            "how files are checked before they are published: ``facts``: the reports of the tasks "
+            "that wrote them must tile the plan and agree with names and sizes in the storage; "
+            "``footers``: the footer of every file is read besides. Sinks of files and tables.",
+            template=True,
+            sinks=(*FILE_SINKS, *TABLE_SINKS),
+            without_sink="verify='footers' has no effect with {sink}: it takes records, and keeps "
+            "no files that could be read again",
+            writes=True,
+        ),
+    ] = "facts"
+    partition_by: Annotated[
+        Columns,
+        Option(
+            "columns that files are partitioned by, of records or decoded ones, and ``day(…)`` and "
+            '``hour(…)`` of instants, in UTC: ``["country", "day(msg_time)"]``. Folders in '
+            "directories and object stores, partition columns of Delta, partition specs of "
+            "Iceberg.",
+            template=True,
+            sinks=(*FILE_SINKS, *TABLE_SINKS),
+            without_sink="partition_by has no effect with {sink}, which keeps no files of a window",
+            writes=True,
+        ),
+    ] = ()
+    max_partitions: Annotated[
+        Count,
+        Option(
+            "most of these partitions that one task may write of a window, 1000 by default; more "
+            "fail it.",
+            template=True,
+            sinks=(*FILE_SINKS, *TABLE_SINKS),
+            writes=True,
+        ),
+    ] = Field(None, ge=1)
+    schema_evolution: Annotated[
+        Literal["refuse", "add_columns"],
+        Option(
+            "a window has columns that the Delta or Iceberg table has not: ``refuse``, or "
+            "``add_columns`` in the commit that brings their first values.",
+            template=True,
+            sinks=TABLE_SINKS,
+            without_sink="schema_evolution has no effect with {sink}: it is for Delta and Iceberg "
+            "tables; windows of files may differ in columns, and read_windows reads all of them",
+            writes=True,
+        ),
+    ] = "refuse"
+    cluster: Annotated[
+        ClusterAlias,
+        Option(
+            "the connection's cluster alias; needed where that is not the connection id.",
+            optional=True,
+        ),
+    ]
+    mode: Mode = "cursor"
+    engine: Annotated[
+        Literal["session", "inline", "auto", "submit", "connect"],
+        Option(
+            "``session``: Spark in the task's process. ``inline``: no JVM; for small windows. "
+            "``submit``: Spark in a process of `spark-submit`, which a retry takes up again. "
+            "``connect``: a session on a server of Spark Connect. ``auto``: inline for windows of "
+            "up to two million index entries, or without pyspark, else ``session``. Or a value "
+            "with options: `Spark(conf=…)`, `SparkSubmit(conf=…)`, `SparkConnect(remote=…)`, "
+            "`Auto(conf=…)`.",
+            template=True,
+            writes=True,
+        ),
+    ] = "session"
+    spark_conf: Annotated[
+        SparkConf,
+        Option(
+            "Spark configuration of a new session; ``spark.master`` defaults to ``local[2]``.",
+            template=True,
+            engines=_WITH_SPARK,
+            via="engine",
+            writes=True,
+        ),
+    ] = Field(default_factory=dict, repr=False)
+    spark_conn_id: Annotated[
+        str | None,
+        BeforeValidator(blank_is_none),
+        Option(
+            "Airflow connection of type ``spark``: the master, and settings in its extra; with "
+            '``engine="connect"`` of type ``spark_connect``: the server, and its token.',
+            template=True,
+            engines=_WITH_SPARK,
+            via="engine",
+            writes=True,
+            dagster="spark_conf defines it",
+        ),
+    ] = None
+    spark_work_dir: Annotated[
+        Directory,
+        Option(
+            "a directory of the workers' user where applications keep the state that the next try "
+            "resumes. Default: in the user's cache directory.",
+            template=True,
+            engines=("submit",),
+            via="engine",
+            writes=True,
+        ),
+    ] = None
+    ship_package: Annotated[
+        bool,
+        Option(
+            "nodes of a cluster get this package as a zip.",
+            template=True,
+            engines=_WITH_SPARK,
+            via="engine",
+            writes=True,
+        ),
+    ] = False
+    direct_write: Annotated[
+        Literal["auto", "on", "off"],
+        Option(
+            "``auto`` (as ``on``): Spark tasks write the files themselves. ``off``: records go "
+            "through Spark's own writer, which costs more.",
+            template=True,
+            engines=_WITH_SPARK,
+            via="engine",
+            writes=True,
+        ),
+    ] = "auto"
+    target_file_bytes: Annotated[
+        Count,
+        Option(
+            "size of data files; default is a file per partition (``inline``) or task "
+            "(``session``). A file takes several small partitions, a large one is cut.",
+            template=True,
+            writes=True,
+        ),
+    ] = Field(None, ge=1)
+    compression: Annotated[
+        Literal["snappy", "zstd", "gzip", "lz4", "none"] | None,
+        Option(
+            'of data files, with ``engine="inline"``: ``snappy`` (default), ``zstd``, ``gzip``, '
+            "``lz4`` or ``none``.",
+            template=True,
+            engines=("inline",),
+            writes=True,
+        ),
+    ] = None
+    decode: Annotated[
+        Decode,
+        Option(
+            'typed columns instead of bodies: ``{"format": "json", "schema": "id bigint"}``, '
+            '``"tdmsg"``, a dotted path … What does not decode follows `corrupt_records`.',
+            template=True,
+            writes=True,
+        ),
+    ] = None
+    transform: Annotated[
+        str | None,
+        AfterValidator(_dotted),
+        Option(
+            "dotted path of a function from DataFrame to DataFrame; it keeps the column "
+            "``partition``. Engines on Spark.",
+            template=True,
+            writes=True,
+        ),
+    ] = None
+    sql: Annotated[
+        str | None,
+        BeforeValidator(blank_is_none),
+        Option(
+            "the same as a query, in which the window is the table ``records``. As a template, "
+            "text with the ending ``.sql`` is a file of the Dag bundle.",
+            template=True,
+            writes=True,
+        ),
+    ] = None
+    filters: Annotated[Filters, Option("stream ids to read; none means all.", template=True)] = ()
+    epoch: Annotated[
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,64}$")] | None,
+        Option(
+            "name of the epoch that the group follows. Default: the current one, as ``airflow "
+            'tubemq offsets epoch`` began it, at first "". A new name begins an epoch: other '
+            "windows, from the beginning of the logs. For topics that were recreated."
+        ),
+    ] = None
+    epoch_seen: Annotated[
+        Annotated[str, Field(pattern=r"^c-[0-9]+-[0-9a-f]{10}$")] | None,
+        Option(
+            "with a new `epoch`: the last window that the failed run read, as its error says. What "
+            "the group has published since, and the log still has, is not read again.",
+            modes=("cursor",),
+        ),
+    ] = None
 
-    initial_position: InitialPosition = None
-    max_records: Count = Field(None, ge=1)
-    max_bytes: Count = Field(None, ge=1)
-    max_duration: Duration = None
-    on_offset_regression: Literal["fail", "reset_to_end", "reset_to_start"] = "fail"
+    start: Annotated[
+        Instant,
+        Option(
+            "first instant, RFC 3339 or datetime. Default: what the run says: a ``tubemq_window`` "
+            "in its conf or params, if `policies` allow one with `max_run_window`, its data "
+            "interval, its partition date.",
+            template=True,
+            modes=("time",),
+            resolvers=_OF_TIME,
+            dagster="partitions_def defines it",
+        ),
+    ] = None
+    end: Annotated[
+        Instant,
+        Option(
+            "first instant after it.",
+            template=True,
+            modes=("time",),
+            resolvers=_OF_TIME,
+            dagster="partitions_def defines it",
+        ),
+    ] = None
+    granularity: Annotated[
+        Length,
+        Option(
+            "length of the window of a partitioned run: timedelta, seconds or ``PT1H``; less than "
+            "a day. Not needed with `CronPartitionTimetable`, whose partitions end where the next "
+            "begins, also days and months.",
+            template=True,
+            modes=("time",),
+            resolvers=_OF_TIME,
+            dagster="partitions_def defines it",
+        ),
+    ] = None
+    max_run_window: Annotated[
+        Length,
+        Option(
+            "greatest length of a window of time that a user who triggers a run may choose: with "
+            "``tubemq_window`` in its conf or params, or as its data interval. It begins and ends "
+            "where intervals of the Dag's timetable do, or, where that has none, at multiples of "
+            "`granularity`. Default: none may be chosen. No template.",
+            modes=("time",),
+            resolvers=_OF_TIME,
+            via="policies",
+            dagster="partitions_def defines the windows",
+        ),
+    ] = None
+    resolver: Annotated[
+        Resolver | None,
+        Option(
+            "how a window of time gets its offsets. ``boundaries`` (default) looks instants up in "
+            "`boundaries`; ``timeline`` in the samples of `TubeMQSampleEndsOperator`; ``history`` "
+            "in what the brokers record of themselves; ``message_time`` looks for the producers' "
+            "times; ``store_time`` (RocketMQ, its default) for the brokers'; ``explicit`` takes "
+            "`starting_offsets` and `ending_offsets`. Or a value with options: "
+            "`Timeline(late_allowance=…)`, `History(group=…)`, `MessageTime(zone=…)`, "
+            "`StoreTime(late_allowance=…)`.",
+            template=True,
+            modes=("time",),
+        ),
+    ] = None
+    boundaries: Annotated[
+        GivenBoundaries | None,
+        Option(
+            '``{"2026-01-01T00:00:00Z": {"<topic>": {"1:0": 2800}}}``, or path or URL of such a '
+            "JSON file.",
+            template=True,
+            modes=("time",),
+            resolvers=("boundaries",),
+        ),
+    ] = None
+    late_allowance: Annotated[
+        Duration,
+        Option(
+            "how long after an instant records may still come in that belong before it: timedelta, "
+            "seconds or ``PT5M``.",
+            template=True,
+            modes=("time",),
+            resolvers=("timeline", "history", "message_time", "store_time"),
+            via="resolver",
+        ),
+    ] = None
+    history_group: Annotated[
+        GroupName | None,
+        BeforeValidator(blank_is_none),
+        Option(
+            "group whose records ``history`` reads: one that has, or had, a position on the topic. "
+            "Default: the look-up group of `group`.",
+            template=True,
+            modes=("time",),
+            resolvers=("history",),
+            via="resolver",
+        ),
+    ] = None
+    message_zone: Annotated[
+        str | None,
+        BeforeValidator(blank_is_none),
+        AfterValidator(_known_zone),
+        Option(
+            "time zone of the producers' minutes, for ``message_time``. Default: UTC.",
+            template=True,
+            modes=("time",),
+            resolvers=("message_time",),
+            via="resolver",
+        ),
+    ] = None
+    starting_offsets: Annotated[
+        GivenOffsets | None,
+        Option(
+            '``{"<topic>": {"1:0": 2800, "1:1": "earliest"}}`` or JSON.',
+            template=True,
+            modes=("time",),
+            resolvers=("explicit",),
+        ),
+    ] = None
+    ending_offsets: Annotated[
+        GivenOffsets | None,
+        Option(
+            "the same with ``stable``, the end that a broker crash cannot take back.",
+            template=True,
+            modes=("time",),
+            resolvers=("explicit",),
+        ),
+    ] = None
 
-    new_partition_position: Annotated[Literal["earliest", "stable"], BeforeValidator(end_word)] = (
-        "earliest"
-    )
-    gap_policy: Literal["fail", "skip"] = "fail"
-    corrupt_records: Literal["fail", "drop", "quarantine"] = "fail"
-    on_clear: Literal["verify", "rewrite"] = "verify"
-    on_other_scope: Literal["fail", "start_anew"] = "fail"
-    on_missing_interval: Literal["warn", "fail"] = "warn"
-    commit_to_broker: bool = False
-    offset_store: StoreName = "asset_state"
-    skip_if_empty: bool = False
-    emit_replayed: bool = False
-    deferrable: bool | None = None
+    initial_position: Annotated[
+        InitialPosition,
+        Option(
+            "where a group without progress begins: ``earliest``, ``stable`` (the end) or offsets. "
+            "There is no default, a first run without it fails.",
+            template=True,
+            modes=("cursor",),
+        ),
+    ] = None
+    max_records: Annotated[
+        Count,
+        Option(
+            "a window has no more records than this. Counted in index entries, one per record: "
+            "with filters, or other partitions in the store, it has fewer. The least of the caps "
+            "counts; the result's `has_more` says that one did.",
+            template=True,
+            modes=("cursor",),
+        ),
+    ] = Field(None, ge=1)
+    max_bytes: Annotated[
+        Count,
+        Option(
+            "a window has about this many bytes of bodies: an estimate from a sample of its first "
+            "records, no bound.",
+            template=True,
+            modes=("cursor",),
+        ),
+    ] = Field(None, ge=1)
+    max_duration: Annotated[
+        Duration,
+        Option(
+            "a window takes about so long to read and publish: an estimate from the pace of the "
+            "last one (10 000 index entries a second before the first), no bound, and never less "
+            "than a thousand entries. timedelta, seconds or ``PT10M``.",
+            template=True,
+            modes=("cursor",),
+        ),
+    ] = None
+    on_offset_regression: Annotated[
+        Literal["fail", "reset_to_end", "reset_to_start"],
+        Option(
+            "a log ends before the position: ``fail``, ``reset_to_end`` or ``reset_to_start``. "
+            "Cursor windows.",
+            template=True,
+            modes=("cursor",),
+            via="policies",
+        ),
+    ] = "fail"
+
+    new_partition_position: Annotated[
+        Literal["earliest", "stable"],
+        BeforeValidator(end_word),
+        Option(
+            "where a partition begins that appeared since: ``earliest`` or ``stable``.",
+            template=True,
+            via="policies",
+        ),
+    ] = "earliest"
+    gap_policy: Annotated[
+        Literal["fail", "skip"],
+        Option(
+            "retention took part of the window: ``fail`` or ``skip`` (recorded).",
+            template=True,
+            via="policies",
+        ),
+    ] = "fail"
+    corrupt_records: Annotated[
+        Literal["fail", "drop", "quarantine"],
+        Option(
+            "a record fails its checksum, or does not decode: ``fail``, ``drop`` (counted), or "
+            "``quarantine``: counted, and kept as it came in a file beside the window (sinks of "
+            "files).",
+            template=True,
+            via="policies",
+        ),
+    ] = "fail"
+    on_clear: Annotated[
+        Literal["verify", "rewrite"],
+        Option(
+            "what a cleared task does that finds its window written: ``verify`` counts the rows in "
+            "the sink again and leaves it; ``rewrite`` reads the same offsets again and replaces "
+            "the window in one step (object stores and databases).",
+            template=True,
+            via="policies",
+        ),
+    ] = "verify"
+    on_other_scope: Annotated[
+        Literal["fail", "start_anew"],
+        Option(
+            "a group without windows meets some of its topic in the sink that were written under "
+            "another group, cluster alias or mode, or with other filters: ``fail``, as it would "
+            "store all records again; ``start_anew`` begins beside them. Also asked of windows of "
+            "time or explicit offsets beside the cursor of the same group.",
+            template=True,
+            via="policies",
+        ),
+    ] = "fail"
+    on_missing_interval: Annotated[
+        Literal["warn", "fail"],
+        Option(
+            "between a window of time and its nearest published neighbour lies time that no "
+            "published window has, as after a change of the schedule: ``warn`` (in log, result and "
+            "event) or ``fail``, which a retry cures if a run that is under way brings it.",
+            template=True,
+            modes=("time",),
+            via="policies",
+        ),
+    ] = "warn"
+    commit_to_broker: Annotated[
+        bool,
+        Option(
+            "also commit the next offsets of the group at the brokers, where the source's own "
+            "tools show them; best effort.",
+            modes=("cursor",),
+        ),
+    ] = False
+    offset_store: Annotated[
+        StoreName,
+        Option(
+            "where progress is kept: ``asset_state``; ``ledger``, if the deployment has it, where "
+            "cursor windows of a group may run side by side; ``events``.",
+            dagster="progress is in the resource's offsets_dir; claims=True keeps claims there",
+        ),
+    ] = "asset_state"
+    skip_if_empty: Annotated[
+        bool,
+        Option(
+            "a run that finds nothing to read is skipped instead of a success, and so is what "
+            "comes after it. A window of time that is empty is then written, and shows in the "
+            "sink's coverage, without a commit event. Not the run that resolves where a group "
+            "begins, or that passes over what retention took or a reset left out: nothing else "
+            "would tell of it.",
+            dagster="there is nothing to skip",
+        ),
+    ] = False
+    emit_replayed: Annotated[
+        bool,
+        Option(
+            "emit an event of the sink's asset again for a window that has had one.",
+            dagster="each run is reported",
+        ),
+    ] = False
+    deferrable: Annotated[
+        bool | None,
+        Option(
+            'with ``engine="submit"``: wait in the triggerer, without a worker slot, while the '
+            "application runs; `execution_timeout` counts from the begin of the try. Default: "
+            "Airflow's ``[operators] default_deferrable``, which other engines ignore; True is "
+            "refused with them. The worker's machine has to outlive the task, as the application "
+            "runs there.",
+            writes=True,
+            dagster="a run waits in its own process",
+        ),
+    ] = None
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """Return combinations that conflict, and arguments without effect."""
-        problems = [*self._of_mode(), *self._of_window()]
+        problems = [*problems_of_mode(self, self.mode), *self._of_window()]
         if self.offset_store == "events" and self.mode == "time" and self.by == "timeline":
             problems.append("resolver='timeline' needs asset state; offset_store='events' has none")
         if self.offset_store == "events" and self.mode == "cursor" and self.on_clear == "rewrite":
@@ -298,9 +739,7 @@ class IngestArguments(TaskArguments):
             problems += self._sink_problems()
         if not unknown & {"starting_offsets", "ending_offsets"}:
             problems += self._of_resolver()
-        problems += engine_problems(
-            EngineArguments(*(getattr(self, name) for name in EngineArguments._fields))
-        )
+        problems += engine_problems(self)
         if self.epoch_seen and not self.epoch:
             problems.append("epoch_seen has no effect without epoch, the name of a new one")
         if "topic" not in unknown:
@@ -322,8 +761,8 @@ class IngestArguments(TaskArguments):
         accept it.
         """
         always = {name: getattr(self, name) for name in ("exactly_once", "staging_root")}
-        others = ("verify", "partition_by", "max_partitions", "schema_evolution")
-        chosen = self.model_dump(include={*others}, exclude_defaults=True)
+        others = {name for name, option in OPTIONS.items() if option.sinks}
+        chosen = self.model_dump(include=others, exclude_defaults=True)
         return {**always, **chosen}
 
     def offsets(self, name: str) -> dict[str, int | str]:
@@ -340,9 +779,7 @@ class IngestArguments(TaskArguments):
             return ["give either path or sink"]
         if is_template(spec):
             return []
-        return sink_problems(
-            spec, SinkArguments(*(getattr(self, name) for name in SinkArguments._fields))
-        )
+        return sink_problems(spec, self)
 
     @property
     def by(self) -> Resolver:
@@ -379,29 +816,10 @@ class IngestArguments(TaskArguments):
                 problems.append(f"starting_offsets: {key}: {first} is beyond its end {last}")
         return problems
 
-    def _of_mode(self) -> list[str]:
-        if self.mode == "cursor":
-            without_effect = [name for name in _TIME_ONLY if getattr(self, name) is not None]
-            if self.on_missing_interval != "warn":
-                without_effect.append("on_missing_interval")
-            return [
-                f"{name} has no effect with mode='cursor'; use mode='time'"
-                for name in without_effect
-            ]
-        return [
-            f"{name} has no effect with mode='time'"
-            for name, default in _CURSOR_ONLY.items()
-            if getattr(self, name) != default
-        ]
-
     def _of_resolver(self) -> list[str]:
         if self.mode != "time":
             return []
-        problems = [
-            f"{name} has no effect with resolver={self.by!r}"
-            for name, resolvers in _OF_RESOLVER.items()
-            if getattr(self, name) is not None and self.by not in resolvers
-        ]
+        problems = problems_of_resolver(self, self.by)
         own = space_of(self.source).resolvers
         if own is not None and self.by not in (*_OF_EVERY_KIND, *own):
             problems.append(
@@ -437,6 +855,9 @@ class IngestArguments(TaskArguments):
             if value is not None and value < least
         ]
 
+
+OPTIONS = options_of(IngestArguments)
+"""The table: every option of an ingest by its name."""
 
 _INEXACT = ("timeline", "history", "message_time", "store_time")
 _SAME_FOR_ALL_RUNS = {"var", "conn", "dag", "task"}

@@ -7,12 +7,16 @@ no engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
+from tubemq_provider.ingest.options import problems_of_engine
 from tubemq_provider.ingest.validation import is_template
 
-__all__ = ["DEFERRABLE_ENGINES", "SPARK_ENGINES", "EngineArguments", "engine_problems"]
+if TYPE_CHECKING:
+    from tubemq_provider.ingest.arguments import IngestArguments
+
+__all__ = ["DEFERRABLE_ENGINES", "SPARK_ENGINES", "engine_problems"]
 
 SPARK_ENGINES: Final = ("session", "submit", "connect")
 """Engines that always run in Spark."""
@@ -26,52 +30,18 @@ _REMOTE: Final = "spark.remote"
 _AUTHENTICATE: Final = "spark.connect.authenticate.token"
 
 
-class EngineArguments(NamedTuple):
-    """The arguments of an ingest that depend on the engine."""
-
-    engine: str
-    spark_conf: Mapping[str, str]
-    spark_conn_id: str | None
-    spark_work_dir: str | None
-    ship_package: bool
-    direct_write: str
-    target_file_bytes: int | None
-    compression: str | None
-    transform: str | None
-    sql: str | None
-    corrupt_records: str
-    partition_by: tuple[str, ...]
-    deferrable: bool | None
-
-
-def engine_problems(arguments: EngineArguments) -> list[str]:
+def engine_problems(arguments: IngestArguments) -> list[str]:
     """Return combinations that conflict, and arguments without effect on the engine."""
-    problems = []
-    if arguments.compression and arguments.engine != "inline":
-        problems.append(f"compression has no effect with engine={arguments.engine!r}")
+    problems = problems_of_engine(arguments, arguments.engine)
     if arguments.deferrable and arguments.engine not in DEFERRABLE_ENGINES:
         problems.append(
             f"deferrable=True needs engine='submit': the work of engine={arguments.engine!r} ends "
             f"with the task's process"
         )
-    problems += [*_without_effect(arguments), *_of_direct_write(arguments)]
-    return [*problems, *_of_spark(arguments)]
+    return [*problems, *_of_direct_write(arguments), *_of_spark(arguments)]
 
 
-def _without_effect(arguments: EngineArguments) -> Iterator[str]:
-    rules = {
-        "spark_conf": (arguments.spark_conf, (*SPARK_ENGINES, "auto")),
-        "direct_write": (arguments.direct_write != "auto", (*SPARK_ENGINES, "auto")),
-        "spark_conn_id": (arguments.spark_conn_id, (*SPARK_ENGINES, "auto")),
-        "spark_work_dir": (arguments.spark_work_dir, ("submit",)),
-        "ship_package": (arguments.ship_package, (*SPARK_ENGINES, "auto")),
-    }
-    for name, (value, engines) in rules.items():
-        if value and arguments.engine not in engines:
-            yield f"{name} has no effect with engine={arguments.engine!r}"
-
-
-def _of_direct_write(arguments: EngineArguments) -> list[str]:
+def _of_direct_write(arguments: IngestArguments) -> list[str]:
     changed = "transform" if arguments.transform else "sql" if arguments.sql else ""
     if changed and arguments.engine not in SPARK_ENGINES:
         engines = " or ".join(map(repr, SPARK_ENGINES))
@@ -90,7 +60,7 @@ def _of_direct_write(arguments: EngineArguments) -> list[str]:
     return problems
 
 
-def _of_spark(arguments: EngineArguments) -> Iterator[str]:
+def _of_spark(arguments: IngestArguments) -> Iterator[str]:
     conf = arguments.spark_conf
     mode = conf.get(_DEPLOY, "client")
     if arguments.engine == "connect":
@@ -109,7 +79,7 @@ def _of_spark(arguments: EngineArguments) -> Iterator[str]:
         yield f"spark_conf: {_MASTER} is set by spark_conn_id; give one of them"
 
 
-def _of_connect(arguments: EngineArguments) -> Iterator[str]:
+def _of_connect(arguments: IngestArguments) -> Iterator[str]:
     conf = arguments.spark_conf
     remote = conf.get(_REMOTE, "")
     if bool(remote) == bool(arguments.spark_conn_id):
@@ -127,7 +97,7 @@ def _of_connect(arguments: EngineArguments) -> Iterator[str]:
         yield "direct_write='off' is not available with engine='connect'"
 
 
-def _of_deploying(arguments: EngineArguments) -> list[str]:
+def _of_deploying(arguments: IngestArguments) -> list[str]:
     from tubemq_provider.engines.cluster_mode import deploy_problems, ignored_settings
 
     conf = arguments.spark_conf

@@ -6,60 +6,40 @@ This module must not know how a sink works.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
+from tubemq_provider.ingest.options import problems_of_sink
 from tubemq_provider.sinks.factory import needless_connection, sink_word, spec_problems
 from tubemq_provider.windows.partitioning import partition_problems
 
-__all__ = ["SinkArguments", "sink_problems"]
+if TYPE_CHECKING:
+    from tubemq_provider.ingest.arguments import IngestArguments
 
-_FILES = ("parquet", "s3", "gs", "az")
-_TABLES = ("delta", "iceberg")
+__all__ = ["FILE_SINKS", "TABLE_SINKS", "sink_problems"]
+
+FILE_SINKS = ("parquet", "s3", "gs", "az")
+TABLE_SINKS = ("delta", "iceberg")
 _REWRITING = ("s3", "gs", "az", "postgresql", "sqlite", "oracle", "mssql")
 
 
-class SinkArguments(NamedTuple):
-    """The arguments of an ingest that depend on the sink."""
-
-    exactly_once: bool
-    sink_conn_id: str | None
-    verify: str
-    on_clear: str
-    corrupt_records: str
-    partition_by: tuple[str, ...]
-    max_partitions: int | None
-    schema_evolution: str
-
-
-def sink_problems(spec: str, arguments: SinkArguments) -> list[str]:
+def sink_problems(spec: str, arguments: IngestArguments) -> list[str]:
     """Return the arguments that the sink at `spec` does not support."""
     problems = [
         f"sink: {problem}" for problem in spec_problems(spec, exactly_once=arguments.exactly_once)
     ]
     word = sink_word(spec)
-    if arguments.verify != "facts" and word not in (*_FILES, *_TABLES):
-        problems.append(
-            f"verify='footers' has no effect with {word}: it takes records, and keeps no files "
-            f"that could be read again"
-        )
     problems += [
         f"partition_by: {problem}"
         for problem in partition_problems(
-            arguments.partition_by, arguments.max_partitions, folders=word in _FILES
+            arguments.partition_by, arguments.max_partitions, folders=word in FILE_SINKS
         )
     ]
-    if arguments.partition_by and word not in (*_FILES, *_TABLES):
-        problems.append(f"partition_by has no effect with {word}, which keeps no files of a window")
-    if arguments.schema_evolution != "refuse" and word not in _TABLES:
-        problems.append(
-            f"schema_evolution has no effect with {word}: it is for Delta and Iceberg tables; "
-            f"windows of files may differ in columns, and read_windows reads all of them"
-        )
+    problems += problems_of_sink(arguments, word)
     if arguments.sink_conn_id and (needless := needless_connection(spec)):
         problems.append(needless)
     if arguments.on_clear == "rewrite":
         problems += _no_rewrite(word)
-    if arguments.corrupt_records == "quarantine" and word not in _FILES:
+    if arguments.corrupt_records == "quarantine" and word not in FILE_SINKS:
         problems.append(
             "corrupt_records='quarantine' needs a sink of files (a Parquet directory or an "
             f"object store), which keeps them beside the window; {word} has no such place"

@@ -56,28 +56,7 @@ class Value:
 class IngestPolicies(Value):
     """Policies of a window for unexpected conditions; the defaults fail.
 
-    :param gap_policy: retention took part of the window: ``fail`` or ``skip`` (recorded).
-    :param on_offset_regression: a log ends before the position: ``fail``, ``reset_to_end`` or
-        ``reset_to_start``. Cursor windows.
-    :param new_partition_position: where a partition begins that appeared since: ``earliest`` or
-        ``stable``.
-    :param corrupt_records: a record fails its checksum, or does not decode: ``fail``, ``drop``
-        (counted), or ``quarantine``: counted, and kept as it came in a file beside the window
-        (sinks of files).
-    :param on_clear: what a cleared task does that finds its window written: ``verify`` counts the
-        rows in the sink again and leaves it; ``rewrite`` reads the same offsets again and replaces
-        the window in one step (object stores and databases).
-    :param on_other_scope: a group without windows meets some of its topic in the sink that were
-        written under another group, cluster alias or mode, or with other filters: ``fail``, as it
-        would store all records again; ``start_anew`` begins beside them. Also asked of windows of
-        time or explicit offsets beside the cursor of the same group.
-    :param on_missing_interval: between a window of time and its nearest published neighbour lies
-        time that no published window has, as after a change of the schedule: ``warn`` (in log,
-        result and event) or ``fail``, which a retry cures if a run that is under way brings it.
-    :param max_run_window: greatest length of a window of time that a user who triggers a run may
-        choose: with ``tubemq_window`` in its conf or params, or as its data interval. It begins and
-        ends where intervals of the Dag's timetable do, or, where that has none, at multiples of
-        `granularity`. Default: none may be chosen.
+    Each is an option of `IngestArguments`, which describes it.
     """
 
     gap_policy: str = "fail"

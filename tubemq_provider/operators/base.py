@@ -8,10 +8,13 @@ assets, because Airflow parses Dag files all the time. The operators are in `ing
 from __future__ import annotations
 
 import json
+import sys
 import warnings
+from collections.abc import Mapping
 from contextlib import ExitStack
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.exceptions import AirflowProviderDeprecationWarning
 from airflow.sdk import BaseOperator
@@ -28,12 +31,14 @@ from tubemq_provider.hooks.lineage import window_lineage
 from tubemq_provider.hooks.metrics import count_window
 from tubemq_provider.hooks.tubemq import TubeMQHook
 from tubemq_provider.ingest.arguments import (
+    OPTIONS,
     IngestArguments,
     begins_at_end,
     names_with_latest,
     sink_template_problems,
 )
 from tubemq_provider.ingest.job import needs_interval
+from tubemq_provider.ingest.options import Option, default_of, described, parameters
 from tubemq_provider.ingest.progress import ProgressLogger
 from tubemq_provider.ingest.values import (
     Auto,
@@ -47,7 +52,6 @@ from tubemq_provider.ingest.values import (
     Timeline,
     Value,
     expand_values,
-    members,
 )
 from tubemq_provider.links import (
     TubeMQOffsetsLink,
@@ -68,24 +72,19 @@ from tubemq_provider.task_arguments import check_literals, is_mapped, is_templat
 from tubemq_provider.windows.spaces import FIRST_SOURCE, space_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from airflow.sdk import Context
 
     from tubemq_provider.ingest.job import IngestJob
     from tubemq_provider.windows.protocols import StepObserver
     from tubemq_provider.windows.run.result import WindowResult
 
-__all__ = ["COMMON_TEMPLATE_FIELDS", "IngestOperator", "ingest_arguments"]
+__all__ = ["IngestOperator"]
 
 _STATIC = dict.fromkeys(
     ("topic", "group", "cluster"),
     "it names the offsets asset, which Airflow must know before a run",
 )
 
-
-_ABOVE_INIT = 5
-"""Frames from a warning to the Dag's author: two of ours, `__init__`, Airflow's around it."""
 
 _VALUES: dict[str, tuple[type[Value], ...]] = {
     "policies": (IngestPolicies,),
@@ -96,23 +95,6 @@ _VALUES: dict[str, tuple[type[Value], ...]] = {
 
 _NAMES = frozenset({*IngestArguments.model_fields, "policies"})
 """Names that the arguments of an ingest have at its operators."""
-
-COMMON_TEMPLATE_FIELDS = (
-    "path",
-    "sink",
-    "staging_root",
-    "verify",
-    "partition_by",
-    "max_partitions",
-    "schema_evolution",
-    "filters",
-    "target_file_bytes",
-    "compression",
-    "engine",
-    "tubemq_conn_id",
-    "sink_conn_id",
-)
-"""Template fields of every ingest operator."""
 
 
 class IngestOperator(RefusesEmptyRendering, BaseOperator):
@@ -126,61 +108,9 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
     Templates may fill in every argument in `template_fields`, members of values included; a
     template anywhere else is refused when the Dag is parsed.
 
-    :param topic: topic to read. Names an asset, so no template; so do `group` and `cluster`.
-    :param group: group that the progress belongs to; it serves one sink and one set of filters.
-    :param path: directory of a Parquet sink, absolute or ``file://``; short for `sink`.
-        Not another one for each run where the resolver is inexact: boundaries live in the sink.
-    :param sink: where the records go, as `tubemq_provider.sinks.factory.sink_for` takes it:
-        ``/lake/orders``, ``s3://lake/orders``, ``delta:/lake/orders``,
-        ``iceberg:<catalog>/sales.orders``, ``postgresql://host/db?table=orders``,
-        ``append:/lake/orders``. Without credentials: it is shown in the UI.
-    :param sink_conn_id: Airflow connection with the credentials of `sink`, read in the running
-        task. A database's login and password (its host, if set, must be the sink's); an object
-        store's key and secret as login and password, endpoint and region in the extra; an Iceberg
-        catalog's properties in the extra.
-    :param exactly_once: False only, and always, for ``append:…``, which promises no more than
-        at-least-once.
-    :param staging_root: a directory where engines write before the sink takes the files; all
-        machines of a Spark cluster must share it. By default files are written where they stay, in
-        the object store or the table.
-    :param partition_by: columns that files are partitioned by, of records or decoded ones, and
-        ``day(…)`` and ``hour(…)`` of instants, in UTC: ``["country", "day(msg_time)"]``. Folders in
-        directories and object stores, partition columns of Delta, partition specs of Iceberg.
-    :param max_partitions: most of these partitions that one task may write of a window, 1000 by
-        default; more fail it.
-    :param schema_evolution: a window has columns that the Delta or Iceberg table has not:
-        ``refuse``, or ``add_columns`` in the commit that brings their first values.
-    :param verify: how files are checked before they are published: ``facts``: the reports of the
-        tasks that wrote them must tile the plan and agree with names and sizes in the storage;
-        ``footers``: the footer of every file is read besides. Sinks of files and tables.
-    :param tubemq_conn_id: the connection.
-    :param cluster: the connection's cluster alias; needed where that is not the connection id.
-    :param engine: ``session``: Spark in the task's process. ``inline``: no JVM; for small windows.
-        ``submit``: Spark in a process of `spark-submit`, which a retry takes up again. ``connect``:
-        a session on a server of Spark Connect. ``auto``: inline for windows of up to two million
-        index entries, or without pyspark, else ``session``. Or a value with options:
-        `Spark(conf=…)`, `SparkSubmit(conf=…)`, `SparkConnect(remote=…)`, `Auto(conf=…)`.
-    :param target_file_bytes: size of data files; default is a file per partition (``inline``) or
-        task (``session``). A file takes several small partitions, a large one is cut.
-    :param compression: of data files, with ``engine="inline"``: ``snappy`` (default), ``zstd``,
-        ``gzip``, ``lz4`` or ``none``.
-    :param filters: stream ids to read; none means all.
-    :param epoch: name of the epoch that the group follows. Default: the current one, as
-        ``airflow tubemq offsets epoch`` began it, at first "". A new name begins an epoch: other
-        windows, from the beginning of the logs. For topics that were recreated.
-    :param epoch_seen: with a new `epoch`: the last window that the failed run read, as its error
-        says. What the group has published since, and the log still has, is not read again.
-    :param offset_store: where progress is kept: ``asset_state``; ``ledger``, if the deployment has
-        it, where cursor windows of a group may run side by side; ``events``.
-    :param skip_if_empty: a run that finds nothing to read is skipped instead of a success, and so
-        is what comes after it. A window of time that is empty is then written, and shows in the
-        sink's coverage, without a commit event. Not the run that resolves where a group begins,
-        or that passes over what retention took or a reset left out: nothing else would tell of it.
-    :param emit_replayed: emit an event of the sink's asset again for a window that has had one.
-    :param deferrable: with ``engine="submit"``: wait in the triggerer, without a worker slot, while
-        the application runs; `execution_timeout` counts from the begin of the try. Default:
-        Airflow's ``[operators] default_deferrable``, which other engines ignore; True is refused
-        with them. The worker's machine has to outlive the task, as the application runs there.
+    :param tubemq_conn_id: the connection; also the cluster's alias unless `cluster` is given.
+    :param policies: `IngestPolicies(gap_policy=…, …)`: what is done in unexpected conditions. By
+        default the task fails.
 
     Events of the sink's asset: one for each window with records, with ``extra["tubemq"]``: topic,
     group, window_id, interval, ranges, records, bytes, place; none for an empty window.
@@ -209,46 +139,49 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
     _killed: bool = False
     _warned: bool = False
 
+    options: ClassVar[Mapping[str, Option]] = OPTIONS
+    """The arguments that come from the table of options."""
+    topic: str
+    group: str
+    path: str | None
+    sink: str | None
+    offset_store: str
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "options" in vars(cls):
+            cls.__doc__ = f"{cleandoc(cls.__doc__ or '')}\n\n{described(cls.options)}"
+
     def __init__(
         self,
         *,
-        topic: str,
-        group: str,
-        path: str | None = None,
-        sink: str | None = None,
-        sink_conn_id: str | None = None,
-        exactly_once: bool = True,
-        staging_root: str | None = None,
-        verify: str = "facts",
-        partition_by: Sequence[str] | str = (),
-        max_partitions: int | str | None = None,
-        schema_evolution: str = "refuse",
         tubemq_conn_id: str = TubeMQHook.default_conn_name,
         cluster: str | None = None,
-        engine: str | Value = "session",
-        target_file_bytes: int | str | None = None,
-        compression: str | None = None,
-        filters: Sequence[str] = (),
-        epoch: str | None = None,
-        epoch_seen: str | None = None,
-        offset_store: str = "asset_state",
-        skip_if_empty: bool = False,
-        emit_replayed: bool = False,
-        deferrable: bool | None = None,
+        policies: IngestPolicies | None = None,
         **kwargs: Any,
     ) -> None:
+        taken = parameters(IngestArguments, self._modes).keys() - {"cluster"}
+        fields = IngestArguments.model_fields
+        arguments = {
+            name: kwargs.pop(name) if name in kwargs else default_of(fields[name])
+            for name in sorted(taken)
+        }
+        chosen = {**(kwargs.get("default_args") or {}), **kwargs}
         with near_names(type(self), _inside_of_values(type(self))):
             super().__init__(**kwargs)
-        self.topic, self.group, self.tubemq_conn_id = topic, group, tubemq_conn_id
-        self.path, self.sink, self.sink_conn_id = path, sink, sink_conn_id
-        self.exactly_once, self.staging_root = exactly_once, staging_root
-        self.partition_by, self.max_partitions = partition_by, max_partitions
-        self.verify, self.schema_evolution = verify, schema_evolution
+        for name, value in arguments.items():
+            setattr(self, name, value)
+        self.tubemq_conn_id, self.policies = tubemq_conn_id, policies
         self.cluster = cluster or tubemq_conn_id
-        self.target_file_bytes, self.compression = target_file_bytes, compression
-        self.engine, self.filters, self.deferrable = engine, filters, deferrable
-        self.epoch, self.epoch_seen, self.offset_store = epoch, epoch_seen, offset_store
-        self.skip_if_empty, self.emit_replayed = skip_if_empty, emit_replayed
+        self._serialise(chosen)
+        self._check_arguments()
+        self.offsets_asset = offsets_asset(self.cluster, self.topic, self.group, self.source)
+        self._declare_assets(self.sink or self.path or "")
+
+    @property
+    def _modes(self) -> tuple[str, ...]:
+        """Modes whose arguments the operator has."""
+        return (self.mode,)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run all eight steps of the window; `WindowRun` describes the state after a crash."""
@@ -391,22 +324,8 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
                 setattr(self, name, copy(value))
         super()._do_render_template_fields(parent, *args, **kwargs)
 
-    def _set_arguments(self, given: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
-        """Store and check the arguments, and name the assets.
-
-        `given` are the operator's own arguments, which become attributes; `chosen` are those passed
-        to Airflow's base class.
-        """
-        defaults = chosen.get("default_args") or {}
-        self._serialise({**defaults, **chosen})
-        self._store_arguments(given)
-        self.offsets_asset = offsets_asset(self.cluster, self.topic, self.group, self.source)
-        self._declare_assets(self.sink or self.path or "")
-
-    def _store_arguments(self, given: Mapping[str, Any]) -> None:
-        """Store the arguments as attributes, which Airflow renders, and check the literal ones."""
-        for name, value in given.items():
-            setattr(self, name, value)
+    def _check_arguments(self) -> None:
+        """Check the arguments that are not templates."""
         arguments = self._arguments()
         unsafe = sink_template_problems(arguments)
         if not is_mapped(self) and not self._serialised and begins_at_end(arguments):
@@ -416,7 +335,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         if self.offset_store != "events" and not has_asset_state():
             store = f"offset_store={self.offset_store!r}"
             unsafe.append(needs_asset_state(store, "say offset_store='events'"))
-        fixed = IngestArguments.model_fields.keys() - self._templated()
+        fixed = {name for name in IngestArguments.model_fields if not _may_be_template(name)}
         static = dict.fromkeys(fixed, "as it decides how the task is set up") | _STATIC
         check_literals(IngestArguments, arguments, static=static, problems=unsafe, task=self)
         self._warn_of_latest()
@@ -434,7 +353,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
             f"{', '.join(names)}: 'latest' is an old word for the stable end here; write 'stable', "
             f"which means the same",
             AirflowProviderDeprecationWarning,
-            stacklevel=_ABOVE_INIT,
+            stacklevel=_level_of_author(),
         )
 
     @property
@@ -459,12 +378,6 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         if arguments.get("policies", ...) is None:
             del arguments["policies"]
         return expand_values(arguments)
-
-    def _templated(self) -> frozenset[str]:
-        """Return the arguments that a template may fill in, members of value objects included."""
-        inside = (_VALUES.get(name, ()) for name in self.template_fields)
-        names = (name for kinds in inside for kind in kinds for name in members(kind))
-        return frozenset(self.template_fields).union(names) - {"max_run_window"}
 
     def _declare_assets(self, spec: str) -> None:
         """Make the offsets asset inlet and outlet, and the sink's asset an outlet."""
@@ -520,6 +433,19 @@ def _inside_of_values(kind: type[IngestOperator]) -> dict[str, str]:
     return {name: " or ".join(texts) for name, texts in spellings.items()}
 
 
-def ingest_arguments(names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ingest arguments among the local names of an `__init__`."""
-    return {name: value for name, value in names.items() if name in _NAMES}
+def template_fields_of(options: Mapping[str, Option]) -> tuple[str, ...]:
+    """Return the template fields of an operator with these options."""
+    names = (name for name, option in options.items() if option.template)
+    return (*names, "tubemq_conn_id", "policies")
+
+
+def _may_be_template(name: str) -> bool:
+    return name in OPTIONS and OPTIONS[name].template
+
+
+def _level_of_author() -> int:
+    """Return the stack level of the Dag's author, for a warning of the caller."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - as `warnings` counts
+    while frame.f_back and frame.f_globals["__name__"].startswith(("tubemq_provider.", "airflow.")):
+        level, frame = level + 1, frame.f_back
+    return level

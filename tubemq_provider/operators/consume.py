@@ -14,42 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import ConfigError
 from tubemq_provider._airflow import determine_kwargs
-from tubemq_provider.operators.base import (
-    COMMON_TEMPLATE_FIELDS,
-    IngestOperator,
-    ingest_arguments,
-)
+from tubemq_provider.ingest.arguments import OPTIONS, IngestArguments
+from tubemq_provider.ingest.options import parameters, takes
+from tubemq_provider.operators.base import IngestOperator, template_fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime, timedelta
-
     from airflow.sdk import Context
 
     from tubemq_provider.engines.function import PlannedWindow
     from tubemq_provider.ingest.job import IngestJob
-    from tubemq_provider.ingest.values import IngestPolicies, Value
     from tubemq_provider.offsets.registry import TaskStore
 
 __all__ = ["TubeMQConsumeOperator", "TubeMQWindowOperator"]
 
-TAKEN: Final = frozenset(
-    {
-        "path",
-        "sink",
-        "exactly_once",
-        "staging_root",
-        "engine",
-        "spark_conf",
-        "direct_write",
-        "spark_conn_id",
-        "spark_work_dir",
-        "ship_package",
-        "deferrable",
-    }
-    | {"target_file_bytes", "compression", "decode", "transform", "sql", "verify"}
-    | {"partition_by", "max_partitions", "schema_evolution"}
-)
+TAKEN: Final = frozenset(name for name, option in OPTIONS.items() if option.writes)
 """Arguments of the ingest operator about the destination, which do not apply here."""
 
 
@@ -64,52 +42,23 @@ class TubeMQWindowOperator(IngestOperator):
         `start`, `initial_position`, the caps, `policies`, `offset_store` …
     """
 
-    template_fields: Sequence[str] = (
-        *COMMON_TEMPLATE_FIELDS,
-        "start",
-        "end",
-        "granularity",
-        "resolver",
-        "boundaries",
-        "starting_offsets",
-        "ending_offsets",
-        "initial_position",
-        "max_records",
-        "max_bytes",
-        "max_duration",
-        "policies",
-    )
+    options = parameters(IngestArguments, ["cursor", "time"], writes=False)
+    template_fields: Sequence[str] = ("sink", *template_fields_of(options))
 
-    def __init__(
-        self,
-        *,
-        markers: str | None = None,
-        mode: str = "cursor",
-        start: datetime | str | None = None,
-        end: datetime | str | None = None,
-        granularity: timedelta | float | str | None = None,
-        resolver: str | Value | None = None,
-        boundaries: Mapping[str, Any] | str | None = None,
-        starting_offsets: Mapping[str, Any] | str | None = None,
-        ending_offsets: Mapping[str, Any] | str | None = None,
-        initial_position: Mapping[str, Any] | str | None = None,
-        max_records: int | str | None = None,
-        max_bytes: int | str | None = None,
-        max_duration: timedelta | float | str | None = None,
-        policies: IngestPolicies | None = None,
-        commit_to_broker: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        given = ingest_arguments(locals())
+    @takes(IngestArguments, options)
+    def __init__(self, *, markers: str | None = None, mode: str = "cursor", **kwargs: Any) -> None:
         sink = kwargs.pop("sink", None)  # passed when a task is mapped or copied
         problems = [f"{name} has no effect: records go nowhere" for name in TAKEN & kwargs.keys()]
         if (markers is None) == (sink is None):
             problems.append("markers is needed: where done windows are noted, as '/lake/done'")
         if problems:
             raise ConfigError(sorted(problems), subject="arguments")
-        super().__init__(sink=sink or f"markers:{markers}", engine="inline", **kwargs)
         self.mode = mode
-        self._set_arguments(given, kwargs)
+        super().__init__(sink=sink or f"markers:{markers}", engine="inline", **kwargs)
+
+    @property
+    def _modes(self) -> tuple[str, ...]:
+        return ("cursor", "time")
 
 
 class TubeMQConsumeOperator(TubeMQWindowOperator):

@@ -1,0 +1,173 @@
+"""The table of ingest options: where each applies, who may template it, and its description.
+
+An option is one annotated field of `IngestArguments`. Made from it: signatures, docstrings and
+template fields of the operators, the options of Dagster's assets, the checks for options without
+effect, and the reference. This module must not know a framework, nor any single option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from inspect import Parameter, Signature, signature
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+__all__ = [
+    "Option",
+    "default_of",
+    "described",
+    "options_of",
+    "parameters",
+    "problems_of_engine",
+    "problems_of_mode",
+    "problems_of_resolver",
+    "problems_of_sink",
+    "takes",
+]
+
+_WIDTH: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: what a user reads about it, and where it applies.
+
+    :param doc: description, as it is shown to users.
+    :param template: templates of Airflow may fill it in.
+    :param modes: modes that have it; empty: all. So with `resolvers`, `engines` and `sinks`.
+    :param without_sink: error text for other `sinks`, with ``{sink}``; empty: another rule decides.
+    :param via: argument of the operators whose value object has this option as a member.
+    :param writes: decides how and where records are written; not for operators without a sink.
+    :param optional: operators may omit it though the model needs it: another argument implies it.
+    :param dagster: what defines it in Dagster instead; empty: the asset accepts it.
+    """
+
+    doc: str
+    template: bool = False
+    modes: tuple[str, ...] = ()
+    resolvers: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+    sinks: tuple[str, ...] = ()
+    without_sink: str = ""
+    via: str = ""
+    writes: bool = False
+    optional: bool = False
+    dagster: str = ""
+
+
+def options_of(model: type[BaseModel]) -> dict[str, Option]:
+    """Return the table of a model: each field that is an option."""
+    return {
+        name: item
+        for name, field in model.model_fields.items()
+        for item in field.metadata
+        if isinstance(item, Option)
+    }
+
+
+def default_of(field: FieldInfo) -> Any:
+    """Return the default of an optional field."""
+    return field.get_default(call_default_factory=True)
+
+
+def _changed(arguments: BaseModel) -> Iterator[tuple[str, Option]]:
+    """Yield the options that are not at their default."""
+    fields = type(arguments).model_fields
+    for name, option in options_of(type(arguments)).items():
+        field = fields[name]
+        if not field.is_required() and getattr(arguments, name) != default_of(field):
+            yield name, option
+
+
+def problems_of_mode(arguments: BaseModel, mode: str) -> list[str]:
+    """Return a problem for each option without effect in `mode`."""
+    return [
+        f"{name} has no effect with mode={mode!r}"
+        + ("; use mode='time'" if mode == "cursor" else "")
+        for name, option in _changed(arguments)
+        if option.modes and mode not in option.modes
+    ]
+
+
+def problems_of_resolver(arguments: BaseModel, resolver: str) -> list[str]:
+    """Return a problem for each option without effect with a resolver."""
+    return [
+        f"{name} has no effect with resolver={resolver!r}"
+        for name, option in _changed(arguments)
+        if option.resolvers and resolver not in option.resolvers
+    ]
+
+
+def problems_of_engine(arguments: BaseModel, engine: str) -> list[str]:
+    """Return a problem for each option without effect on an engine."""
+    return [
+        f"{name} has no effect with engine={engine!r}"
+        for name, option in _changed(arguments)
+        if option.engines and engine not in option.engines
+    ]
+
+
+def problems_of_sink(arguments: BaseModel, sink: str) -> list[str]:
+    """Return a problem for each option without effect on a kind of sink."""
+    return [
+        option.without_sink.format(sink=sink)
+        for _, option in _changed(arguments)
+        if option.without_sink and sink not in option.sinks
+    ]
+
+
+def parameters(
+    model: type[BaseModel], modes: Iterable[str], *, writes: bool = True
+) -> dict[str, Option]:
+    """Return the options that an operator of these `modes` has as arguments."""
+    return {
+        name: option
+        for name, option in options_of(model).items()
+        if not option.via
+        and (not option.modes or {*option.modes} & {*modes})
+        and (writes or not option.writes)
+    }
+
+
+def takes(model: type[BaseModel], options: Mapping[str, Option]) -> Callable[[Any], Any]:
+    """Give an ``__init__`` with ``**kwargs`` the signature of these options of `model`.
+
+    Frameworks that inspect the signature, such as Airflow for default arguments and mapped tasks,
+    then find every option by its name; parameters that the function has itself come first.
+    """
+
+    def decorate(function: Any) -> Any:
+        *own, rest = signature(function).parameters.values()
+        names = {parameter.name for parameter in own}
+        made = [
+            Parameter(
+                name,
+                Parameter.KEYWORD_ONLY,
+                default=_default(model.model_fields[name], option),
+            )
+            for name, option in options.items()
+            if name not in names
+        ]
+        function.__signature__ = Signature([*own, *made, rest])
+        return function
+
+    return decorate
+
+
+def _default(field: FieldInfo, option: Option) -> Any:
+    if field.is_required():
+        return None if option.optional else Parameter.empty
+    return default_of(field)
+
+
+def described(options: Mapping[str, Option]) -> str:
+    """Return the parameter list of a docstring."""
+    return "\n".join(
+        fill(f":param {name}: {option.doc}", _WIDTH - 4, subsequent_indent="    ")
+        for name, option in options.items()
+    )
