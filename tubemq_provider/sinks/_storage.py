@@ -81,7 +81,7 @@ class Storage(Protocol):
 
     def missing(self) -> str | None:
         """Return a message if a storage that was written to is missing, else None; see
-        `PlacedSink`."""
+        `Sink.missing`."""
 
     def filesystem(self) -> tuple[pyarrow.fs.FileSystem, str]:
         """Return a pyarrow file system for reading, and this storage's path on it."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -40,6 +40,7 @@ from tubemq_provider.windows.protocols import (
     Marker,
     Progress,
     Publication,
+    Sink,
     Staging,
 )
 
@@ -103,12 +104,9 @@ class TableWindow:
     files: Sequence[FileFact]
 
 
-class TableSink(ABC):
+class TableSink(Sink):
     """Exactly-once windows in a table. See `Sink`; subclasses give the table."""
 
-    kind: str
-    exactly_once = True
-    identity: str
     _local: StagingArea
     """Local staging area: of tries that stage locally, and of earlier releases."""
     _by: PartitionBy | None

@@ -25,13 +25,14 @@ from tubemq_provider.windows.protocols import (
     Marker,
     Progress,
     Publication,
+    Sink,
     Staging,
 )
 
 __all__ = ["AppendSink"]
 
 
-class AppendSink:
+class AppendSink(Sink):
     """At-least-once: Parquet files added under `root` (a path, ``s3://…``, ``gs://…``, ``az://…``).
 
     `exactly_once` has no default and must be False: the call says what it gives.
@@ -82,7 +83,7 @@ class AppendSink:
         return ()
 
     def missing(self) -> str | None:
-        """See `PlacedSink`."""
+        """See `Sink.missing`."""
         return self._storage.missing()
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:

@@ -175,7 +175,7 @@ class DeltaSink(TableSink):
         return self._storage
 
     def missing(self) -> str | None:
-        """See `PlacedSink`."""
+        """See `Sink.missing`."""
         return self._storage.missing()
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
@@ -290,7 +290,7 @@ class DeltaSink(TableSink):
 
     @explains_store_errors
     def holds(self, marker: Marker) -> bool:
-        """See `RestorableSink`: False for a window that `RESTORE` has taken away. Reads the commits
+        """See `Sink.holds`: False for a window that `RESTORE` has taken away. Reads the commits
         since the window's own; what the log no longer has tells nothing."""
         table = self._table()
         return table is not None and in_history(
@@ -330,7 +330,7 @@ class DeltaSink(TableSink):
 
     @explains_store_errors
     def check_columns(self, columns: pa.Schema) -> None:
-        """See `SchemaSink`. A table that has no columns yet takes all."""
+        """See `Sink.check_columns`. A table that has no columns yet takes all."""
         table = self._table()
         self._refuse_columns(table, columns)
         if table is None or is_stub([field.name for field in table.schema().fields]):

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path, PurePath
-from typing import Any, Final, NamedTuple, TypeGuard
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from tubemq_client.errors import ConfigError
@@ -97,7 +97,7 @@ def sink_for(
     the install line. Opens nothing in a storage.
     """
     if not isinstance(spec, str | PathLike):
-        if not _is_sink(spec):
+        if not isinstance(spec, Sink):
             raise _unknown(f"{type(spec).__name__} is no sink")
         options_set = (verify, partition_by, max_partitions, schema_evolution)
         _refuse_late(name for name, value in zip(_OF_FACTS, options_set, strict=True) if value)
@@ -123,13 +123,6 @@ def _refuse_late(said: Iterable[str]) -> None:
     """Options of a sink that is made already. Raises `ConfigError`."""
     if problems := [f"{name} has no effect: say it where the sink is made" for name in said]:
         raise ConfigError(problems, subject="sink")
-
-
-def _is_sink(spec: object) -> TypeGuard[Sink]:
-    """Asks the class: before Python 3.12 `isinstance` reads `identity`, for which a sink may have
-    to ask its storage, and a Dag must be parsed without any."""
-    methods = ("begin", "discard", "marker", "publish", "tidy", "window_ids")
-    return all(callable(getattr(type(spec), name, None)) for name in methods)
 
 
 def sink_word(spec: str | PathLike[str]) -> str:

@@ -249,7 +249,7 @@ class IcebergSink(TableSink):
         return None if table is None else str(table.metadata.table_uuid)
 
     def holds(self, marker: Marker) -> bool:
-        """See `RestorableSink`: False for a window whose snapshot does not lead to the table's
+        """See `Sink.holds`: False for a window whose snapshot does not lead to the table's
         present one, as after a rollback or in an older copy of the catalog. Where snapshots have
         expired, the window's files tell, unless something else than this sink has changed files:
         then nothing does."""
@@ -384,7 +384,7 @@ class IcebergSink(TableSink):
         return self._existing_marker_store().confirmed(window_id) is not None
 
     def check_columns(self, columns: pa.Schema) -> None:
-        """See `SchemaSink`. A table that has no columns yet takes all."""
+        """See `Sink.check_columns`. A table that has no columns yet takes all."""
         table = self._loaded or self._table()
         self._refuse_columns(table, columns)
         if table is None or is_stub(table.schema().column_names):

@@ -22,13 +22,14 @@ from tubemq_provider.windows.protocols import (
     Marker,
     Progress,
     Publication,
+    Sink,
     Staging,
 )
 
 __all__ = ["MarkerSink"]
 
 
-class MarkerSink:
+class MarkerSink(Sink):
     """Markers of windows in `book`; boundaries of time windows in `boundaries`, if there are any;
     `storage` has both, if they are files.
 
@@ -37,7 +38,6 @@ class MarkerSink:
     """
 
     kind = "markers"
-    exactly_once = True
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class MarkerSink:
         return self._book.listing()
 
     def missing(self) -> str | None:
-        """See `PlacedSink`."""
+        """See `Sink.missing`."""
         return None if self._storage is None else self._storage.missing()
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:

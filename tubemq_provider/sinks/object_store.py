@@ -55,6 +55,7 @@ from tubemq_provider.windows.protocols import (
     Marker,
     Progress,
     Publication,
+    Sink,
     Staging,
 )
 
@@ -70,7 +71,7 @@ _REPLACING: Final = "replacing"
 """Member of a manifest: the token of the try that is about to replace it."""
 
 
-class ObjectStoreSink:
+class ObjectStoreSink(Sink):
     """Exactly-once windows under a URL such as ``s3://bucket/orders``. See `Sink`.
 
     - `storage_options`: endpoint, region, credentials …; by default the environment's.
@@ -85,7 +86,7 @@ class ObjectStoreSink:
     """
 
     kind = "object_store"
-    exactly_once = True
+    can_replace = True
 
     def __init__(
         self,
@@ -125,7 +126,7 @@ class ObjectStoreSink:
         return None if manifest is None else self._marker(manifest, window_id)
 
     def recount(self, marker: Marker) -> Mapping[str, int]:
-        """See `RecountingSink`: the files that the manifest lists, by their footers."""
+        """See `Sink.recount`: the files that the manifest lists, by their footers."""
         window, expected = marker.plan.window_id, marker.counts.records
         return count_rows(self._location, marker.files, window, expected)
 
@@ -135,7 +136,7 @@ class ObjectStoreSink:
             yield name.removeprefix(f"{_MANIFESTS}/").removesuffix(".json")
 
     def missing(self) -> str | None:
-        """See `PlacedSink`."""
+        """See `Sink.missing`."""
         return self.storage.missing()
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
@@ -154,7 +155,7 @@ class ObjectStoreSink:
         return self._final.begin(plan, attempt, _data_of(window_id), token)
 
     def check_columns(self, columns: pa.Schema) -> None:
-        """See `SchemaSink`. Any columns but one that is called as the folders of windows are."""
+        """Refuse a column with the name of the folders; see `Sink.check_columns`."""
         refuse_folder_column(columns.names)
 
     def publish(
@@ -185,7 +186,7 @@ class ObjectStoreSink:
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> Publication:
         """Swap the manifest, which has the token of this try noted, for a new one; in one request,
-        which the store refuses if the manifest is another by then. See `ReplacingSink`."""
+        which the store refuses if the manifest is another by then. See `Sink.replace`."""
         window_id, token = plan.window_id, _token_of(staging)
         before = self._manifest(window_id)
         if before is None:

@@ -54,6 +54,7 @@ from tubemq_provider.windows.protocols import (
     Marker,
     Progress,
     Publication,
+    Sink,
     Staging,
 )
 
@@ -87,7 +88,7 @@ def local_root(root: str | PathLike[str]) -> Path:
     )
 
 
-class ParquetSink:
+class ParquetSink(Sink):
     """Exactly-once windows under `root`. See `Sink` for what each method promises.
 
     `identity` is part of every window id; by default it is the absolute path. Give it by hand
@@ -99,7 +100,6 @@ class ParquetSink:
     """
 
     kind = "parquet"
-    exactly_once = True
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class ParquetSink:
         return read_marker(document, str(place), window_id)
 
     def recount(self, marker: Marker) -> Mapping[str, int]:
-        """See `RecountingSink`: the files that the marker lists, by their footers."""
+        """See `Sink.recount`: the files that the marker lists, by their footers."""
         place = LocalLocation(self._place(marker.plan.window_id))
         window, expected = marker.plan.window_id, marker.counts.records
         return count_rows(place, marker.files, window, expected)
@@ -168,7 +168,7 @@ class ParquetSink:
         return []
 
     def missing(self) -> str | None:
-        """See `PlacedSink`."""
+        """See `Sink.missing`."""
         return missing_root(self.root)
 
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
@@ -180,7 +180,7 @@ class ParquetSink:
         return replace(self._staging.begin(plan, attempt), partition_by=self._by)
 
     def check_columns(self, columns: pa.Schema) -> None:
-        """See `SchemaSink`. Any columns but one that is called as the folders of windows are."""
+        """Refuse a column with the name of the folders; see `Sink.check_columns`."""
         refuse_folder_column(columns.names)
 
     def publish(

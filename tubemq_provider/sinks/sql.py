@@ -43,6 +43,7 @@ from tubemq_provider.windows.protocols import (
     Marker,
     Progress,
     Publication,
+    Sink,
     Staging,
 )
 
@@ -58,7 +59,7 @@ LOCK_WAIT_S: Final = 60
 """So long a statement waits for another transaction, where the database sets no limit itself."""
 
 
-class SqlSink:
+class SqlSink(Sink):
     """Exactly-once windows in the table `table` (``name`` or ``schema.name``) of a database.
 
     The table is made from the first window's columns, and ``window_id``, if there is none. An
@@ -77,7 +78,7 @@ class SqlSink:
     """
 
     kind = "jdbc"
-    exactly_once = True
+    can_replace = True
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class SqlSink:
         return tuple(str(part) for part in parts if part)
 
     @cached_property
-    def identity(self) -> str:
+    def identity(self) -> str:  # type: ignore[override] # found when it is first used
         """See `Sink.identity`. Asks the database if the address is not in its normal form, for
         windows that have the other name already."""
         if self._given_identity is not None:
@@ -184,7 +185,7 @@ class SqlSink:
 
     @plain_errors
     def recount(self, marker: Marker) -> Mapping[str, int]:
-        """See `RecountingSink`: rows of the window in the table, counted by the database."""
+        """See `Sink.recount`: rows of the window in the table, counted by the database."""
         import sqlalchemy as sa
 
         if not any(marker.counts.records.values()):
@@ -217,7 +218,7 @@ class SqlSink:
             )
 
     def missing(self) -> str | None:
-        """See `PlacedSink`. SQLite makes a file that is not there; a server answers for itself."""
+        """See `Sink.missing`. SQLite makes a missing file; a server answers for itself."""
         if self._url.get_backend_name() != "sqlite":
             return None
         return missing_root(Path(str(self._url.database)), make="touch")
@@ -228,7 +229,7 @@ class SqlSink:
 
     @plain_errors
     def check_columns(self, columns: pa.Schema) -> None:
-        """See `SchemaSink`. Raises also for types that no table of this database keeps."""
+        """See `Sink.check_columns`. Raises also for types that no table of this database keeps."""
         from tubemq_provider.sinks._sql_types import RowWriter
 
         writer = RowWriter(self._name, self._schema, columns, self._engine.dialect)
@@ -260,7 +261,7 @@ class SqlSink:
     def replace(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> Publication:
-        """Window row, old rows and new rows in one transaction. See `ReplacingSink`."""
+        """Window row, old rows and new rows in one transaction. See `Sink.replace`."""
         before = self.read(self.windows, plan.window_id)
         if before is None:
             return self.publish(staging, plan, counts, progress)

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
+from tubemq_client.errors import ConfigError
+
 if TYPE_CHECKING:
     from tubemq_provider.windows.anchors import Anchors
     from tubemq_provider.windows.facts import FileFact
@@ -36,16 +38,14 @@ __all__ = [
     "Marker",
     "OffsetStore",
     "OrderedBook",
-    "PlacedSink",
     "Progress",
     "Publication",
-    "RecountingSink",
-    "ReplacingSink",
     "Sink",
     "Staging",
     "Step",
     "StepObserver",
     "Suspended",
+    "cannot_replace",
 ]
 
 Document = dict[str, Any]
@@ -269,39 +269,43 @@ class ClaimStore(OffsetStore, Protocol):
         """Return the cursor that another kind of store kept for this group before, or None."""
 
 
-@runtime_checkable
-class Sink(Protocol):
-    """Destination of records. Each window becomes visible whole, with its marker, or not at all."""
+class Sink(ABC):
+    """Destination of records. Each window becomes visible whole, with its marker, or not at all.
 
-    @property
-    def kind(self) -> str:
-        """Name of the kind: ``parquet``."""
+    The methods after `tidy` have neutral defaults: a sink overrides what it can do.
+    """
 
-    @property
-    def identity(self) -> str:
-        """Identity of the sink (kind and normalised place); part of every window id."""
-
-    @property
-    def exactly_once(self) -> bool:
-        """False only for sinks that append without a marker; the result reports it."""
+    kind: str
+    """Name of the kind: ``parquet``."""
+    identity: str
+    """Identity of the sink (kind and normalised place); part of every window id."""
+    exactly_once: bool = True
+    """False only for sinks that append without a marker; the result reports it."""
+    can_replace: ClassVar[bool] = False
+    """True if `replace` works."""
 
     @property
     def boundaries(self) -> BoundaryBook | None:
         """Book of time boundaries stored with the data; None if the sink cannot store any."""
+        return None
 
+    @abstractmethod
     def marker(self, window_id: str) -> Marker | None:
         """Return the marker published under this id, or None.
 
         A returned marker is durable: it survives a crash of the machine. Raises `SinkDamaged` if
         something unreadable is in its place."""
 
+    @abstractmethod
     def window_ids(self) -> Iterable[str]:
         """Return ids of all published windows, in no particular order."""
 
+    @abstractmethod
     def begin(self, plan: WindowPlan, attempt: str) -> Staging:
         """Create an empty staging place that no other try, live or dead, uses: in the sink's own
         storage if possible, else a local directory of this machine."""
 
+    @abstractmethod
     def publish(
         self,
         staging: Staging,
@@ -317,72 +321,66 @@ class Sink(Protocol):
         the existing marker is returned with ``won=False``. Raises `CountMismatch` before anything
         becomes visible."""
 
+    @abstractmethod
     def discard(self, staging: Staging) -> None:
         """Remove a staging place that will not be published. Never raises for missing files."""
 
+    @abstractmethod
     def tidy(self, window_id: str) -> None:
         """Remove staging places that dead tries of a *published* window left. Best effort."""
 
-
-@runtime_checkable
-class RecountingSink(Protocol):
-    """Sink that can count the rows of a published window as they are now."""
-
-    def recount(self, marker: Marker) -> Mapping[str, int]:
-        """Return rows in the sink by partition key; keys without rows may be left out.
-
-        Reads footers or one column, never all records. Raises `SinkDamaged` if a file is gone.
-        """
-
-
-@runtime_checkable
-class RestorableSink(Protocol):
-    """Sink that can be restored to an earlier state while markers of later windows remain."""
-
-    def holds(self, marker: Marker) -> bool:
-        """Return True if the window of `marker` is part of the sink's present state, or if that is
-        unknown. Rows that were deleted or merged since make no difference. Reads commits since the
-        window's, and no data."""
-
-
-@runtime_checkable
-class PlacedSink(Protocol):
-    """Sink whose place may be missing, such as a file system that is not mounted."""
-
     def missing(self) -> str | None:
-        """Return an error text with advice if the place is missing; None if it exists, or if that
-        cannot be checked."""
+        """Return an error text with advice if the sink's place is missing, such as a file system
+        that is not mounted; None if it exists, or if that cannot be checked."""
+        return None
 
-
-@runtime_checkable
-class SchemaSink(Protocol):
-    """Sink that restricts columns, because it adds some or because some names have a meaning."""
-
-    def check_columns(self, columns: Any) -> None:
+    def check_columns(self, columns: Any) -> None:  # noqa: B027 - any columns fit by default
         """Raise `ConfigError` if files with the `pyarrow.Schema` `columns` could not be published
         in the sink as it is now.
 
         Called before a record is read, so that a certain refusal costs no read. `publish` checks
         what depends on values or has changed meanwhile."""
 
+    def recount(self, marker: Marker) -> Mapping[str, int] | None:  # noqa: ARG002
+        """Return rows of a published window by partition key, as they are now; keys without rows
+        may be left out. None: the sink cannot count them.
 
-@runtime_checkable
-class ReplacingSink(Protocol):
-    """Sink that can replace the records of a published window in one atomic step."""
+        Reads footers or one column, never all records. Raises `SinkDamaged` if a file is gone.
+        """
+        return None
+
+    def holds(self, marker: Marker) -> bool | None:  # noqa: ARG002
+        """Return True if the window of `marker` is part of the sink's present state, or if that is
+        unknown; False if the sink was restored to a state before it; None if the sink cannot be
+        restored without its markers.
+
+        Rows that were deleted or merged since make no difference. Reads commits since the window's,
+        and no data."""
+        return None
 
     def replace(
         self,
-        staging: Staging,
-        plan: WindowPlan,
-        counts: IngestCounts,
-        progress: Progress,
+        staging: Staging,  # noqa: ARG002
+        plan: WindowPlan,  # noqa: ARG002
+        counts: IngestCounts,  # noqa: ARG002
+        progress: Progress,  # noqa: ARG002
     ) -> Publication:
-        """Publish like `Sink.publish`, but over a published window: readers see all of the old or
-        all of the new records.
+        """Publish like `publish`, but over a published window, in one atomic step: readers see all
+        of the old or all of the new records. Raises `ConfigError` unless `can_replace`.
 
         If another try has replaced the window meanwhile, ``won`` is False and `marker` is that
         try's. Raises `StoreConflict` (retriable) while another try is replacing it, which may still
         fail."""
+        raise cannot_replace(self.kind)
+
+
+def cannot_replace(kind: str) -> ConfigError:
+    """Return the error for a sink of this kind, which is asked to replace a window."""
+    return ConfigError(
+        f"on_clear='rewrite' needs a sink that replaces a window in one step; the {kind} sink "
+        f"cannot",
+        subject="policies",
+    )
 
 
 def _ignore(*_: object) -> None:

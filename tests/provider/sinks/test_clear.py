@@ -27,7 +27,7 @@ from tubemq_provider.windows.errors import SinkDamaged, StoreConflict
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import OnClear, Policies
-from tubemq_provider.windows.protocols import IngestCounts, Progress, ReplacingSink, Sink, Step
+from tubemq_provider.windows.protocols import IngestCounts, Progress, Sink, Step
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 
@@ -272,6 +272,6 @@ def test_deleted_rows_are_missed(tmp_path: Path) -> None:
 
 def test_sinks_that_cannot_replace_say_so(tmp_path: Path) -> None:
     for sink in (parquet(tmp_path / "p"), delta(str(tmp_path / "d"))):
-        assert not isinstance(sink, ReplacingSink)
+        assert not sink.can_replace
         with pytest.raises(ConfigError, match="replaces a window in one step"):
             Scene(lambda sink=sink: sink, list).run("rewrite")

@@ -27,6 +27,7 @@ from tubemq_provider.windows.protocols import (
     Marker,
     Progress,
     Publication,
+    Sink,
     Staging,
 )
 from tubemq_provider.windows.run._base import Mirror
@@ -83,7 +84,7 @@ def _store(key: str) -> tuple[int, int]:
 
 
 @dataclass
-class MemorySink:
+class MemorySink(Sink):
     """Windows in a dict; staging places are private lists. `publish` is one atomic action."""
 
     windows: dict[str, tuple[Marker, list[Record]]] = field(default_factory=dict)
@@ -139,6 +140,8 @@ class MemorySink:
 
 class ReplacingMemorySink(MemorySink):
     """A memory sink that counts windows again, and replaces them, each in one action."""
+
+    can_replace = True
 
     def recount(self, marker: Marker) -> Mapping[str, int]:
         _, records = self.windows[marker.plan.window_id]

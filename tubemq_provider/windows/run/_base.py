@@ -20,10 +20,10 @@ from tubemq_provider.windows.protocols import (
     Engine,
     IngestWatch,
     OffsetStore,
-    ReplacingSink,
     Sink,
     Step,
     StepObserver,
+    cannot_replace,
 )
 from tubemq_provider.windows.run._progress import RunProgress
 from tubemq_provider.windows.run.result import WindowResult
@@ -74,12 +74,8 @@ class RunBase:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         rewrites = planner.policies.on_clear is OnClear.REWRITE
-        if rewrites and not isinstance(sink, ReplacingSink):
-            raise ConfigError(
-                f"on_clear='rewrite' needs a sink that replaces a window in one step; the "
-                f"{sink.kind} sink cannot",
-                subject="policies",
-            )
+        if rewrites and not sink.can_replace:
+            raise cannot_replace(sink.kind)
         if planner.scope.sink != sink.identity:
             raise ConfigError(
                 f"the plan is for sink {planner.scope.sink!r}, not {sink.identity!r}",

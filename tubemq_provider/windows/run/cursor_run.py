@@ -26,7 +26,7 @@ from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_id
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.planning.read_limits import Throughput
-from tubemq_provider.windows.protocols import Document, Marker, RestorableSink
+from tubemq_provider.windows.protocols import Document, Marker
 from tubemq_provider.windows.run._progress import (
     changed_without_command,
     cursor_numbers,
@@ -198,12 +198,10 @@ class CursorRun(WindowRun):
         if marker is None:
             marker = self._sink.marker(window_id)
             yield point
-        if marker is not None and isinstance(self._sink, RestorableSink):
-            present = self._sink.holds(marker)
+        present = None if marker is None else self._sink.holds(marker)
+        if present is not None:
             yield "history of sink read"
-            if not present:
-                return None
-        return marker
+        return None if present is False else marker
 
     def _refuse_lost(self, position: Position, lost: Sequence[str]) -> Iterator[str]:
         """Raise the error for windows `lost`, with advice by the windows that the sink has."""

@@ -32,7 +32,6 @@ from tubemq_provider.windows.planning.overlaps import (
 from tubemq_provider.windows.planning.published import PublishedWindows
 from tubemq_provider.windows.planning.standalone_planner import StandalonePlanner
 from tubemq_provider.windows.policies import OnMissingInterval, OnOtherScope
-from tubemq_provider.windows.protocols import PlacedSink, RestorableSink
 from tubemq_provider.windows.run._progress import (
     appended_before,
     other_ranges,
@@ -100,8 +99,6 @@ class StandaloneRun(WindowRun):
     def _refuse_lost_sink(self) -> Iterator[str]:
         """Raise `SinkHistoryLost` if the sink's place is missing, e.g. not mounted, although commit
         events name windows there. Checked before planning, which fixes boundaries in the sink."""
-        if not isinstance(self._sink, PlacedSink):
-            return
         lost = self._sink.missing()
         yield "place looked at"
         if lost is None:
@@ -127,10 +124,10 @@ class StandaloneRun(WindowRun):
             return
         marker = self._sink.marker(newest)
         yield "newest accepted window looked for"
-        if marker is not None and isinstance(self._sink, RestorableSink):
-            marker = marker if self._sink.holds(marker) else None
+        present = None if marker is None else self._sink.holds(marker)
+        if present is not None:
             yield "history of sink read"
-        if marker is not None:
+        if marker is not None and present is not False:
             return
         left = self._scope.scope_hash in {*map(scope_in, self._published.ids)}
         yield "windows of the scope listed"

@@ -31,10 +31,6 @@ from tubemq_provider.windows.policies import OnOtherScope
 from tubemq_provider.windows.protocols import (
     IngestCounts,
     Marker,
-    PlacedSink,
-    RecountingSink,
-    ReplacingSink,
-    SchemaSink,
     Staging,
     Step,
 )
@@ -292,8 +288,9 @@ class WindowRun(RunBase, ABC):
             # A marker proves the counts at publish time, not that the files still exist. Recount
             # on every replay: rare (a kill, a clear), cheap (footers or one query), and a retry
             # cannot be told from a clear, which promises the count.
-            if isinstance(self._sink, RecountingSink):
-                check_marker(marker, self._sink.recount(marker))
+            rows = self._sink.recount(marker)
+            if rows is not None:
+                check_marker(marker, rows)
                 yield "rows counted again"
         else:
             self._refuse_unmarked(now.plan)
@@ -346,8 +343,8 @@ class WindowRun(RunBase, ABC):
 
     def _check_columns(self) -> None:
         """Raise `ConfigError` for rows that the sink would refuse after they were read."""
-        expected = self._columns() if isinstance(self._sink, SchemaSink) else None
-        if expected is not None and isinstance(self._sink, SchemaSink):
+        expected = self._columns()
+        if expected is not None:
             self._sink.check_columns(expected)
 
     def _resume_earlier_try(self, plan: WindowPlan, fresh: Staging) -> Iterator[str]:
@@ -373,7 +370,7 @@ class WindowRun(RunBase, ABC):
 
     def _refuse_absent_place(self, before: int) -> None:
         """Raise `SinkHistoryLost` if `before` windows were written and their place is missing."""
-        lost = self._sink.missing() if before and isinstance(self._sink, PlacedSink) else None
+        lost = self._sink.missing() if before else None
         if lost:
             raise SinkHistoryLost(f"{before} windows were written before, but {lost}")
 
@@ -398,9 +395,7 @@ class WindowRun(RunBase, ABC):
             return
         if now.staging is not None and now.counts is not None:
             yield from self._refuse_if_overtaken(now.plan)
-            publish = self._sink.publish
-            if now.replacing and isinstance(self._sink, ReplacingSink):
-                publish = self._sink.replace
+            publish = self._sink.replace if now.replacing else self._sink.publish
             won = publish(
                 now.staging, now.plan, now.counts, lambda p: self._observe(Step.PUBLISH, p)
             )
