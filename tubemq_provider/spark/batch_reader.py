@@ -9,37 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_provider.sources.tubemq.brokers import broker_of, by_number
 from tubemq_provider.sources.tubemq.columns import RECORDS
+from tubemq_provider.spark.options import ReadOptions
 from tubemq_provider.spark.reading import BatchReader, SplitPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql.types import StructType
-
     from tubemq_client import MessageBatch
     from tubemq_client.model import BrokerNode, OffsetRange
     from tubemq_client.sync import RangeReader
-    from tubemq_provider.spark.options import ReadOptions
     from tubemq_provider.spark.range_planner import PlannedRead
 
 
-class TubeMQBatchReader(BatchReader["ReadOptions"]):
-    """Reader that plans splits on the driver and reads them in tasks.
-
-    Created on the driver; tasks get it pickled, with the settings of the driver.
-    """
+class TubeMQBatchReader(BatchReader[ReadOptions]):
+    """Reader that plans splits on the driver and reads them in tasks."""
 
     COLUMNS = RECORDS
-
-    def __init__(self, options: ReadOptions, planned: PlannedRead, schema: StructType) -> None:
-        super().__init__(options, schema)
-        self._settings = planned.settings
-        self._planned = planned
-
-    @property
-    def planned_ranges(self) -> tuple[OffsetRange, ...]:
-        """Ranges that every action on the frame reads."""
-        return self._planned.ranges
+    _planned: PlannedRead
 
     def broker_of(self, range_: OffsetRange) -> BrokerNode:
         """Return the broker that serves the range's partition."""
@@ -55,7 +41,7 @@ class TubeMQBatchReader(BatchReader["ReadOptions"]):
             **policy,
         }
         return RangeReader(
-            self._settings,
+            self._planned.settings,
             group=options.group,
             filters=options.filters,
             brokers=by_number(item.broker),

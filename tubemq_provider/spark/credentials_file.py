@@ -22,13 +22,10 @@ from tubemq_client.errors import ConfigError
 from tubemq_client.model import ClientSettings
 
 if TYPE_CHECKING:
-    from rocketmq_client.model import ClientSettings as RocketMQSettings
     from tubemq_client.model import Address
 
-    AnySettings = ClientSettings | RocketMQSettings
 
-
-def needs_access(settings: AnySettings) -> bool:
+def needs_access(settings: Any) -> bool:
     """Return True if the settings hold secrets, which options must not carry."""
     return settings.auth is not None or settings.tls is not None
 
@@ -74,7 +71,7 @@ _OPTIONS = frozenset({"masters", "auth", "tls", "connect_timeout_ms", "rpc_timeo
 
 
 @contextmanager
-def access_file(settings: AnySettings) -> Iterator[str | None]:
+def access_file(settings: Any) -> Iterator[str | None]:
     """Provide a file for the option `configFile`, see `secret_file`; None if there are no
     secrets."""
     if not needs_access(settings):
@@ -151,7 +148,7 @@ def _on_disk(path: Path) -> IO[str]:
     )
 
 
-def _toml(settings: AnySettings) -> str:
+def _toml(settings: Any) -> str:
     lines = [f"connect_timeout_ms = {settings.connect_timeout_ms}"]
     for group in ("auth", "tls"):
         value = getattr(settings, group)

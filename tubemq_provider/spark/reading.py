@@ -85,13 +85,15 @@ def schema_of(options: ReadShape, records: ColumnSet) -> str:
 class BatchReader(DataSourceReader, Generic[OptionsT]):
     """Reader that plans splits on the driver and reads them in tasks.
 
-    Created on the driver; tasks get it pickled, with its attributes. A kind derives from it.
+    Created on the driver from a frozen read: its ranges, brokers, and settings. Tasks get it
+    pickled. A kind derives from it.
     """
 
     COLUMNS: ClassVar[ColumnSet]
 
-    def __init__(self, options: OptionsT, schema: StructType) -> None:
+    def __init__(self, options: OptionsT, planned: Any, schema: StructType) -> None:
         self._options = options
+        self._planned = planned
         self._schema = schema
         self.reports: ReportDirectory | None = None
         self.aside: QuarantineLocation | None = None
@@ -102,9 +104,10 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
         return self._options
 
     @property
-    @abstractmethod
     def planned_ranges(self) -> Sequence[Any]:
         """Ranges that every action on the frame reads."""
+        ranges: Sequence[Any] = self._planned.ranges
+        return ranges
 
     @abstractmethod
     def broker_of(self, range_: Any) -> Any:

@@ -130,15 +130,7 @@ class RocketMQBatchReader(BatchReader[_Read]):
     """Reader that plans splits on the driver and reads them in tasks."""
 
     COLUMNS = COLUMNS
-
-    def __init__(self, read: _Read, planned: _Planned, schema: StructType) -> None:
-        super().__init__(read, schema)
-        self._planned = planned
-
-    @property
-    def planned_ranges(self) -> tuple[QueueRange, ...]:
-        """Ranges that every action on the frame reads."""
-        return self._planned.ranges
+    _planned: _Planned
 
     def broker_of(self, range_: QueueRange) -> Address:
         """Return the address of the broker that serves the range's queue."""

@@ -145,7 +145,7 @@ def test_tasks_need_no_file(tmp_path: Path) -> None:
         planned = PlannedRead(("demo",), "s", (), {1: BrokerNode(1, "b", 8123)}, options.settings())
         reader = TubeMQBatchReader(options, planned, None)  # type: ignore[arg-type]
     there = pickle.loads(pickle.dumps(reader))
-    assert there._settings.auth == SETTINGS.auth
+    assert there._planned.settings.auth == SETTINGS.auth
 
 
 def test_the_file_is_read_once_a_load(tmp_path: Path) -> None:
