@@ -479,7 +479,7 @@ def refuse_edited(plan: WindowPlan, scope: WindowScope, *, chained: bool) -> Non
         if (was := getattr(plan, name)) != (now := getattr(present, name))
     ]
     how = f"with {'; '.join(differs)}" if differs else f"for another sink than {scope.sink}"
-    anew = (
+    way_on = (
         "fail this run and trigger a new one: nothing keeps the new run from storing the same "
         "records in the new place"
         if chained
@@ -489,7 +489,7 @@ def refuse_edited(plan: WindowPlan, scope: WindowScope, *, chained: bool) -> Non
         f"an earlier try of this task has planned window {plan.window_id} {how}, and may have "
         f"published it there: its records would be written a second time. Set the task's arguments "
         f"back as they were, and let this run finish; then change them. To leave that window as it "
-        f"is and begin with the arguments of now, {anew}"
+        f"is and begin with the arguments of now, {way_on}"
     )
 
 
