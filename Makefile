@@ -248,6 +248,10 @@ drill-stream: setup ## Kill drivers and executors of streaming jobs, 20 for each
 build: $(VENV)/.installed ## Wheel and source archive in dist/
 	$(PY) -m hatchling build
 
+.PHONY: release-check
+release-check: $(VENV)/.installed ## Build wheels and sdist, check them, try each extra in an empty environment (by hand)
+	$(PY) -m tools.scripts.release_check $(ARGS)
+
 clean: ## Remove build output and tool caches (keeps .venv and downloaded jars)
 	rm -rf build dist .cache/mypy .cache/pytest .cache/ruff .cache/import-linter .hypothesis
 

@@ -4,6 +4,10 @@ Without a Rust toolchain, or when building fails, the project works too, only sl
 a line with the reason and continue. `TUBEMQ_NATIVE=0` builds nothing, `TUBEMQ_NATIVE=1`
 makes a failure fatal. cargo downloads what Cargo.lock names only, and has `LIMIT_S` seconds.
 
+A library needs the C library of the machine that built it, or a newer one.
+`TUBEMQ_NATIVE_GLIBC=2.28` links against that version of glibc instead, with `cargo-zigbuild` (PyPI:
+cargo-zigbuild, ziglang).
+
 The file imports hatchling only when hatchling imports it.
 """
 
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -19,11 +24,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 240
+LIMIT_S = int(os.environ.get("TUBEMQ_NATIVE_LIMIT_S", "240"))
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 MODULE = "tubemq_client/_native.abi3.so"
 TARGET = ROOT / ".cache" / "native"
+_OLDEST_GLIBC = 17
+"""Minor version of the oldest glibc that has a tag for wheels of CPython 3.11."""
 LIBRARY = "libtubemq_native.dylib" if sys.platform == "darwin" else "libtubemq_native.so"
 
 
@@ -40,7 +47,10 @@ def build() -> Path:
     cargo = shutil.which("cargo") or shutil.which("cargo", path=str(Path.home() / ".cargo/bin"))
     if cargo is None:
         raise NotBuilt("no Rust toolchain (cargo) was found")
-    command = [cargo, "build", "--release", "--locked", "--quiet"]
+    command, output = [cargo, "build"], TARGET / "release"
+    if glibc := os.environ.get("TUBEMQ_NATIVE_GLIBC"):
+        command, output = _zig_build(glibc)
+    command += ["--release", "--locked", "--quiet"]
     environment = {"CARGO_NET_RETRY": "1", "CARGO_HTTP_TIMEOUT": "20"} | os.environ
     environment |= {"CARGO_TARGET_DIR": str(TARGET), "PYO3_PYTHON": sys.executable}
     try:
@@ -55,7 +65,18 @@ def build() -> Path:
         raise NotBuilt(first) from error
     except OSError as error:
         raise NotBuilt(str(error)) from error
-    return TARGET / "release" / LIBRARY
+    return output / LIBRARY
+
+
+def _zig_build(glibc: str) -> tuple[list[str], Path]:
+    """Return the command that links against an older glibc, and the directory of its output."""
+    target = f"{platform.machine()}-unknown-linux-gnu"
+    zigbuild = shutil.which("cargo-zigbuild")
+    if zigbuild is None or sys.platform != "linux":
+        raise NotBuilt(
+            "TUBEMQ_NATIVE_GLIBC needs Linux and cargo-zigbuild (pip install it, ziglang)"
+        )
+    return [zigbuild, "zigbuild", "--target", f"{target}.{glibc}"], TARGET / target / "release"
 
 
 def put_in_place(library: Path) -> None:
@@ -68,12 +89,18 @@ def put_in_place(library: Path) -> None:
     Path(name).replace(target)
 
 
-def wheel_tag() -> str:
-    """Return the tag of every CPython from 3.11 on, on this platform."""
+def needed_glibc(library: Path) -> int | None:
+    """Return N of the newest symbol version GLIBC_2.N that a library names; None: it names none."""
+    found = re.findall(rb"\0GLIBC_2\.(\d+)(?=[.\0])", library.read_bytes())
+    return max(map(int, found), default=None)
+
+
+def wheel_tag(library: Path) -> str:
+    """Return the tag of every CPython from 3.11 on, on this platform and any glibc that has the
+    library's symbols."""
     system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-    if sys.platform == "linux" and (glibc := platform.libc_ver()[1]):
-        # The glibc it was linked against is an upper bound; auditwheel may find an older one.
-        system = f"manylinux_{glibc.replace('.', '_')}_{platform.machine()}"
+    if sys.platform == "linux" and (needed := needed_glibc(library)) is not None:
+        system = f"manylinux_2_{max(needed, _OLDEST_GLIBC)}_{platform.machine()}"
     return f"cp311-abi3-{system}"
 
 
@@ -111,4 +138,4 @@ class NativeHook(BuildHookInterface[Any]):
             return
         build_data["force_include"][str(library)] = MODULE
         build_data["pure_python"] = False
-        build_data["tag"] = wheel_tag()
+        build_data["tag"] = wheel_tag(library)

@@ -22,6 +22,7 @@ import pytest
 
 import tubemq_client
 from tools.devkit.patience import PATIENCE
+from tools.scripts import release_check
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
@@ -99,24 +100,87 @@ def test_wheel_names_a_platform_exactly_if_it_holds_the_compiled_decoder(
     assert not [name for name in wheel.namelist() if name.endswith((".rs", "Cargo.toml"))]
 
 
-def test_without_a_toolchain_the_wheel_is_pure_python(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+@pytest.fixture(scope="module")
+def pure_release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Build the wheel without a toolchain, and the source archive."""
+    target = tmp_path_factory.mktemp("release")
     subprocess.run(
-        command,
+        [sys.executable, "-m", "hatchling", "build", "-d", str(target)],
         cwd=ROOT,
         check=True,
         timeout=60 * PATIENCE,
         env=os.environ | {"TUBEMQ_NATIVE": "0"},
     )
-    (built,) = tmp_path.glob("*-py3-none-any.whl")
-    assert "tubemq_client/_native.abi3.so" not in zipfile.ZipFile(built).namelist()
+    (wheel,) = target.glob("*-py3-none-any.whl")
+    (archive,) = target.glob("*.tar.gz")
+    return wheel, archive
 
 
-def test_source_archive_holds_what_builds_the_compiled_decoder(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=60 * PATIENCE)
-    (built,) = tmp_path.glob("*.tar.gz")
-    with tarfile.open(built) as archive:
+def test_without_a_toolchain_the_wheel_is_pure_python(pure_release: tuple[Path, Path]) -> None:
+    assert "tubemq_client/_native.abi3.so" not in zipfile.ZipFile(pure_release[0]).namelist()
+
+
+def test_the_source_archive_can_build_test_and_demo(pure_release: tuple[Path, Path]) -> None:
+    wheel, archive = pure_release
+    assert release_check.problems_of([wheel], archive) == []
+
+
+def test_a_release_that_lacks_a_module_is_refused(
+    pure_release: tuple[Path, Path], tmp_path: Path
+) -> None:
+    wheel, archive = pure_release
+    less = tmp_path / "x-cp311-abi3-manylinux_2_36_x86_64.whl"
+    with zipfile.ZipFile(wheel) as whole, zipfile.ZipFile(less, "w") as written:
+        for name in whole.namelist()[1:]:
+            written.writestr(name, b"")
+    (lacks, glibc) = release_check.problems_of([wheel, less], archive)
+    assert "differs" in lacks
+    assert "newer glibc than 2.28" in glibc
+
+
+def test_every_extra_has_a_first_command(project: dict[str, Any]) -> None:
+    extras = project["project"]["optional-dependencies"].keys() - {"all"}
+    assert {"", *extras} == set(release_check.FIRST)
+
+
+@pytest.mark.parametrize(
+    ("symbols", "system"),
+    [
+        (b"\0GLIBC_2.2.5\0GLIBC_2.28\0", "manylinux_2_28"),
+        (b"\0GLIBC_2.34\0GLIBC_2.4\0", "manylinux_2_34"),
+        (b"\0GLIBC_2.2.5\0", "manylinux_2_17"),
+    ],
+)
+def test_the_tag_is_of_the_glibc_that_the_library_needs(
+    symbols: bytes, system: str, tmp_path: Path
+) -> None:
+    library = tmp_path / "library.so"
+    library.write_bytes(b"ELF" + symbols)
+    code = (
+        "import sys, pathlib; sys.platform = 'linux'; sys.path.insert(0, 'native'); import build\n"
+        f"print(build.wheel_tag(pathlib.Path({str(library)!r})))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert told.stdout.startswith(f"cp311-abi3-{system}_")
+
+
+def test_no_address_is_a_placeholder(project: dict[str, Any]) -> None:
+    addresses = project["project"].get("urls", {}).values()
+    assert not [one for one in addresses if re.search(r"example\.|your-|localhost|<", one)]
+    assert project["project"]["authors"]
+
+
+def test_the_command_can_serve_with_its_extra(project: dict[str, Any]) -> None:
+    cli = project["project"]["optional-dependencies"]["cli"]
+    assert "airflow-provider-tubemq[admin,embedded]" in cli
+
+
+def test_source_archive_holds_what_builds_the_compiled_decoder(
+    pure_release: tuple[Path, Path],
+) -> None:
+    with tarfile.open(pure_release[1]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
         "native/Cargo.toml",
