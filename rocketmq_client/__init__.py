@@ -1,4 +1,4 @@
-"""A client for Apache RocketMQ, in plain Python: exact ranges, pulls, sends, administration.
+"""A client for Apache RocketMQ, in plain Python: exact ranges, groups, pulls, sends.
 
 The top level has the blocking classes and the values; `rocketmq_client.aio` has the same classes
 for event loops, `rocketmq_client.config` validated options, `rocketmq_client.embedded` a server for
@@ -12,6 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rocketmq_client._core.allocation import (
+        allocate_average,
+        allocate_by_room,
+        allocate_fixed,
+    )
     from rocketmq_client._core.batch import COLUMNS, CorruptEntry, RecordBatch
     from rocketmq_client._core.read_policy import Gap, ReadStats
     from rocketmq_client._wire.bodies import (
@@ -22,7 +27,10 @@ if TYPE_CHECKING:
         TopicRoute,
     )
     from rocketmq_client.model import (
+        Allocation,
         ClientSettings,
+        ConsumerSettings,
+        ConsumerStats,
         Credentials,
         Message,
         OutgoingMessage,
@@ -32,12 +40,14 @@ if TYPE_CHECKING:
         QueueEnds,
         QueueRange,
         Reachable,
+        ReceivedBatch,
         RecordMark,
         SendReceipt,
         TimeBoundary,
         TlsSettings,
     )
     from rocketmq_client.sync.admin import Admin
+    from rocketmq_client.sync.consumer import Consumer
     from rocketmq_client.sync.metadata import Metadata
     from rocketmq_client.sync.producer import Producer
     from rocketmq_client.sync.pulling import PullConsumer
@@ -45,6 +55,7 @@ if TYPE_CHECKING:
     from rocketmq_client.sync.session import Session
 
 _HOMES = {
+    "_core.allocation": ("allocate_average", "allocate_by_room", "allocate_fixed"),
     "_core.batch": ("COLUMNS", "CorruptEntry", "RecordBatch"),
     "_core.read_policy": ("Gap", "ReadStats"),
     "_wire.bodies": ("BrokerData", "ClusterInfo", "RuntimeInfo", "Subscription", "TopicRoute"),
@@ -52,8 +63,10 @@ _HOMES = {
         *("ClientSettings", "Credentials", "Message", "OutgoingMessage", "ProducerSettings"),
         *("PullResult", "Queue", "QueueEnds", "QueueRange", "SendReceipt", "TimeBoundary"),
         *("Reachable", "RecordMark", "TlsSettings"),
+        *("Allocation", "ConsumerSettings", "ConsumerStats", "ReceivedBatch"),
     ),
     "sync.admin": ("Admin",),
+    "sync.consumer": ("Consumer",),
     "sync.metadata": ("Metadata",),
     "sync.producer": ("Producer",),
     "sync.pulling": ("PullConsumer",),
@@ -65,9 +78,13 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "COLUMNS",
     "Admin",
+    "Allocation",
     "BrokerData",
     "ClientSettings",
     "ClusterInfo",
+    "Consumer",
+    "ConsumerSettings",
+    "ConsumerStats",
     "CorruptEntry",
     "Credentials",
     "Gap",
@@ -84,6 +101,7 @@ __all__ = [
     "RangeReader",
     "Reachable",
     "ReadStats",
+    "ReceivedBatch",
     "RecordBatch",
     "RecordMark",
     "RuntimeInfo",
@@ -93,6 +111,9 @@ __all__ = [
     "TimeBoundary",
     "TlsSettings",
     "TopicRoute",
+    "allocate_average",
+    "allocate_by_room",
+    "allocate_fixed",
 ]
 
 

@@ -5,7 +5,7 @@ the code that detects it: those branches *are* the classes of `tubemq_client.err
 sensors and engines handle both sources with one tree. Refusals are specific to RocketMQ::
 
     RocketMQError                   base of everything raised on purpose (both clients')
-    ├── LocalError                  ConfigError, MissingExtraError, ClosedError
+    ├── LocalError                  ConfigError, MissingExtraError, ClosedError, StaleBatch
     ├── ProtocolViolation           the peer sent bytes or values the protocol does not allow
     ├── NetworkError                ConnectError (TlsError), ConnectionLost, RpcTimeout
     ├── ServerError                 the server refused; `code` is RocketMQ's
@@ -42,6 +42,7 @@ from tubemq_client.errors import (
     RangeStalled,
     RpcTimeout,
     ServerError,
+    StaleBatch,
     TlsError,
     TubeMQError,
     UnknownTopic,
@@ -72,6 +73,7 @@ __all__ = [
     "RocketMQError",
     "RpcTimeout",
     "ServerError",
+    "StaleBatch",
     "TimeNotFinal",
     "TlsError",
     "TopicForbids",

@@ -6,7 +6,7 @@ are the values of `tubemq_client.model`, whose sockets are used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeVar
 
@@ -16,7 +16,10 @@ from tubemq_client.model import ClientSettings as NetworkSettings
 
 __all__ = [
     "Address",
+    "Allocation",
     "ClientSettings",
+    "ConsumerSettings",
+    "ConsumerStats",
     "Credentials",
     "Message",
     "NetworkSettings",
@@ -27,6 +30,7 @@ __all__ = [
     "QueueEnds",
     "QueueRange",
     "Reachable",
+    "ReceivedBatch",
     "RecordMark",
     "SendReceipt",
     "TimeBoundary",
@@ -212,6 +216,35 @@ class PullResult(NamedTuple):
     max_offset: int
 
 
+class ReceivedBatch(NamedTuple):
+    """Records of one queue, in offset order, for a member of a group. Confirming it moves the group
+    to `next_offset`. Records that were sent back by a member come from the queues of
+    ``%RETRY%<group>``; their property ``RETRY_TOPIC`` names their topic."""
+
+    queue: Queue
+    messages: tuple[Message, ...]
+    next_offset: int
+
+
+@dataclass(slots=True)
+class ConsumerStats:
+    """Counters of one member of a group. `records` and `bytes` count delivered records. `lost` has
+    offsets `(queue, start, end)` that retention removed, or a log lost, before they were pulled and
+    that ``gap_policy="skip"`` passed over."""
+
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    pulls: int = 0
+    failed_pulls: int = 0
+    heartbeats: int = 0
+    rebalances: int = 0
+    commits: int = 0
+    failed_commits: int = 0
+    stale_batches: int = 0
+    lost: list[tuple[Queue, int, int]] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """Access key and its secret; the secret signs requests and is never sent or shown. A security
@@ -273,6 +306,68 @@ class ProducerSettings:
     retry_pause_ms: int = 50
     retry_unknown: bool = False
     max_message_bytes: int = 4 * 1024 * 1024
+
+
+Allocation = Callable[[str, Sequence[str], Sequence[Queue]], Sequence[Queue]]
+"""Strategy of a group: this member, all members (ordered), all queues of a topic (ordered) → the
+queues of this member. All members of a group must use the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """Settings of a member of a group. Times are milliseconds.
+
+    `consume_from` decides where a queue begins without a committed offset: "first" at the first
+    record that the broker has, "last" at the end, a number at the first record stored at or after
+    that time (ms since the epoch). `allocation` is "average", "circle", "hash" or a function. A
+    batch has up to `batch_records` records, a pull asks for `pull_records`, and a broker holds it
+    up to `hold_ms` at the end of a queue. A queue with `queue_records` records or `queue_bytes`
+    bytes of bodies that are not confirmed is not pulled. Heartbeats are sent every `heartbeat_ms`
+    (brokers forget a silent member after 120 s); queues are allocated again after a notice and
+    every `rebalance_ms`; confirmed positions are committed every `commit_ms`, when a queue is given
+    up, and on close. `gap_policy` "fail" raises `errors.DataLoss` or `errors.LogTruncated` when
+    offsets that the group still needs are gone, "skip" goes on and records them in `stats.lost`.
+    """
+
+    consume_from: Literal["first", "last"] | int = "last"
+    allocation: Literal["average", "circle", "hash"] | Allocation = "average"
+    batch_records: int = 32
+    pull_records: int = 32
+    queue_records: int = 1_000
+    queue_bytes: int = 16 * 1024 * 1024
+    hold_ms: int = 15_000
+    heartbeat_ms: int = 30_000
+    rebalance_ms: int = 20_000
+    commit_ms: int = 5_000
+    gap_policy: Literal["fail", "skip"] = "fail"
+
+    def __post_init__(self) -> None:
+        limits = {
+            **dict.fromkeys(("batch_records", "queue_records", "queue_bytes"), (1, 2**31 - 1)),
+            "pull_records": (1, 1_000),
+            "hold_ms": (0, 60_000),
+            "heartbeat_ms": (100, 60_000),
+            **dict.fromkeys(("rebalance_ms", "commit_ms"), (100, 3_600_000)),
+        }
+        problems = [
+            f"{name} is {value}; {low} to {high} is allowed"
+            for name, (low, high) in limits.items()
+            if not low <= (value := getattr(self, name)) <= high
+        ]
+        start = self.consume_from
+        if start not in {"first", "last"} and (not isinstance(start, int) or start < 0):
+            problems.append(
+                f"consume_from is {start!r}; 'first', 'last' or a time in ms is allowed"
+            )
+        if not callable(self.allocation) and self.allocation not in {"average", "circle", "hash"}:
+            problems.append(
+                f"allocation is {self.allocation!r}; 'average', 'circle', 'hash' or a function is "
+                "allowed"
+            )
+        if self.gap_policy not in {"fail", "skip"}:
+            problems.append(f"gap_policy is {self.gap_policy!r}; 'fail' or 'skip' is allowed")
+        if problems:
+            raise errors.ConfigError(problems, subject="consumer")
 
 
 def tag_names(tags: str | Sequence[str]) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ __all__ = [
     "pull",
     "pull_request",
     "subscription_of",
+    "tags_to_keep",
 ]
 
 _MAY_WAIT: Final = 2
@@ -127,7 +128,7 @@ def pull(
         cluster, queue, group, offset, count, subscription=subscription, wait_ms=wait_ms
     )
     answer = PullAnswer.of((yield from cluster.ask(address, codes.PULL_MESSAGE, request)))
-    tags = _tags_to_keep(subscription)
+    tags = tags_to_keep(subscription)
     kept_messages, rest_at = messages_of(queue, answer.body, count)
     messages = tuple(message for message in kept_messages if tags is None or message.tags in tags)
     return PullResult(
@@ -163,7 +164,8 @@ def by_tags(topic: str, tags: Sequence[str]) -> Subscription:
     return Subscription(topic, " || ".join(tags) or "*")
 
 
-def _tags_to_keep(subscription: Subscription | None) -> set[str] | None:
+def tags_to_keep(subscription: Subscription | None) -> set[str] | None:
+    """Return the tags to compare with those of records, None to keep all."""
     if subscription is None or subscription.kind != "TAG" or subscription.expression == "*":
         return None
     return {tag.strip() for tag in subscription.expression.split("||")}

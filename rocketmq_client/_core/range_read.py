@@ -4,7 +4,7 @@ In a queue of an ordinary topic every offset is exactly one record, so the reade
 offsets from the requested one, and ignores the next offset of an answer: while retention removes
 files, genuine brokers answer with records far ahead, with positions far behind, or with "nothing"
 in mid-queue (`docs/rocketmq-protocol/exact-ranges.md` has the table that `_judge_hole` and
-`refusals` follow).
+`pull_errors` follow).
 
 Since offsets are dense, the pulls of a range are known beforehand: several are in flight, answers
 are taken in order, and the rest of a short answer is requested first. After a failure the read

@@ -256,29 +256,33 @@ def heartbeat_body(
     producer_groups: Iterable[str],
     consumers: Mapping[str, Iterable[Subscription]],
     version: int,
+    *,
+    kind: str = "CONSUME_ACTIVELY",
+    consume_from: str = "CONSUME_FROM_LAST_OFFSET",
 ) -> bytes:
-    """Return the body of a heartbeat. Consumers pull, in clustering mode, from the last offset;
-    `version` is that of the subscriptions (a time in ms: brokers keep the newest)."""
+    """Return the body of a heartbeat of consumers in clustering mode. `version` is that of the
+    subscriptions (a time in ms: brokers keep the newest). `kind` is CONSUME_PASSIVELY for members
+    whose queues are rebalanced."""
+    role = {
+        "consumeType": kind,
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": consume_from,
+        "unitMode": False,
+    }
     return write_json(
         {
             "clientID": client_id,
             "producerDataSet": [{"groupName": name} for name in producer_groups],
             "consumerDataSet": [
-                _consumer_data(name, topics, version) for name, topics in consumers.items()
+                {
+                    "groupName": name,
+                    **role,
+                    "subscriptionDataSet": [_subscription_data(item, version) for item in topics],
+                }
+                for name, topics in consumers.items()
             ],
         }
     )
-
-
-def _consumer_data(group: str, topics: Iterable[Subscription], version: int) -> dict[str, Any]:
-    return {
-        "groupName": group,
-        "consumeType": "CONSUME_ACTIVELY",
-        "messageModel": "CLUSTERING",
-        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-        "unitMode": False,
-        "subscriptionDataSet": [_subscription_data(item, version) for item in topics],
-    }
 
 
 def _subscription_data(item: Subscription, version: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ Source: `docs/rocketmq-protocol/wire.md#frame`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from rocketmq_client import errors
@@ -16,7 +16,7 @@ from rocketmq_client._wire.codes import Method
 from rocketmq_client._wire.commands import ONE_WAY, Command, encode_command
 from rocketmq_client._wire.framing import ReplyDecoder
 
-__all__ = ["ROCKETMQ", "Request"]
+__all__ = ["ROCKETMQ", "Request", "RocketMQCodec"]
 
 
 class Request(NamedTuple):
@@ -29,8 +29,15 @@ class Request(NamedTuple):
     one_way: bool = False
 
 
-class _RocketMQ:
-    decoder = staticmethod(ReplyDecoder)
+class RocketMQCodec:
+    """Codec; requests of servers are passed to `on_request`, by the thread that reads."""
+
+    def __init__(self, on_request: Callable[[Command], object] | None = None) -> None:
+        self._on_request = on_request
+
+    def decoder(self, max_frame_bytes: int) -> ReplyDecoder:
+        """Return the decoder of a new connection."""
+        return ReplyDecoder(max_frame_bytes, self._on_request)
 
     @staticmethod
     def encode(serial: int, method: Method, request: Request, _timeout_ms: int) -> bytes:
@@ -57,5 +64,5 @@ class _RocketMQ:
         return usual_ms + int(request.wait_ms)
 
 
-ROCKETMQ: Final = _RocketMQ()
-"""Codec of all drivers and pools of this package."""
+ROCKETMQ: Final = RocketMQCodec()
+"""Codec of drivers and pools that ignore the requests of servers."""

@@ -10,6 +10,7 @@ Source: `docs/rocketmq-protocol/wire.md#frame`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rocketmq_client import errors
@@ -99,13 +100,24 @@ class Reply(NamedTuple):
 
 class ReplyDecoder(CommandDecoder):
     """Client's decoder: answers in any order. Requests of the server (notices to members of a
-    group, checks of transactions) are not answers and get a serial without a waiting call."""
+    group, checks of transactions) are not answers: they get a serial without a waiting call, and
+    go to `on_request`."""
 
-    __slots__ = ()
+    __slots__ = ("_on_request",)
+
+    def __init__(
+        self,
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        on_request: Callable[[Command], object] | None = None,
+    ) -> None:
+        super().__init__(max_frame_bytes)
+        self._on_request = on_request
 
     def next_frame(self) -> Reply | None:
         """Return the next answer or request of the peer, or None when more data is needed."""
         command = self.next_command()
         if command is None:
             return None
+        if self._on_request is not None and not command.is_answer:
+            self._on_request(command)
         return Reply(command.opaque if command.is_answer else _UNPAIRED, command)

@@ -5,10 +5,11 @@ Works on the caller's event loop and starts no thread. `sync` has the same names
 """
 
 from rocketmq_client.aio.admin import Admin
+from rocketmq_client.aio.consumer import Consumer
 from rocketmq_client.aio.metadata import Metadata
 from rocketmq_client.aio.producer import Producer
 from rocketmq_client.aio.pulling import PullConsumer
 from rocketmq_client.aio.ranges import RangeReader
 from rocketmq_client.aio.session import Session
 
-__all__ = ["Admin", "Metadata", "Producer", "PullConsumer", "RangeReader", "Session"]
+__all__ = ["Admin", "Consumer", "Metadata", "Producer", "PullConsumer", "RangeReader", "Session"]

@@ -2,7 +2,7 @@
 
 Answers the requests of this client like a genuine 5.5.0 with default options. Belongs to the
 server's loop. A kill loses the state in the process's memory but not the log, because a genuine
-broker's page cache outlives its process.
+broker's page cache outlives its process; committed offsets count as written to its disk.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class EmbeddedBroker:
         """Stop, as when its process dies."""
         self.running = False
         self._later.end()
-        self.groups = Groups(self.groups.known)
+        self.groups = Groups(self.groups.known, self.groups.offsets)
 
     async def handle(self, request: Command, channel: Channel) -> Command:
         """Return the answer to one request; a pull may be held."""
@@ -304,7 +304,8 @@ class EmbeddedBroker:
             body: Any = json.loads(request.body)
         except ValueError as error:
             raise Refused(1, f"com.alibaba.fastjson2.JSONException: {error}") from error
-        self.groups.heard(channel, channel.push, body)
+        for group in self.groups.heard(channel, channel.push, body):
+            self.topics.setdefault(f"%RETRY%{group}", Topic(1))
         return answer(request, fields={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
 
     def _unregister(self, request: Command, channel: Channel) -> Command:

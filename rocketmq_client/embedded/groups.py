@@ -23,9 +23,11 @@ class Groups:
     connection. `known` has the groups with a pull or a heartbeat: offsets of other groups are
     refused."""
 
-    def __init__(self, known: Iterable[str] = ()) -> None:
+    def __init__(
+        self, known: Iterable[str] = (), offsets: Mapping[tuple[str, str, int], int] | None = None
+    ) -> None:
         self.known = set(known)
-        self.offsets: dict[tuple[str, str, int], int] = {}
+        self.offsets = dict(offsets or {})
         self._members: dict[str, dict[object, tuple[str, Notify]]] = {}
         self._numbers = itertools.count(1)
 
@@ -33,17 +35,20 @@ class Groups:
         """Return client ids, without repetition."""
         return sorted({name for name, _ in self._members.get(group, {}).values()})
 
-    def heard(self, channel: object, notify: Notify, body: Mapping[str, Any]) -> None:
-        """Register the members of a heartbeat that came over `channel`."""
+    def heard(self, channel: object, notify: Notify, body: Mapping[str, Any]) -> list[str]:
+        """Register the members of a heartbeat that came over `channel`; return their groups."""
         client = str(body.get("clientID", ""))
+        groups = []
         for item in body.get("consumerDataSet") or ():
             group = str(item.get("groupName", ""))
+            groups.append(group)
             self.known.add(group)
             members = self._members.setdefault(group, {})
             joined = channel not in members
             members[channel] = (client, notify)
             if joined:
                 self._tell(group)
+        return groups
 
     def leave(self, channel: object, group: str | None = None) -> None:
         """Remove the member from one group, or from all when its connection is closed."""

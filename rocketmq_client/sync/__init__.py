@@ -1,7 +1,8 @@
-"""Sync API: metadata, exact ranges, producers, pull consumers, administration.
+"""Sync API: metadata, exact ranges, producers, group and pull consumers, administration.
 
-Works in the caller's thread and starts none. `aio` has the same names for event loops; `_core` has
-the logic of both. Modules that Spark's executors do not receive are imported on first use.
+Works in the caller's thread; only group consumers start threads. `aio` has the same names for event
+loops; `_core` has the logic of both. Modules that Spark's executors do not receive are imported on
+first use.
 """
 
 from __future__ import annotations
@@ -15,11 +16,17 @@ from tubemq_client._lazy import lazy_names
 
 if TYPE_CHECKING:
     from rocketmq_client.sync.admin import Admin
+    from rocketmq_client.sync.consumer import Consumer
     from rocketmq_client.sync.producer import Producer
     from rocketmq_client.sync.pulling import PullConsumer
 
-__all__ = ["Admin", "Metadata", "Producer", "PullConsumer", "RangeReader", "Session"]
+__all__ = ["Admin", "Consumer", "Metadata", "Producer", "PullConsumer", "RangeReader", "Session"]
 __getattr__ = lazy_names(
     __name__,
-    {".admin": ("Admin",), ".producer": ("Producer",), ".pulling": ("PullConsumer",)},
+    {
+        ".admin": ("Admin",),
+        ".consumer": ("Consumer",),
+        ".producer": ("Producer",),
+        ".pulling": ("PullConsumer",),
+    },
 )

@@ -10,13 +10,14 @@ from typing import Any
 from rocketmq_client import aio, sync
 from tests.system.behaviour.shells import LoopShell, OnLoop
 
-NAMES = ("Admin", "Metadata", "Producer", "PullConsumer", "RangeReader")
+NAMES = ("Admin", "Consumer", "Metadata", "Producer", "PullConsumer", "RangeReader")
 
 
 class Shell:
     """Builds clients of one API; each is a context manager with blocking methods."""
 
     Admin: Any
+    Consumer: Any
     Metadata: Any
     Producer: Any
     PullConsumer: Any

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Await",
     "AwaitAll",
+    "AwaitAny",
     "Call",
     "Connect",
     "Conversation",
@@ -123,6 +124,19 @@ class AwaitAll:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitAny:
+    """Wait up to `patience_ms` until one of these tickets, of one peer, is answered or has failed.
+
+    Answered with the tickets whose `Await` does not wait, none if the time is over. Meanwhile the
+    connection is read, also without a ticket: requests of the peer reach the codec.
+    """
+
+    address: Address
+    tickets: Sequence[Ticket]
+    patience_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Connect:
     """Begin to connect to these addresses, which are needed soon.
 
@@ -187,6 +201,7 @@ Effect = (
     | PostAll
     | Await
     | AwaitAll
+    | AwaitAny
     | Forget
     | Connect
     | Reach

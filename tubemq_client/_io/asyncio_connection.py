@@ -218,6 +218,19 @@ class AsyncConnection(Exchange, asyncio.Protocol):
                 outcomes.append(error)
         return outcomes
 
+    def has(self, serial: int) -> bool:
+        """Return whether `wait` for this serial number returns or raises at once."""
+        return self._failure is not None or self._replies[serial].done()
+
+    async def wait_any(self, serials: Sequence[int], until: float) -> None:
+        """Wait until one of `serials` is answered, the connection ends, or the time is `until`."""
+        replies = [self._replies[serial] for serial in serials]
+        left_s = max(0.0, until - self._loop.time())
+        if replies:
+            await asyncio.wait(replies, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(left_s)
+
     def forget(self, serial: int) -> None:
         """Drop the reply when it arrives: no task waits for it any more."""
         self._replies.pop(serial, None)

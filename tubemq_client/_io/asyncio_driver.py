@@ -15,6 +15,7 @@ from tubemq_client import errors
 from tubemq_client._core.effects import (
     Await,
     AwaitAll,
+    AwaitAny,
     Call,
     Connect,
     Deliver,
@@ -31,13 +32,13 @@ from tubemq_client._core.effects import (
 from tubemq_client._io.asyncio_pool import AsyncPool
 from tubemq_client._io.host import epoch_ms, now_ms
 from tubemq_client._io.replies import LATE_GRACE_S
-from tubemq_client._io.requests import SENT, InFlight, Requests, Tickets
+from tubemq_client._io.requests import SENT, InFlight, Requests, Tickets, answered, serials_on
 from tubemq_client._wire.codec import TUBEMQ
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from tubemq_client._core.effects import Conversation, Effect, Method
+    from tubemq_client._core.effects import Conversation, Effect, Method, Ticket
     from tubemq_client._io.asyncio_connection import AsyncConnection
     from tubemq_client._io.codec import Codec
     from tubemq_client.model import Address, ClientSettings
@@ -173,6 +174,8 @@ class AsyncDriver(Requests[AsyncPool]):
             return await self._receive_all(effect, tickets)
         if isinstance(effect, Call):
             return await self._receive(await self._post(effect), effect.method)
+        if isinstance(effect, AwaitAny):
+            return await self._receive_any(effect)
         if isinstance(effect, Now | WallClock):
             return now_ms() if isinstance(effect, Now) else epoch_ms()
         return await self._perform_rare(effect)
@@ -198,6 +201,15 @@ class AsyncDriver(Requests[AsyncPool]):
             replies += self._decoded_all(outcomes, ticket.method, flight.connection)
             tickets.take(ticket)
         return replies
+
+    async def _receive_any(self, effect: AwaitAny) -> list[Ticket]:
+        loop = asyncio.get_running_loop()
+        over = loop.time() + effect.patience_ms / 1000
+        if not (ready := answered(effect.tickets, loop.time())):
+            connection = await self._connection(effect.address)
+            await connection.wait_any(serials_on(connection, effect.tickets), over)
+            ready = answered(effect.tickets, loop.time())
+        return ready
 
     async def _receive(
         self, flight: InFlight, method: Method, patience_ms: int | None = None

@@ -203,6 +203,28 @@ class BlockingConnection(Exchange):
                     outcomes.append(error)
         return outcomes
 
+    def has(self, serial: int) -> bool:
+        """Return whether `wait` for this serial number returns or raises at once."""
+        return self._failure is not None or serial in self._replies
+
+    def wait_any(self, serials: Sequence[int], until: float) -> None:
+        """Read until one of `serials` is answered, the connection ends, or the time is `until`."""
+        while True:
+            with self._lock:
+                if any(map(self.has, serials)) or time.monotonic() >= until:
+                    return
+                if self._reading:
+                    self._changed.wait(max(0.0, until - time.monotonic()))
+                    continue
+                self._reading = True
+            try:
+                if self._is_decrypted() or self._readable.poll(_ms_until(until)):
+                    self._read_available()
+            except errors.TubeMQError:
+                return  # callers that wait for replies get the error
+            finally:
+                self._stop_reading()
+
     def forget(self, serial: int) -> None:
         """Drop the reply when it arrives: no thread waits for it any more."""
         with self._lock:

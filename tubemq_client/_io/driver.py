@@ -15,6 +15,7 @@ from tubemq_client import errors
 from tubemq_client._core.effects import (
     Await,
     AwaitAll,
+    AwaitAny,
     Call,
     Connect,
     Forget,
@@ -31,13 +32,21 @@ from tubemq_client._core.effects import (
 from tubemq_client._io.host import epoch_ms, now_ms
 from tubemq_client._io.pool import BlockingPool
 from tubemq_client._io.replies import LATE_GRACE_S
-from tubemq_client._io.requests import SENT, InFlight, Requests, Tickets, merged
+from tubemq_client._io.requests import (
+    SENT,
+    InFlight,
+    Requests,
+    Tickets,
+    answered,
+    merged,
+    serials_on,
+)
 from tubemq_client._wire.codec import TUBEMQ
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tubemq_client._core.effects import Conversation, Effect, Method
+    from tubemq_client._core.effects import Conversation, Effect, Method, Ticket
     from tubemq_client._io.blocking import BlockingConnection
     from tubemq_client._io.codec import Codec
     from tubemq_client.model import Address, ClientSettings
@@ -115,6 +124,8 @@ class BlockingDriver(Requests[BlockingPool]):
             return self._receive_all(effect, tickets)
         if isinstance(effect, Call):
             return self._receive(self._post(effect), effect.method)
+        if isinstance(effect, AwaitAny):
+            return self._receive_any(effect)
         return self._perform_rare(effect)
 
     def _perform_rare(self, effect: Effect) -> int | bool | None:
@@ -154,6 +165,14 @@ class BlockingDriver(Requests[BlockingPool]):
         for ticket in effect.tickets:
             tickets.take(ticket)
         return replies
+
+    def _receive_any(self, effect: AwaitAny) -> list[Ticket]:
+        over = time.monotonic() + effect.patience_ms / 1000
+        if not (ready := answered(effect.tickets, time.monotonic())):
+            connection = self._connection(effect.address)
+            connection.wait_any(serials_on(connection, effect.tickets), over)
+            ready = answered(effect.tickets, time.monotonic())
+        return ready
 
     def _receive(self, flight: InFlight, method: Method, patience_ms: int | None = None) -> Any:
         connection, until = flight.connection, flight.until(patience_ms, time.monotonic())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tubemq_client._io.peers import Peers
     from tubemq_client.model import ClientSettings, ConnectionStats
 
-__all__ = ["SENT", "InFlight", "Requests", "Tickets", "merged"]
+__all__ = ["SENT", "InFlight", "Requests", "Tickets", "answered", "merged", "serials_on"]
 
 SENT = (Post, PostAll)
 """Effects that send requests whose replies are awaited later."""
@@ -144,3 +144,18 @@ def merged(tickets: Sequence[Ticket]) -> list[tuple[InFlight, Method]]:
         began = flight.deadline
         groups.append((InFlight(flight.connection, list(flight.serials), began), method))
     return groups
+
+
+def answered(tickets: Sequence[Ticket], now: float) -> list[Ticket]:
+    """Return the tickets of single requests that were answered, failed or are over."""
+    return [
+        ticket
+        for ticket in tickets
+        if ticket.handle.connection.has(ticket.handle.serials[0]) or ticket.handle.deadline <= now
+    ]
+
+
+def serials_on(connection: Exchange, tickets: Sequence[Ticket]) -> list[int]:
+    """Return the serial numbers of those single requests that were sent on `connection`."""
+    flights = [ticket.handle for ticket in tickets]
+    return [flight.serials[0] for flight in flights if flight.connection is connection]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tubemq_client import errors
 from tubemq_client._io.asyncio_driver import AsyncDriver
+from tubemq_client._io.asyncio_sync import play
 from tubemq_client._io.client_base import ClientBase
 from tubemq_client._io.closing import AsyncClosing
 from tubemq_client._io.routines import Apply, Do, Wait
-from tubemq_client.aio._sync import play
 from tubemq_client.aio.session import Session
 
 if TYPE_CHECKING:

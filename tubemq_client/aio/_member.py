@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tubemq_client import errors
 from tubemq_client._core.balance_fetch import ReceivedBatch
+from tubemq_client._io.asyncio_sync import Notifier
 from tubemq_client._io.consumer_base import ConsumerBase
 from tubemq_client.aio._base import AsyncClient
-from tubemq_client.aio._sync import Notifier
 
 if TYPE_CHECKING:
     from typing import TypeVar

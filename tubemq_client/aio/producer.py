@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_client._core.sending import Record
 from tubemq_client._io.asyncio_background_sender import AsyncBackgroundSender
+from tubemq_client._io.asyncio_sync import Notifier
 from tubemq_client._io.producer_base import ProducerBase, Progress
 from tubemq_client.aio._base import AsyncClient
-from tubemq_client.aio._sync import Notifier
 from tubemq_client.model import ProducerSettings
 
 if TYPE_CHECKING:

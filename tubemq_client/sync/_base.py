@@ -11,7 +11,7 @@ from tubemq_client._io.client_base import ClientBase
 from tubemq_client._io.closing import Closing
 from tubemq_client._io.driver import BlockingDriver
 from tubemq_client._io.routines import Apply, Do, Wait
-from tubemq_client.sync._sync import play
+from tubemq_client._io.thread_sync import play
 from tubemq_client.sync.session import Session
 
 if TYPE_CHECKING:

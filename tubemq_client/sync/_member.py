@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from tubemq_client import errors
 from tubemq_client._core.balance_fetch import ReceivedBatch
 from tubemq_client._io.consumer_base import ConsumerBase
+from tubemq_client._io.thread_sync import Notifier, serialized
 from tubemq_client.sync._base import BlockingClient
-from tubemq_client.sync._sync import Notifier, serialized
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation

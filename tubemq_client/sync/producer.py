@@ -17,9 +17,9 @@ from tubemq_client import errors
 from tubemq_client._core.sending import Record
 from tubemq_client._io.background_sender import BackgroundSender
 from tubemq_client._io.producer_base import ProducerBase, Progress
+from tubemq_client._io.thread_sync import Notifier
 from tubemq_client.model import ProducerSettings
 from tubemq_client.sync._base import BlockingClient
-from tubemq_client.sync._sync import Notifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

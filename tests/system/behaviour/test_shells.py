@@ -17,7 +17,6 @@ MODULES = pytest.mark.parametrize(
         "_base",
         "_member",
         "_parallel",
-        "_sync",
         "assigned_consumer",
         "consumer",
         "metadata",

@@ -1,6 +1,6 @@
 """Synchronisation of one client's threads: serialised conversations, a notifier, routines.
 
-Private to `sync`; `aio._sync` is the counterpart for tasks, which need no serialisation: between
+`asyncio_sync` is the counterpart for tasks, which need no serialisation: between
 two awaits a task runs alone.
 """
 

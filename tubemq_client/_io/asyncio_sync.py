@@ -1,6 +1,6 @@
 """Synchronisation of one client's tasks: a notifier, and routines.
 
-Private to `aio`; `sync._sync` is its counterpart, which also serialises threads.
+`thread_sync` is its counterpart, which also serialises threads.
 """
 
 from __future__ import annotations

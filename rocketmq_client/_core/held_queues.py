@@ -1,0 +1,168 @@
+"""Queues that a member of a group holds: what was pulled, delivered, confirmed and committed.
+
+Pure bookkeeping, no requests; `membership` decides which queues are held and asks brokers. A queue
+has at most one delivered batch that is not confirmed, so its records stay in order. Its position
+moves when a batch is confirmed, or over records that the broker's filter left out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketmq_client import errors
+from rocketmq_client.model import ReceivedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from rocketmq_client._wire.bodies import Subscription
+    from rocketmq_client.model import Address, ConsumerSettings, Message, Queue
+
+__all__ = ["HeldQueue", "HeldQueues"]
+
+
+@dataclass(slots=True, eq=False)
+class HeldQueue:
+    """One held queue. Everything before `position` is done with; `next_offset` is pulled next, not
+    before `pull_at` (ms, monotonic). `odd_since` is the time of the first answer that only a later
+    one can explain. A `revoked` queue is about to be dropped."""
+
+    queue: Queue
+    address: Address
+    subscription: Subscription
+    position: int
+    committed: int | None
+    next_offset: int
+    records: deque[Message] = field(default_factory=deque)
+    bytes: int = 0
+    delivered: ReceivedBatch | None = None
+    in_flight: bool = False
+    pull_at: int = 0
+    odd_since: int | None = None
+    revoked: bool = False
+
+    @property
+    def count(self) -> int:
+        """Records that are pulled and not confirmed."""
+        return len(self.records) + (len(self.delivered.messages) if self.delivered else 0)
+
+    def add(self, messages: Iterable[Message], following: int) -> None:
+        """Take pulled records; `following` is the offset to pull next."""
+        for message in messages:
+            self.records.append(message)
+            self.bytes += len(message.body)
+        self.next_offset = following
+        self.skip_filtered()
+
+    def skip_filtered(self) -> None:
+        """Move the position over records that the filter left out, if nothing else is open."""
+        if not self.records and self.delivered is None:
+            self.position = max(self.position, self.next_offset)
+
+    def jump(self, offset: int) -> None:
+        """Go on at `offset`, in either direction: what was pulled is dropped, and a delivered batch
+        can no longer be confirmed."""
+        self.records.clear()
+        self.bytes, self.delivered = 0, None
+        self.position = self.next_offset = offset
+
+
+class HeldQueues:
+    """Held queues of a member, served in turn."""
+
+    def __init__(self, settings: ConsumerSettings) -> None:
+        self._settings = settings
+        self._held: dict[Queue, HeldQueue] = {}
+        self._turns: deque[HeldQueue] = deque()
+        self.paused: set[Queue] = set()
+
+    def __iter__(self) -> Iterator[HeldQueue]:
+        return iter(list(self._held.values()))
+
+    def __contains__(self, queue: Queue) -> bool:
+        return queue in self._held
+
+    def queues(self) -> list[Queue]:
+        """Return the held queues, ordered."""
+        return sorted(self._held, key=lambda queue: (queue.topic, queue))
+
+    def hold(self, held: HeldQueue) -> None:
+        """Add a queue."""
+        self._held[held.queue] = held
+        self._turns.append(held)
+
+    def get(self, queue: Queue) -> HeldQueue:
+        """Return a held queue. Raises `KeyError`."""
+        return self._held[queue]
+
+    def drop(self, queue: Queue) -> None:
+        """Give a queue up; its delivered batch can no longer be confirmed."""
+        self._turns.remove(self._held.pop(queue))
+
+    def to_pull(self, address: Address, now: int) -> list[HeldQueue]:
+        """Return the queues of a broker that may be pulled now: no pull is in flight, and the
+        limits leave room."""
+        limits = self._settings
+        return [
+            held
+            for held in self._held.values()
+            if held.address == address
+            and not (held.in_flight or held.revoked)
+            and held.pull_at <= now
+            and held.queue not in self.paused
+            and held.count < limits.queue_records
+            and held.bytes < limits.queue_bytes
+        ]
+
+    def take(self) -> ReceivedBatch | None:
+        """Return the next batch, of the queue whose turn it is among those that have records and no
+        open batch; None without one."""
+        for _ in range(len(self._turns)):
+            held = self._turns[0]
+            self._turns.rotate(-1)
+            closed = held.revoked or held.queue in self.paused
+            if held.delivered is None and held.records and not closed:
+                count = min(self._settings.batch_records, len(held.records))
+                messages = tuple(held.records.popleft() for _ in range(count))
+                following = messages[-1].offset + 1 if held.records else held.next_offset
+                held.delivered = ReceivedBatch(held.queue, messages, following)
+                return held.delivered
+        return None
+
+    def confirm(self, batch: ReceivedBatch) -> int:
+        """Move the position past the batch and return it. Raises `errors.StaleBatch`."""
+        held = self._open(batch)
+        held.position = batch.next_offset
+        held.bytes -= sum(len(message.body) for message in batch.messages)
+        held.delivered = None
+        held.skip_filtered()
+        return held.position
+
+    def reject(self, batch: ReceivedBatch) -> None:
+        """Put the batch back. Raises `errors.StaleBatch`."""
+        held = self._open(batch)
+        held.records.extendleft(reversed(batch.messages))
+        held.delivered = None
+
+    def is_open(self, batch: ReceivedBatch) -> bool:
+        """Return whether the batch can be confirmed."""
+        held = self._held.get(batch.queue)
+        return held is not None and held.delivered is batch
+
+    def uncommitted(self, queues: Collection[Queue] | None = None) -> list[HeldQueue]:
+        """Return those of `queues` (None: of all) whose position is not committed."""
+        return [
+            held
+            for held in self._held.values()
+            if held.committed != held.position and (queues is None or held.queue in queues)
+        ]
+
+    def _open(self, batch: ReceivedBatch) -> HeldQueue:
+        if not self.is_open(batch):
+            raise errors.StaleBatch(
+                f"the batch up to offset {batch.next_offset} of {batch.queue} cannot be confirmed: "
+                "its queue was taken away or reset, or it was confirmed or rejected before"
+            )
+        return self._held[batch.queue]

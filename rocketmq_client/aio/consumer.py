@@ -1,0 +1,212 @@
+"""Asyncio member of a consumer group, in clustering mode.
+
+`_core.membership` decides; here are the tasks: one for heartbeats, allocation and commits, and one
+per broker that pulls and listens. `sync.consumer` is the sync version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from typing import TYPE_CHECKING, Self
+
+from rocketmq_client import errors
+from rocketmq_client._core.cluster import Cluster
+from rocketmq_client._core.membership import Membership
+from rocketmq_client._wire.codec import RocketMQCodec
+from rocketmq_client.model import ConsumerSettings
+from tubemq_client._io.asyncio_driver import AsyncDriver
+from tubemq_client._io.asyncio_sync import Notifier
+from tubemq_client._io.closing import AsyncClosing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+    from typing import Any
+
+    from rocketmq_client.model import (
+        Address,
+        ClientSettings,
+        ConsumerStats,
+        Queue,
+        ReceivedBatch,
+    )
+
+__all__ = ["Consumer"]
+
+
+class Consumer(AsyncClosing):
+    """Member of a consumer group: queues are divided among all members, offsets are kept by the
+    brokers.
+
+    `topics` maps each topic to the tags that are read, none for all; all members of a group, in any
+    language, must have the same topics, tags and strategy. At least once: a record is delivered
+    again if its batch was not confirmed, or its confirmation was not committed, when its queue went
+    to another member. Entering the context joins the group. The brokers identify members by
+    connection, so a consumer has its own connections even with a session. May be shared by tasks.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        group: str,
+        topics: Mapping[str, str | Sequence[str]],
+        *,
+        consumer: ConsumerSettings | None = None,
+    ) -> None:
+        self._due, self._ready = Notifier(), Notifier()
+        self._member = Membership(
+            Cluster(settings),
+            group,
+            f"{os.getpid()}@{secrets.token_hex(6)}",
+            topics,
+            consumer or ConsumerSettings(),
+            wake=self._due.notify,
+            ready=self._ready.notify,
+        )
+        codec = RocketMQCodec(self._member.notice)
+        self._driver = AsyncDriver(settings.network(), None, codec)
+        self._keeper: asyncio.Task[None] | None = None
+        self._pullers: dict[Address, asyncio.Task[None]] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    @property
+    def group(self) -> str:
+        """Name of the group."""
+        return self._member.group
+
+    @property
+    def client_id(self) -> str:
+        """Name of this member, as brokers list it."""
+        return self._member.client_id
+
+    @property
+    def assignment(self) -> list[Queue]:
+        """Queues that this member holds now, ordered; among them its share of the queues with
+        records that were sent back."""
+        return self._member.held.queues()
+
+    @property
+    def stats(self) -> ConsumerStats:
+        """Counters of this member."""
+        return self._member.stats
+
+    async def start(self) -> None:
+        """Join the group, once. Raises `errors.UnknownTopic`, and `errors.ConfigError` the second
+        time."""
+        if self._keeper is not None or self._member.closing:
+            raise errors.ConfigError("a consumer is started once", subject="consumer")
+        try:
+            await self._driver.run(self._member.open())
+        except BaseException:
+            await self._driver.close()
+            raise
+        self._keeper = self._task("group", self._keep())
+
+    async def receive(self, timeout_ms: int | None = None) -> ReceivedBatch | None:
+        """Return the next batch of any held queue, or None after `timeout_ms` without one (None:
+        no limit).
+
+        A queue with a batch that is not confirmed is skipped. Raises `errors.ClosedError`, and an
+        error that ended the membership: `errors.DataLoss`, `errors.CorruptRecord`,
+        `errors.NoPermission`, ….
+        """
+        loop = asyncio.get_running_loop()
+        over = None if timeout_ms is None else loop.time() + timeout_ms / 1000
+        while True:
+            seen = self._ready.count
+            batch = self._member.take()
+            left_s = None if over is None else over - loop.time()
+            if batch is not None or (left_s is not None and left_s <= 0):
+                return batch
+            await self._ready.wait(seen, left_s)
+
+    async def confirm(self, batch: ReceivedBatch) -> int:
+        """Move the group past `batch`; return the queue's position. It is committed within
+        `commit_ms`. Raises `errors.StaleBatch` if the batch is no longer this member's."""
+        position = self._member.held.confirm(batch)
+        self._ready.notify()
+        return position
+
+    async def reject(self, batch: ReceivedBatch) -> None:
+        """Deliver the batch again, to this member or to the queue's next one. Raises
+        `errors.StaleBatch`."""
+        self._member.held.reject(batch)
+        self._ready.notify()
+
+    async def batches(self, timeout_ms: int | None = None) -> AsyncGenerator[ReceivedBatch, None]:
+        """Yield batches until none arrives within `timeout_ms`.
+
+        Asking for the next batch confirms the one before; a batch during which the loop is left is
+        rejected. Batches whose queue was taken away meanwhile are counted in `stats`.
+        """
+        while (batch := await self.receive(timeout_ms)) is not None:
+            settle: Callable[[ReceivedBatch], Coroutine[Any, Any, object]] = self.reject
+            try:
+                yield batch
+                settle = self.confirm
+            finally:
+                try:
+                    await settle(batch)
+                except errors.StaleBatch:
+                    self.stats.stale_batches += 1
+
+    async def commit(self) -> None:
+        """Commit all confirmed positions now."""
+        await self._driver.run(self._member.commit())
+
+    async def pause(self, queues: Iterable[Queue]) -> None:
+        """Neither pull nor deliver these queues until `resume`; they stay held, also after they
+        come back from another member."""
+        self._member.held.paused |= set(queues)
+
+    async def resume(self, queues: Iterable[Queue] | None = None) -> None:
+        """Pull and deliver these queues again; None for all."""
+        paused = self._member.held.paused
+        paused -= set(paused if queues is None else queues)
+        self._ready.notify()
+
+    async def close(self) -> None:
+        """Commit what is confirmed, leave the group, close all connections. Safe to call twice."""
+        if self._member.closing:
+            return
+        self._member.closing = True
+        self._ready.notify()
+        try:
+            tasks = [*self._pullers.values(), *([self._keeper] if self._keeper else [])]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._keeper is not None:
+                await self._driver.finish(self._member.leave())
+        finally:
+            await self._driver.close()
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        while not self._member.closing:
+            seen = self._due.count
+            wait_ms = await self._driver.run(self._member.round())
+            for address in sorted(self._member.addresses):
+                puller = self._pullers.get(address)
+                if puller is None or puller.done():
+                    self._pullers[address] = self._task("pull", self._pull(address))
+            await self._due.wait(seen, wait_ms / 1000)
+
+    async def _pull(self, address: Address) -> None:
+        await self._driver.run(self._member.pulling(address))
+
+    def _task(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        async def guarded() -> None:
+            try:
+                await work
+            except errors.ClosedError:
+                pass  # the driver was closed around it
+            except Exception as error:  # noqa: BLE001 - raised by the next call
+                self._member.fail(error)
+
+        return asyncio.create_task(guarded(), name=f"rocketmq-consumer-{name}")

@@ -1,0 +1,237 @@
+"""Blocking member of a consumer group, in clustering mode.
+
+`_core.membership` decides; here are the threads: one for heartbeats, allocation and commits, and
+one per broker that pulls and listens. `aio.consumer` is the asyncio version.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from rocketmq_client import errors
+from rocketmq_client._core.cluster import Cluster
+from rocketmq_client._core.membership import Membership
+from rocketmq_client._wire.codec import RocketMQCodec
+from rocketmq_client.model import ConsumerSettings
+from tubemq_client._io.closing import Closing
+from tubemq_client._io.driver import BlockingDriver
+from tubemq_client._io.thread_sync import Notifier, serialized
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from rocketmq_client.model import (
+        Address,
+        ClientSettings,
+        ConsumerStats,
+        Queue,
+        ReceivedBatch,
+    )
+    from tubemq_client._core.effects import Conversation
+
+__all__ = ["Consumer"]
+
+T = TypeVar("T")
+
+
+class Consumer(Closing):
+    """Member of a consumer group: queues are divided among all members, offsets are kept by the
+    brokers.
+
+    `topics` maps each topic to the tags that are read, none for all; all members of a group, in any
+    language, must have the same topics, tags and strategy. At least once: a record is delivered
+    again if its batch was not confirmed, or its confirmation was not committed, when its queue went
+    to another member. Entering the context joins the group. The brokers identify members by
+    connection, so a consumer has its own connections even with a session. May be shared by
+    threads.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        group: str,
+        topics: Mapping[str, str | Sequence[str]],
+        *,
+        consumer: ConsumerSettings | None = None,
+    ) -> None:
+        self._settings = settings
+        self._due, self._ready = Notifier(), Notifier()
+        self._lock = threading.RLock()
+        self._member = Membership(
+            Cluster(settings),
+            group,
+            f"{os.getpid()}@{secrets.token_hex(6)}",
+            topics,
+            consumer or ConsumerSettings(),
+            wake=self._due.notify,
+            ready=self._ready.notify,
+        )
+        codec = RocketMQCodec(self._member.notice)
+        self._driver = BlockingDriver(settings.network(), None, codec)
+        self._keeper: threading.Thread | None = None
+        self._pullers: dict[Address, threading.Thread] = {}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    @property
+    def group(self) -> str:
+        """Name of the group."""
+        return self._member.group
+
+    @property
+    def client_id(self) -> str:
+        """Name of this member, as brokers list it."""
+        return self._member.client_id
+
+    @property
+    def assignment(self) -> list[Queue]:
+        """Queues that this member holds now, ordered; among them its share of the queues with
+        records that were sent back."""
+        with self._lock:
+            return self._member.held.queues()
+
+    @property
+    def stats(self) -> ConsumerStats:
+        """Counters of this member."""
+        return self._member.stats
+
+    def start(self) -> None:
+        """Join the group, once. Raises `errors.UnknownTopic`, and `errors.ConfigError` the second
+        time."""
+        if self._keeper is not None or self._member.closing:
+            raise errors.ConfigError("a consumer is started once", subject="consumer")
+        try:
+            self._run(self._member.open())
+        except BaseException:
+            self._driver.close()
+            raise
+        self._keeper = self._thread("group", self._keep)
+
+    def receive(self, timeout_ms: int | None = None) -> ReceivedBatch | None:
+        """Return the next batch of any held queue, or None after `timeout_ms` without one (None:
+        no limit).
+
+        A queue with a batch that is not confirmed is skipped. Raises `errors.ClosedError`, and an
+        error that ended the membership: `errors.DataLoss`, `errors.CorruptRecord`,
+        `errors.NoPermission`, ….
+        """
+        over = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        while True:
+            seen = self._ready.count
+            with self._lock:
+                batch = self._member.take()
+            left_s = None if over is None else over - time.monotonic()
+            if batch is not None or (left_s is not None and left_s <= 0):
+                return batch
+            self._ready.wait(seen, left_s)
+
+    def confirm(self, batch: ReceivedBatch) -> int:
+        """Move the group past `batch`; return the queue's position. It is committed within
+        `commit_ms`. Raises `errors.StaleBatch` if the batch is no longer this member's."""
+        with self._lock:
+            position = self._member.held.confirm(batch)
+        self._ready.notify()
+        return position
+
+    def reject(self, batch: ReceivedBatch) -> None:
+        """Deliver the batch again, to this member or to the queue's next one. Raises
+        `errors.StaleBatch`."""
+        with self._lock:
+            self._member.held.reject(batch)
+        self._ready.notify()
+
+    def batches(self, timeout_ms: int | None = None) -> Iterator[ReceivedBatch]:
+        """Yield batches until none arrives within `timeout_ms`.
+
+        Asking for the next batch confirms the one before; a batch during which the loop is left is
+        rejected. Batches whose queue was taken away meanwhile are counted in `stats`.
+        """
+        while (batch := self.receive(timeout_ms)) is not None:
+            settle: Callable[[ReceivedBatch], object] = self.reject
+            try:
+                yield batch
+                settle = self.confirm
+            finally:
+                try:
+                    settle(batch)
+                except errors.StaleBatch:
+                    self.stats.stale_batches += 1
+
+    def commit(self) -> None:
+        """Commit all confirmed positions now."""
+        self._run(self._member.commit())
+
+    def pause(self, queues: Iterable[Queue]) -> None:
+        """Neither pull nor deliver these queues until `resume`; they stay held, also after they
+        come back from another member."""
+        with self._lock:
+            self._member.held.paused |= set(queues)
+
+    def resume(self, queues: Iterable[Queue] | None = None) -> None:
+        """Pull and deliver these queues again; None for all."""
+        with self._lock:
+            paused = self._member.held.paused
+            paused -= set(paused if queues is None else queues)
+        self._ready.notify()
+
+    def close(self) -> None:
+        """Commit what is confirmed, leave the group, close all connections. Safe to call twice."""
+        with self._lock:
+            first, self._member.closing = not self._member.closing, True
+        if not first:
+            return
+        self._due.notify()
+        self._ready.notify()
+        try:
+            self._join_threads()
+            if self._keeper is not None:
+                self._run(self._member.leave())
+        finally:
+            self._driver.close()
+
+    # -- threads --------------------------------------------------------------------------------
+
+    def _run(self, conversation: Conversation[T]) -> T:
+        return self._driver.run(serialized(conversation, self._lock))
+
+    def _keep(self) -> None:
+        while not self._member.closing:
+            seen = self._due.count
+            wait_ms = self._run(self._member.round())
+            for address in sorted(self._member.addresses):
+                puller = self._pullers.get(address)
+                if puller is None or not puller.is_alive():
+                    self._pullers[address] = self._thread("pull", self._pull, address)
+            self._due.wait(seen, wait_ms / 1000)
+
+    def _pull(self, address: Address) -> None:
+        self._run(self._member.pulling(address))
+
+    def _thread(self, name: str, work: Callable[..., None], *words: object) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work(*words)
+            except errors.ClosedError:
+                pass  # the driver was closed around it
+            except BaseException as error:  # noqa: BLE001 - raised by the next call
+                self._member.fail(error)
+
+        thread = threading.Thread(target=guarded, name=f"rocketmq-consumer-{name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _join_threads(self) -> None:
+        """Wait for the threads as long as one request takes; what is late meets closed
+        connections."""
+        settings = self._settings
+        over = time.monotonic() + (settings.rpc_timeout_ms + settings.connect_timeout_ms) / 1000
+        if self._keeper is not None:
+            self._keeper.join(max(0.0, over - time.monotonic()))
+        for thread in list(self._pullers.values()):
+            thread.join(max(0.0, over - time.monotonic()))

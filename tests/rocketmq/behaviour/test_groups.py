@@ -1,0 +1,316 @@
+"""Members of a group: shares of queues, offsets, filters, limits, and what happens when members or
+brokers come and go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from rocketmq_client import ConsumerSettings, OutgoingMessage, Queue, allocate_fixed, errors
+from rocketmq_client.embedded import EmbeddedRocketMQ
+from tests.rocketmq.shells import Shell
+from tests.rocketmq.sites import Site
+from tools.devkit.patience import PATIENCE
+
+FIRST = ConsumerSettings(consume_from="first", commit_ms=100)
+
+
+def until(true: Callable[[], object], patience_s: float = 30) -> None:
+    deadline = time.monotonic() + patience_s * PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
+
+
+def send(shell: Shell, settings, topic: str, bodies, **options) -> None:
+    with shell.Producer(settings) as producer:
+        for body in bodies:
+            producer.send(topic, b"%d" % body, **options)
+
+
+def own(consumer) -> list[Queue]:
+    """Queues of topics, without those of records that were sent back."""
+    return [queue for queue in consumer.assignment if not queue.topic.startswith("%RETRY%")]
+
+
+def read(consumer, count: int, patience_s: float = 30) -> list[int]:
+    """Confirm batches until `count` records have come; return their numbers."""
+    bodies: list[int] = []
+    deadline = time.monotonic() + patience_s * PATIENCE
+    while len(bodies) < count:
+        assert time.monotonic() < deadline, f"{len(bodies)} of {count} records came"
+        batch = consumer.receive(200)
+        if batch is not None:
+            bodies += [int(message.body) for message in batch.messages]
+            consumer.confirm(batch)
+    return bodies
+
+
+def test_a_group_goes_on_where_its_last_member_stopped(shell: Shell, site: Site) -> None:
+    topic = site.topic(4)
+    send(shell, site.settings, topic, range(20))
+    with shell.Consumer(site.settings, topic, {topic: ()}, consumer=FIRST) as one:
+        before = read(one, 20)
+        left_open = one.receive(100)
+    send(shell, site.settings, topic, range(20, 30))
+    with (
+        shell.Consumer(site.settings, topic, {topic: ()}, consumer=FIRST) as two,
+        shell.Metadata(site.settings) as metadata,
+    ):
+        after = read(two, 10)
+        two.commit()
+        committed = metadata.group_offsets(topic, topic)
+
+    assert sorted(before) == list(range(20))
+    assert left_open is None
+    assert sorted(after) == list(range(20, 30))
+    assert sum(committed.values()) == 30
+    assert two.stats.records == 10
+
+
+def test_records_come_in_the_order_of_their_queue_and_one_batch_at_a_time(
+    shell: Shell, site: Site
+) -> None:
+    topic = site.topic(1)
+    send(shell, site.settings, topic, range(10))
+    settings = ConsumerSettings(consume_from="first", batch_records=4)
+    with shell.Consumer(site.settings, topic, {topic: ()}, consumer=settings) as consumer:
+        until(lambda: consumer.assignment)
+        seen = [[int(m.body) for m in batch.messages] for batch in consumer.batches(2_000)]
+        assert [number for batch in seen for number in batch] == list(range(10))
+        assert max(map(len, seen)) == 4
+        send(shell, site.settings, topic, range(10, 20))
+        first = consumer.receive(5_000)
+        assert consumer.receive(300) is None, "the queue has an open batch"
+        assert consumer.confirm(first) == first.next_offset
+        with pytest.raises(errors.StaleBatch, match="confirmed or rejected before"):
+            consumer.confirm(first)
+
+
+def test_members_divide_the_queues_as_they_come_and_go(shell: Shell, site: Site) -> None:
+    topic = site.topic(6)
+    with shell.Consumer(site.settings, topic, {topic: ()}, consumer=FIRST) as one:
+        until(lambda: len(own(one)) == 6)
+        with shell.Consumer(site.settings, topic, {topic: ()}, consumer=FIRST) as two:
+            until(lambda: (len(own(one)), len(own(two))) == (3, 3))
+            assert not set(own(one)) & set(own(two))
+            send(shell, site.settings, topic, range(60))
+            mine, others = read(one, 30), read(two, 30)
+            with shell.PullConsumer(site.settings, group=topic) as looker:
+                assert looker.members(topic) == sorted([one.client_id, two.client_id])
+        started = time.monotonic()
+        until(lambda: len(own(one)) == 6)
+        took = time.monotonic() - started
+        assert one.receive(500) is None, "what the other member confirmed does not come again"
+
+    assert sorted(mine + others) == list(range(60))
+    assert took < 2 * PATIENCE
+
+
+def test_a_batch_of_a_queue_that_was_taken_away_comes_to_its_next_member(
+    shell: Shell, site: Site
+) -> None:
+    topic = site.topic(2)
+    queues = [Queue("broker-a", topic, number) for number in range(2)]
+    with shell.Producer(site.settings) as producer:
+        for queue in queues:
+            producer.send(topic, b"%d" % queue.queue_id, queue=queue)
+    with shell.Consumer(site.settings, topic, {topic: ()}, consumer=FIRST) as one:
+        open_batches = [one.receive(20_000), one.receive(20_000)]
+        with shell.Consumer(site.settings, topic, {topic: ()}, consumer=FIRST) as two:
+            until(lambda: (len(own(one)), len(own(two))) == (1, 1))
+            (taken,) = own(two)
+            [stale] = [batch for batch in open_batches if batch.queue == taken]
+            [kept] = [batch for batch in open_batches if batch.queue != taken]
+            with pytest.raises(errors.StaleBatch):
+                one.confirm(stale)
+            assert one.confirm(kept) == 1
+            assert read(two, 1) == [taken.queue_id]
+
+
+def test_where_a_queue_begins_without_a_committed_offset(shell: Shell, site: Site) -> None:
+    topic = site.topic(1)
+    send(shell, site.settings, topic, range(3))
+    time.sleep(1.1)
+    instant = time.time_ns() // 1_000_000
+    time.sleep(0.1)
+    send(shell, site.settings, topic, range(3, 6))
+    time.sleep(1)  # 5.x has built its index
+    start = ConsumerSettings(consume_from=instant)
+    with shell.Consumer(site.settings, f"{topic}-time", {topic: ()}, consumer=start) as by_time:
+        # A 4.x broker reports offset 0 for a queue that still has its first record.
+        expected = list(range(6)) if site.name == "4.9.7" else [3, 4, 5]
+        assert read(by_time, len(expected)) == expected
+    with shell.Consumer(site.settings, f"{topic}-first", {topic: ()}, consumer=FIRST) as first:
+        assert read(first, 6) == list(range(6))
+    if not site.genuine:
+        with shell.Consumer(site.settings, f"{topic}-last", {topic: ()}) as last:
+            until(lambda: last.stats.commits)  # lest a successor begin later
+            send(shell, site.settings, topic, [6])
+            assert read(last, 1) == [6]
+
+
+def test_tags_with_equal_hashes_are_distinguished(shell: Shell, site: Site) -> None:
+    topic = site.topic(1)
+    with shell.Producer(site.settings) as producer:
+        producer.send_batch(
+            topic, [OutgoingMessage(b"%d" % n, tag) for n, tag in enumerate(["Aa", "BB"] * 5)]
+        )
+    with shell.Consumer(site.settings, topic, {topic: "Aa"}, consumer=FIRST) as consumer:
+        assert read(consumer, 5) == [0, 2, 4, 6, 8]
+        until(lambda: not consumer.stats.failed_pulls and consumer.stats.commits)
+    with shell.Metadata(site.settings) as metadata:
+        assert metadata.group_offsets(topic, topic) == {Queue("broker-a", topic, 0): 10}
+
+
+def test_a_rejected_batch_and_a_loop_that_is_left_come_again(shell: Shell, site: Site) -> None:
+    topic = site.topic(1)
+    send(shell, site.settings, topic, range(3))
+    with shell.Consumer(site.settings, topic, {topic: ()}, consumer=FIRST) as consumer:
+        until(lambda: consumer.stats.pulls > 1)
+        batch = consumer.receive(20_000)
+        consumer.reject(batch)
+        loop = consumer.batches(20_000)
+        again = next(loop)
+        loop.close()
+        assert again.messages[0].offset == batch.messages[0].offset == 0
+        assert read(consumer, 3) == [0, 1, 2]
+
+
+def test_unconfirmed_records_limit_what_is_pulled(shell: Shell, site: Site) -> None:
+    topic = site.topic(1)
+    send(shell, site.settings, topic, range(40))
+    few = ConsumerSettings(consume_from="first", queue_records=5, pull_records=5, batch_records=100)
+    small = ConsumerSettings(consume_from="first", queue_bytes=1, pull_records=5, batch_records=100)
+    for name, settings in (("count", few), ("bytes", small)):
+        group = f"{topic}-{name}"
+        with shell.Consumer(site.settings, group, {topic: ()}, consumer=settings) as consumer:
+            until(lambda: own(consumer))
+            time.sleep(1)
+            batch = consumer.receive(20_000)
+            assert len(batch.messages) == 5, name
+            assert consumer.receive(300) is None
+            consumer.confirm(batch)
+            assert read(consumer, 35) == list(range(5, 40))
+
+
+def test_a_paused_queue_is_held_and_gives_nothing(shell: Shell, site: Site) -> None:
+    topic = site.topic(1)
+    with shell.Consumer(site.settings, topic, {topic: ()}, consumer=FIRST) as consumer:
+        until(lambda: own(consumer))
+        consumer.pause(own(consumer))
+        send(shell, site.settings, topic, [1])
+        assert consumer.receive(500) is None
+        assert len(own(consumer)) == 1
+        consumer.resume()
+        assert read(consumer, 1) == [1]
+
+
+def test_records_that_were_sent_back_are_read_too(shell: Shell, site: Site) -> None:
+    """Java members of a group leave a share of these queues to every member."""
+    topic = site.topic(1)
+    with shell.Consumer(site.settings, topic, {topic: "red"}, consumer=FIRST) as consumer:
+        until(lambda: len(consumer.assignment) == 2)
+        send(shell, site.settings, f"%RETRY%{topic}", [7])
+        batch = consumer.receive(20_000)
+        assert batch.queue.topic == f"%RETRY%{topic}"
+        assert [message.body for message in batch.messages] == [b"7"]
+
+
+@pytest.mark.parametrize("allocation", ["circle", "hash", "fixed"])
+def test_strategies(shell: Shell, allocation: str) -> None:
+    queues = [Queue("broker-a", "orders", number) for number in range(8)]
+    with EmbeddedRocketMQ(topics={"orders": 8}) as mq:
+        ways = [
+            allocate_fixed(part) if allocation == "fixed" else allocation
+            for part in (queues[:5], queues[5:])
+        ]
+        settings = [ConsumerSettings(allocation=way) for way in ways]
+        with (
+            shell.Consumer(mq.settings, "g", {"orders": ()}, consumer=settings[0]) as one,
+            shell.Consumer(mq.settings, "g", {"orders": ()}, consumer=settings[1]) as two,
+        ):
+            until(lambda: own(two) and sorted(own(one) + own(two)) == queues)
+            if allocation == "fixed":
+                assert (own(one), own(two)) == (queues[:5], queues[5:])
+            if allocation == "circle":
+                assert {tuple(own(one)), tuple(own(two))} == {
+                    tuple(queues[::2]),
+                    tuple(queues[1::2]),
+                }
+
+
+def test_a_member_whose_connection_breaks_is_replaced_and_comes_back(shell: Shell) -> None:
+    soon = replace(FIRST, rebalance_ms=300)
+    with EmbeddedRocketMQ(topics={"orders": 4}, brokers=2) as mq:
+        settings = replace(mq.settings, route_period_ms=200)
+        consumer = shell.Consumer(settings, "g", {"orders": ()}, consumer=soon)
+        with consumer:
+            _lose_and_find_a_broker(shell, mq, consumer)
+
+
+def _lose_and_find_a_broker(shell: Shell, mq: EmbeddedRocketMQ, consumer) -> None:
+    until(lambda: len(own(consumer)) == 8)
+    send(shell, mq.settings, "orders", range(40))
+    read(consumer, 40)
+    consumer.commit()
+    mq.kill_broker("broker-b")
+    until(lambda: consumer.stats.failed_pulls)
+    send(shell, mq.settings, "orders", range(40, 44))
+    assert sorted(read(consumer, 4)) == [40, 41, 42, 43]
+    mq.start_broker("broker-b")
+    until(lambda: len(own(consumer)) == 8, 60)
+    with shell.Producer(mq.settings) as producer:
+        producer.send("orders", b"44", queue=Queue("broker-b", "orders", 0))
+    assert read(consumer, 1) == [44]
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_records_that_retention_removed_first_are_never_passed_over_in_silence(
+    shell: Shell, policy
+) -> None:
+    queue = Queue("broker-a", "orders", 0)
+    with EmbeddedRocketMQ(topics={"orders": 1}) as mq:
+        send(shell, mq.settings, "orders", range(10))
+        with shell.PullConsumer(mq.settings, group="g") as setter:
+            setter.commit(queue, 2)
+        mq.remove_until(queue, 6)
+        settings = ConsumerSettings(gap_policy=policy)
+        with shell.Consumer(mq.settings, "g", {"orders": ()}, consumer=settings) as consumer:
+            if policy == "skip":
+                assert read(consumer, 4) == [6, 7, 8, 9]
+                assert consumer.stats.lost == [(queue, 2, 6)]
+            else:
+                with pytest.raises(errors.DataLoss, match=r"\[2, 6\) .* gap_policy='skip'"):
+                    consumer.receive(20_000)
+
+
+def test_what_cannot_be_started_is_refused_at_once(shell: Shell) -> None:
+    with EmbeddedRocketMQ(topics={"orders": 1}) as mq:
+        with pytest.raises(errors.UnknownTopic):
+            shell.Consumer(mq.settings, "g", {"absent": ()}).__enter__()
+        with pytest.raises(errors.ConfigError, match=r"group is empty[\s\S]*topics: give"):
+            shell.Consumer(mq.settings, " ", {})
+        with pytest.raises(errors.ConfigError, match="give none to read everything"):
+            shell.Consumer(mq.settings, "g", {"orders": "*"})
+        consumer = shell.Consumer(mq.settings, "g", {"orders": ()})
+        with consumer, pytest.raises(errors.ConfigError, match="started once"):
+            consumer.start()
+        with pytest.raises(errors.ClosedError):
+            consumer.receive(10)
+        consumer.close()
+
+
+def test_all_problems_of_settings_are_listed() -> None:
+    with pytest.raises(errors.ConfigError) as caught:
+        ConsumerSettings(
+            consume_from="middle",  # type: ignore[arg-type]
+            allocation="best",  # type: ignore[arg-type]
+            pull_records=0,
+            gap_policy="hide",  # type: ignore[arg-type]
+        )
+    for name in ("consume_from", "allocation", "pull_records", "gap_policy"):
+        assert name in str(caught.value)
