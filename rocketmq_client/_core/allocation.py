@@ -78,7 +78,7 @@ def _room(queue: Queue) -> str | None:
 
 
 def allocate_fixed(queues: Iterable[Queue]) -> Allocation:
-    """Return the strategy that gives this member these queues, whoever else is in the group."""
+    """Return the strategy that gives this member these queues, independent of other members."""
     fixed = frozenset(queues)
 
     def allocate(_member: str, _members: Sequence[str], found: Sequence[Queue]) -> Sequence[Queue]:

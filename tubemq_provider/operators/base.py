@@ -146,6 +146,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
     path: str | None
     sink: str | None
     offset_store: str
+    engine: str | Value
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
