@@ -9,6 +9,7 @@ secrets to tasks, `error_hints` explains failures of Spark. Importing this packa
 imports no pyspark. It must not import airflow.
 """
 
-from tubemq_provider.spark.session import freeze, register, spark_artifacts, spark_options
+from tubemq_provider.spark.options import spark_options
+from tubemq_provider.spark.session import freeze, register, spark_artifacts
 
 __all__ = ["freeze", "register", "spark_artifacts", "spark_options"]

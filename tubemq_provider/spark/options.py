@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Literal
 
 from tubemq_client.errors import ConfigError
 from tubemq_client.json_text import load_unique_json
-from tubemq_client.model import Address, ClientSettings, Partition
+from tubemq_client.model import Address, ClientSettings, Partition, address_text
 from tubemq_provider.sources.tubemq.columns import RECORDS
-from tubemq_provider.spark.credentials_file import settings_of
+from tubemq_provider.spark.credentials_file import needs_access, settings_of
 from tubemq_provider.spark.offset_options import (
     EARLIEST,
     LATEST,
@@ -190,6 +190,28 @@ def parse_options(options: Mapping[str, str], *, streaming: bool = False) -> Rea
     if values.problems:
         raise ConfigError(values.problems, subject=SUBJECT)
     return parsed
+
+
+def spark_options(
+    settings: ClientSettings, plan: WindowPlan, *, config_file: str | None = None
+) -> dict[str, str]:
+    """Return options that read exactly `plan`: ``spark.read.format("tubemq").options(**these)``.
+
+    Users and TLS are not passed in options: settings that have any need `config_file`, a file of
+    options on the driver's host (see `credentials_file.access_file`). Raises `ConfigError` without.
+    """
+    if config_file is None and needs_access(settings):
+        raise ConfigError(
+            "users and TLS are not written into options, which show in query plans: name a file "
+            "that has them with config_file (option 'configFile')",
+            subject="Spark options",
+        )
+    options = {
+        "masters": ",".join(map(address_text, settings.masters)),
+        "window": plan.canonical(),
+        "rpcTimeoutMs": str(settings.rpc_timeout_ms),
+    }
+    return options if config_file is None else {**options, "configFile": config_file}
 
 
 def masters_of(values: OptionParser) -> tuple[Address, ...]:

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, require_extra
-from tubemq_client.model import address_text
-from tubemq_provider.spark.credentials_file import needs_access
 from tubemq_provider.spark.formats import executor_rooms, format_module, not_on_executors
 from tubemq_provider.spark.options import parse_options
 from tubemq_provider.windows.spaces import FIRST_SOURCE, SOURCES
@@ -27,9 +25,7 @@ from tubemq_provider.windows.spaces import FIRST_SOURCE, SOURCES
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tubemq_client.model import ClientSettings
     from tubemq_provider.spark.range_planner import PlannedRead
-    from tubemq_provider.windows.plan import WindowPlan
 
 _SUBPACKAGES = {
     "tubemq_client": ("_core", "_io", "_pb", "_wire", "admin", "config", "sync", "tdmsg"),
@@ -84,28 +80,6 @@ def freeze(options: Mapping[str, str]) -> dict[str, str]:
     replaced = {name.lower() for name in (*fixed, *_FROZEN)}
     other_options = {name: value for name, value in options.items() if name.lower() not in replaced}
     return {**other_options, **fixed}
-
-
-def spark_options(
-    settings: ClientSettings, plan: WindowPlan, *, config_file: str | None = None
-) -> dict[str, str]:
-    """Return options that read exactly `plan`: ``spark.read.format("tubemq").options(**these)``.
-
-    Users and TLS are not passed in options: settings that have any need `config_file`, a file of
-    options on the driver's host (see `credentials_file.access_file`). Raises `ConfigError` without.
-    """
-    if config_file is None and needs_access(settings):
-        raise ConfigError(
-            "users and TLS are not written into options, which show in query plans: name a file "
-            "that has them with config_file (option 'configFile')",
-            subject="Spark options",
-        )
-    options = {
-        "masters": ",".join(map(address_text, settings.masters)),
-        "window": plan.canonical(),
-        "rpcTimeoutMs": str(settings.rpc_timeout_ms),
-    }
-    return options if config_file is None else {**options, "configFile": config_file}
 
 
 def register(spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource
 from tubemq_client.errors import ConfigError, DataLoss
 from tubemq_provider.sources.tubemq.columns import RECORDS
 from tubemq_provider.spark.batch_reader import TubeMQBatchReader
-from tubemq_provider.spark.options import parse_options
+from tubemq_provider.spark.options import parse_options, spark_options
 from tubemq_provider.spark.reading import (
     check_columns,
     schema_of,
@@ -153,7 +153,6 @@ def _read_options(options: Mapping[str, str]) -> tuple[ReadOptions | None, Confi
 def reading(settings: ClientSettings, plan: WindowPlan) -> Iterator[dict[str, str]]:
     """Provide options that read exactly `plan`. Users and TLS are in a file while the body runs."""
     from tubemq_provider.spark.credentials_file import access_file
-    from tubemq_provider.spark.session import spark_options
 
     with access_file(settings) as path:
         yield spark_options(settings, plan, config_file=path)

@@ -17,9 +17,9 @@ from tools.devkit.patience import PATIENCE
 from tubemq_client.embedded import EmbeddedTubeMQ, TopicSpec
 from tubemq_client.errors import ConfigError
 from tubemq_client.model import ClientSettings, Credentials, TlsSettings
+from tubemq_provider.spark import spark_options
 from tubemq_provider.spark.credentials_file import access_file, settings_from
 from tubemq_provider.spark.options import parse_options
-from tubemq_provider.spark.session import spark_options
 from tubemq_provider.spark.write_options import parse_write_options
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 

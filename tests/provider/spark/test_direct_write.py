@@ -28,13 +28,13 @@ from pyspark.sql import SparkSession  # noqa: E402
 
 from tubemq_provider.engines.direct_write_job import accept_manifest  # noqa: E402
 from tubemq_provider.engines.session import SessionEngine  # noqa: E402
+from tubemq_provider.spark import spark_options  # noqa: E402
 from tubemq_provider.spark.direct_write_tasks import (  # noqa: E402
     OPTION,
     DirectWriteSource,
     TaskCommit,
     WriteTask,
 )
-from tubemq_provider.spark.session import spark_options  # noqa: E402
 
 
 def silent(point: str) -> None:

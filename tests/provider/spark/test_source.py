@@ -20,7 +20,7 @@ from tubemq_client.errors import (
     RangeStalled,
     UnknownTopic,
 )
-from tubemq_provider.spark.session import freeze, spark_options
+from tubemq_provider.spark import freeze, spark_options
 
 pyspark = pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
