@@ -1,7 +1,7 @@
 """Base of every client object of both APIs, without waiting: identity, settings, statistics.
 
 Base of the blocking and of the asyncio classes alike, so that nothing is written twice; members of
-groups, producers and readers have more (`member_face`, `producer_face`, `range_face`). Nothing
+groups, producers and readers add to it (`consumer_base`, `producer_base`, `reader_base`). Nothing
 here sends, sleeps or decides; state belongs to the sessions of `_core`.
 """
 

@@ -2,8 +2,8 @@
 
 Tasks write Parquet into the sink's staging place: records as they read them (`direct_write_job`),
 rows of a transformed frame (`frame_write_job`), or, on request, through Spark's own writer, which
-supports directories only (`relay`). Counts come from independent sources (records read by tasks,
-rows passed to a writer, rows in the files) and must agree; the source is never read twice. This
+supports directories only (`local_staging`). Counts come from independent sources (records read by
+tasks, rows passed to a writer, rows in the files) and must agree; the source is never read twice. This
 engine must not fsync or publish anything, which is the sink's job, nor depend on the kind of its
 session (`SparkRuntime`).
 """

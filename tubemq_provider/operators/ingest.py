@@ -2,7 +2,7 @@
 
 `TubeMQCursorIngestOperator` reads the next window, `TubeMQWindowIngestOperator` a window of time or
 of offsets. They differ only in their arguments, which come from the table of options
-(`ingest.arguments`): signature, template fields and parameter list. `execute` is in `base`.
+(`ingest.arguments`): signature, template fields and parameter list. `base` runs them.
 """
 
 from __future__ import annotations

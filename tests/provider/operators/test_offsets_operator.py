@@ -264,7 +264,7 @@ def test_a_position_is_not_set_in_an_unused_store(
         task = offsets(action="set", to="earliest", offset_store=store)
         return execute(task, fake_context(task, kept, run="r3"))
 
-    with pytest.raises(AirflowFailException, match=f"say offset_store='{used}'"):
+    with pytest.raises(AirflowFailException, match=f"set offset_store='{used}'"):
         moving(named)
     assert moving(used)["after"]["1:0"] == 0
 

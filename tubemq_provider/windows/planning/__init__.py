@@ -2,6 +2,6 @@
 
 `cursor_planner` plans the next window after a cursor, `standalone_planner` time and explicit
 windows, and `boundary_book` fixes the offsets of instants. `read_limits`, `retention`, `claims`,
-`lives`, `scopes` and `overlaps` are the rules that they apply. Decisions only: I/O goes through
-objects that callers pass.
+`log_identity`, `other_scopes` and `overlaps` are the rules that they apply. Decisions only: I/O
+goes through objects that callers pass.
 """
