@@ -1,7 +1,7 @@
 """Manifest of the provider, which Airflow reads at the start of every process.
 
-It lists hooks, links, notifications and modules by their paths. It imports nothing, as every command
-of Airflow pays for it.
+It lists hooks, links, notifications and modules by their paths. It imports nothing, as every
+command of Airflow pays for it.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Tasks write Parquet into the sink's staging place: records as they read them (`direct_write_job`),
 rows of a transformed frame (`frame_write_job`), or, on request, through Spark's own writer, which
-supports directories only (`local_staging`). Counts come from independent sources (records read by
-tasks, rows passed to a writer, rows in the files) and must agree; the source is never read twice. This
-engine must not fsync or publish anything, which is the sink's job, nor depend on the kind of its
-session (`SparkRuntime`).
+supports directories only (`local_staging`). Counts come from independent sources (records read
+by tasks, rows passed to a writer, rows in the files) and must agree; the source is never
+read twice. This engine must not fsync or publish anything, which is the sink's job, nor depend on
+the kind of its session (`SparkRuntime`).
 """
 
 from __future__ import annotations

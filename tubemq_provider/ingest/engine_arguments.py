@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from tubemq_provider.ingest.options import problems_of_engine
+from tubemq_provider.ingest.options import (
+    DEFERRABLE_ENGINES,
+    SPARK_ENGINES,
+    problems_of_engine,
+)
 from tubemq_provider.ingest.validation import is_template
 
 if TYPE_CHECKING:
-    from tubemq_provider.ingest.arguments import IngestArguments
+    from tubemq_provider.ingest.fields import IngestFields
 
-__all__ = ["DEFERRABLE_ENGINES", "SPARK_ENGINES", "engine_problems"]
-
-SPARK_ENGINES: Final = ("session", "submit", "connect")
-"""Engines that always run in Spark."""
-
-DEFERRABLE_ENGINES: Final = ("submit",)
-"""Engines whose work continues without a waiting process."""
+__all__ = ["engine_problems"]
 
 _DEPLOY: Final = "spark.submit.deployMode"
 _MASTER: Final = "spark.master"
@@ -30,7 +28,7 @@ _REMOTE: Final = "spark.remote"
 _AUTHENTICATE: Final = "spark.connect.authenticate.token"
 
 
-def engine_problems(arguments: IngestArguments) -> list[str]:
+def engine_problems(arguments: IngestFields) -> list[str]:
     """Return combinations that conflict, and arguments without effect on the engine."""
     problems = problems_of_engine(arguments, arguments.engine)
     if arguments.deferrable and arguments.engine not in DEFERRABLE_ENGINES:
@@ -41,7 +39,7 @@ def engine_problems(arguments: IngestArguments) -> list[str]:
     return [*problems, *_of_direct_write(arguments), *_of_spark(arguments)]
 
 
-def _of_direct_write(arguments: IngestArguments) -> list[str]:
+def _of_direct_write(arguments: IngestFields) -> list[str]:
     changed = "transform" if arguments.transform else "sql" if arguments.sql else ""
     if changed and arguments.engine not in SPARK_ENGINES:
         engines = " or ".join(map(repr, SPARK_ENGINES))
@@ -60,7 +58,7 @@ def _of_direct_write(arguments: IngestArguments) -> list[str]:
     return problems
 
 
-def _of_spark(arguments: IngestArguments) -> Iterator[str]:
+def _of_spark(arguments: IngestFields) -> Iterator[str]:
     conf = arguments.spark_conf
     mode = conf.get(_DEPLOY, "client")
     if arguments.engine == "connect":
@@ -79,7 +77,7 @@ def _of_spark(arguments: IngestArguments) -> Iterator[str]:
         yield f"spark_conf: {_MASTER} is set by spark_conn_id; give one of them"
 
 
-def _of_connect(arguments: IngestArguments) -> Iterator[str]:
+def _of_connect(arguments: IngestFields) -> Iterator[str]:
     conf = arguments.spark_conf
     remote = conf.get(_REMOTE, "")
     if bool(remote) == bool(arguments.spark_conn_id):
@@ -97,7 +95,7 @@ def _of_connect(arguments: IngestArguments) -> Iterator[str]:
         yield "direct_write='off' is not available with engine='connect'"
 
 
-def _of_deploying(arguments: IngestArguments) -> list[str]:
+def _of_deploying(arguments: IngestFields) -> list[str]:
     from tubemq_provider.engines.cluster_mode import deploy_problems, ignored_settings
 
     conf = arguments.spark_conf

@@ -2,7 +2,8 @@
 
 An option is one annotated field of `IngestArguments`. Made from it: signatures, docstrings and
 template fields of the operators, the options of Dagster's assets, the checks for options without
-effect, and the reference. This module must not know a framework, nor any single option.
+effect, and the reference. This module must not know a framework, nor any single
+option; the words of engines and sinks that options name are here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 __all__ = [
+    "DEFERRABLE_ENGINES",
+    "FILE_SINKS",
+    "SPARK_ENGINES",
+    "TABLE_SINKS",
     "Option",
     "default_of",
     "described",
@@ -29,6 +34,13 @@ __all__ = [
     "problems_of_sink",
     "takes",
 ]
+
+SPARK_ENGINES: Final = ("session", "submit", "connect")
+"""Engines that always run in Spark."""
+DEFERRABLE_ENGINES: Final = ("submit",)
+"""Engines whose work needs no process that waits for it."""
+FILE_SINKS: Final = ("parquet", "s3", "gs", "az")
+TABLE_SINKS: Final = ("delta", "iceberg")
 
 _WIDTH: Final = 100
 

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubemq_provider.ingest.options import problems_of_sink
+from tubemq_provider.ingest.options import FILE_SINKS, problems_of_sink
 from tubemq_provider.sinks.factory import needless_connection, sink_word, spec_problems
 from tubemq_provider.windows.partitioning import partition_problems
 
 if TYPE_CHECKING:
-    from tubemq_provider.ingest.arguments import IngestArguments
+    from tubemq_provider.ingest.fields import IngestFields
 
-__all__ = ["FILE_SINKS", "TABLE_SINKS", "sink_problems"]
+__all__ = ["sink_problems"]
 
-FILE_SINKS = ("parquet", "s3", "gs", "az")
-TABLE_SINKS = ("delta", "iceberg")
 _REWRITING = ("s3", "gs", "az", "postgresql", "sqlite", "oracle", "mssql")
 
 
-def sink_problems(spec: str, arguments: IngestArguments) -> list[str]:
+def sink_problems(spec: str, arguments: IngestFields) -> list[str]:
     """Return the arguments that the sink at `spec` does not support."""
     problems = [
         f"sink: {problem}" for problem in spec_problems(spec, exactly_once=arguments.exactly_once)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_provider._airflow import AirflowTaskTimeout, TaskDeferred, conf
 from tubemq_provider.engines.applications import Application
-from tubemq_provider.ingest.engine_arguments import DEFERRABLE_ENGINES
+from tubemq_provider.ingest.options import DEFERRABLE_ENGINES
 from tubemq_provider.windows.protocols import Suspended
 
 if TYPE_CHECKING:
