@@ -101,7 +101,8 @@ check: lint words types imports docs ## Lint, words, types, import contracts, do
 lint: $(VENV)/.installed ## Only ruff: rules and formatting
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	@if command -v cargo-fmt >/dev/null; then cd native && cargo fmt --check; fi
+	@if command -v cargo-fmt >/dev/null; then \
+	  for crate in native models; do (cd $$crate && cargo fmt --check) || exit 1; done; fi
 
 words: $(VENV)/.installed ## Only refused words and openings of docstrings (tools/language)
 	$(PY) -m tools.language.words
@@ -119,7 +120,8 @@ docs: $(VENV)/.installed ## Make the reference (build/docs) and check the docume
 format: $(VENV)/.installed ## Rewrite code the way `check` wants it
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
-	@if command -v cargo-fmt >/dev/null; then cd native && cargo fmt; fi
+	@if command -v cargo-fmt >/dev/null; then \
+	  for crate in native models; do (cd $$crate && cargo fmt); done; fi
 
 # --- Tests ------------------------------------------------------------------------------------
 
@@ -241,6 +243,25 @@ drill-long: setup ## 1000 and 60 windows while logs begin anew; continues after 
 .PHONY: drill-stream
 drill-stream: setup ## Kill drivers and executors of streaming jobs, 20 for each sink (15 minutes)
 	$(PY) -m tools.drill.streams --seed $(SEED) $(ARGS)
+
+# The model needs cargo and the crates that its lock names; without cargo there is nothing to check.
+MODEL := models/target/release/window-model
+MODEL_TRACES := tests/provider/windows/model/traces
+
+.PHONY: model model-long
+model: setup ## Check the model of the window protocol, and compare it with the real run (some minutes)
+	@if command -v cargo >/dev/null; then \
+	  (cd models && CARGO_BUILD_JOBS=1 cargo build --release --locked --quiet) && \
+	  $(MODEL) check two metadata lake brokers partitions three && \
+	  mkdir -p build/model && $(MODEL) mistakes build/model && \
+	  diff -r build/model $(MODEL_TRACES) && \
+	  $(PY) -m pytest tests/provider/windows/model $(ARGS); \
+	else echo "the model is in Rust, and this machine has no cargo: only its traces are played"; \
+	  $(PY) -m pytest tests/provider/windows/model $(ARGS); fi
+
+model-long: setup ## Check the model in larger bounds (hours)
+	cd models && CARGO_BUILD_JOBS=1 cargo build --release --locked --quiet
+	$(MODEL) check faults tries wide long
 
 # --- Build and clean --------------------------------------------------------------------------
 

@@ -1,0 +1,202 @@
+//! `window-model`: check the protocol, find planted mistakes, and compare traces with the real run.
+
+mod cursor;
+mod mistakes;
+mod state;
+mod traces;
+mod world;
+
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use stateright::{Checker, Model};
+
+use crate::mistakes::Mistake;
+use crate::world::{Bounds, Protocol, FAULTS};
+
+const USAGE: &str = "window-model check NAME | mistakes DIRECTORY | accept < TRACES | list";
+
+/// A set of bounds with a name.
+struct Size {
+    name: &'static str,
+    bounds: Bounds,
+    /// Whether tasks are taken as alike, which needs a search in depth.
+    alike: bool,
+}
+
+fn kinds(names: &[&str]) -> u16 {
+    names.iter().map(|name| 1 << FAULTS.iter().position(|f| f == name).expect("a fault")).sum()
+}
+
+const BASE: Bounds = Bounds {
+    tasks: 2,
+    tries: 1,
+    records: 2,
+    partitions: (1, 1),
+    faults: 1,
+    kinds: 0xff,
+    fenced: true,
+    caps: false,
+    serial: false,
+    sleeper: false,
+};
+
+fn sizes() -> Vec<Size> {
+    let metadata = kinds(&["wipe", "purge", "restore"]);
+    let lake = kinds(&["lose newest", "lose oldest", "lose some"]);
+    let brokers = kinds(&["crash", "retain"]);
+    let size = |name, alike, bounds| Size { name, bounds, alike };
+    vec![
+        size("two", false, Bounds { records: 2, faults: 1, caps: true, ..BASE }),
+        size("metadata", true, Bounds { records: 2, faults: 2, kinds: metadata, ..BASE }),
+        size("lake", true, Bounds { records: 2, faults: 2, kinds: lake | metadata, ..BASE }),
+        size("brokers", true, Bounds { records: 3, faults: 2, kinds: brokers, ..BASE }),
+        size("partitions", true, Bounds { records: 2, faults: 1, partitions: (1, 2), kinds: brokers, ..BASE }),
+        size("tries", true, Bounds { tasks: 2, tries: 2, records: 2, faults: 0, caps: false, fenced: false, ..BASE }),
+        size("three", true, Bounds { tasks: 3, tries: 1, records: 2, faults: 0, caps: true, ..BASE }),
+        size("faults", true, Bounds { faults: 3, ..BASE }),
+        size("wide", true, Bounds { tasks: 3, faults: 1, ..BASE }),
+        size(
+            "long",
+            true,
+            Bounds { tasks: 3, tries: 2, records: 4, faults: 3, partitions: (1, 2), caps: true, ..BASE },
+        ),
+    ]
+}
+
+/// Check the protocol as shipped within the bounds of `name`; whether all promises hold.
+fn check(name: &str) -> bool {
+    let Some(size) = sizes().into_iter().find(|s| s.name == name) else {
+        eprintln!("no such size: {name}");
+        return false;
+    };
+    let began = Instant::now();
+    let model = Protocol { bounds: size.bounds, mistake: None };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let builder = model.clone().checker().threads(threads);
+    let (states, path) = if size.alike {
+        let done = builder.symmetry().spawn_dfs().join();
+        (done.unique_state_count(), done.discovery("guarantees"))
+    } else {
+        let done = builder.spawn_bfs().join();
+        (done.unique_state_count(), done.discovery("guarantees"))
+    };
+    let took = began.elapsed().as_secs_f64();
+    match path {
+        None => println!("{name}: {states} states in {took:.1} s, every promise holds"),
+        Some(path) => {
+            println!("{name}: {states} states in {took:.1} s, a promise does not hold");
+            print!("{}", traces::told(&model, &path.into_actions()));
+            return false;
+        }
+    }
+    true
+}
+
+/// In which bounds a mistake is looked for: small ones first.
+fn searches() -> Vec<Bounds> {
+    let metadata = kinds(&["wipe", "purge", "restore"]);
+    let lake = kinds(&["lose newest", "lose oldest", "lose some"]);
+    let brokers = kinds(&["crash", "retain"]);
+    vec![
+        Bounds { faults: 0, caps: true, ..BASE },
+        Bounds { faults: 1, kinds: brokers, partitions: (1, 2), ..BASE },
+        Bounds { tries: 2, faults: 2, serial: true, kinds: kinds(&["lose oldest", "wipe"]), ..BASE },
+        Bounds { tasks: 3, records: 3, serial: true, kinds: lake, ..BASE },
+        Bounds { faults: 2, serial: true, kinds: lake | metadata, ..BASE },
+        Bounds { tasks: 3, serial: true, sleeper: true, kinds: kinds(&["lose oldest"]), ..BASE },
+        Bounds { tasks: 3, faults: 3, records: 3, serial: true, kinds: lake | metadata | brokers, ..BASE },
+        Bounds { faults: 1, caps: true, ..BASE },
+        Bounds { faults: 1, kinds: lake, ..BASE },
+        Bounds { faults: 2, kinds: lake | metadata, ..BASE },
+        Bounds { tries: 2, faults: 0, caps: true, fenced: false, ..BASE },
+    ]
+}
+
+/// Find every planted mistake; write its shortest trace into `directory`. One thread, so that the
+/// search is in breadth to the letter and gives the same trace each time.
+fn find_mistakes(directory: &str, only: Option<&str>) -> bool {
+    let mut all = true;
+    for mistake in Mistake::ALL.iter().filter(|m| only.map_or(true, |o| o == m.name())) {
+        let began = Instant::now();
+        let mut found = None;
+        let mut states = 0;
+        for bounds in searches() {
+            let model = Protocol { bounds, mistake: Some(*mistake) };
+            let builder = model.clone().checker().target_state_count(2_000_000);
+            let done = builder.spawn_bfs().join();
+            states += done.unique_state_count();
+            if let Some(path) = done.discovery("guarantees") {
+                found = Some((model, path.into_actions()));
+                break;
+            }
+        }
+        let took = began.elapsed().as_secs_f64();
+        let Some((model, actions)) = found else {
+            println!("{}: not found in {states} states, {took:.1} s", mistake.name());
+            all = false;
+            continue;
+        };
+        let trace = traces::trace(&model, &actions);
+        println!(
+            "{}: {} actions, {states} states, {took:.1} s: {}",
+            mistake.name(),
+            actions.len(),
+            trace["broken"].as_str().unwrap_or("?"),
+        );
+        let path = format!("{directory}/{}.json", mistake.name());
+        let text = traces::pretty(&trace);
+        if let Err(error) = std::fs::write(&path, text) {
+            eprintln!("{path}: {error}");
+            return false;
+        }
+    }
+    all
+}
+
+/// Read a trace a line and say of each whether the model takes the same steps.
+fn accept() -> bool {
+    let mut out = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        let answer = match line {
+            Ok(text) if text.trim().is_empty() => continue,
+            Ok(text) => traces::accept(&text),
+            Err(error) => Err(error.to_string()),
+        };
+        let said = match answer {
+            Ok(()) => "accepted".to_string(),
+            Err(why) => format!("rejected: {why}"),
+        };
+        if writeln!(out, "{said}").is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let fine = match words[..] {
+        ["check", ref names @ ..] if !names.is_empty() => names.iter().map(|n| check(n)).fold(true, |a, b| a & b),
+        ["mistakes", directory] => find_mistakes(directory, None),
+        ["mistakes", directory, name] => find_mistakes(directory, Some(name)),
+        ["accept"] => accept(),
+        ["list"] => {
+            for mistake in Mistake::ALL {
+                println!("{}: {}", mistake.name(), mistake.text());
+            }
+            true
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            false
+        }
+    };
+    if fine {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,288 @@
+//! What the model knows: brokers' logs, what a group has stored, the lake, and the tries of tasks.
+//!
+//! Everything is small and copied. Records are numbered over all time and never again, so a broker
+//! that hands an offset out twice stores two different records there.
+
+/// Partitions of the topic.
+pub const PARTITIONS: usize = 2;
+/// Tasks that run beside each other.
+pub const TASKS: usize = 3;
+/// The largest number of a window, and one more.
+pub const WINDOWS: usize = 7;
+/// The most records that a history has.
+pub const RECORDS: usize = 6;
+/// Stands for a partition that a position does not know.
+pub const ABSENT: u8 = 255;
+
+/// Next starts by partition.
+pub type Next = [u8; PARTITIONS];
+
+/// The log of a partition, with the numbers of its records; offsets count from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Log {
+    pub records: [u8; RECORDS],
+    pub len: u8,
+    /// The end that a crash of the broker cannot take back.
+    pub stable: u8,
+    /// Where retention has left the beginning.
+    pub low: u8,
+}
+
+/// Up to where windows are published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Position {
+    pub seq: u8,
+    pub next: Next,
+}
+
+/// The frozen ranges of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Plan {
+    pub seq: u8,
+    pub start: Next,
+    pub end: Next,
+    /// Where reading begins, if retention took what is before and a policy allows that.
+    pub from: Next,
+    /// Partitions that join here: a bit each.
+    pub joined: u8,
+}
+
+impl Plan {
+    /// The position that this window continues.
+    pub fn bases(&self) -> Next {
+        let mut bases = self.start;
+        for (p, base) in bases.iter_mut().enumerate() {
+            if self.joined & (1 << p) != 0 {
+                *base = ABSENT;
+            }
+        }
+        bases
+    }
+}
+
+/// A window in the lake: its marker is the plan, and `records` is what is stored with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    pub plan: Plan,
+    pub records: u16,
+    /// How many offsets it says it lacks.
+    pub missing: u8,
+    /// Whether readers see it; only a planted mistake publishes in two steps.
+    pub marked: bool,
+}
+
+/// What the metadata database has of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Progress {
+    pub cursor: Option<Position>,
+    pub event: Option<Position>,
+    pub plans: [Option<Plan>; WINDOWS],
+    pub task_plans: [Option<Plan>; TASKS],
+}
+
+/// Why a try has ended without success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    SinkHistoryLost,
+    MarkerConflict,
+    DataLoss,
+    /// The store refuses writes of a try that was superseded.
+    Fenced,
+    /// Another try has removed this one's staging place.
+    StagingGone,
+}
+
+/// For whom a walk along the markers is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Walk {
+    Load,
+    Hole,
+    Arrive,
+}
+
+/// For whom the window of the position is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Look {
+    Load,
+    Publish,
+}
+
+/// The next action of a try; its name is the step point that the real run reaches after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pc {
+    CursorRead,
+    EventRead,
+    MarkerOfCursor,
+    Listed,
+    Follow(Walk),
+    HoleListed,
+    LastMarker,
+    PositionMarker(Look),
+    LostListed,
+    LostMarker,
+    FirstTaskPlan,
+    FirstPlan,
+    Scopes,
+    Initial,
+    TaskPlanRead,
+    MarkerOfTaskPlan,
+    StoredPlanRead,
+    MarkerOfStoredPlan,
+    PlanCreated,
+    PlanStored,
+    PlanReadBack,
+    TaskPlanStored,
+    MarkerRead,
+    TaskPlanReplaced,
+    Staging,
+    Written,
+    ScopesAgain,
+    CursorReadAgain,
+    MarkerReadAgain,
+    Published,
+    Marked,
+    StagingDiscarded,
+    Tidied,
+    AdvanceCursorRead,
+    CursorStored,
+    Emitted,
+    Done,
+    Raise(Fault),
+}
+
+/// A try's staging place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    None,
+    There,
+    Removed,
+}
+
+/// A try of a task: what the real run keeps in its own memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Try {
+    pub pc: Pc,
+    /// At most one record a window.
+    pub capped: bool,
+    /// `gap_policy="skip"`.
+    pub skips: bool,
+    pub superseded: bool,
+    pub cursor_missing: bool,
+    pub cursor: Option<Position>,
+    pub position: Option<Position>,
+    /// Next starts by number, at each point of the chain that this try has seen.
+    pub proven: [Option<Next>; WINDOWS],
+    /// Numbers of the windows that the lake has, a bit each, if they were listed.
+    pub listed: Option<u8>,
+    pub highest: u8,
+    /// Whether the marker of the position's window was read on the way.
+    pub seen: bool,
+    pub unannounced: bool,
+    pub own: Option<Plan>,
+    pub plan: Option<Plan>,
+    pub written: bool,
+    pub place: Place,
+    pub records: u16,
+}
+
+impl Try {
+    pub fn new(capped: bool, skips: bool) -> Try {
+        Try {
+            pc: Pc::CursorRead,
+            capped,
+            skips,
+            superseded: false,
+            cursor_missing: false,
+            cursor: None,
+            position: None,
+            proven: [None; WINDOWS],
+            listed: None,
+            highest: 0,
+            seen: false,
+            unannounced: false,
+            own: None,
+            plan: None,
+            written: false,
+            place: Place::None,
+            records: 0,
+        }
+    }
+
+    /// All windows up to `position` are published.
+    pub fn reach(&mut self, position: Position) {
+        self.position = Some(position);
+        self.proven[position.seq as usize] = Some(position.next);
+    }
+}
+
+/// A task: its tries, the newer one and one that was superseded and may still act.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Task {
+    pub tries: u8,
+    pub succeeded: bool,
+    pub current: Option<Try>,
+    pub zombie: Option<Try>,
+}
+
+/// What must never be, found while an action was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Broken {
+    /// A run has stored a cursor below the one that it had read just before. (A slow run may put an
+    /// older one in the place of one that was stored between the two: later runs go along the
+    /// markers from there.)
+    CursorWentBack,
+    PublishedBehindLost,
+    PublishedAgain,
+    FalseAlarm,
+}
+
+/// The whole world.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    pub logs: [Log; PARTITIONS],
+    pub partitions: u8,
+    pub records: u8,
+    pub progress: Progress,
+    pub backup: Option<Progress>,
+    pub lake: [Option<Window>; WINDOWS],
+    pub tasks: [Task; TASKS],
+    pub faults: u8,
+    /// Where the first window began; what a partition that joined later had before counts from 0.
+    pub begin: Option<Next>,
+    /// How far windows have ever reached.
+    pub reached: Next,
+    /// Records in windows that the lake has lost.
+    pub lost: u16,
+    /// Numbers of windows that the lake has lost, a bit each.
+    pub gone: u8,
+    /// Whether the lake has ever lost a window.
+    pub damaged: bool,
+    /// Records in windows that were removed by age, and the numbers of those windows.
+    pub pruned: u16,
+    pub pruned_windows: u8,
+    /// Records that a window says it lacks, as retention took them.
+    pub gaps: u16,
+    pub broken: Option<Broken>,
+}
+
+impl State {
+    pub fn of(&mut self, task: usize, zombie: bool) -> &mut Try {
+        let task = &mut self.tasks[task];
+        let found = if zombie { &mut task.zombie } else { &mut task.current };
+        found.as_mut().expect("a try that acts is alive")
+    }
+
+    pub fn marker(&self, seq: u8) -> Option<Plan> {
+        self.lake.get(seq as usize)?.filter(|w| w.marked).map(|w| w.plan)
+    }
+
+    /// Numbers of the windows in the lake, a bit each.
+    pub fn numbers(&self) -> u8 {
+        (0..WINDOWS as u8).filter(|n| self.marker(*n).is_some()).map(|n| 1 << n).sum()
+    }
+}
+
+/// The highest number in a set of bits; 0 if there is none.
+pub fn highest(bits: u8) -> u8 {
+    7u8.saturating_sub(bits.leading_zeros() as u8)
+}

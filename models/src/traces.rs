@@ -1,0 +1,185 @@
+//! Traces as JSON: what happened, and what stores and lake had after it.
+
+use serde_json::{json, Map, Value};
+
+use crate::mistakes::Mistake;
+use crate::state::*;
+use crate::world::{Action, Bounds, Protocol};
+
+fn offsets(next: Next) -> Value {
+    let known = next.iter().enumerate().filter(|(_, o)| **o != ABSENT);
+    Value::Object(known.map(|(p, o)| (p.to_string(), json!(o))).collect())
+}
+
+fn position(found: Option<Position>) -> Value {
+    found.map_or(Value::Null, |p| json!({"seq": p.seq, "next": offsets(p.next)}))
+}
+
+fn plan(found: &Plan) -> Value {
+    json!({"seq": found.seq, "start": offsets(found.start), "end": offsets(found.end)})
+}
+
+fn plans(found: &[Option<Plan>]) -> Value {
+    let there = found.iter().enumerate().filter_map(|(n, p)| p.as_ref().map(|p| (n.to_string(), plan(p))));
+    Value::Object(there.collect())
+}
+
+/// What everybody can see: stores and lake.
+pub fn seen(state: &State) -> Value {
+    let mut lake = Map::new();
+    for window in state.lake.iter().flatten() {
+        let mut value = plan(&window.plan);
+        value["records"] = (0..16).filter(|n| window.records & (1 << n) != 0).collect();
+        lake.insert(window.plan.seq.to_string(), value);
+    }
+    json!({
+        "cursor": position(state.progress.cursor),
+        "event": position(state.progress.event),
+        "plans": plans(&state.progress.plans),
+        "task_plans": plans(&state.progress.task_plans),
+        "lake": lake,
+    })
+}
+
+fn action(found: &Action) -> Value {
+    match *found {
+        Action::Step { task, zombie } => json!({"do": "step", "task": task, "zombie": zombie}),
+        Action::Start { task, capped } => json!({"do": "start", "task": task, "capped": capped}),
+        Action::Retry { task, capped } => json!({"do": "retry", "task": task, "capped": capped}),
+        Action::Append { partition, synced } => {
+            json!({"do": "append", "partition": partition, "synced": synced})
+        }
+        Action::AddPartition => json!({"do": "add partition"}),
+        Action::Wipe => json!({"do": "wipe"}),
+        Action::Purge => json!({"do": "purge"}),
+        Action::LoseNewest => json!({"do": "lose newest"}),
+        Action::LoseOldest => json!({"do": "lose oldest"}),
+        Action::LoseSome { seq } => json!({"do": "lose some", "seq": seq}),
+        Action::Backup => json!({"do": "backup"}),
+        Action::Restore => json!({"do": "restore"}),
+        Action::Crash => json!({"do": "crash"}),
+        Action::Retain { partition } => json!({"do": "retain", "partition": partition}),
+    }
+}
+
+fn read(value: &Value) -> Option<Action> {
+    let number = |name: &str| value[name].as_u64().map(|n| n as u8);
+    let flag = |name: &str| value[name].as_bool();
+    Some(match value["do"].as_str()? {
+        "step" => Action::Step { task: number("task")?, zombie: flag("zombie")? },
+        "start" => Action::Start { task: number("task")?, capped: flag("capped")? },
+        "retry" => Action::Retry { task: number("task")?, capped: flag("capped")? },
+        "append" => Action::Append { partition: number("partition")?, synced: flag("synced")? },
+        "add partition" => Action::AddPartition,
+        "wipe" => Action::Wipe,
+        "purge" => Action::Purge,
+        "lose newest" => Action::LoseNewest,
+        "lose oldest" => Action::LoseOldest,
+        "lose some" => Action::LoseSome { seq: number("seq")? },
+        "backup" => Action::Backup,
+        "restore" => Action::Restore,
+        "crash" => Action::Crash,
+        "retain" => Action::Retain { partition: number("partition")? },
+        _ => return None,
+    })
+}
+
+/// The trace of `actions`: each with its step point and what is there after it.
+pub fn trace(model: &Protocol, actions: &[Action]) -> Value {
+    let mut state = model.initial();
+    let mut told = Vec::new();
+    for taken in actions {
+        let point = model.apply(&mut state, *taken);
+        let mut value = action(taken);
+        if let Some(point) = point {
+            value["point"] = json!(point);
+        }
+        value["after"] = seen(&state);
+        told.push(value);
+    }
+    let broken = model.problem(&state);
+    if broken == Some("a group comes to its end") {
+        told.push(json!({"do": "alone", "after": seen(&model.left_alone(&state))}));
+    }
+    json!({
+        "mistake": model.mistake.map(Mistake::name),
+        "text": model.mistake.map(Mistake::text),
+        "broken": broken,
+        "fenced": model.bounds.fenced,
+        "partitions": model.bounds.partitions.0,
+        "actions": told,
+    })
+}
+
+/// A trace for readers: a line for each action.
+pub fn pretty(trace: &Value) -> String {
+    let mut text = String::from("{\n");
+    let members = trace.as_object().expect("an object");
+    for (name, value) in members.iter().filter(|(name, _)| *name != "actions") {
+        text += &format!("  {}: {value},\n", json!(name));
+    }
+    let lines: Vec<String> = trace["actions"].as_array().expect("a list").iter().map(|a| format!("    {a}")).collect();
+    text + "  \"actions\": [\n" + &lines.join(",\n") + "\n  ]\n}\n"
+}
+
+/// A trace as lines of text, without what is there after each action.
+pub fn told(model: &Protocol, actions: &[Action]) -> String {
+    let trace = trace(model, actions);
+    let mut text = String::new();
+    for value in trace["actions"].as_array().expect("a list") {
+        let mut line = value.clone();
+        line.as_object_mut().expect("an object").remove("after");
+        text += &format!("  {line}\n");
+    }
+    text + &format!(
+        "  -> {}\n  {}\n",
+        trace["broken"],
+        trace["actions"].as_array().and_then(|a| a.last()).map_or(&Value::Null, |v| &v["after"])
+    )
+}
+
+/// Whether the protocol as shipped takes the steps of a recorded trace, with the same outcome.
+pub fn accept(text: &str) -> Result<(), String> {
+    let trace: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let bounds = Bounds {
+        tasks: TASKS as u8,
+        tries: u8::MAX,
+        records: RECORDS as u8,
+        partitions: (trace["partitions"].as_u64().unwrap_or(1) as u8, PARTITIONS as u8),
+        faults: u8::MAX,
+        kinds: u16::MAX,
+        fenced: trace["fenced"].as_bool().unwrap_or(true),
+        caps: true,
+        serial: false,
+        sleeper: false,
+    };
+    let model = Protocol { bounds, mistake: None };
+    let mut state = model.initial();
+    for (number, value) in trace["actions"].as_array().ok_or("no actions")?.iter().enumerate() {
+        let refuse = |why: String| Err(format!("action {number}, {}: {why}", value["do"]));
+        let Some(taken) = read(value) else {
+            return refuse("it is none of the model".into());
+        };
+        if !possible(&model, &state, taken) {
+            return refuse("the model cannot do it here".into());
+        }
+        let point = model.apply(&mut state, taken);
+        if let Some(point) = point.filter(|p| value["point"] != json!(p)) {
+            return refuse(format!("the model comes to {point:?}, the run to {}", value["point"]));
+        }
+        let after = seen(&state);
+        if after != value["after"] {
+            return refuse(format!("the model has {after}, the run {}", value["after"]));
+        }
+        if let Some(broken) = model.problem(&state) {
+            return refuse(format!("{broken:?} does not hold"));
+        }
+    }
+    Ok(())
+}
+
+fn possible(model: &Protocol, state: &State, taken: Action) -> bool {
+    let mut actions = Vec::new();
+    stateright::Model::actions(model, state, &mut actions);
+    actions.contains(&taken)
+}

@@ -1,0 +1,449 @@
+//! The model: what can happen to a group, its brokers, its metadata and its lake.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+
+use stateright::{Model, Property, Representative};
+
+use crate::cursor::{Actor, Rules};
+use crate::mistakes::Mistake;
+use crate::state::*;
+
+/// How much may happen in one history.
+#[derive(Clone, Copy)]
+pub struct Bounds {
+    pub tasks: u8,
+    pub tries: u8,
+    pub records: u8,
+    /// Partitions in the beginning, and at most.
+    pub partitions: (u8, u8),
+    pub faults: u8,
+    /// Which faults there are: a bit for each of `FAULTS`.
+    pub kinds: u16,
+    pub fenced: bool,
+    /// Whether tries may cap their windows.
+    pub caps: bool,
+    /// Whether a task begins only where every try before is dead.
+    pub serial: bool,
+    /// Whether the first task's tries live on then.
+    pub sleeper: bool,
+}
+
+/// Faults by name, in the order of their bits.
+pub const FAULTS: &[&str] = &["wipe", "purge", "lose newest", "lose oldest", "lose some", "restore", "crash", "retain"];
+
+/// So many undisturbed runs bring every history to its end.
+const ALONE: usize = 10;
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    Step { task: u8, zombie: bool },
+    Start { task: u8, capped: bool },
+    Retry { task: u8, capped: bool },
+    Append { partition: u8, synced: bool },
+    AddPartition,
+    Wipe,
+    Purge,
+    LoseNewest,
+    LoseOldest,
+    LoseSome { seq: u8 },
+    Backup,
+    Restore,
+    Crash,
+    Retain { partition: u8 },
+}
+
+/// The protocol over a world within bounds, with or without a planted mistake.
+#[derive(Clone)]
+pub struct Protocol {
+    pub bounds: Bounds,
+    pub mistake: Option<Mistake>,
+}
+
+impl Protocol {
+    fn rules(&self) -> Rules {
+        Rules { mistake: self.mistake, fenced: self.bounds.fenced }
+    }
+
+    pub fn initial(&self) -> State {
+        State {
+            logs: [Log::default(); PARTITIONS],
+            partitions: self.bounds.partitions.0,
+            records: 0,
+            progress: Progress { cursor: None, event: None, plans: [None; WINDOWS], task_plans: [None; TASKS] },
+            backup: None,
+            lake: [None; WINDOWS],
+            tasks: [Task::default(); TASKS],
+            faults: 0,
+            begin: None,
+            reached: [0; PARTITIONS],
+            lost: 0,
+            gone: 0,
+            damaged: false,
+            pruned: 0,
+            pruned_windows: 0,
+            gaps: 0,
+            broken: None,
+        }
+    }
+
+    /// Do `action`; the name of the step point, if it is a step of a try.
+    pub fn apply(&self, state: &mut State, action: Action) -> Option<&'static str> {
+        match action {
+            Action::Step { task, zombie } => {
+                let mut actor = Actor { rules: self.rules(), state, task: task as usize, zombie };
+                return Some(actor.act());
+            }
+            Action::Start { task, capped } | Action::Retry { task, capped } => {
+                if self.bounds.serial {
+                    let sleeper = state.tasks[0];
+                    self.stop(state);
+                    if self.bounds.sleeper {
+                        state.tasks[0] = sleeper;
+                    }
+                }
+                let task = &mut state.tasks[task as usize];
+                if let Some(mut older) = task.current.take() {
+                    older.superseded = true;
+                    task.zombie = Some(older);
+                }
+                task.tries += 1;
+                task.succeeded = false;
+                task.current = Some(Try::new(capped, false));
+            }
+            Action::Append { partition, synced } => {
+                let log = &mut state.logs[partition as usize];
+                log.records[log.len as usize] = state.records;
+                log.len += 1;
+                if synced {
+                    log.stable = log.len;
+                }
+                state.records += 1;
+            }
+            Action::AddPartition => state.partitions += 1,
+            Action::Wipe => {
+                state.progress.cursor = None;
+                state.progress.plans = [None; WINDOWS];
+            }
+            Action::Purge => state.progress.event = None,
+            Action::LoseNewest => self.lose(state, highest(state.numbers())),
+            Action::LoseSome { seq } => self.lose(state, seq),
+            Action::LoseOldest => {
+                let seq = state.numbers().trailing_zeros() as usize;
+                let window = state.lake[seq].take().expect("there is one");
+                state.pruned |= window.records;
+                state.pruned_windows |= 1 << seq;
+                state.damaged = true;
+            }
+            Action::Backup => state.backup = Some(state.progress),
+            Action::Restore => {
+                state.progress = state.backup.take().expect("there is one");
+                self.stop(state);
+            }
+            Action::Crash => {
+                for log in &mut state.logs {
+                    log.len = log.stable;
+                    for offset in log.len as usize..RECORDS {
+                        log.records[offset] = 0;
+                    }
+                }
+            }
+            Action::Retain { partition } => state.logs[partition as usize].low += 1,
+        }
+        if !matches!(
+            action,
+            Action::Start { .. } | Action::Retry { .. } | Action::Append { .. } | Action::AddPartition | Action::Backup
+        ) {
+            state.faults += 1;
+            self.forget_if_nothing_is_left(state);
+        }
+        None
+    }
+
+    /// Where cursor, events and every window of the lake are gone, nothing tells of a group any
+    /// more: what follows is another group, and what was stored before is asked for no longer.
+    fn forget_if_nothing_is_left(&self, state: &mut State) {
+        let progress = &state.progress;
+        let known = progress.cursor.is_some() || progress.event.is_some();
+        if known || state.lake.iter().any(Option::is_some) || !state.damaged {
+            return;
+        }
+        self.stop(state);
+        state.backup = None;
+        state.begin = None;
+        state.reached = [0; PARTITIONS];
+        (state.lost, state.gone) = (0, 0);
+        (state.pruned, state.pruned_windows) = (0, 0);
+        state.gaps = 0;
+    }
+
+    /// Lakes and databases are restored while nothing is under way.
+    fn stop(&self, state: &mut State) {
+        for task in &mut state.tasks {
+            task.current = None;
+            task.zombie = None;
+        }
+    }
+
+    fn lose(&self, state: &mut State, seq: u8) {
+        let window = state.lake[seq as usize].take().expect("there is one");
+        state.lost |= window.records;
+        state.gone |= 1 << seq;
+        state.damaged = true;
+        self.stop(state);
+    }
+
+    fn may(&self, state: &State, fault: usize) -> bool {
+        state.faults < self.bounds.faults && self.bounds.kinds & (1 << fault) != 0
+    }
+
+    /// The promise that does not hold in `state`, by its name; None if all do.
+    pub fn problem(&self, state: &State) -> Option<&'static str> {
+        match state.broken {
+            Some(Broken::CursorWentBack) => return Some("no run moves the cursor back"),
+            Some(Broken::PublishedBehindLost) => return Some("nothing is published behind a window that is lost"),
+            Some(Broken::PublishedAgain) => return Some("a window is published once"),
+            Some(Broken::FalseAlarm) => return Some("no error where nothing was lost"),
+            None => {}
+        }
+        let mut there = 0u16;
+        let mut before: Option<Plan> = None;
+        for window in state.lake.iter().flatten() {
+            if there & window.records != 0 || window.records & state.pruned != 0 {
+                return Some("each record once");
+            }
+            there |= window.records;
+            let plan = window.plan;
+            if before.is_some_and(|b| b.seq + 1 == plan.seq && b.end != plan.bases()) {
+                return Some("windows follow each other");
+            }
+            before = Some(plan);
+            let mut entries = 0;
+            for p in (0..PARTITIONS).filter(|p| plan.start[*p] != ABSENT) {
+                entries += plan.end[p] - plan.start[p];
+                let log = state.logs[p];
+                for offset in plan.start[p].max(log.low)..plan.end[p].min(log.len) {
+                    let number = 1u16 << log.records[offset as usize];
+                    if (window.records | state.gaps) & number == 0 {
+                        return Some("a window holds its records");
+                    }
+                }
+            }
+            if window.records.count_ones() as u8 + window.missing != entries {
+                return Some("a window holds its records");
+            }
+        }
+        let known = there | state.lost | state.pruned | state.gaps;
+        if let Some(begin) = state.begin {
+            for p in 0..PARTITIONS {
+                let log = state.logs[p];
+                for offset in begin[p].max(log.low)..state.reached[p].min(log.len) {
+                    if known & (1 << log.records[offset as usize]) == 0 {
+                        return Some("no record is missing");
+                    }
+                }
+            }
+        }
+        for claim in [state.progress.cursor, state.progress.event].into_iter().flatten() {
+            let away = (state.gone | state.pruned_windows) & (1 << claim.seq) != 0;
+            let marker = state.marker(claim.seq);
+            if claim.seq > 0 && !away && marker.map(|m| m.end) != Some(claim.next) {
+                return Some("what counts as published is");
+            }
+        }
+        if !self.recovers(state) {
+            return Some("a group comes to its end");
+        }
+        None
+    }
+
+    /// Whether undisturbed runs come to the end of the log from here, or to an error that lost
+    /// windows explain; every try that lives is dead from here on.
+    fn recovers(&self, state: &State) -> bool {
+        thread_local! {
+            static KNOWN: RefCell<(HashSet<u64>, RandomState)> = RefCell::default();
+        }
+        let mut alone = state.clone();
+        alone.tasks = Default::default();
+        alone.backup = None;
+        alone.faults = 0;
+        alone.progress.task_plans = [None; TASKS];
+        let key = KNOWN.with_borrow(|(_, hasher)| hasher.hash_one((&alone, self.mistake.map(|m| m as u8))));
+        if KNOWN.with_borrow(|(known, _)| known.contains(&key)) {
+            return true;
+        }
+        let fine = self.alone_to_the_end(&mut alone, true);
+        if fine {
+            KNOWN.with_borrow_mut(|(known, _)| known.insert(key));
+        }
+        fine
+    }
+
+    /// What undisturbed runs leave behind, if that is what does not hold.
+    pub fn left_alone(&self, state: &State) -> State {
+        let mut alone = state.clone();
+        self.alone_to_the_end(&mut alone, false);
+        alone
+    }
+
+    fn alone_to_the_end(&self, state: &mut State, judged: bool) -> bool {
+        let mut skips = false;
+        for _ in 0..ALONE {
+            let windows = state.numbers();
+            state.tasks = Default::default();
+            state.progress.task_plans = [None; TASKS];
+            state.tasks[0].current = Some(Try::new(false, skips));
+            let mut last = "";
+            let mut had_window = false;
+            while let Some(me) = state.tasks[0].current {
+                had_window |= me.plan.is_some();
+                last = Actor { rules: self.rules(), state, task: 0, zombie: false }.act();
+            }
+            if judged && state.broken.is_some() {
+                return false;
+            }
+            if last == "error: DataLoss" && !skips {
+                skips = true; // as the error says
+            } else if last != "done" {
+                return state.gone | state.pruned_windows != 0;
+            } else if !had_window && state.numbers() == windows {
+                return self.holds_all(state);
+            }
+        }
+        false
+    }
+
+    fn holds_all(&self, state: &State) -> bool {
+        let there = state.lake.iter().flatten().fold(0, |all, w| all | w.records);
+        let known = there | state.lost | state.pruned | state.gaps;
+        let begin = state.begin.unwrap_or_default();
+        (0..PARTITIONS).all(|p| {
+            let log = state.logs[p];
+            (begin[p].max(log.low)..log.stable).all(|o| known & (1 << log.records[o as usize]) != 0)
+        })
+    }
+}
+
+impl Model for Protocol {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.initial()]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.broken.is_some() {
+            return;
+        }
+        let bounds = &self.bounds;
+        for task in 0..bounds.tasks {
+            let found = &state.tasks[task as usize];
+            for (zombie, one) in [(false, found.current), (true, found.zombie)] {
+                if one.is_some() {
+                    actions.push(Action::Step { task, zombie });
+                }
+            }
+            let first = found.tries == 0;
+            let turn = task == 0 || state.tasks[task as usize - 1].tries > 0;
+            if first && turn || (!first && found.tries < bounds.tries && found.zombie.is_none()) {
+                for capped in [false, true] {
+                    if capped && !bounds.caps {
+                        continue;
+                    }
+                    actions.push(if first { Action::Start { task, capped } } else { Action::Retry { task, capped } });
+                }
+            }
+        }
+        for partition in 0..state.partitions {
+            if state.records < bounds.records {
+                actions.push(Action::Append { partition, synced: true });
+                if bounds.kinds & (1 << 6) != 0 && state.faults < bounds.faults {
+                    actions.push(Action::Append { partition, synced: false });
+                }
+            }
+        }
+        if state.partitions < bounds.partitions.1 {
+            actions.push(Action::AddPartition);
+        }
+        let lake = state.numbers();
+        if self.may(state, 0) && (state.progress.cursor.is_some() || state.progress.plans != [None; WINDOWS]) {
+            actions.push(Action::Wipe);
+        }
+        if self.may(state, 1) && state.progress.event.is_some() {
+            actions.push(Action::Purge);
+        }
+        if self.may(state, 2) && lake != 0 {
+            actions.push(Action::LoseNewest);
+        }
+        // Windows are removed by age long after progress has counted them and one behind them.
+        let counted = [state.progress.cursor, state.progress.event];
+        let newest = counted.into_iter().flatten().map(|c| c.seq).max().unwrap_or(0);
+        // No try sleeps for so long between its last look and its publication.
+        let oldest = lake.trailing_zeros() as u8;
+        let late = state.tasks.iter().flat_map(|t| [t.current, t.zombie]).flatten();
+        let late = late.filter(|t| t.pc == Pc::Published && t.plan.is_some_and(|p| p.seq == oldest)).count();
+        if self.may(state, 3) && lake.count_ones() > 1 && oldest < newest && late == 0 {
+            actions.push(Action::LoseOldest);
+        }
+        if self.may(state, 4) {
+            for seq in 1..WINDOWS as u8 {
+                if lake & (1 << seq) != 0 && seq != highest(lake) {
+                    actions.push(Action::LoseSome { seq });
+                }
+            }
+        }
+        if self.may(state, 5) {
+            match state.backup {
+                None if state.progress.cursor.is_some() => actions.push(Action::Backup),
+                Some(backup) if backup != state.progress => actions.push(Action::Restore),
+                _ => {}
+            }
+        }
+        if self.may(state, 6) && state.logs.iter().any(|log| log.stable < log.len) {
+            actions.push(Action::Crash);
+        }
+        if self.may(state, 7) {
+            for partition in 0..state.partitions {
+                let log = &state.logs[partition as usize];
+                if log.low < log.stable {
+                    actions.push(Action::Retain { partition });
+                }
+            }
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        self.apply(&mut next, action);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always("guarantees", |model: &Protocol, state| model.problem(state).is_none())]
+    }
+}
+
+impl Representative for State {
+    /// Tasks are alike: they are put in order.
+    fn representative(&self) -> State {
+        let mut order: Vec<usize> = (0..TASKS).collect();
+        let hasher = std::hash::BuildHasherDefault::<std::collections::hash_map::DefaultHasher>::default();
+        let weight = |t: &usize| {
+            let kept = self.backup.map(|b| b.task_plans[*t]);
+            (self.tasks[*t].tries == 0, hasher.hash_one((self.tasks[*t], self.progress.task_plans[*t], kept)))
+        };
+        order.sort_by_key(weight);
+        let mut state = self.clone();
+        for (to, from) in order.into_iter().enumerate() {
+            state.tasks[to] = self.tasks[from];
+            state.progress.task_plans[to] = self.progress.task_plans[from];
+            if let (Some(mine), Some(kept)) = (&mut state.backup, &self.backup) {
+                mine.task_plans[to] = kept.task_plans[from];
+            }
+        }
+        state
+    }
+}

@@ -1,0 +1,370 @@
+"""A world in which a real run takes the actions of the model in `models/`, and says what it sees.
+
+An action is a JSON object as the model writes it. `Player.act` does it; a step of a try goes on to
+its next step point at which something was read or written. `Player.seen` is what stores and sink
+have, in the words of the model.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.provider.windows.exploration import FencedError, MakeRun, Steps
+from tests.provider.windows.world import ENTRY, TOPIC, MemorySink, Record
+from tubemq_client.errors import DataLoss
+from tubemq_client.model import Partition, PartitionEnds
+from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
+from tubemq_provider.windows.plan import WindowPlan, WindowScope, cursor_window_id
+from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
+from tubemq_provider.windows.policies import Policies
+from tubemq_provider.windows.protocols import (
+    Document,
+    IngestCounts,
+    Marker,
+    Progress,
+    Publication,
+    Sink,
+    Staging,
+)
+from tubemq_provider.windows.run.kinds import window_run
+
+Action = Mapping[str, Any]
+
+KEYS = ("1:0", "2:0")
+"""The model's partitions: each on a broker of its own, so that each has a log of its own."""
+
+PASSED = frozenset({"begin", "end", "ingested"})
+"""Step points before which nothing was read or written."""
+
+FAULTS = frozenset(
+    {"wipe", "purge", "lose newest", "lose oldest", "lose some", "restore", "crash", "retain"}
+)
+
+ALONE = 10
+"""So many undisturbed runs bring every history of the model to its end."""
+
+
+@dataclass
+class Log:
+    """What brokers have: numbers of records by partition, and how much of them is stable."""
+
+    partitions: int
+    records: dict[str, list[int]] = field(default_factory=lambda: {key: [] for key in KEYS})
+    stable: Counter[str] = field(default_factory=Counter)
+    low: Counter[str] = field(default_factory=Counter)
+    count: int = 0
+    latest: bool = False
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return KEYS[: self.partitions]
+
+    def ends(self) -> dict[Partition, PartitionEnds]:
+        found = {}
+        for key in self.keys:
+            partition = Partition.from_key(TOPIC, key)
+            high = len(self.records[key]) if self.latest else self.stable[key]
+            found[partition] = PartitionEnds(
+                partition, self.low[key] * ENTRY, high * ENTRY, stable=True
+            )
+        return found
+
+    def append(self, key: str, *, synced: bool) -> None:
+        self.records[key].append(self.count)
+        self.count += 1
+        if synced:
+            self.stable[key] = len(self.records[key])
+
+    def crash(self) -> None:
+        for key, records in self.records.items():
+            del records[self.stable[key] :]
+
+
+@dataclass
+class Engine:
+    """Reads from the log into the sink's staging place; fails where records are gone."""
+
+    log: Log
+    sink: MemorySink
+    skips: bool = False
+    capped: bool = False
+    name = "memory"
+
+    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+        place = self.sink.staged.get(staging.path)
+        if place is None:
+            raise FileNotFoundError(staging.path)
+        gaps: dict[str, list[list[int]]] = {}
+        for range_ in plan.reads():
+            key, low = range_.partition.key, self.log.low[range_.partition.key]
+            start, end = range_.start // ENTRY, range_.end // ENTRY
+            if (start < low or end > len(self.log.records[key])) and not self.skips:
+                raise DataLoss("gone", start=range_.start, available=low * ENTRY)
+            if start < low:
+                gaps[key] = [[start * ENTRY, min(low, end) * ENTRY]]
+        place.extend(self.choose(list(self.read(plan))))
+        counted = Counter(key for key, _ in place)
+        return IngestCounts({key: counted[key] for key in plan.ranges}, len(place), gaps)
+
+    def read(self, plan: WindowPlan) -> Iterator[Record]:
+        for range_ in plan.reads():
+            key = range_.partition.key
+            start = max(range_.start // ENTRY, self.log.low[key])
+            yield from (
+                (key, number) for number in self.log.records[key][start : range_.end // ENTRY]
+            )
+
+    def choose(self, records: list[Record]) -> list[Record]:
+        """Return the records that are written: all. Planted mistakes leave some out."""
+        return records
+
+    def cancel(self) -> None:
+        """Nothing to stop: an ingest is one action here."""
+
+
+class TidySink(MemorySink):
+    """A memory sink whose staging places are directories that may be gone."""
+
+    def publish(
+        self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
+    ) -> Publication:
+        if plan.window_id not in self.windows and staging.path not in self.staged:
+            raise FileNotFoundError(staging.path)
+        return super().publish(staging, plan, counts, progress)
+
+
+class TryStore(MemoryOffsetStore):
+    """The store of one try: its event waits for success, and may be refused to write."""
+
+    def __init__(self, journal: MemoryJournal, task: str, *, fenced: bool) -> None:
+        super().__init__(journal, task=task)
+        self.fenced = fenced
+        self.superseded = False
+        self.event: Document | None = None
+
+    def store_cursor(self, document: Document) -> None:
+        self._fence()
+        super().store_cursor(document)
+
+    def store_plan(self, window_id: str, document: Document) -> None:
+        self._fence()
+        super().store_plan(window_id, document)
+
+    def store_task_plan(self, document: Document) -> None:
+        self._fence()
+        super().store_task_plan(document)
+
+    def emit(self, document: Document) -> None:
+        self.event = document
+
+    def succeed(self) -> None:
+        if self.event is not None and not self.superseded:
+            super().emit(self.event)
+
+    def _fence(self) -> None:
+        if self.superseded and self.fenced:
+            raise FencedError
+
+
+@dataclass
+class Try:
+    """A try that lives."""
+
+    steps: Steps
+    store: TryStore
+
+
+@dataclass
+class Player:
+    """The world of one history.
+
+    `fenced`: superseded tries cannot write to stores. `make_run`, `sink`, `engine_type`,
+    `planner_type` and `latest` are where mistakes are planted. `results` has the windows of another
+    sink, if `sink` is not in memory.
+    """
+
+    fenced: bool = True
+    partitions: int = 1
+    make_run: MakeRun = window_run
+    sink: MemorySink = field(default_factory=TidySink)
+    engine_type: type[Engine] = Engine
+    planner_type: type[CursorPlanner] = CursorPlanner
+    latest: bool = False
+
+    def __post_init__(self) -> None:
+        self.log = Log(self.partitions, latest=self.latest)
+        self.journal = MemoryJournal()
+        self.backup: MemoryJournal | None = None
+        self.scope = WindowScope("c1", TOPIC, "g1", self.sink.identity)
+        self.tries: dict[tuple[int, bool], Try] = {}
+        self.attempts = 0
+        self.damaged = False
+
+    # -- actions ------------------------------------------------------------------------------
+
+    def act(self, action: Action) -> str | None:
+        """Do `action`; the step point behind it, if a try took it."""
+        name = action["do"]
+        if name == "step":
+            return self.step(action["task"], zombie=action["zombie"])
+        if name in {"start", "retry"}:
+            self.start(action["task"], capped=action["capped"])
+        elif name == "append":
+            self.log.append(KEYS[action["partition"]], synced=action["synced"])
+        elif name == "retain":
+            self.log.low[KEYS[action["partition"]]] += 1
+        elif name == "lose some":
+            self.lose(action["seq"])
+        elif name == "backup":
+            self.backup = copy.deepcopy(self.journal)
+        else:
+            getattr(self, name.replace(" ", "_"))()
+        self.damaged = self.damaged or name.startswith("lose")
+        if name in FAULTS and self.damaged and not self._known():
+            # Nothing tells of the group any more: what follows is another one.
+            self.tries.clear()
+            self.backup = None
+        return None
+
+    def _known(self) -> bool:
+        """Return whether cursor, events or lake tell of the group."""
+        return bool(self.journal.cursor or self.journal.events or self.sink.windows)
+
+    def start(self, task: int, *, capped: bool, skips: bool = False) -> None:
+        older = self.tries.pop((task, False), None)
+        if older is not None:
+            older.store.superseded = True
+            self.tries[task, True] = older
+        self.attempts += 1
+        store = TryStore(self.journal, str(task), fenced=self.fenced)
+        planner = self.planner_type(
+            self.scope,
+            self.log.ends,
+            initial_position="earliest",
+            max_records=1 if capped else None,
+            policies=Policies.of(gap_policy="skip" if skips else "fail"),
+            serialised=False,
+        )
+        engine = self.engine_type(self.log, self.sink, skips=skips, capped=capped)
+        run = self.make_run(planner, store, self.sink, engine, attempt=f"try-{self.attempts}")
+        self.tries[task, False] = Try(run.steps(), store)
+
+    def step(self, task: int, *, zombie: bool) -> str:
+        actor = self.tries[task, zombie]
+        try:
+            while (reached := next(actor.steps)).point in PASSED:
+                pass
+        except StopIteration:
+            actor.store.succeed()
+            del self.tries[task, zombie]
+            return "done"
+        except Exception as error:  # noqa: BLE001 - the model says which
+            del self.tries[task, zombie]
+            return f"error: {type(error).__name__}"
+        return f"{reached.step}: {reached.point}"
+
+    def add_partition(self) -> None:
+        self.log.partitions += 1
+
+    def crash(self) -> None:
+        self.log.crash()
+
+    def wipe(self) -> None:
+        self.journal.cursor = None
+        self.journal.plans.clear()
+
+    def purge(self) -> None:
+        self.journal.events.clear()
+
+    def lose_newest(self) -> None:
+        self.lose(max(self.lake()))
+
+    def lose_oldest(self) -> None:
+        del self.sink.windows[self.window_id(min(self.lake()))]
+
+    def lose(self, seq: int) -> None:
+        del self.sink.windows[self.window_id(seq)]
+        self.tries.clear()
+
+    def restore(self) -> None:
+        assert self.backup is not None
+        vars(self.journal).update(vars(self.backup))
+        self.backup = None
+        self.tries.clear()
+
+    def alone(self) -> None:
+        """Every try is dead; undisturbed runs go on until one finds nothing, or an error that no
+        policy answers."""
+        self.tries.clear()
+        skips = False
+        for _ in range(ALONE):
+            self.journal.task_plans.clear()
+            before = len(self.sink.windows)
+            self.start(0, capped=False, skips=skips)
+            point = ""
+            while (0, False) in self.tries:
+                point = self.step(0, zombie=False)
+            if point == "error: DataLoss" and not skips:
+                skips = True
+            elif point != "done" or (
+                len(self.sink.windows) == before and not self.journal.task_plans
+            ):
+                return
+
+    # -- what everybody can see ---------------------------------------------------------------
+
+    def seen(self) -> dict[str, Any]:
+        journal = self.journal
+        events = [json.loads(event)["position"] for event in journal.events[-1:]]
+        cursor = json.loads(journal.cursor) if journal.cursor else None
+        plans = {
+            str(plan["seq"]): plan
+            for plan in (_plan(json.loads(text)) for text in journal.plans.values())
+        }
+        return {
+            "cursor": _position(cursor),
+            "event": _position(events[0] if events else None),
+            "plans": plans,
+            "task_plans": {
+                task: _plan(json.loads(text)) for task, text in journal.task_plans.items()
+            },
+            "lake": {str(seq): window for seq, window in self.lake().items()},
+        }
+
+    def lake(self) -> dict[int, dict[str, Any]]:
+        """Return the windows that readers of the sink see, by number."""
+        found = {}
+        for marker, records in self.sink.windows.values():
+            window = _plan(marker.plan.to_document())
+            found[window["seq"]] = {**window, "records": sorted(number for _, number in records)}
+        return found
+
+    def window_id(self, seq: int) -> str:
+        return cursor_window_id(seq, self.scope.scope_hash)
+
+
+def _offsets(offsets: Mapping[str, int]) -> dict[str, int]:
+    return {str(KEYS.index(key)): offset // ENTRY for key, offset in offsets.items()}
+
+
+def _position(document: Document | None) -> dict[str, Any] | None:
+    if document is None:
+        return None
+    return {"seq": document["seq"], "next": _offsets(document["next"])}
+
+
+def _plan(document: Document) -> dict[str, Any]:
+    plan = WindowPlan.from_document(document, where="a plan of the history")
+    return {
+        "seq": plan.seq,
+        "start": _offsets({key: low for key, (low, _) in plan.ranges.items()}),
+        "end": _offsets(plan.ends),
+    }
+
+
+__all__ = ["ENTRY", "Action", "Engine", "Marker", "Player", "Sink", "TidySink"]

@@ -1,0 +1,126 @@
+"""What the real run does, the model does: random traces of it are accepted, changed ones are not.
+
+`HISTORIES` in the environment plays more of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.provider.windows.model.binary import judged
+from tests.provider.windows.model.recorder import Recorder
+
+HISTORIES = int(os.environ.get("HISTORIES", "400"))
+
+Trace = dict[str, Any]
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.slow
+def test_random_traces_of_the_real_run_are_steps_of_the_model() -> None:
+    answers = judged(Recorder(seed).trace() for seed in range(HISTORIES))
+    assert len(answers) == HISTORIES
+    assert {seed: answer for seed, answer in enumerate(answers) if answer != "accepted"} == {}
+
+
+def _first(trace: Trace, wanted: Callable[[Trace], bool]) -> int:
+    return next(number for number, action in enumerate(trace["actions"]) if wanted(action))
+
+
+def _point(name: str) -> Callable[[Trace], bool]:
+    return lambda action: action.get("point") == name
+
+
+def _after(trace: Trace, name: str) -> Trace:
+    """Return what is there after the first step to point `name`."""
+    found: Trace = trace["actions"][_first(trace, _point(name))]["after"]
+    return found
+
+
+def _left_out(trace: Trace, name: str) -> None:
+    del trace["actions"][_first(trace, _point(name))]
+
+
+def _swapped(trace: Trace, name: str) -> None:
+    number = _first(trace, _point(name))
+    actions = trace["actions"]
+    actions[number], actions[number + 1] = actions[number + 1], actions[number]
+
+
+def _record_gone(trace: Trace) -> None:
+    _after(trace, "publish: published")["lake"]["1"]["records"].pop()
+
+
+def _record_twice(trace: Trace) -> None:
+    records = _after(trace, "publish: published")["lake"]["1"]["records"]
+    records.append(records[-1])
+
+
+def _another_end(trace: Trace) -> None:
+    _after(trace, "publish: published")["lake"]["1"]["end"]["0"] -= 1
+
+
+def _cursor_further(trace: Trace) -> None:
+    _after(trace, "advance: cursor stored")["cursor"]["next"]["0"] += 1
+
+
+def _cursor_not_stored(trace: Trace) -> None:
+    _after(trace, "advance: cursor stored")["cursor"] = None
+
+
+def _event_too_early(trace: Trace) -> None:
+    after = _after(trace, "commit_event: event emitted")
+    after["event"] = after["cursor"]
+
+
+def _plan_not_stored(trace: Trace) -> None:
+    _after(trace, "plan: plan stored")["plans"].clear()
+
+
+def _another_point(trace: Trace) -> None:
+    number = _first(trace, _point("check_marker: marker read"))
+    trace["actions"][number]["point"] = "ingest: staging ready"
+
+
+CHANGES: dict[str, Callable[[Trace], None]] = {
+    "marker check left out": lambda trace: _left_out(trace, "check_marker: marker read"),
+    "plan stored after it is read back": lambda trace: _swapped(trace, "plan: plan stored"),
+    "second look left out": lambda trace: _left_out(trace, "publish: cursor read again"),
+    "cursor stored before it is read": lambda trace: _swapped(trace, "advance: cursor read"),
+    "a record is not in the window": _record_gone,
+    "a record is there twice": _record_twice,
+    "the window ends elsewhere": _another_end,
+    "the cursor is further": _cursor_further,
+    "the cursor is not stored": _cursor_not_stored,
+    "the event is there before success": _event_too_early,
+    "the plan is not stored": _plan_not_stored,
+    "another step is taken": _another_point,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_trace_is_refused(name: str) -> None:
+    one = Recorder(0, length=0)
+    whole: list[Trace] = []
+    for action in (
+        {"do": "append", "partition": 0, "synced": True},
+        {"do": "start", "task": 0, "capped": False},
+    ):
+        one.player.act(action)
+        whole.append({**action, "after": one.player.seen()})
+    while (0, False) in one.player.tries:
+        action = {"do": "step", "task": 0, "zombie": False}
+        point = one.player.act(action)
+        whole.append({**action, "point": point, "after": one.player.seen()})
+    trace: Trace = {"fenced": True, "partitions": one.player.partitions, "actions": whole}
+    changed = copy.deepcopy(trace)
+    CHANGES[name](changed)
+    assert changed != trace
+    right, wrong = judged([trace, changed])
+    assert right == "accepted"
+    assert wrong.startswith("rejected: ")
