@@ -72,9 +72,7 @@ FIRST: Final[Mapping[str, str]] = {
     "with EmbeddedTubeMQ(1, ['orders'], http=True) as mq: print(mq.master_web)",
     "metrics": "import tubemq_client.metrics",
     "lake": "from tubemq_provider.sinks import sink_for\nsink_for('delta:/tmp/release_check')",
-    "dagster": "import subprocess, sys, pathlib, tubemq_provider.dagster\n"
-    "subprocess.run([pathlib.Path(sys.executable).with_name('dagster-webserver'), '--version'],"
-    " check=True)",
+    "dagster": "import tubemq_provider.dagster",
     "spark": "import pyspark, pyspark_tubemq",
     "connect": "import pyspark.sql.connect.session",
     "airflow": "import tubemq_provider.hooks.tubemq, tubemq_provider.get_provider_info",
