@@ -38,7 +38,9 @@ SECOND = "rocketmq"
 MAY_NAME_BOTH = {
     "tubemq_provider/windows/spaces.py",  # kinds and their packages
     "tubemq_provider/get_provider_info.py",  # what Airflow reads of a provider
-    "tubemq_provider/dagster/__init__.py",  # gives out what each has for Dagster
+    "tubemq_provider/dagster/__init__.py",  # exports the names of each for Dagster
+    "tubemq_provider/dagster/ingest.py",  # the assets of both, on one base
+    "tubemq_provider/dagster/resource.py",  # the resources of both, on one base
 }
 SCOPE = WindowScope("main", "orders", "lake", "/lake")
 

@@ -20,9 +20,9 @@ from datetime import datetime
 from pathlib import Path
 
 import report
+from components import REPOSITORY, DemoFailed, Folder, airflow_environment, console, say, step
 from flights import DataMissing, instants, write_sorted
 from sources import SOURCES, DemoSource, Served
-from stage import REPOSITORY, DemoFailed, Folder, airflow_environment, console, say, step
 
 from tools.devkit.airflow.api import AirflowApiError
 from tools.devkit.airflow.stack import AirflowStack, running_airflow

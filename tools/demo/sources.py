@@ -19,8 +19,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from components import GROUP, REPOSITORY, TOPIC, Folder, run_command, say, serving
 from flights import STREAM_FIELD, TIME_FIELD
-from stage import GROUP, REPOSITORY, TOPIC, Folder, run_command, say, serving
 
 __all__ = ["SOURCES", "DemoSource", "Served"]
 

@@ -476,7 +476,7 @@ class IngestFields(TaskArguments):
             "how a window of time gets its offsets. ``boundaries`` (default) looks instants up in "
             "`boundaries`; ``timeline`` in the samples of `TubeMQSampleEndsOperator`; ``history`` "
             "in what the brokers record of themselves; ``message_time`` looks for the producers' "
-            "times; ``store_time`` (RocketMQ, its default) for the brokers'; ``explicit`` takes "
+            "times; ``store_time``, where a source has it, for the brokers'; ``explicit`` takes "
             "`starting_offsets` and `ending_offsets`. Or a value with options: "
             "`Timeline(late_allowance=…)`, `History(group=…)`, `MessageTime(zone=…)`, "
             "`StoreTime(late_allowance=…)`.",

@@ -187,7 +187,7 @@ class MessageTime(Value):
 
 @dataclass
 class StoreTime(Value):
-    """Resolver by the brokers' own time of storing (RocketMQ).
+    """Resolver by the brokers' own time of storing, where a source has it.
 
     `late_allowance`: how long past an instant every broker's clock must be before a boundary there
     is final; two seconds at least.

@@ -132,7 +132,7 @@ def test_intervals_begin_where_schedules_do(flights: ModuleType) -> None:
 
 
 def test_rows_for_rocketmq_are_sent_with_the_boundaries_of_every_day(tmp_path: Path) -> None:
-    sources, stage = importlib.import_module("sources"), importlib.import_module("stage")
+    sources, stage = importlib.import_module("sources"), importlib.import_module("components")
     folder = stage.Folder(tmp_path / "work")
     folder.claim()
     with folder.flights.open("w", newline="") as file:
@@ -149,7 +149,7 @@ def test_rows_for_rocketmq_are_sent_with_the_boundaries_of_every_day(tmp_path: P
 
 
 def test_a_folder_serves_one_demo_at_a_time_and_starts_empty(tmp_path: Path) -> None:
-    stage = importlib.import_module("stage")
+    stage = importlib.import_module("components")
     first = stage.Folder(tmp_path / "work")
     first.lake.mkdir(parents=True)
     first.boundaries.write_text("{}")

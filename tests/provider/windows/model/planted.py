@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.provider.windows.exploration import MakeRun
-from tests.provider.windows.model.player import Engine, TidySink
+from tests.provider.windows.model.player import LogEngine, TidySink
 from tests.provider.windows.world import ENTRY, MemorySink, Record
 from tubemq_provider.windows.cursor import Cursor, Position
 from tubemq_provider.windows.plan import WindowPlan
@@ -18,6 +18,7 @@ from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import (
     IngestCounts,
+    IngestWatch,
     Marker,
     Progress,
     Publication,
@@ -174,12 +175,12 @@ class JoinedForgotten(CursorRun):
         yield from super()._load()
 
 
-class EngineThatSkips(Engine):
+class EngineThatSkips(LogEngine):
     """Reads what there is, and says nothing of what is not."""
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
         self.skips = True
-        counts = super().ingest(plan, staging, progress)
+        counts = super().ingest(plan, staging, watch)
         return IngestCounts(counts.records, counts.bytes)
 
 
@@ -211,7 +212,7 @@ class UncappedPlanner(CursorPlanner):
         self.max_records = None
 
 
-class CappedEngine(Engine):
+class CappedEngine(LogEngine):
     """Writes the first record of a window that was to be cut."""
 
     def choose(self, records: list[Record]) -> list[Record]:
@@ -219,7 +220,7 @@ class CappedEngine(Engine):
         return first if self.capped else records
 
 
-class EngineThatStops(Engine):
+class EngineThatStops(LogEngine):
     """Takes the last record for the end."""
 
     def choose(self, records: list[Record]) -> list[Record]:
@@ -233,7 +234,7 @@ class Planted:
 
     make_run: MakeRun | None = None
     sink: type[MemorySink] | None = None
-    engine_type: type[Engine] | None = None
+    engine_type: type[LogEngine] | None = None
     planner_type: type[CursorPlanner] | None = None
     latest: bool = False
 

@@ -24,7 +24,9 @@ from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import (
     Document,
+    Engine,
     IngestCounts,
+    IngestWatch,
     Marker,
     Progress,
     Publication,
@@ -86,7 +88,7 @@ class Log:
 
 
 @dataclass
-class Engine:
+class LogEngine(Engine):
     """Reads from the log into the sink's staging place; fails where records are gone."""
 
     log: Log
@@ -95,7 +97,7 @@ class Engine:
     capped: bool = False
     name = "memory"
 
-    def ingest(self, plan: WindowPlan, staging: Staging, progress: Progress) -> IngestCounts:
+    def ingest(self, plan: WindowPlan, staging: Staging, watch: IngestWatch) -> IngestCounts:
         place = self.sink.staged.get(staging.path)
         if place is None:
             raise FileNotFoundError(staging.path)
@@ -192,7 +194,7 @@ class Player:
     partitions: int = 1
     make_run: MakeRun = window_run
     sink: MemorySink = field(default_factory=TidySink)
-    engine_type: type[Engine] = Engine
+    engine_type: type[LogEngine] = LogEngine
     planner_type: type[CursorPlanner] = CursorPlanner
     latest: bool = False
 
@@ -367,4 +369,4 @@ def _plan(document: Document) -> dict[str, Any]:
     }
 
 
-__all__ = ["ENTRY", "Action", "Engine", "Marker", "Player", "Sink", "TidySink"]
+__all__ = ["ENTRY", "Action", "LogEngine", "Marker", "Player", "Sink", "TidySink"]
