@@ -30,7 +30,7 @@ from tubemq_provider.windows.run.cursor_run import CursorRun
 
 
 class OverwritingSink(TidySink):
-    """Publishing replaces what is there, and nobody tidies up."""
+    """Publishing replaces what is there, and no clean-up runs."""
 
     def publish(
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
@@ -230,7 +230,7 @@ class EngineThatStops(LogEngine):
 
 @dataclass(frozen=True)
 class Planted:
-    """Where a mistake is planted; what is not named is as shipped."""
+    """Places where a mistake is planted; all others are as shipped."""
 
     make_run: MakeRun | None = None
     sink: type[MemorySink] | None = None

@@ -38,7 +38,7 @@ from tubemq_provider.windows.run.kinds import window_run
 Action = Mapping[str, Any]
 
 KEYS = ("1:0", "2:0")
-"""The model's partitions: each on a broker of its own, so that each has a log of its own."""
+"""The model's partitions: each on its own broker, so that each has its own log."""
 
 PASSED = frozenset({"begin", "end", "ingested"})
 """Step points before which nothing was read or written."""
@@ -48,12 +48,12 @@ FAULTS = frozenset(
 )
 
 ALONE = 10
-"""So many undisturbed runs bring every history of the model to its end."""
+"""Number of undisturbed runs that bring every history of the model to its end."""
 
 
 @dataclass
 class Log:
-    """What brokers have: numbers of records by partition, and how much of them is stable."""
+    """Logs of the brokers: numbers of records by partition, and how much of them is stable."""
 
     partitions: int
     records: dict[str, list[int]] = field(default_factory=lambda: {key: [] for key in KEYS})

@@ -1,4 +1,4 @@
-"""What the real run does, the model does: random traces of it are accepted, changed ones are not.
+"""Random traces of the real run: the model accepts them, and refuses changed ones.
 
 `HISTORIES` in the environment plays more of them.
 """
