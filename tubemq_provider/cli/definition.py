@@ -98,7 +98,7 @@ _OFFSETS_COMMANDS = (
     _action(
         "diff",
         "Positions of a group in cursor, events, sink and brokers",
-        "looks.diff",
+        "previews.diff",
         *(_ASSET, _SINK, _SINK_CONN, _CONN),
     ),
     _action("set", "Set the position by hand", "offsets.set_position", _ASSET, _OFFSETS, _YES),
@@ -150,7 +150,7 @@ _WINDOW_COMMANDS = (
     _action(
         "plan",
         "Show the next cursor window of a group; changes nothing",
-        "looks.plan",
+        "previews.plan",
         *(_ASSET, _MAX_RECORDS, _CONN),
     ),
     _action(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tubemq_provider.cli import definition
 from tubemq_provider.cli.definition import get_tubemq_commands
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(60)]
@@ -50,6 +52,18 @@ def test_an_epoch_is_begun_under_the_name_that_is_given() -> None:
         "earliest",
         True,
     )
+
+
+def test_every_command_has_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow imports the function of a command when it runs, so a wrong path is seen by users."""
+    paths: list[str] = []
+    monkeypatch.setattr(definition, "lazy_load_command", paths.append)
+    for text in re.findall(r'"([a-z_]+\.[a-z_]+)"', Path(definition.__file__).read_text()):
+        definition._action("name", "text", text)
+    assert len(paths) > 15
+    for path in paths:
+        module, _, name = path.rpartition(".")
+        assert callable(getattr(import_module(module), name)), path
 
 
 @pytest.mark.parametrize("line", documented())

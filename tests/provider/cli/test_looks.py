@@ -173,7 +173,7 @@ def test_a_watched_lag_shows_its_rate(
     know: Callable[..., None], five: TubeMQHook, capsys: pytest.CaptureFixture[str]
 ) -> None:
     know(position(1, 56))
-    ask(checks.lag, output="table", watch=0.01, previews=2)
+    ask(checks.lag, output="table", watch=0.01, looks=2)
     said = capsys.readouterr().out
     assert said.count("lag: 3 index entries") == 2
     assert "+0 entries/s taken" in said

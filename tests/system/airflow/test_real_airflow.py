@@ -9,6 +9,7 @@ import json
 import signal
 import sqlite3
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,10 @@ def test_every_component_listens_on_loopback_only(airflow: AirflowStack) -> None
     listening = set()
     for pid in airflow.process_ids().values():
         for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
-            for connection in process.net_connections("inet"):
-                if connection.status == psutil.CONN_LISTEN:
-                    listening.add(connection.laddr.ip)
+            with suppress(psutil.NoSuchProcess):  # a task's process may end meanwhile
+                for connection in process.net_connections("inet"):
+                    if connection.status == psutil.CONN_LISTEN:
+                        listening.add(connection.laddr.ip)
     assert listening == {"127.0.0.1"}
 
 
