@@ -4,7 +4,9 @@ Used by `make test` and `.ci/run` as ``python tools/scripts/test_report.py DIREC
 part has one report ``DIRECTORY/PART.xml``. A part without a readable report was killed or never
 started, and an empty one proves nothing: both fail the run, as any failed test does. A part that
 was skipped whole passes for a developer without its tools, but not if TUBEMQ_REQUIRE_GENUINE is
-set, as in CI. Standard library only, and it starts nothing.
+set, as in CI. Failed tests are named at the end with the first line of what they say, and a
+process that crashed with the functions it was in (``DIRECTORY/PART.log``). Standard library only,
+and it starts nothing.
 """
 
 from __future__ import annotations
@@ -47,6 +49,36 @@ def read_counts(report: Path) -> Counts | None:
     return total
 
 
+def read_failures(report: Path) -> list[str]:
+    """Return a line for each failed test of a JUnit report: its name and what it says first."""
+    try:
+        cases = ET.parse(report).getroot().iter("testcase")  # noqa: S314 - pytest wrote it
+    except (OSError, ET.ParseError):
+        return []
+    return [
+        f"{case.get('classname')}::{case.get('name')}: {_first_line(mark.get('message') or '')}"
+        for case in cases
+        for mark in (*case.findall("failure"), *case.findall("error"))
+    ]
+
+
+def read_crash(log: Path, lines: int = 12) -> list[str]:
+    """Return where a process crashed: the thread that faulthandler calls the current one."""
+    try:
+        text = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    found = (number for number, line in enumerate(text) if line.startswith("Current thread"))
+    if not any(line.startswith("Fatal Python error") for line in text):
+        return []
+    start = next(found, len(text))
+    return text[start : start + lines]
+
+
+def _first_line(message: str) -> str:
+    return message.partition("\n")[0][:200]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print one line per part and a total; return 1 if a part is missing, empty or has failures."""
     strict = bool(os.environ.get("TUBEMQ_REQUIRE_GENUINE"))
@@ -61,6 +93,11 @@ def main(arguments: Sequence[str]) -> int:
             problems.append(f"{part} ran no test")
         print(f"{part}: {counts}")
         total = total.plus(counts)
+    for part in parts:
+        for failure in read_failures(directory / f"{part}.xml"):
+            print(f"failed in {part}: {failure}")
+        for line in read_crash(directory / f"{part}.log"):
+            print(f"crashed in {part}: {line}")
     for problem in problems:
         print(f"incomplete: {problem}")
     print(f"total: {total}")

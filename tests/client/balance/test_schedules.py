@@ -1,6 +1,6 @@
 """Random histories of a group: members join, leave and die; each record is confirmed once.
 
-Simulated: 50 seeded schedules of up to four members over twelve partitions, with requests that take
+Simulated: 25 seeded schedules of up to four members over twelve partitions, with requests that take
 time, slow and rejecting users, and in half of them replies that are lost; ten with brokers that
 serve requests after they were abandoned.
 """
@@ -12,7 +12,7 @@ import pytest
 from tests.client.balance.world import PARTITIONS, World
 from tubemq_client.model import ConsumerSettings
 
-SEEDS = range(50)
+SEEDS = range(25)
 STEPS = 10
 MOST_MEMBERS = 4
 DRAIN_MS = 300_000

@@ -29,7 +29,7 @@ from tubemq_provider.windows.run.standalone_run import StandaloneRun
 
 
 def test_no_history_of_time_windows_loses_or_repeats_a_record() -> None:
-    for seed in range(700):
+    for seed in range(300):
         TimeHistory(seed).play()
 
 

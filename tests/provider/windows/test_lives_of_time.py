@@ -28,7 +28,7 @@ from tubemq_provider.windows.run.kinds import window_run
 
 
 def test_no_history_of_time_and_lives_loses_or_repeats_a_record() -> None:
-    for seed in range(250):
+    for seed in range(110):
         TimeLives(seed).play()
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rocketmq_client import Consumer, ConsumerSettings, Metadata, Producer
+from rocketmq_client import ClientSettings, Consumer, ConsumerSettings, Metadata, Producer
 from rocketmq_client.model import address_text
 from tests.rocketmq.real.test_java_through_nodes import java_client
 from tools.devkit.patience import PATIENCE
@@ -38,7 +38,9 @@ def test_java_and_python_members_divide_the_queues(line, open_site) -> None:
         mine = _read(consumer, RECORDS // 2)
         _until(lambda: len(java.said("GOT")) >= RECORDS // 2)
         theirs = java.said("GOT")
-        time.sleep(6)  # Java commits every five seconds
+        consumer.commit()
+        # Java commits by time. What it has not committed would come again after its death.
+        _until(lambda: _committed(site.settings, topic, group) == RECORDS)
         killed = time.monotonic()
         java.close()
         _until(lambda: _share(consumer, topic) == 8)
@@ -47,13 +49,16 @@ def test_java_and_python_members_divide_the_queues(line, open_site) -> None:
             producer.send(topic, b"%d" % number, keys=str(number))
         later = _read(consumer, 80)
         consumer.commit()
-    with Metadata(site.settings) as metadata:
-        committed = metadata.group_offsets(topic, group)
 
     print(f"{line}: {len(mine)} here, {len(theirs)} in Java; its queues taken {took:.2f} s later")
     assert sorted(mine + theirs, key=int) == [str(number) for number in range(RECORDS)]
     assert sorted(later, key=int) == [str(number) for number in range(RECORDS, RECORDS + 80)]
-    assert sum(offset or 0 for offset in committed.values()) == RECORDS + 80
+    assert _committed(site.settings, topic, group) == RECORDS + 80
+
+
+def _committed(settings: ClientSettings, topic: str, group: str) -> int:
+    with Metadata(settings) as metadata:
+        return sum(offset or 0 for offset in metadata.group_offsets(topic, group).values())
 
 
 def _share(consumer: Consumer, topic: str) -> int:
