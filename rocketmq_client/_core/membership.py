@@ -30,7 +30,7 @@ from rocketmq_client._core.pulling import (
 )
 from rocketmq_client._core.times import boundary_at
 from rocketmq_client._wire import codes
-from rocketmq_client._wire.bodies import Subscription, heartbeat_body
+from rocketmq_client._wire.bodies import RETRY_PREFIX, Subscription, heartbeat_body
 from rocketmq_client.model import ConsumerStats, tag_names
 from tubemq_client._core.effects import Await, AwaitAny, Now, Post, Sleep, WallClock
 
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation, Ticket
 
 __all__ = ["Membership"]
-
-RETRY_PREFIX: Final = "%RETRY%"
 
 _PAUSE_MS: Final = 1_000
 """Pause after a failure of a broker."""

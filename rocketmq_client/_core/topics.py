@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_client import errors
 from rocketmq_client._wire import codes
-from rocketmq_client._wire.bodies import parse_topic_list
+from rocketmq_client._wire.bodies import RETRY_PREFIX, parse_topic_list
 from rocketmq_client._wire.json_text import read_json
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def is_system_topic(name: str) -> bool:
         name in _SYSTEM
         or lowered.startswith("rmq_sys_")
         or name.endswith("_REPLY_TOPIC")
-        or name.startswith(("%RETRY%", "%DLQ%"))
+        or name.startswith((RETRY_PREFIX, "%DLQ%"))
     )
 
 

@@ -19,6 +19,7 @@ from rocketmq_client._wire.properties import tag_hash
 from rocketmq_client.model import Address, Queue
 
 __all__ = [
+    "RETRY_PREFIX",
     "BrokerData",
     "ClusterInfo",
     "QueueData",
@@ -35,6 +36,8 @@ __all__ = [
     "split_tags",
 ]
 
+RETRY_PREFIX: Final = "%RETRY%"
+"""Beginning of the name of a group's topic with the records that its members sent back."""
 READABLE: Final = 4
 WRITABLE: Final = 2
 MASTER_ID: Final = 0

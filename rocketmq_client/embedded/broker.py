@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rocketmq_client._wire.batches import decode_batch
+from rocketmq_client._wire.bodies import RETRY_PREFIX
 from rocketmq_client._wire.commands import Command
 from rocketmq_client._wire.json_text import write_json
 from rocketmq_client._wire.properties import UNIQ_KEY, find_property
@@ -305,7 +306,7 @@ class EmbeddedBroker:
         except ValueError as error:
             raise Refused(1, f"com.alibaba.fastjson2.JSONException: {error}") from error
         for group in self.groups.heard(channel, channel.push, body):
-            self.topics.setdefault(f"%RETRY%{group}", Topic(1))
+            self.topics.setdefault(RETRY_PREFIX + group, Topic(1))
         return answer(request, fields={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
 
     def _unregister(self, request: Command, channel: Channel) -> Command:

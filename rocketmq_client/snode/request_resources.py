@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from rocketmq_client._wire.bodies import RETRY_PREFIX
 from rocketmq_client.errors import ProtocolViolation
 
 __all__ = ["HEARTBEAT", "Named", "groups_in", "named_in_body", "origin_in", "topic_in"]
@@ -23,7 +24,6 @@ _SHORT_SENDS: Final = frozenset({310, 320})
 _NAMES: Final = ("consumerDataSet", "groupName", "subscriptionDataSet", "topic")
 _NAMES_OF_LOCKS: Final = ("consumerGroup", "mqSet", "topic")
 _DISGUISE: Final = re.compile(r"[^a-z0-9]+")
-_RETRY: Final = "%RETRY%"
 
 
 class Named(NamedTuple):
@@ -67,7 +67,7 @@ def named_in_body(code: int, body: bytes) -> Named:
         topic
         for group, items in zip(groups, sets, strict=True)
         for topic in (_word(item, "topic") for item in items)
-        if topic != _RETRY + group
+        if topic != RETRY_PREFIX + group
     }
     return Named(frozenset(topics), frozenset(groups))
 

@@ -6,25 +6,9 @@ accept policies, settings of Spark and options of resolvers as value objects.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from tubemq_provider.ingest.values import (
-    Auto,
-    History,
-    IngestPolicies,
-    MessageTime,
-    Spark,
-    SparkConnect,
-    SparkSubmit,
-    StoreTime,
-    Timeline,
-    Value,
-)
-
-_KINDS: Final[dict[str, tuple[type[Value], ...]]] = {
-    "engine": (Spark, SparkSubmit, SparkConnect, Auto),
-    "resolver": (Timeline, History, MessageTime, StoreTime),
-}
+from tubemq_provider.ingest.values import VALUES, IngestPolicies, Value
 
 
 def grouped(**arguments: Any) -> dict[str, Any]:
@@ -32,9 +16,9 @@ def grouped(**arguments: Any) -> dict[str, Any]:
     policies = _taken(IngestPolicies, arguments)
     if policies:
         arguments["policies"] = IngestPolicies(**policies)
-    for holder, kinds in _KINDS.items():
+    for holder in ("engine", "resolver"):
         word = arguments.get(holder, "session" if holder == "engine" else None)
-        for kind in kinds:
+        for kind in VALUES[holder]:
             if kind.fixed[holder] == word and (members := _taken(kind, arguments)):
                 arguments[holder] = kind(**members)
     return arguments

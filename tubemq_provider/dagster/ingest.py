@@ -149,14 +149,12 @@ def build_tubemq_asset(
         window after the cursor, or `starting_offsets` to `ending_offsets`.
     :param policies: all policies in one object, instead of `gap_policy`, `corrupt_records` …
     :param claims: runs of a cursor asset may overlap: each claims a separate window in the
-        directory
-        of progress, which must be on a file system with locks that all hosts share. Assets of time
-        or of explicit offsets need it too if such an asset uses their group.
+        directory of progress, which must be on a file system with locks that all hosts share.
+        Assets of time or of explicit offsets need it too if such an asset uses their group.
     :param storage_options: credentials and options of an object store.
     :param catalog_properties: properties of an Iceberg catalog.
     :param max_retries: number of retries, 30 s apart, for a window that is not ready (its end not
-        on
-        disk yet, or not sampled yet).
+        on disk yet, or not sampled yet).
 
     `options` are arguments of the ingest operators, with the same names and meaning: `engine` (here
     ``inline`` by default), `verify`, `partition_by`, `schema_evolution`, `spark_conf`, `resolver`
@@ -206,8 +204,7 @@ def build_rocketmq_asset(
     """Return an asset that ingests `topic` of RocketMQ into `sink`, exactly once.
 
     Takes the arguments of `build_tubemq_asset`. Partitions are queues (``broker-a:0``), `filters`
-    are
-    tags, and with `partitions_def` a window has the records that brokers stored in its interval
+    are tags, and with `partitions_def` a window has the records that brokers stored in its interval
     (``resolver="store_time"``) unless `boundaries` or another `resolver` is given.
     """
     if partitions_def is not None and options.get("boundaries") is None:

@@ -13,11 +13,7 @@ from typing import Any
 
 from tubemq_provider.ingest.engine_arguments import engine_problems
 from tubemq_provider.ingest.fields import IngestFields, InitialPosition, Resolver
-from tubemq_provider.ingest.options import (
-    options_of,
-    problems_of_mode,
-    problems_of_resolver,
-)
+from tubemq_provider.ingest.options import options_of, without_effect
 from tubemq_provider.ingest.sink_rules import sink_problems
 from tubemq_provider.ingest.validation import (
     from_json,
@@ -52,7 +48,8 @@ class IngestArguments(IngestFields):
 
     def cross_field_problems(self, unknown: frozenset[str]) -> list[str]:
         """Return combinations that conflict, and arguments without effect."""
-        problems = [*problems_of_mode(self, self.mode), *self._of_window()]
+        hint = "; use mode='time'" if self.mode == "cursor" else ""
+        problems = [*without_effect(self, "mode", self.mode, hint), *self._of_window()]
         if self.offset_store == "events" and self.mode == "time" and self.by == "timeline":
             problems.append("resolver='timeline' needs asset state; offset_store='events' has none")
         if self.offset_store == "events" and self.mode == "cursor" and self.on_clear == "rewrite":
@@ -144,7 +141,7 @@ class IngestArguments(IngestFields):
     def _of_resolver(self) -> list[str]:
         if self.mode != "time":
             return []
-        problems = problems_of_resolver(self, self.by)
+        problems = without_effect(self, "resolver", self.by)
         own = space_of(self.source).resolvers
         if own is not None and self.by not in (*_OF_EVERY_KIND, *own):
             problems.append(

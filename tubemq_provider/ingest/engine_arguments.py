@@ -10,11 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from tubemq_provider.ingest.options import (
-    DEFERRABLE_ENGINES,
-    SPARK_ENGINES,
-    problems_of_engine,
-)
+from tubemq_provider.ingest.options import DEFERRABLE_ENGINES, SPARK_ENGINES, without_effect
 from tubemq_provider.ingest.validation import is_template
 
 if TYPE_CHECKING:
@@ -30,7 +26,7 @@ _AUTHENTICATE: Final = "spark.connect.authenticate.token"
 
 def engine_problems(arguments: IngestFields) -> list[str]:
     """Return combinations that conflict, and arguments without effect on the engine."""
-    problems = problems_of_engine(arguments, arguments.engine)
+    problems = without_effect(arguments, "engine", arguments.engine)
     if arguments.deferrable and arguments.engine not in DEFERRABLE_ENGINES:
         problems.append(
             f"deferrable=True needs engine='submit': the work of engine={arguments.engine!r} ends "

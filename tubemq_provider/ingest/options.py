@@ -2,17 +2,18 @@
 
 An option is one annotated field of `IngestArguments`. Made from it: signatures, docstrings and
 template fields of the operators, the options of Dagster's assets, the checks for options without
-effect, and the reference. This module must not know a framework, nor any single
-option; the words of engines and sinks that options name are here.
+effect, and the reference. This module must not know a framework, nor any single option; the words
+of engines and sinks that options name are here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from inspect import Parameter, Signature, signature
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -28,11 +29,9 @@ __all__ = [
     "described",
     "options_of",
     "parameters",
-    "problems_of_engine",
-    "problems_of_mode",
-    "problems_of_resolver",
     "problems_of_sink",
     "takes",
+    "without_effect",
 ]
 
 SPARK_ENGINES: Final = ("session", "submit", "connect")
@@ -72,8 +71,10 @@ class Option:
     dagster: str = ""
 
 
-def options_of(model: type[BaseModel]) -> dict[str, Option]:
-    """Return the table of a model: each field that is an option."""
+@cache
+def options_of(model: type[BaseModel]) -> Mapping[str, Option]:
+    """Return the table of a model: each field that is an option. Every check asks for it, so it is
+    made once."""
     return {
         name: item
         for name, field in model.model_fields.items()
@@ -87,40 +88,25 @@ def default_of(field: FieldInfo) -> Any:
     return field.get_default(call_default_factory=True)
 
 
-def _changed(arguments: BaseModel) -> Iterator[tuple[str, Option]]:
-    """Yield the options that are not at their default."""
-    fields = type(arguments).model_fields
-    for name, option in options_of(type(arguments)).items():
-        field = fields[name]
-        if not field.is_required() and getattr(arguments, name) != default_of(field):
-            yield name, option
+def _is_changed(arguments: BaseModel, name: str) -> bool:
+    """Return True if an option is not at its default."""
+    field = type(arguments).model_fields[name]
+    return not field.is_required() and getattr(arguments, name) != default_of(field)
 
 
-def problems_of_mode(arguments: BaseModel, mode: str) -> list[str]:
-    """Return a problem for each option without effect in `mode`."""
+def without_effect(
+    arguments: BaseModel,
+    aspect: Literal["mode", "resolver", "engine"],
+    word: str,
+    hint: str = "",
+) -> list[str]:
+    """Return a problem, which ends with `hint`, for each changed option that the chosen mode,
+    resolver or engine does not have."""
     return [
-        f"{name} has no effect with mode={mode!r}"
-        + ("; use mode='time'" if mode == "cursor" else "")
-        for name, option in _changed(arguments)
-        if option.modes and mode not in option.modes
-    ]
-
-
-def problems_of_resolver(arguments: BaseModel, resolver: str) -> list[str]:
-    """Return a problem for each option without effect with a resolver."""
-    return [
-        f"{name} has no effect with resolver={resolver!r}"
-        for name, option in _changed(arguments)
-        if option.resolvers and resolver not in option.resolvers
-    ]
-
-
-def problems_of_engine(arguments: BaseModel, engine: str) -> list[str]:
-    """Return a problem for each option without effect on an engine."""
-    return [
-        f"{name} has no effect with engine={engine!r}"
-        for name, option in _changed(arguments)
-        if option.engines and engine not in option.engines
+        f"{name} has no effect with {aspect}={word!r}{hint}"
+        for name, option in options_of(type(arguments)).items()
+        if (words := getattr(option, f"{aspect}s")) and word not in words
+        if _is_changed(arguments, name)
     ]
 
 
@@ -128,8 +114,8 @@ def problems_of_sink(arguments: BaseModel, sink: str) -> list[str]:
     """Return a problem for each option without effect on a kind of sink."""
     return [
         option.without_sink.format(sink=sink)
-        for _, option in _changed(arguments)
-        if option.without_sink and sink not in option.sinks
+        for name, option in options_of(type(arguments)).items()
+        if option.without_sink and sink not in option.sinks and _is_changed(arguments, name)
     ]
 
 

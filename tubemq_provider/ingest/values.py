@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, fields
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 __all__ = [
+    "VALUES",
     "Auto",
     "History",
     "IngestPolicies",
@@ -196,6 +197,14 @@ class StoreTime(Value):
     late_allowance: timedelta | float | str | None = None
 
     fixed: ClassVar[Mapping[str, str]] = {"resolver": "store_time"}
+
+
+VALUES: Final[Mapping[str, tuple[type[Value], ...]]] = {
+    "policies": (IngestPolicies,),
+    "engine": (Spark, SparkConnect, SparkSubmit, Auto),
+    "resolver": (Timeline, History, MessageTime, StoreTime),
+}
+"""Arguments that accept value objects, and their classes."""
 
 
 def expand_values(arguments: Mapping[str, Any]) -> dict[str, Any]:

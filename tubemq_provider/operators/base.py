@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from copy import copy
+from functools import cache
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -40,19 +41,7 @@ from tubemq_provider.ingest.arguments import (
 from tubemq_provider.ingest.job import needs_interval
 from tubemq_provider.ingest.options import Option, default_of, described, parameters
 from tubemq_provider.ingest.progress import ProgressLogger
-from tubemq_provider.ingest.values import (
-    Auto,
-    History,
-    IngestPolicies,
-    MessageTime,
-    Spark,
-    SparkConnect,
-    SparkSubmit,
-    StoreTime,
-    Timeline,
-    Value,
-    expand_values,
-)
+from tubemq_provider.ingest.values import VALUES, IngestPolicies, Value, expand_values
 from tubemq_provider.links import (
     TubeMQOffsetsLink,
     TubeMQPageLink,
@@ -80,18 +69,19 @@ if TYPE_CHECKING:
 
 __all__ = ["IngestOperator"]
 
-_STATIC = dict.fromkeys(
-    ("topic", "group", "cluster"),
-    "it names the offsets asset, which Airflow must know before a run",
-)
-
-
-_VALUES: dict[str, tuple[type[Value], ...]] = {
-    "policies": (IngestPolicies,),
-    "engine": (Spark, SparkConnect, SparkSubmit, Auto),
-    "resolver": (Timeline, History, MessageTime, StoreTime),
+_STATIC = {
+    **{
+        name: "as it decides how the task is set up"
+        for name in IngestArguments.model_fields
+        if name not in OPTIONS or not OPTIONS[name].template
+    },
+    **dict.fromkeys(
+        ("topic", "group", "cluster"),
+        "it names the offsets asset, which Airflow must know before a run",
+    ),
 }
-"""Arguments that accept value objects, and their classes."""
+"""Arguments that no template may fill in, with the reason."""
+
 
 _NAMES = frozenset({*IngestArguments.model_fields, "policies"})
 """Names that the arguments of an ingest have at its operators."""
@@ -336,9 +326,7 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         if self.offset_store != "events" and not has_asset_state():
             store = f"offset_store={self.offset_store!r}"
             unsafe.append(needs_asset_state(store, "say offset_store='events'"))
-        fixed = {name for name in IngestArguments.model_fields if not _may_be_template(name)}
-        static = dict.fromkeys(fixed, "as it decides how the task is set up") | _STATIC
-        check_literals(IngestArguments, arguments, static=static, problems=unsafe, task=self)
+        check_literals(IngestArguments, arguments, static=_STATIC, problems=unsafe, task=self)
         self._warn_of_latest()
 
     def _warn_of_latest(self) -> None:
@@ -423,10 +411,11 @@ class IngestOperator(RefusesEmptyRendering, BaseOperator):
         self.log.info("window done: %s", json.dumps(line))
 
 
+@cache
 def _inside_of_values(kind: type[IngestOperator]) -> dict[str, str]:
     """Return how to write arguments that `kind` accepts only as members of a value object."""
     spellings: dict[str, list[str]] = {}
-    for holder, values in _VALUES.items():
+    for holder, values in VALUES.items():
         for value in values if holder in kind.template_fields else ():
             for member in value().template_fields:
                 text = f"{holder}={value.__name__}({member}=…)"
@@ -438,10 +427,6 @@ def template_fields_of(options: Mapping[str, Option]) -> tuple[str, ...]:
     """Return the template fields of an operator with these options."""
     names = (name for name, option in options.items() if option.template)
     return (*names, "tubemq_conn_id", "policies")
-
-
-def _may_be_template(name: str) -> bool:
-    return name in OPTIONS and OPTIONS[name].template
 
 
 def _level_of_author() -> int:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tubemq_provider.ingest.values import Value
     from tubemq_provider.operators.base import IngestOperator
-    from tubemq_provider.operators.job import SourceHook
-    from tubemq_provider.operators.sample import SampledHook
 
 __all__ = [
     "RocketMQCursorIngestOperator",
@@ -35,7 +33,7 @@ def _template_fields(kind: type[IngestOperator]) -> tuple[str, ...]:
 
 
 class _OnRocketMQ:
-    """Source, connection and looks of the ingest operators of RocketMQ."""
+    """Source and connection of the operators of RocketMQ."""
 
     ui_color = "#f6d9c6"
     source = SPACE.source
@@ -43,7 +41,7 @@ class _OnRocketMQ:
     topic: str
     group: str
 
-    def _hook(self) -> SourceHook:
+    def _hook(self) -> RocketMQHook:
         return RocketMQHook(self.rocketmq_conn_id)
 
     def _error_context(self) -> ErrorContext:
@@ -112,7 +110,7 @@ class RocketMQWindowIngestOperator(_OnRocketMQ, TubeMQWindowIngestOperator):
         )
 
 
-class RocketMQSampleEndsOperator(TubeMQSampleEndsOperator):
+class RocketMQSampleEndsOperator(_OnRocketMQ, TubeMQSampleEndsOperator):
     """Add one sample of `topic`'s ends to the timeline of `group`, for ``resolver="timeline"``.
 
     Like `TubeMQSampleEndsOperator`, on the offsets asset ``rocketmq:<cluster>/<topic>/<group>``. A
@@ -123,7 +121,6 @@ class RocketMQSampleEndsOperator(TubeMQSampleEndsOperator):
     """
 
     ui_color = "#f6e3d6"
-    source = "rocketmq"
 
     def __init__(
         self,
@@ -136,9 +133,3 @@ class RocketMQSampleEndsOperator(TubeMQSampleEndsOperator):
     ) -> None:
         self.rocketmq_conn_id = rocketmq_conn_id
         super().__init__(topic=topic, group=group, cluster=cluster or rocketmq_conn_id, **kwargs)
-
-    def _hook(self) -> SampledHook:
-        return RocketMQHook(self.rocketmq_conn_id)
-
-    def _error_context(self) -> ErrorContext:
-        return error_context(self.rocketmq_conn_id, self.topic, self.group)

@@ -11,18 +11,7 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.ingest.arguments import OPTIONS, IngestArguments
 from tubemq_provider.ingest.options import described, parameters, takes
 from tubemq_provider.ingest.validation import parse
-from tubemq_provider.ingest.values import (
-    Auto,
-    History,
-    IngestPolicies,
-    MessageTime,
-    Spark,
-    SparkConnect,
-    SparkSubmit,
-    StoreTime,
-    Timeline,
-    members,
-)
+from tubemq_provider.ingest.values import VALUES, members
 
 BASE = {"topic": "orders", "group": "lake", "cluster": "c", "path": "/lake"}
 OTHER: dict[str, Any] = {
@@ -87,14 +76,7 @@ def test_an_option_of_another_sink_is_refused(name: str) -> None:
     assert OPTIONS[name].without_sink.format(sink="sqlite") in found
 
 
-@pytest.mark.parametrize(
-    ("holder", "kinds"),
-    [
-        ("policies", (IngestPolicies,)),
-        ("engine", (Spark, SparkSubmit, SparkConnect, Auto)),
-        ("resolver", (Timeline, History, MessageTime, StoreTime)),
-    ],
-)
+@pytest.mark.parametrize(("holder", "kinds"), VALUES.items())
 def test_members_of_values_are_the_options_that_operators_have_through_them(
     holder: str, kinds: tuple[Any, ...]
 ) -> None:

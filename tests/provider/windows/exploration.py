@@ -45,24 +45,18 @@ class FencedError(Exception):
     """A store refused the write of a try that was superseded."""
 
 
-class TryStore(MemoryOffsetStore):
+class FencedStore(MemoryOffsetStore):
     """A store as one try of a task sees it under Airflow: events wait for success, and writes of a
-    superseded try may be refused. Checks that the cursor only moves along published windows."""
+    superseded try are refused if `fenced`."""
 
-    def __init__(self, journal: MemoryJournal, history: History, task: str) -> None:
+    def __init__(self, journal: MemoryJournal, task: str, *, fenced: bool) -> None:
         super().__init__(journal, task=task)
-        self.history = history
+        self.fenced = fenced
         self.superseded = False
         self.event: Document | None = None
-        self.seen: Document | None = None
-
-    def load_cursor(self) -> Document | None:
-        self.seen = super().load_cursor()
-        return self.seen
 
     def store_cursor(self, document: Document) -> None:
         self._fence()
-        self.history.check_advance(self.seen, document)
         super().store_cursor(document)
 
     def store_plan(self, window_id: str, document: Document) -> None:
@@ -77,8 +71,26 @@ class TryStore(MemoryOffsetStore):
         self.event = document
 
     def _fence(self) -> None:
-        if self.superseded and self.history.fenced:
+        if self.superseded and self.fenced:
             raise FencedError
+
+
+class TryStore(FencedStore):
+    """The same for a random history: checks that the cursor only moves along published windows."""
+
+    def __init__(self, journal: MemoryJournal, history: History, task: str) -> None:
+        super().__init__(journal, task, fenced=history.fenced)
+        self.history = history
+        self.seen: Document | None = None
+
+    def load_cursor(self) -> Document | None:
+        self.seen = super().load_cursor()
+        return self.seen
+
+    def store_cursor(self, document: Document) -> None:
+        self._fence()
+        self.history.check_advance(self.seen, document)
+        super().store_cursor(document)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.provider.windows.exploration import FencedError, MakeRun, Steps
+from tests.provider.windows.exploration import FencedStore, MakeRun, Steps
 from tests.provider.windows.world import ENTRY, TOPIC, MemorySink, Record
 from tubemq_client.errors import DataLoss
 from tubemq_client.model import Partition, PartitionEnds
@@ -140,37 +140,12 @@ class TidySink(MemorySink):
         return super().publish(staging, plan, counts, progress)
 
 
-class TryStore(MemoryOffsetStore):
+class TryStore(FencedStore):
     """The store of one try: its event waits for success, and may be refused to write."""
-
-    def __init__(self, journal: MemoryJournal, task: str, *, fenced: bool) -> None:
-        super().__init__(journal, task=task)
-        self.fenced = fenced
-        self.superseded = False
-        self.event: Document | None = None
-
-    def store_cursor(self, document: Document) -> None:
-        self._fence()
-        super().store_cursor(document)
-
-    def store_plan(self, window_id: str, document: Document) -> None:
-        self._fence()
-        super().store_plan(window_id, document)
-
-    def store_task_plan(self, document: Document) -> None:
-        self._fence()
-        super().store_task_plan(document)
-
-    def emit(self, document: Document) -> None:
-        self.event = document
 
     def succeed(self) -> None:
         if self.event is not None and not self.superseded:
-            super().emit(self.event)
-
-    def _fence(self) -> None:
-        if self.superseded and self.fenced:
-            raise FencedError
+            MemoryOffsetStore.emit(self, self.event)
 
 
 @dataclass

@@ -12,10 +12,12 @@ from tests.provider.windows.world import (
     ENTRY,
     TOPIC,
     MemoryEngine,
+    MemorySink,
     World,
     memory_world,
 )
 from tubemq_client.errors import ConfigError, DataLoss, LogTruncated
+from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.errors import (
     DocumentError,
     IdentityMismatch,
@@ -26,6 +28,7 @@ from tubemq_provider.windows.errors import (
 from tubemq_provider.windows.plan import WindowPlan, WindowScope
 from tubemq_provider.windows.protocols import IngestCounts, IngestWatch, Staging, Step
 from tubemq_provider.windows.run.cursor_run import PLANS_KEPT
+from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.steps import WindowRun
 
 world = memory_world({"1:0": 2, "1:1": 1, "2:0": 4})
@@ -44,6 +47,29 @@ def stop_after(run: WindowRun, step: Step, point: str) -> None:
         if reached == (step, point):
             return
     raise AssertionError(f"the run never came to {point!r} of {step}")
+
+
+@pytest.mark.parametrize("restricts", [False, True])
+def test_columns_are_computed_only_for_a_sink_that_restricts_them(
+    world: World, restricts: bool
+) -> None:
+    """A task that consumes with a function needs neither a decoder nor pyarrow for them."""
+    computed: list[object] = []
+
+    class Restricting(MemorySink):
+        def check_columns(self, columns: object) -> None:
+            computed.append(columns)
+
+    sink = Restricting() if restricts else world.sink
+    window_run(
+        world.planner(),
+        MemoryOffsetStore(world.journal, task="task"),
+        sink,
+        MemoryEngine(world.log, sink),
+        attempt="try",
+        columns=lambda: computed.append("computed") or "columns",
+    ).run()
+    assert computed == (["computed", "columns"] if restricts else [])
 
 
 def test_the_first_window_takes_everything_and_the_next_what_is_new(world: World) -> None:
