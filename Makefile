@@ -252,7 +252,7 @@ MODEL_TRACES := tests/provider/windows/model/traces
 model: setup ## Check the model of the window protocol and its planted mistakes (some minutes)
 	@if command -v cargo >/dev/null; then \
 	  (cd models && CARGO_BUILD_JOBS=1 cargo build --release --locked --quiet) && \
-	  $(MODEL) check two metadata lake brokers partitions three && \
+	  $(MODEL) check two metadata lake brokers partitions three serial sleeper && \
 	  mkdir -p build/model && $(MODEL) mistakes build/model && \
 	  diff -r build/model $(MODEL_TRACES); \
 	else echo "the model is in Rust, and this machine has no cargo: make test plays its traces"; fi

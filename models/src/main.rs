@@ -46,6 +46,7 @@ fn sizes() -> Vec<Size> {
     let metadata = kinds(&["wipe", "purge", "restore"]);
     let lake = kinds(&["lose newest", "lose oldest", "lose some"]);
     let brokers = kinds(&["crash", "retain"]);
+    let aged = kinds(&["lose oldest"]);
     let size = |name, alike, bounds| Size { name, bounds, alike };
     vec![
         size("two", false, Bounds { records: 2, faults: 1, caps: true, ..BASE }),
@@ -55,6 +56,9 @@ fn sizes() -> Vec<Size> {
         size("partitions", true, Bounds { records: 2, faults: 1, partitions: (1, 2), kinds: brokers, ..BASE }),
         size("tries", true, Bounds { tasks: 2, tries: 2, records: 2, faults: 0, caps: false, fenced: false, ..BASE }),
         size("three", true, Bounds { tasks: 3, tries: 1, records: 2, faults: 0, caps: true, ..BASE }),
+        size("serial", true, Bounds { tasks: 3, faults: 2, records: 3, serial: true, ..BASE }),
+        // Its first task is unlike the others.
+        size("sleeper", false, Bounds { tasks: 3, serial: true, sleeper: true, kinds: aged, ..BASE }),
         size("faults", true, Bounds { faults: 3, ..BASE }),
         size("wide", true, Bounds { tasks: 3, faults: 1, ..BASE }),
         size(

@@ -206,7 +206,10 @@ class CursorPlanner:
         replaced; otherwise `LogRegression` is raised. It is also replaced if a broker is away: its
         partitions wait, and the others are read.
         """
-        if any(start < end and key not in self._known for key, (start, end) in plan.ranges.items()):
+        read = {key for key, (start, end) in plan.ranges.items() if start < end}
+        if not read <= self._known.keys():
+            self.forget_ends()  # another run may have planned with a partition added since
+        if not read <= self._known.keys():
             return False
         if self.policies.on_offset_regression is RegressionPolicy.FAIL:
             if truncated(self.scope, plan.ends, self._known):

@@ -275,6 +275,24 @@ def test_lost_progress_is_not_taken_for_a_first_run(world: World) -> None:
         world.run().run()
 
 
+def test_a_plan_with_a_partition_that_was_added_meanwhile_is_kept(world: World) -> None:
+    """Both runs begin before the partition is there; the faster one plans after."""
+    world.log.partitions.remove("2:0")
+    fast, slow = world.run().steps(), world.run().steps()
+    for steps in (fast, slow):
+        while next(steps) != (Step.LOAD, "initial position resolved"):
+            pass
+    world.log.partitions.append("2:0")
+    while next(fast) != (Step.PLAN, "plan stored"):
+        pass
+    planned = dict(world.journal.plans)
+    assert WindowPlan.from_document(json.loads(planned[world.id(1)]), where="test").joined
+    world.log.append("1:0", 1)
+    for _ in slow:
+        pass
+    assert world.journal.plans == planned
+
+
 def test_the_marker_wins_over_a_stored_plan_with_other_ends(world: World) -> None:
     slow = world.run(task="a").steps()
     for reached in slow:
