@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -25,8 +25,10 @@ __all__ = [
     "ConnectionStats",
     "ConsumerSettings",
     "ConsumerStats",
+    "CorruptRecords",
     "Credentials",
     "Delivery",
+    "GapPolicy",
     "IdleReason",
     "Message",
     "OffsetRange",
@@ -263,6 +265,23 @@ class Delivery(NamedTuple):
         if match is None:
             raise ValueError(f"{text!r} is no delivery: <broker id>:<topic>:<partition id>#<token>")
         return cls(Partition(int(match[1]), match[2], int(match[3])), int(match[4]))
+
+
+class GapPolicy(StrEnum):
+    """Policy for offsets of a range that retention removed: raise `errors.DataLoss`, or skip them
+    and record the gap."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class CorruptRecords(StrEnum):
+    """Policy for a record that fails its checksum, or does not decode: raise, drop and count it, or
+    drop and count it and pass it to a quarantine."""
+
+    FAIL = "fail"
+    DROP = "drop"
+    QUARANTINE = "quarantine"
 
 
 class IdleReason(Enum):

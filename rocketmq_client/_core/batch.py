@@ -22,6 +22,7 @@ from rocketmq_client._wire.properties import (
     decode_properties,
     find_property,
 )
+from tubemq_client.model import CorruptRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,17 +72,16 @@ class DecodePolicy:
     """Handling of corrupt records ("fail", "drop" or "quarantine": call back), and the requested
     tags (none: all). A record that is left out consumes its offset. Raises `errors.ConfigError`."""
 
-    corrupt_records: str = "fail"
+    corrupt_records: str = CorruptRecords.FAIL
     quarantine: Callable[[CorruptEntry], None] | None = None
     tags: frozenset[bytes] = frozenset()
     corrupt: int = 0
 
     def __post_init__(self) -> None:
-        choices = ("fail", "drop", "quarantine")
-        if self.corrupt_records not in choices:
-            words = " or ".join(map(repr, choices))
+        if self.corrupt_records not in tuple(CorruptRecords):
+            words = " or ".join(repr(word.value) for word in CorruptRecords)
             raise errors.ConfigError(f"corrupt_records: {self.corrupt_records!r} is not {words}")
-        if self.corrupt_records == "quarantine" and self.quarantine is None:
+        if self.corrupt_records == CorruptRecords.QUARANTINE and self.quarantine is None:
             raise errors.ConfigError("corrupt_records: 'quarantine' needs a callback, quarantine=…")
 
     def apply(self, queue: Queue, columns: RecordColumns) -> None:
@@ -107,13 +107,13 @@ class DecodePolicy:
         offset = columns.offsets[index]
         unique = find_property(columns.properties[index], UNIQ_KEY.encode())
         name = unique.decode("utf-8", "replace") if unique else None
-        if self.corrupt_records == "fail":
+        if self.corrupt_records == CorruptRecords.FAIL:
             raise errors.CorruptRecord(
                 f"the record at offset {offset} of {queue} (message id {name}) fails its checksum "
                 f"or cannot be unpacked to at most {MAX_BODY_BYTES} bytes; set corrupt_records to "
                 "'drop' or 'quarantine' (Spark: corruptRecords=drop) to go on without it"
             )
-        if self.quarantine is not None and self.corrupt_records == "quarantine":
+        if self.quarantine is not None and self.corrupt_records == CorruptRecords.QUARANTINE:
             self.quarantine(CorruptEntry(queue, offset, name, columns.bodies[index]))
 
 

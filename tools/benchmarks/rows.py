@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tubemq_client.model import CorruptRecords
 from tubemq_provider.rows.decoding import BadRecords, RowDecoder
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
@@ -39,7 +40,7 @@ def main() -> int:
         best = float("inf")
         for _ in range(options.passes):
             began = time.process_time_ns()
-            rows = decoder.rows(batch, BadRecords("fail"))
+            rows = decoder.rows(batch, BadRecords(CorruptRecords.FAIL))
             best = min(best, (time.process_time_ns() - began) / COUNT / 1000)
             if rows.num_rows != COUNT:
                 raise SystemExit("records are missing")

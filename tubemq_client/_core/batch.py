@@ -22,7 +22,7 @@ from tubemq_client._core.columns import (
     split_records,
 )
 from tubemq_client._wire import native
-from tubemq_client.model import INDEX_ENTRY_BYTES, Anchor, Message
+from tubemq_client.model import INDEX_ENTRY_BYTES, Anchor, CorruptRecords, Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -91,10 +91,10 @@ class DecodePolicy:
     """Treatment of corrupt records, and the requested stream ids.
 
     Brokers filter by a 32-bit hash, so records of other stream ids can slip through; they are
-    dropped here. `corrupt_records` is "fail", "drop" (count) or "quarantine" (call back).
+    dropped here. Under `CorruptRecords.QUARANTINE`, `quarantine` is called.
     """
 
-    corrupt_records: str = "fail"
+    corrupt_records: CorruptRecords = CorruptRecords.FAIL
     quarantine: Callable[[CorruptEntry], None] | None = None
     filters: frozenset[str] = frozenset()
     cache: AttributeCache = field(default_factory=AttributeCache)
@@ -104,9 +104,9 @@ class DecodePolicy:
 
     def reject(self, entry: CorruptEntry) -> None:
         self.corrupt += 1
-        if self.corrupt_records == "quarantine" and self.quarantine is not None:
+        if self.corrupt_records == CorruptRecords.QUARANTINE and self.quarantine is not None:
             self.quarantine(entry)
-        elif self.corrupt_records != "drop":
+        elif self.corrupt_records != CorruptRecords.DROP:
             raise errors.CorruptRecord(
                 f"record {entry.position} of the batch at offset {entry.batch_offset} of partition "
                 f"{entry.partition} (message id {entry.message_id}) fails its checksum; set "
@@ -118,7 +118,9 @@ class DecodePolicy:
 class DecodePolicies(dict[str, DecodePolicy]):
     """Policies by topic, created on first access; `topics` has the stream ids of each."""
 
-    def __init__(self, topics: Mapping[str, Collection[str]], corrupt_records: str) -> None:
+    def __init__(
+        self, topics: Mapping[str, Collection[str]], corrupt_records: CorruptRecords
+    ) -> None:
         super().__init__()
         self._topics = topics
         self._corrupt_records = corrupt_records

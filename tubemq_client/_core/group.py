@@ -26,7 +26,13 @@ from tubemq_client._core.flow_control import FlowControl, Pace
 from tubemq_client._core.heartbeat_schedule import HeartbeatSchedule
 from tubemq_client._core.last_errors import LastErrors
 from tubemq_client._core.registration import Registered, Registration
-from tubemq_client.model import BrokerNode, ClientSettings, ConsumerSettings, Partition
+from tubemq_client.model import (
+    BrokerNode,
+    ClientSettings,
+    ConsumerSettings,
+    CorruptRecords,
+    Partition,
+)
 
 if TYPE_CHECKING:
     from tubemq_client._core.effects import Conversation
@@ -77,7 +83,7 @@ class GroupSession:
         self.fetching = GroupFetch(
             self.table,
             self._names,
-            DecodePolicies(self.topics, self.corrupt_records),
+            DecodePolicies(self.topics, CorruptRecords(self.corrupt_records)),
             self.consumer,
             self.flow,
             self._lose,

@@ -13,6 +13,7 @@ from typing import Final
 
 from tubemq_client import errors
 from tubemq_client._wire import strings
+from tubemq_client.model import CorruptRecords, GapPolicy
 
 __all__ = [
     "FILTER",
@@ -90,9 +91,9 @@ def check_reader(
     longest = MAX_GROUP_LENGTH - _SUFFIX_LENGTH
     if not group.strip() or len(group) > longest:
         problems.append(f"group: give a name of at most {longest} characters")
-    problems += word_problem("corrupt_records", corrupt_records, "fail", "drop", "quarantine")
-    problems += word_problem("gap_policy", gap_policy, "fail", "skip")
-    if corrupt_records == "quarantine" and not can_quarantine:
+    problems += word_problem("corrupt_records", corrupt_records, *CorruptRecords)
+    problems += word_problem("gap_policy", gap_policy, *GapPolicy)
+    if corrupt_records == CorruptRecords.QUARANTINE and not can_quarantine:
         problems.append("corrupt_records: 'quarantine' needs a callback: quarantine=…")
     if problems:
         raise errors.ConfigError(problems, subject="reader")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from tubemq_client import errors
 from tubemq_client._core.batch import DecodePolicy, MessageBatch
 from tubemq_client._core.read_stats import ReadStats
-from tubemq_client.model import INDEX_ENTRY_BYTES, OffsetRange
+from tubemq_client.model import INDEX_ENTRY_BYTES, CorruptRecords, OffsetRange
 
 if TYPE_CHECKING:
     from tubemq_client._core.batch import CorruptEntry
@@ -80,11 +80,11 @@ class Subrange:
 
         Under the policy "fail" a corrupt record still fails the read.
         """
-        fails = wanted.corrupt_records == "fail"
-        subrange = cls(range_, DecodePolicy("fail", None, wanted.filters))
+        fails = wanted.corrupt_records == CorruptRecords.FAIL
+        subrange = cls(range_, DecodePolicy(CorruptRecords.FAIL, None, wanted.filters))
         if not fails:
             subrange.policy = DecodePolicy(
-                "quarantine", subrange._corrupt_entries.append, wanted.filters
+                CorruptRecords.QUARANTINE, subrange._corrupt_entries.append, wanted.filters
             )
         return subrange
 

@@ -20,6 +20,7 @@ from tubemq_client._core.read_stats import ReadPolicy, ReadStats
 from tubemq_client._core.retention import SharedRetentionChecks
 from tubemq_client._io.client_base import ClientBase
 from tubemq_client._wire.native import announce
+from tubemq_client.model import CorruptRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -99,7 +100,7 @@ class ReaderBase(ClientBase):
         self._brokers = dict(brokers or {})
         self._topics: dict[str, TopicMetadata] = {}
         announce()
-        self._decode = DecodePolicy(corrupt_records, quarantine, frozenset(filters))
+        self._decode = DecodePolicy(CorruptRecords(corrupt_records), quarantine, frozenset(filters))
         self._gap_policy = gap_policy
         self._deadline_ms = deadline_ms
         self.stats = ReadStats()
@@ -133,7 +134,7 @@ class ReaderBase(ClientBase):
 
     def _identities_of(self, range_: OffsetRange, broker: BrokerNode) -> RangeRead:
         """Return a read for the records' identities alone: corrupt contents do not matter."""
-        decode = DecodePolicy("drop", None, self._decode.filters)
+        decode = DecodePolicy(CorruptRecords.DROP, None, self._decode.filters)
         policy = ReadPolicy("fail", self._deadline_ms)
         return self._range_read(range_, broker, decode, ReadStats(), policy)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tubemq_client.errors import ConfigError
+from tubemq_client.model import CorruptRecords, GapPolicy
 from tubemq_provider.engines.sampling import first_bodies
 from tubemq_provider.files.columns import ColumnSet, columns_of
 from tubemq_provider.files.locations import Location, location_of
@@ -26,7 +27,7 @@ from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.base import ExpectingReader, RecordReader, Source
 from tubemq_provider.windows.errors import WindowError
 from tubemq_provider.windows.plan import WindowPlan
-from tubemq_provider.windows.policies import CorruptRecords, GapPolicy, Policies
+from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import Engine, IngestCounts, IngestWatch, Staging
 from tubemq_provider.windows.spaces import FIRST_SOURCE
 
@@ -52,8 +53,7 @@ class InlineEngine(Engine):
     keeps no corrupt records.
 
     `decode` turns bodies into typed rows; `columns` of the decode spec then select what is kept of
-    the record. Records that do not decode follow `corrupt_records`: ``fail``, ``drop`` or
-    ``quarantine``.
+    the record. Records that do not decode follow `corrupt_records`.
     """
 
     name = "inline"
@@ -69,7 +69,7 @@ class InlineEngine(Engine):
         compression: str = "snappy",
         corrupt: QuarantineFile | None = None,
         decode: DecodeSpec | None = None,
-        corrupt_records: str = "fail",
+        corrupt_records: CorruptRecords = CorruptRecords.FAIL,
         open_sample: OpenReader | None = None,
     ) -> None:
         available = columns_of(kind)
@@ -112,7 +112,7 @@ class InlineEngine(Engine):
             open_sample=lambda plan: source.open_reader(plan, lenient),
             kind=source.space.source,
             corrupt=corrupt,
-            corrupt_records=policies.corrupt_records.value,
+            corrupt_records=policies.corrupt_records,
             **options,
         )
 

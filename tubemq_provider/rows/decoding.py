@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubemq_client.errors import ConfigError, CorruptRecord
+from tubemq_client.model import CorruptRecords
 from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.rows.bulk import BadBody, BodyDecoder, Decoded
 from tubemq_provider.rows.ddl import ddl_of, parse_ddl
@@ -43,23 +44,25 @@ class BadRecord:
 
 
 class BadRecords:
-    """Policy for corrupt records: ``fail``, ``drop`` or ``quarantine`` (calls `keep`)."""
+    """Policy for records that do not decode; under ``quarantine`` it calls `keep`."""
 
-    def __init__(self, policy: str, keep: Callable[[BadRecord], None] | None = None) -> None:
+    def __init__(
+        self, policy: CorruptRecords, keep: Callable[[BadRecord], None] | None = None
+    ) -> None:
         self.count = 0
         self._policy = policy
         self._keep = keep
 
     def __call__(self, bad: BadRecord) -> None:
         self.count += 1
-        if self._policy == "fail":
+        if self._policy == CorruptRecords.FAIL:
             raise CorruptRecord(
                 f"record {bad.position} of the batch at offset {bad.batch_offset} of partition "
                 f"{bad.partition.key} (message id {bad.message_id}) does not decode: {bad.reason}; "
                 f"set corrupt_records to 'drop' or 'quarantine' (Spark: corruptRecords=drop) to go "
                 f"on without it"
             )
-        if self._policy == "quarantine" and self._keep is not None:
+        if self._policy == CorruptRecords.QUARANTINE and self._keep is not None:
             self._keep(bad)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from tubemq_client.model import CorruptRecords
 from tubemq_provider.files.footers import fact_to_json
 from tubemq_provider.files.locations import Location, location_at
 from tubemq_provider.files.partitioned import PartitionedWriter, staged_writer
@@ -195,7 +196,7 @@ class DirectWriteReader(DataSourceReader):
         """Write the records of one split into files; return its rows of the manifest."""
         corrupt, parts_before, range_ = QuarantineFile(), len(writer.pieces), item.split.range
         policy = "quarantine" if self._order.quarantine else self._options.corrupt_records
-        bad_records = BadRecords(policy, corrupt.add)
+        bad_records = BadRecords(CorruptRecords(policy), corrupt.add)
         converter = RowsOfRange(decoder, bad_records, self._reader.COLUMNS, self._options.columns)
         with ExitStack() as stack:
             stack.enter_context(corrupt.into(location, quarantine_file))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tubemq_client.errors import ConfigError
+from tubemq_client.model import CorruptRecords
 from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.files.quarantine import QuarantineFile
 from tubemq_provider.rows.ddl import ddl_of
@@ -145,7 +146,7 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
 
         options, split = self._options, partition.split
         schema, decoder = arrow_schema(self._schema), decoder_of(options, self.COLUMNS)
-        bad_records, rows = BadRecords(options.corrupt_records), 0
+        bad_records, rows = BadRecords(CorruptRecords(options.corrupt_records)), 0
         corrupt, name = QuarantineFile(), ""
         with ExitStack() as stack:
             if self.aside is None:
@@ -153,7 +154,7 @@ class BatchReader(DataSourceReader, Generic[OptionsT]):
             else:
                 name = quarantine_name(attempt_name(), split)
                 stack.enter_context(corrupt.into(self.aside.location(), name))
-                bad_records = BadRecords("quarantine", corrupt.add)
+                bad_records = BadRecords(CorruptRecords.QUARANTINE, corrupt.add)
                 reader = stack.enter_context(
                     self.open_reader(
                         partition, corrupt_records="quarantine", quarantine=corrupt.add

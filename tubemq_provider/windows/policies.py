@@ -12,14 +12,13 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tubemq_client.errors import ConfigError
+from tubemq_client.model import CorruptRecords, GapPolicy
 from tubemq_provider.windows.spaces import OffsetSpace
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "STABLE",
-    "CorruptRecords",
-    "GapPolicy",
     "NewPartitionPosition",
     "OnClear",
     "OnMissingInterval",
@@ -44,14 +43,6 @@ Windows never end there: as the start or end of a window it is read as `STABLE`.
 """
 
 
-class GapPolicy(StrEnum):
-    """Policy for offsets of the window that retention removed: raise `DataLoss`, or skip them and
-    record the lost range in plan, result and event."""
-
-    FAIL = "fail"
-    SKIP = "skip"
-
-
 class RegressionPolicy(StrEnum):
     """Policy for a log that ends before the position (truncated or recreated): raise
     `LogTruncated`, or continue at its end (skips its records) or its start (may repeat records)."""
@@ -70,15 +61,6 @@ class NewPartitionPosition(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> NewPartitionPosition | None:
         return cls.STABLE if value == LATEST else None
-
-
-class CorruptRecords(StrEnum):
-    """Policy for a record that fails its checksum: raise, drop and count it, or drop and count it
-    and keep its bytes in a quarantine file next to the window."""
-
-    FAIL = "fail"
-    DROP = "drop"
-    QUARANTINE = "quarantine"
 
 
 class OnClear(StrEnum):

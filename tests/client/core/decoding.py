@@ -21,6 +21,7 @@ from tubemq_client._core.batch import CorruptEntry, DecodePolicy, RawBatch
 from tubemq_client._core.columns import native_types
 from tubemq_client._wire import native
 from tubemq_client._wire.fetching import FetchReply
+from tubemq_client.model import CorruptRecords
 
 __all__ = ["ALL", "Reading", "batch_of", "compare", "is_compiled", "main", "outcome", "pure"]
 
@@ -65,7 +66,7 @@ def outcome(data: bytes, reading: Reading) -> list[Any]:
     """Return all visible results: the batch in every form, corrupt entries, the error."""
     seen: list[Any] = []
     corrupt: list[CorruptEntry] = []
-    policy = DecodePolicy(reading.corrupt_records, corrupt.append, reading.filters)
+    policy = DecodePolicy(CorruptRecords(reading.corrupt_records), corrupt.append, reading.filters)
     try:
         message = FetchReply(data).parse()
         raw = RawBatch(message.currOffset, message.messages)

@@ -12,7 +12,7 @@ import pytest
 from tests.provider.windows.fake_reader import TOPIC, FakeBatch, FakeReader, expected, open_fake
 from tubemq_client import COLUMNS, Gap
 from tubemq_client.errors import ConfigError
-from tubemq_client.model import OffsetRange
+from tubemq_client.model import CorruptRecords, OffsetRange
 from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.windows.errors import WindowError
@@ -115,7 +115,7 @@ def test_files_have_about_the_size_that_is_asked(staging: Staging) -> None:
 def test_progress_counts_records_whatever_rows_are_made_of_them(staging: Staging) -> None:
     told: list[tuple[str, int, int]] = []
     spec = DecodeSpec("json", schema="id bigint")
-    engine = InlineEngine(open_fake, decode=spec, corrupt_records="drop")
+    engine = InlineEngine(open_fake, decode=spec, corrupt_records=CorruptRecords.DROP)
     watch = IngestWatch(on_read=lambda _, *seen: told.append(seen))
     counts = engine.ingest(PLAN, staging, watch)
     assert counts.total == 0  # no body is JSON

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tubemq_client.model import CorruptRecords
 from tubemq_provider.rows.decoding import BadRecord, BadRecords, RowDecoder
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
@@ -35,7 +36,7 @@ def decode(spec: Any, bodies: list[bytes]) -> tuple[list[dict[str, Any]], list[B
     bad: list[BadRecord] = []
     parsed = DecodeSpec.parse(spec)
     decoder = RowDecoder(parsed, RECORDS)
-    bad_records = BadRecords("quarantine", bad.append)
+    bad_records = BadRecords(CorruptRecords.QUARANTINE, bad.append)
     rows = decoder.rows(batch(bodies, decoder.read_schema), bad_records)
     assert rows.schema == decoder.schema
     rows.validate(full=True)

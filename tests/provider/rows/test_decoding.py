@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.provider.rows.decoded import batch, decode
 from tubemq_client.errors import ConfigError, CorruptRecord
+from tubemq_client.model import CorruptRecords
 from tubemq_client.tdmsg import TDMsgBuilder
 from tubemq_provider.rows.decoding import BadRecords, RowDecoder
 from tubemq_provider.rows.from_json import infer_schema
@@ -369,13 +370,13 @@ def test_a_decoder_that_does_not_account_for_a_record_is_refused(
 
     monkeypatch.setattr(decoder._body, "decode", forgetful)
     with pytest.raises(CountMismatch, match="of 2 records"):
-        decoder.rows(batch([b"{}", b"{}"], decoder.read_schema), BadRecords("drop"))
+        decoder.rows(batch([b"{}", b"{}"], decoder.read_schema), BadRecords(CorruptRecords.DROP))
 
 
 def test_without_a_policy_a_bad_record_fails_the_read_with_its_place() -> None:
     decoder = RowDecoder(DecodeSpec.parse(JSON), RECORDS)
     with pytest.raises(CorruptRecord) as caught:
-        decoder.rows(batch([b"{}", b"oops"], decoder.read_schema), BadRecords("fail"))
+        decoder.rows(batch([b"{}", b"oops"], decoder.read_schema), BadRecords(CorruptRecords.FAIL))
     said = str(caught.value)
     assert "record 1 of the batch at offset 0 of partition 1:0 (message id 101)" in said
     assert "corruptRecords=drop" in said

@@ -25,8 +25,9 @@ from tubemq_client.config import ClientConfig
 from tubemq_client.embedded import EmbeddedTubeMQ
 from tubemq_client.embedded import TopicSpec as EmbeddedTopic
 from tubemq_client.errors import DataLoss
+from tubemq_client.model import GapPolicy
 from tubemq_provider.sinks.read import read_windows
-from tubemq_provider.windows.policies import GapPolicy, Policies
+from tubemq_provider.windows.policies import Policies
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
 

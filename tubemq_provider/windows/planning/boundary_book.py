@@ -33,6 +33,7 @@ from shlex import quote
 from typing import Final, NamedTuple
 
 from tubemq_client.errors import ConfigError, DataLoss
+from tubemq_client.model import GapPolicy
 from tubemq_provider.windows.anchors import anchors_document, read_anchors
 from tubemq_provider.windows.canonical import (
     basic_instant,
@@ -49,7 +50,6 @@ from tubemq_provider.windows.errors import (
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.published import PublishedWindows, WindowEdge
-from tubemq_provider.windows.policies import GapPolicy
 from tubemq_provider.windows.protocols import BoundaryBook, Document, OrderedBook
 from tubemq_provider.windows.spaces import OffsetSpace
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from tubemq_client.errors import ConfigError, DataLoss, LogTruncated
+from tubemq_client.model import GapPolicy
 from tubemq_provider.windows.errors import WindowNotReady
 from tubemq_provider.windows.plan import WindowScope
 from tubemq_provider.windows.planning.log_identity import new_epoch_advice
-from tubemq_provider.windows.policies import GapPolicy
 from tubemq_provider.windows.spaces import Ends, OffsetSpace, reach_of
 
 __all__ = [

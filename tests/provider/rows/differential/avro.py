@@ -20,6 +20,7 @@ from typing import Any
 from tests.provider.rows.decoded import batch
 from tests.provider.rows.differential.avro_cases import AvroCase, avro_case
 from tubemq_client.errors import ConfigError
+from tubemq_client.model import CorruptRecords
 from tubemq_provider.rows.decoding import BadRecord, BadRecords, RowDecoder
 from tubemq_provider.rows.spec import DecodeSpec
 from tubemq_provider.sources.tubemq.columns import RECORDS
@@ -102,7 +103,7 @@ def _answers(case: AvroCase, policy: str) -> list[Answer]:
         return ["!a map has a key twice: nothing to compare"] * len(case.bodies)
     bad: list[BadRecord] = []
     rows = decoder.rows(
-        batch(case.bodies, decoder.read_schema), BadRecords("quarantine", bad.append)
+        batch(case.bodies, decoder.read_schema), BadRecords(CorruptRecords.QUARANTINE, bad.append)
     )
     rows.validate(full=True)
     found: list[Answer] = [None] * len(case.bodies)

@@ -21,13 +21,13 @@ from tests.provider.windows.world import (
     memory_world,
 )
 from tubemq_client.errors import DataLoss
+from tubemq_client.model import GapPolicy
 from tubemq_provider.offsets.memory import MemoryOffsetStore
 from tubemq_provider.windows.canonical import basic_instant
 from tubemq_provider.windows.errors import BoundaryConflict, WindowNotReady
 from tubemq_provider.windows.planning.boundary_book import ScopeBook
 from tubemq_provider.windows.planning.instants import Resolved
 from tubemq_provider.windows.planning.standalone_planner import TimePlanner
-from tubemq_provider.windows.policies import GapPolicy
 from tubemq_provider.windows.protocols import Document
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult

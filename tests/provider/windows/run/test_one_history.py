@@ -25,6 +25,7 @@ from tests.provider.windows.world import (
     memory_world,
 )
 from tubemq_client.errors import DataLoss
+from tubemq_client.model import GapPolicy
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.windows.errors import (
     MarkerConflict,
@@ -37,7 +38,7 @@ from tubemq_provider.windows.planning.standalone_planner import (
     StandalonePlanner,
     TimePlanner,
 )
-from tubemq_provider.windows.policies import GapPolicy, Policies
+from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.run.kinds import window_run
 from tubemq_provider.windows.run.result import WindowResult
 from tubemq_provider.windows.run.steps import WindowRun
