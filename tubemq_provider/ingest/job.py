@@ -97,15 +97,7 @@ class IngestJob:
         self._interval = interval
         self._timeline = timeline
         self._cancelled = threading.Event()
-        self._policies = Policies.of(
-            gap_policy=arguments.gap_policy,
-            on_offset_regression=arguments.on_offset_regression,
-            new_partition_position=arguments.new_partition_position,
-            corrupt_records=arguments.corrupt_records,
-            on_clear=arguments.on_clear,
-            on_other_scope=arguments.on_other_scope,
-            on_missing_interval=arguments.on_missing_interval,
-        )
+        self._policies = Policies.from_options(arguments)
         self._engine: Engine = make_engine(arguments, source, self._policies, stack)
         self._watch = IngestWatch()
 

@@ -103,16 +103,15 @@ class Policies:
     @classmethod
     def of(cls, **options: str) -> Policies:
         """Parse option texts; the other policies keep their defaults. Raises `ConfigError`."""
-        kinds: dict[str, type[StrEnum]] = {
-            item.name: type(item.default)  # type: ignore[misc]
-            for item in fields(cls)
-        }
+        defaults = {item.name: item.default for item in fields(cls)}
         problems: list[str] = []
         values: dict[str, Any] = {}
         for name, text in options.items():
-            kind = kinds.get(name)
-            if kind is None:
-                problems.append(f"unknown policy {name!r}; known: {', '.join(kinds)}")
+            kind = type(defaults.get(name))
+            if name not in defaults:
+                problems.append(f"unknown policy {name!r}; known: {', '.join(defaults)}")
+            elif not issubclass(kind, StrEnum):
+                values[name] = text  # a limit, which the options' model has judged
             else:
                 try:
                     values[name] = kind(text)
@@ -121,6 +120,12 @@ class Policies:
         if problems:
             raise ConfigError(problems, subject="policies")
         return cls(**values)
+
+    @classmethod
+    def from_options(cls, options: object) -> Policies:
+        """Return the policies among options that have their names, such as `IngestFields`. Raises
+        `ConfigError`."""
+        return cls.of(**{item.name: getattr(options, item.name) for item in fields(cls)})
 
 
 def parse_offsets(
