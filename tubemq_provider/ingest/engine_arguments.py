@@ -51,6 +51,8 @@ def _of_direct_write(arguments: IngestFields) -> list[str]:
         problems.append("partition_by needs the direct write: unavailable with direct_write='off'")
     if arguments.corrupt_records == "quarantine":
         problems.append("corrupt_records='quarantine' needs the direct write: direct_write='off'")
+    if arguments.max_files is not None:
+        problems.append("max_files needs the direct write: unavailable with direct_write='off'")
     return problems
 
 

@@ -269,6 +269,17 @@ class IngestFields(TaskArguments):
             writes=True,
         ),
     ] = Field(None, ge=1)
+    max_files: Annotated[
+        Count,
+        Option(
+            "most data files that a window may write; more fail it before it is published. By "
+            "default any number.",
+            template=True,
+            sinks=(*FILE_SINKS, *TABLE_SINKS),
+            without_sink="max_files has no effect with {sink}, which keeps no files of a window",
+            writes=True,
+        ),
+    ] = Field(None, ge=1)
     schema_evolution: Annotated[
         Literal["refuse", "add_columns"],
         Option(

@@ -99,6 +99,8 @@ class Policies:
     on_clear: OnClear = OnClear.VERIFY
     on_other_scope: OnOtherScope = OnOtherScope.FAIL
     on_missing_interval: OnMissingInterval = OnMissingInterval.WARN
+    max_files: int | None = None
+    """Most data files of one window; None: any number."""
 
     @classmethod
     def of(cls, **options: str) -> Policies:

@@ -37,6 +37,7 @@ def problems(**arguments: Any) -> str:
         {"mode": "time", "starting_offsets": {"1:0": 0}, "ending_offsets": '{"1:0": "stable"}'},
         {"partition_by": "day(msg_time)"},
         {"partition_by": '["partition", "hour(msg_time)"]', "max_partitions": 5},
+        {"max_files": "20"},
         {"engine": "session", "spark_conf": {"spark.master": "local[2]"}},
     ],
 )
@@ -90,6 +91,8 @@ def test_the_resolver_follows_from_what_is_given() -> None:
         ({"partition_by": ["_type"]}, "_type would be the name of a folder"),
         ({"partition_by": ["a"], "max_partitions": 0}, "max_partitions"),
         ({"max_partitions": 5}, "max_partitions has no effect without partition_by"),
+        ({"max_files": 0}, "max_files"),
+        ({"max_files": 5, "direct_write": "off"}, "max_files needs the direct write"),
         ({"partition_by": ["a"], "direct_write": "off"}, "partition_by needs the direct write"),
         ({"schema_evolution": "add_columns"}, "it is for Delta and Iceberg tables"),
         ({"initial_position": {"1:0": 29}}, "not a multiple of 28"),

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
-from tubemq_client.errors import LogRegression, TubeMQError, UnknownTopic
+from tubemq_client.errors import ConfigError, LogRegression, TubeMQError, UnknownTopic
 from tubemq_provider.windows.errors import SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.other_scopes import refuse_other_scopes, scope_in
@@ -336,11 +336,32 @@ class WindowRun(RunBase, ABC):
             else:
                 now.counts = IngestCounts(dict.fromkeys(now.plan.ranges, 0))
             check_counts(now.plan, now.counts, replaces=now.replacing)
+            self._refuse_many_files(now.plan, now.counts)
             now.plan = replace(now.plan, upto=now.counts.last)
         except Exception as exc:  # noqa: BLE001 (raised again unless the window is written)
             self._drop(now.staging)
             yield from self._accept_foreign_publication(now.plan, exc)
         yield "ingested"
+
+    def _refuse_many_files(self, plan: WindowPlan, counts: IngestCounts) -> None:
+        """Raise `ConfigError` if the window has more data files than `Policies.max_files`."""
+        most = self._planner.policies.max_files
+        if most is None or not counts.total:
+            return
+        if counts.files is None:
+            raise ConfigError(
+                f"engine {self._engine.name} does not tell which files it writes, so max_files "
+                f"cannot be checked: leave it out",
+                subject="max_files",
+            )
+        written = len({fact.path for fact in counts.files}.difference(counts.quarantined))
+        if written > most:
+            raise ConfigError(
+                f"window {plan.window_id} has {written} data files, and max_files={most} permits "
+                f"no more; nothing is published. Partition by coarser columns (partition_by), "
+                f"write larger files (target_file_bytes), or raise max_files",
+                subject="max_files",
+            )
 
     def _check_columns(self) -> None:
         """Raise `ConfigError` for rows that the sink would refuse after they were read."""
