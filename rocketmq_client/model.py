@@ -242,6 +242,7 @@ class ConsumerStats:
     commits: int = 0
     failed_commits: int = 0
     stale_batches: int = 0
+    sent_back: int = 0
     lost: list[tuple[Queue, int, int]] = field(default_factory=list)
 
 
@@ -327,6 +328,7 @@ class ConsumerSettings:
     every `rebalance_ms`; confirmed positions are committed every `commit_ms`, when a queue is given
     up, and on close. `gap_policy` "fail" raises `errors.DataLoss` or `errors.LogTruncated` when
     offsets that the group still needs are gone, "skip" goes on and records them in `stats.lost`.
+    A record that was sent back `max_retries` times goes to the group's dead letters.
     """
 
     consume_from: Literal["first", "last"] | int = "last"
@@ -340,12 +342,14 @@ class ConsumerSettings:
     rebalance_ms: int = 20_000
     commit_ms: int = 5_000
     gap_policy: Literal["fail", "skip"] = "fail"
+    max_retries: int = 16
 
     def __post_init__(self) -> None:
         limits = {
             **dict.fromkeys(("batch_records", "queue_records", "queue_bytes"), (1, 2**31 - 1)),
             "pull_records": (1, 1_000),
             "hold_ms": (0, 60_000),
+            "max_retries": (0, 10_000),
             "heartbeat_ms": (100, 60_000),
             **dict.fromkeys(("rebalance_ms", "commit_ms"), (100, 3_600_000)),
         }

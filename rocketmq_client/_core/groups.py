@@ -9,13 +9,14 @@ Source: `docs/rocketmq-protocol/wire.md#codes`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_client import errors
 from rocketmq_client._core.ends import require_address, select_queues
 from rocketmq_client._core.pulling import number, pull_request
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.bodies import heartbeat_body, parse_members
+from rocketmq_client._wire.properties import RETRY_TOPIC
 from tubemq_client._core.effects import WallClock
 
 if TYPE_CHECKING:
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 
     from rocketmq_client._core.cluster import Cluster
     from rocketmq_client._wire.bodies import Subscription, TopicRoute
-    from rocketmq_client.model import Address, Queue
+    from rocketmq_client.model import Address, Message, Queue
     from tubemq_client._core.effects import Conversation
 
-__all__ = ["commit_offset", "committed_offset", "heartbeat", "members", "unregister"]
+__all__ = ["commit_offset", "committed_offset", "heartbeat", "members", "send_back", "unregister"]
+
+_LEVELS: Final = 18
 
 
 def committed_offset(
@@ -115,3 +118,37 @@ def members(cluster: Cluster, address: Address, group: str) -> Conversation[list
     except errors.BrokerFailure:
         return []  # code 1: no member
     return parse_members(answer.body)
+
+
+def send_back(
+    cluster: Cluster,
+    route: TopicRoute,
+    group: str,
+    message: Message,
+    *,
+    delay_level: int,
+    max_retries: int,
+) -> Conversation[None]:
+    """Ask the broker that has `message` to store it again for the group, in ``%RETRY%<group>``
+    after the time of `delay_level`, or in ``%DLQ%<group>`` if it was sent back `max_retries` times.
+
+    Level 0 lets the broker choose: 10 s after the first time, later with each. Raises
+    `errors.ConfigError` for a level beyond 18, and the broker's answer if it has no such record.
+    """
+    if not 0 <= delay_level <= _LEVELS:
+        raise errors.ConfigError(
+            f"delay_level is {delay_level}; 0 (the broker's choice) to {_LEVELS} is allowed",
+            subject="consumer",
+        )
+    fields = {
+        "group": group,
+        "offset": str(message.physical_offset),
+        "delayLevel": str(delay_level),
+        "originMsgId": message.message_id or message.offset_id,
+        "originTopic": message.properties.get(RETRY_TOPIC, message.queue.topic),
+        "unitMode": "false",
+        "maxReconsumeTimes": str(max_retries),
+        "bname": message.queue.broker,
+    }
+    address = require_address(route, message.queue.broker)
+    yield from cluster.call(address, codes.CONSUMER_SEND_MSG_BACK, fields)

@@ -133,7 +133,7 @@ class HeldQueues:
 
     def confirm(self, batch: ReceivedBatch) -> int:
         """Move the position past the batch and return it. Raises `errors.StaleBatch`."""
-        held = self._open(batch)
+        held = self.require_open(batch)
         held.position = batch.next_offset
         held.bytes -= sum(len(message.body) for message in batch.messages)
         held.delivered = None
@@ -142,7 +142,7 @@ class HeldQueues:
 
     def reject(self, batch: ReceivedBatch) -> None:
         """Put the batch back. Raises `errors.StaleBatch`."""
-        held = self._open(batch)
+        held = self.require_open(batch)
         held.records.extendleft(reversed(batch.messages))
         held.delivered = None
 
@@ -150,6 +150,11 @@ class HeldQueues:
         """Return whether the batch can be confirmed."""
         held = self._held.get(batch.queue)
         return held is not None and held.delivered is batch
+
+    def is_past(self, batch: ReceivedBatch) -> bool:
+        """Return whether this member has confirmed the batch and still holds its queue."""
+        held = self._held.get(batch.queue)
+        return held is not None and held.position >= batch.next_offset
 
     def uncommitted(self, queues: Collection[Queue] | None = None) -> list[HeldQueue]:
         """Return those of `queues` (None: of all) whose position is not committed."""
@@ -159,7 +164,8 @@ class HeldQueues:
             if held.committed != held.position and (queues is None or held.queue in queues)
         ]
 
-    def _open(self, batch: ReceivedBatch) -> HeldQueue:
+    def require_open(self, batch: ReceivedBatch) -> HeldQueue:
+        """Return the queue of a batch that can be confirmed. Raises `errors.StaleBatch`."""
         if not self.is_open(batch):
             raise errors.StaleBatch(
                 f"the batch up to offset {batch.next_offset} of {batch.queue} cannot be confirmed: "

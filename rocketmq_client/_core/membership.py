@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_client import errors
 from rocketmq_client._core.allocation import allocation_named
 from rocketmq_client._core.ends import queue_ends
-from rocketmq_client._core.groups import commit_offset, committed_offset, members, unregister
+from rocketmq_client._core.groups import (
+    commit_offset,
+    committed_offset,
+    members,
+    send_back,
+    unregister,
+)
 from rocketmq_client._core.held_queues import HeldQueue, HeldQueues
 from rocketmq_client._core.pull_errors import REMOVING
 from rocketmq_client._core.pulling import (
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
     from rocketmq_client._core.cluster import Cluster
     from rocketmq_client._wire.bodies import TopicRoute
     from rocketmq_client._wire.commands import Command
-    from rocketmq_client.model import Address, ConsumerSettings, Queue, ReceivedBatch
+    from rocketmq_client.model import Address, ConsumerSettings, Message, Queue, ReceivedBatch
     from tubemq_client._core.effects import Conversation, Ticket
 
 __all__ = ["Membership"]
@@ -148,6 +154,31 @@ class Membership:
     def commit(self) -> Conversation[None]:
         """Commit what is confirmed."""
         yield from self._commit(self.held.uncommitted())
+
+    def send_back(
+        self, batch: ReceivedBatch, messages: Sequence[Message] | None, delay_level: int
+    ) -> Conversation[int]:
+        """Send records of the batch back, then confirm the batch; return the queue's position.
+        Raises `errors.StaleBatch`."""
+        chosen = batch.messages if messages is None else messages
+        if strangers := [message for message in chosen if message not in batch.messages]:
+            raise errors.ConfigError(
+                f"{len(strangers)} of the records that are sent back are not in the batch",
+                subject="consumer",
+            )
+        self.held.require_open(batch)
+        route = yield from self._cluster.route(batch.queue.topic)
+        for message in chosen:
+            yield from send_back(
+                self._cluster,
+                route,
+                self.group,
+                message,
+                delay_level=delay_level,
+                max_retries=self.settings.max_retries,
+            )
+            self.stats.sent_back += 1
+        return self.held.confirm(batch)
 
     def leave(self) -> Conversation[None]:
         """Commit what is confirmed and leave the group, at the end."""

@@ -19,6 +19,7 @@ from rocketmq_client._wire.properties import tag_hash
 from rocketmq_client.model import Address, Queue
 
 __all__ = [
+    "DEAD_PREFIX",
     "RETRY_PREFIX",
     "BrokerData",
     "ClusterInfo",
@@ -38,6 +39,8 @@ __all__ = [
 
 RETRY_PREFIX: Final = "%RETRY%"
 """Beginning of the name of a group's topic with the records that its members sent back."""
+DEAD_PREFIX: Final = "%DLQ%"
+"""Beginning of the name of a group's topic with the records that were sent back too often."""
 READABLE: Final = 4
 WRITABLE: Final = 2
 MASTER_ID: Final = 0

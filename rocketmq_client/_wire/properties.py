@@ -14,6 +14,8 @@ from rocketmq_client import errors
 __all__ = [
     "DELAY",
     "KEYS",
+    "ORIGIN_MESSAGE_ID",
+    "RETRY_TOPIC",
     "TAGS",
     "UNIQ_KEY",
     "WAIT",
@@ -28,6 +30,8 @@ KEYS: Final = "KEYS"
 UNIQ_KEY: Final = "UNIQ_KEY"
 DELAY: Final = "DELAY"
 WAIT: Final = "WAIT"
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 
 _NAME_END, _VALUE_END = "\x01", "\x02"
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Address,
         ClientSettings,
         ConsumerStats,
+        Message,
         Queue,
         ReceivedBatch,
     )
@@ -137,11 +138,32 @@ class Consumer(AsyncClosing):
         self._member.held.reject(batch)
         self._ready.notify()
 
+    async def send_back(
+        self,
+        batch: ReceivedBatch,
+        messages: Sequence[Message] | None = None,
+        *,
+        delay_level: int = 0,
+    ) -> int:
+        """Send records of `batch` (None: all) back to their broker, which delivers them to the
+        group again later, and confirm the batch; return the queue's position.
+
+        `delay_level` 1 to 18 is the broker's level (1 s to 2 h with default options), 0 lets it
+        choose: later each time. After `max_retries` a record goes to ``%DLQ%<group>``. At least
+        once: an error leaves the batch open, and some of its records may have been sent back.
+        Raises `errors.StaleBatch`, and what the broker answers.
+        """
+        work = self._member.send_back(batch, messages, delay_level)
+        position = await self._driver.run(work)
+        self._ready.notify()
+        return position
+
     async def batches(self, timeout_ms: int | None = None) -> AsyncGenerator[ReceivedBatch, None]:
         """Yield batches until none arrives within `timeout_ms`.
 
         Asking for the next batch confirms the one before; a batch during which the loop is left is
-        rejected. Batches whose queue was taken away meanwhile are counted in `stats`.
+        rejected. The body may confirm, reject or send back its batch itself. Batches whose queue
+        was taken away meanwhile are counted in `stats`.
         """
         while (batch := await self.receive(timeout_ms)) is not None:
             settle: Callable[[ReceivedBatch], Coroutine[Any, Any, object]] = self.reject
@@ -152,7 +174,8 @@ class Consumer(AsyncClosing):
                 try:
                     await settle(batch)
                 except errors.StaleBatch:
-                    self.stats.stale_batches += 1
+                    if not self._member.held.is_past(batch):
+                        self.stats.stale_batches += 1
 
     async def commit(self) -> None:
         """Commit all confirmed positions now."""

@@ -14,11 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rocketmq_client._wire.batches import decode_batch
-from rocketmq_client._wire.bodies import RETRY_PREFIX
+from rocketmq_client._wire.bodies import DEAD_PREFIX, RETRY_PREFIX
 from rocketmq_client._wire.commands import Command
 from rocketmq_client._wire.json_text import write_json
-from rocketmq_client._wire.properties import UNIQ_KEY, find_property
-from rocketmq_client._wire.records import offset_id
+from rocketmq_client._wire.properties import (
+    DELAY,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+    UNIQ_KEY,
+    decode_properties,
+    encode_properties,
+    find_property,
+)
+from rocketmq_client._wire.records import offset_id, parse_record
 from rocketmq_client._wire.signature import is_signed_by
 from rocketmq_client.embedded.delayed_records import DelayedRecords, held_back
 from rocketmq_client.embedded.groups import Groups
@@ -33,6 +41,7 @@ __all__ = ["EmbeddedBroker", "Topic"]
 _MAX_BODY = 4 * 1024 * 1024
 _MOST_PROPERTIES = 32_767
 _LONGEST_TOPIC = 127
+_MOST_RETRIES = 16
 
 
 @dataclass(slots=True)
@@ -75,6 +84,7 @@ class EmbeddedBroker:
             31: self._min_offset,
             34: self._heartbeat,
             35: self._unregister,
+            36: self._take_back,
             38: self._members,
             215: self._delete_topic,
             310: self._send,
@@ -308,6 +318,44 @@ class EmbeddedBroker:
         for group in self.groups.heard(channel, channel.push, body):
             self.topics.setdefault(RETRY_PREFIX + group, Topic(1))
         return answer(request, fields={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
+
+    def _take_back(self, request: Command, _channel: Channel) -> Command:
+        """Store a record again, for a group that could not process it: later for the group itself,
+        or among its dead letters."""
+        group, level = request.fields.get("group", ""), int_field(request, "delayLevel")
+        if group not in self.groups.known:
+            raise Refused(26, f"subscription group not exist, {group}")
+        entry = self.storage.at(int_field(request, "offset"))
+        if entry is None:
+            raise Refused(1, f"look message by offset failed, {request.fields.get('offset')}")
+        record, _ = parse_record(entry.data, 0)
+        times, now = record.reconsume_times, _now_ms()
+        dead = times >= int_field(request, "maxReconsumeTimes", _MOST_RETRIES) or level < 0
+        properties = decode_properties(record.properties)
+        for name in (DELAY, "REAL_TOPIC", "REAL_QID"):
+            properties.pop(name, None)
+        properties.setdefault(RETRY_TOPIC, record.topic)
+        properties.setdefault(ORIGIN_MESSAGE_ID, offset_id(self.address, entry.physical_offset))
+        if not dead:
+            properties[DELAY] = str(level or 3 + times)
+        topic = (DEAD_PREFIX if dead else RETRY_PREFIX) + group
+        self.topics.setdefault(topic, Topic(1))
+        again = NewRecord(
+            record.body,
+            encode_properties(properties).encode(),
+            record.flag,
+            record.sys_flag,
+            record.born_ms,
+            record.born_host,
+            times + 1,
+        )
+        held = held_back(again.properties, now)
+        if held is None:
+            self.storage.append(topic, 0, again)
+        else:
+            self._later.hold(topic, 0, again, held, now)
+        self.pulls.wake(topic, 0)
+        return answer(request)
 
     def _unregister(self, request: Command, channel: Channel) -> Command:
         self.groups.leave(channel, request.fields.get("consumerGroup"))

@@ -36,6 +36,7 @@ class NewRecord(NamedTuple):
     sys_flag: int
     born_ms: int
     born_host: Address
+    reconsume_times: int = 0
 
 
 @dataclass(slots=True)
@@ -96,7 +97,7 @@ class Storage:
                 born_host=record.born_host,
                 store_ms=self._last_ms,
                 store_host=self.host,
-                reconsume_times=0,
+                reconsume_times=record.reconsume_times,
                 prepared_offset=0,
                 body=record.body,
                 topic=topic,
@@ -111,6 +112,18 @@ class Storage:
         if not self.hold_flush:
             self.flushed = self.position
         return offset, at
+
+    def at(self, position: int) -> Entry | None:
+        """Return the record at a position in the log, or None."""
+        return next(
+            (
+                entry
+                for index in self.queues.values()
+                for entry in index.entries
+                if entry.physical_offset == position
+            ),
+            None,
+        )
 
     @property
     def earliest_ms(self) -> int:

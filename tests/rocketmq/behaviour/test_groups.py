@@ -131,6 +131,78 @@ def test_a_batch_of_a_queue_that_was_taken_away_comes_to_its_next_member(
             assert read(two, 1) == [taken.queue_id]
 
 
+def test_a_record_that_was_sent_back_comes_again_and_then_is_a_dead_letter(
+    shell: Shell, site: Site
+) -> None:
+    topic = site.topic(1)
+    send(shell, site.settings, topic, range(3))
+    settings = replace(FIRST, max_retries=1)
+    with (
+        shell.Consumer(site.settings, topic, {topic: ()}, consumer=settings) as consumer,
+        shell.Metadata(site.settings) as metadata,
+    ):
+        batch = receive_all(consumer, 3)
+        with pytest.raises(errors.ConfigError, match="delay_level is 19"):
+            consumer.send_back(batch, delay_level=19)
+        stranger = batch.messages[0]._replace(offset=99)
+        with pytest.raises(
+            errors.ConfigError, match="sent back are not in the batch"
+        ):
+            consumer.send_back(batch, [stranger])
+        assert consumer.send_back(batch, batch.messages[1:2], delay_level=1) == 3
+        with pytest.raises(errors.StaleBatch):
+            consumer.send_back(batch)
+
+        again = consumer.receive(30_000 * PATIENCE)
+        [message] = again.messages
+        assert again.queue.topic == f"%RETRY%{topic}"
+        assert (int(message.body), message.reconsume_times) == (1, 1)
+        assert message.properties["RETRY_TOPIC"] == topic
+        assert message.message_id == batch.messages[1].message_id
+
+        consumer.send_back(again, delay_level=1)
+        until(lambda: dead_letters(metadata, topic) == 1)
+        assert consumer.receive(2_000) is None
+        assert (consumer.stats.sent_back, consumer.stats.stale_batches) == (2, 0)
+
+
+def receive_all(consumer, count: int):
+    """Return one batch of `count` records; put smaller ones back until all have been pulled."""
+    deadline = time.monotonic() + 30 * PATIENCE
+    while time.monotonic() < deadline:
+        batch = consumer.receive(1_000)
+        if batch is not None and len(batch.messages) == count:
+            return batch
+        if batch is not None:
+            consumer.reject(batch)
+    pytest.fail(f"no batch of {count} records came")
+
+
+def dead_letters(metadata, group: str) -> int:
+    try:
+        ends = metadata.ends(f"%DLQ%{group}", stable=False)
+    except errors.UnknownTopic:
+        return 0
+    return sum(end.latest_offset for end in ends.values())
+
+
+def test_a_loop_may_send_its_batch_back_itself(shell: Shell, site: Site) -> None:
+    topic = site.topic(1)
+    send(shell, site.settings, topic, range(2))
+    settings = replace(FIRST, batch_records=1)
+    seen: list[tuple[int, int]] = []
+    with shell.Consumer(site.settings, topic, {topic: ()}, consumer=settings) as consumer:
+        for batch in consumer.batches(30_000):
+            [message] = batch.messages
+            seen.append((int(message.body), message.reconsume_times))
+            if seen[-1] == (0, 0):
+                consumer.send_back(batch, delay_level=1)
+            if len(seen) == 3:
+                break
+        assert consumer.stats.stale_batches == 0
+    assert sorted(seen) == [(0, 0), (0, 1), (1, 0)]
+
+
 def test_where_a_queue_begins_without_a_committed_offset(shell: Shell, site: Site) -> None:
     topic = site.topic(1)
     send(shell, site.settings, topic, range(3))
