@@ -145,9 +145,7 @@ def test_a_record_that_was_sent_back_comes_again_and_then_is_a_dead_letter(
         with pytest.raises(errors.ConfigError, match="delay_level is 19"):
             consumer.send_back(batch, delay_level=19)
         stranger = batch.messages[0]._replace(offset=99)
-        with pytest.raises(
-            errors.ConfigError, match="sent back are not in the batch"
-        ):
+        with pytest.raises(errors.ConfigError, match="sent back are not in the batch"):
             consumer.send_back(batch, [stranger])
         assert consumer.send_back(batch, batch.messages[1:2], delay_level=1) == 3
         with pytest.raises(errors.StaleBatch):
