@@ -7,6 +7,7 @@ here.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import wraps
@@ -173,5 +174,5 @@ class AsyncAdminClient:
                     return body.answer()
         except TimeoutError as exc:
             raise network_error(exc, exchange, over=True) from exc
-        except httpx.HTTPError as exc:
+        except (httpx.HTTPError, ssl.SSLError) as exc:  # an alert of TLS 1.3 comes with a read
             raise network_error(exc, exchange) from exc

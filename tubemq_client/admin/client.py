@@ -8,6 +8,7 @@ here.
 from __future__ import annotations
 
 import inspect
+import ssl
 from collections.abc import Callable
 from contextlib import closing
 from functools import wraps
@@ -218,5 +219,5 @@ class AdminClient:
                     for chunk in reply.iter_raw():
                         body.add(chunk)
                     return body.answer()
-        except httpx.HTTPError as exc:
+        except (httpx.HTTPError, ssl.SSLError) as exc:
             raise network_error(exc, exchange, over=self._cutter.over) from exc

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.client.admin.test_hostile_servers import GOOD, head, web
@@ -49,6 +50,20 @@ def test_authorities_and_a_clients_certificate_are_options(
             make(url).topics()
         with pytest.raises(errors.ConnectError, match=r"refuse.*option.* cert_file"):
             make(url, ca_file=certs.ca).topics()
+
+
+def test_an_alert_that_comes_after_the_handshake_is_a_tls_error(
+    certs: Certificates, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """httpx lets OpenSSL's error of a read through; TLS 1.3 refuses a client that late."""
+
+    def alert(*_: object, **__: object) -> None:
+        raise ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] certificate required")
+
+    monkeypatch.setattr(httpx.Client, "send", alert)
+    monkeypatch.setattr(httpx.AsyncClient, "send", alert)
+    with pytest.raises(errors.ConnectError, match=r"refuse.*option.* cert_file"):
+        make("https://127.0.0.1:1", ca_file=certs.ca).topics()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
