@@ -1,4 +1,4 @@
-"""The report of `make test`: what passes, what fails a run, and what a reader is told."""
+"""The report of `make test`: what passes, what fails a run, and what a reader sees."""
 
 from __future__ import annotations
 
