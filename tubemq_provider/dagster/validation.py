@@ -8,6 +8,7 @@ cluster; a missing topic shows in the run.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from os import PathLike, fspath
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ import dagster as dg
 from tubemq_client.errors import ConfigError
 from tubemq_provider.ingest.arguments import OPTIONS, IngestArguments, begins_at_end
 from tubemq_provider.ingest.validation import parse
-from tubemq_provider.ingest.values import IngestPolicies, members
 from tubemq_provider.windows.policies import Policies
 
 UNNAMED: Final = "unnamed"
@@ -27,8 +27,6 @@ _EQUIVALENTS: Final = {
     **{name: option.dagster for name, option in OPTIONS.items() if option.dagster},
 }
 """Arguments of Airflow's operators, and their equivalent here."""
-
-_POLICIES: Final = tuple(sorted(members(IngestPolicies) & {*Policies.__dataclass_fields__}))
 
 
 class _Placed(IngestArguments):
@@ -66,9 +64,12 @@ def asset_arguments(
     ]
     chosen = {word: value for word, value in given.items() if word not in _EQUIVALENTS}
     if policies is not None:
-        named = [word for word in _POLICIES if word in chosen]
-        problems += [f"{word}: give it in policies, or without them" for word in named]
-        chosen |= {word: getattr(policies, word).value for word in _POLICIES}
+        values = asdict(policies)
+        problems += [
+            f"{word}: give it in policies, or without them"
+            for word in sorted(values.keys() & chosen)
+        ]
+        chosen |= values
     problems += _infer_mode(chosen, partitions_def)
     if chosen["mode"] == "cursor" and not claims and begins_at_end(chosen):
         problems.append(

@@ -7,6 +7,7 @@ is refused rather than ignored. Opens nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import datetime, timedelta
 from importlib import import_module
 from typing import Any
@@ -20,7 +21,7 @@ from tubemq_provider.ingest.validation import (
     is_template,
     offsets_for_topic,
 )
-from tubemq_provider.windows.policies import words_in
+from tubemq_provider.windows.policies import Policies, words_in
 from tubemq_provider.windows.spaces import space_of
 
 __all__ = [
@@ -83,7 +84,8 @@ class IngestArguments(IngestFields):
         accept it.
         """
         always = {name: getattr(self, name) for name in ("exactly_once", "staging_root")}
-        others = {name for name, option in OPTIONS.items() if option.sinks}
+        policies = {item.name for item in fields(Policies)}  # max_files: the run judges it
+        others = {name for name, option in OPTIONS.items() if option.sinks} - policies
         chosen = self.model_dump(include=others, exclude_defaults=True)
         return {**always, **chosen}
 

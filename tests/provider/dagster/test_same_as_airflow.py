@@ -313,3 +313,14 @@ def test_spark_in_a_separate_process_writes_the_window(
     assert materialize(sparked, resource)["records"] == 20
     assert read_windows(lake).count_rows() == 20
     assert not list(work.iterdir())
+
+
+def test_an_asset_has_max_files_as_an_option_or_in_its_policies(tmp_path: Path) -> None:
+    asset(tmp_path, max_files=5)
+    named = {"topic": TOPIC, "group": "lake"}
+    checked = asset_arguments("orders", tmp_path, None, Policies(max_files=5), named)
+    assert checked.max_files == 5
+    with pytest.raises(ConfigError, match="max_files: give it in policies, or without them"):
+        asset(tmp_path, max_files=5, policies=Policies(max_files=4))
+    with pytest.raises(ConfigError, match="max_files: input should be greater than or equal to 1"):
+        asset(tmp_path, policies=Policies(max_files=0))

@@ -42,6 +42,7 @@ OTHER: dict[str, Any] = {
     "compression": "zstd",
     "verify": "footers",
     "partition_by": "topic",
+    "max_files": 3,
     "schema_evolution": "add_columns",
 }
 """A value other than the default of each option that not everything has."""

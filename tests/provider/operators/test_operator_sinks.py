@@ -366,3 +366,12 @@ def test_a_try_after_a_killed_one_logs_the_window_that_it_resumes(
     context["ti"].try_number = 2
     type(task).execute.__wrapped__(task, context)  # type: ignore[attr-defined]
     assert f"try 2 takes over window {planned['window_id']}" in capfd.readouterr().out
+
+
+def test_a_run_of_an_operator_keeps_max_files(scene: Scene) -> None:
+    scene.produce(b"a", b"b")
+    lake = str(scene.root / "lake")
+    arguments: dict[str, Any] = {"path": lake, "partition_by": ["batch_offset"]}
+    with pytest.raises(ConfigError, match="has 2 data files, and max_files=1 permits"):
+        scene.run("first", **arguments, max_files=1)
+    assert scene.run("first", **arguments, max_files=2).total == 2
