@@ -24,8 +24,8 @@ from tubemq_provider.engines.inline import InlineEngine
 from tubemq_provider.ingest.maintenance import beginning, epoch_document, epochs_of
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
 from tubemq_provider.offsets.position_reset import moved, standing
-from tubemq_provider.sinks._iceberg_history import KEPT
 from tubemq_provider.sinks.append import AppendSink
+from tubemq_provider.sinks.iceberg.history import KEPT
 from tubemq_provider.windows.errors import IdentityMismatch, SinkDamaged, SinkHistoryLost
 from tubemq_provider.windows.plan import WindowPlan, WindowScope, cursor_window_of
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner

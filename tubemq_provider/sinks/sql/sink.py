@@ -6,7 +6,7 @@ fail, so of any number of tries one inserts rows. For small windows: every recor
 this process.
 
 Beside the target are two tables, ``tubemq_windows`` (id, target, marker) and ``tubemq_boundaries``.
-How columns are mapped is in `_sql_types`. This module must not import airflow or pyspark, and never
+How columns are mapped is in `types`. This module must not import airflow or pyspark, and never
 shows a user name, a password or a query of an address.
 """
 
@@ -30,9 +30,9 @@ from tubemq_provider.sinks._database_address import (
     overruling,
 )
 from tubemq_provider.sinks._marker_document import marker_document, read_marker
-from tubemq_provider.sinks._sql_address import name_problem, normal_address, parse_address
-from tubemq_provider.sinks._sql_errors import plain_errors
 from tubemq_provider.sinks._storage import as_document
+from tubemq_provider.sinks.sql.address import name_problem, normal_address, parse_address
+from tubemq_provider.sinks.sql.errors import plain_errors
 from tubemq_provider.windows.errors import CountMismatch, SinkDamaged
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.planning.other_scopes import one_of_each_scope
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import sqlalchemy as sa
 
-    from tubemq_provider.sinks._sql_types import RowWriter
+    from tubemq_provider.sinks.sql.types import RowWriter
 
 __all__ = ["LOCK_WAIT_S", "SqlSink"]
 
@@ -230,7 +230,7 @@ class SqlSink(Sink):
     @plain_errors
     def check_columns(self, columns: pa.Schema) -> None:
         """See `Sink.check_columns`. Raises also for types that no table of this database keeps."""
-        from tubemq_provider.sinks._sql_types import RowWriter
+        from tubemq_provider.sinks.sql.types import RowWriter
 
         writer = RowWriter(self._name, self._schema, columns, self._engine.dialect)
         if writer.is_there(self._engine):
@@ -370,7 +370,7 @@ class SqlSink(Sink):
 
     def _prepare(self, files: list[Path]) -> RowWriter | None:
         """Make the tables; what writes rows of these files, None if there are no files."""
-        from tubemq_provider.sinks._sql_types import RowWriter
+        from tubemq_provider.sinks.sql.types import RowWriter
 
         self.make(self.windows)
         schema = _schema_of(files)

@@ -4,7 +4,7 @@ Strings become TEXT, integers BIGINT, floats DOUBLE PRECISION, booleans BOOLEAN,
 decimals NUMERIC, binary BYTEA or BLOB, maps, structs and lists JSON (JSONB in PostgreSQL).
 Timestamps become TIMESTAMP; with a zone TIMESTAMP WITH TIME ZONE, in UTC, and where a database has
 no such type, as SQLite, UTC without saying so. Other types are refused. This module opens no
-connection and decides nothing about windows; values are the matter of `_sql_values`.
+connection and decides nothing about windows; values are the matter of `values`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import sqlalchemy as sa  # noqa: TID253
 from sqlalchemy.dialects.postgresql import JSONB  # noqa: TID253
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.sinks._sql_address import name_problem
-from tubemq_provider.sinks._sql_columns import keeps, longest_text, shown
-from tubemq_provider.sinks._sql_values import conversion, json_form, text_of_at_most
+from tubemq_provider.sinks.sql.address import name_problem
+from tubemq_provider.sinks.sql.columns import keeps, longest_text, shown
+from tubemq_provider.sinks.sql.values import conversion, json_form, text_of_at_most
 
 if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tubemq_provider.files.footers import arrow_schema_of
-from tubemq_provider.sinks._iceberg_spec import partition_of
+from tubemq_provider.sinks.iceberg.spec import partition_of
 from tubemq_provider.windows.facts import FileFact, LeafFact
 
 if TYPE_CHECKING:

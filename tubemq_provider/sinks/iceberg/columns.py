@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tubemq_provider.files.field_ids import ids_in, with_field_ids
-from tubemq_provider.sinks._iceberg_spec import as_nullable
 from tubemq_provider.sinks._table_sink import is_stub
+from tubemq_provider.sinks.iceberg.spec import as_nullable
 from tubemq_provider.windows.field_ids import FieldIds
 
 if TYPE_CHECKING:

@@ -29,29 +29,6 @@ from tubemq_provider.files.durable import fsync_path
 from tubemq_provider.files.objects import StoreFailed
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
-from tubemq_provider.sinks._iceberg_columns import (
-    field_ids_of,
-    id_problem,
-    require_columns,
-    set_columns,
-)
-from tubemq_provider.sinks._iceberg_files import data_file_of
-from tubemq_provider.sinks._iceberg_history import (
-    NEW_TABLE,
-    clear_up,
-    outdated,
-    remove_snapshots,
-)
-from tubemq_provider.sinks._iceberg_rules import (
-    alike_problems,
-    column_misfits,
-    columns_of,
-    misfits,
-    mismatches,
-    new_column_problems,
-    type_problems,
-)
-from tubemq_provider.sinks._iceberg_spec import set_spec
 from tubemq_provider.sinks._storage import LocalStorage, Storage, StorageBook
 from tubemq_provider.sinks._storage_for import storage_for
 from tubemq_provider.sinks._table_sink import (
@@ -66,6 +43,29 @@ from tubemq_provider.sinks._table_sink import (
     stub_schema,
 )
 from tubemq_provider.sinks._unsigned import unsigned_problems
+from tubemq_provider.sinks.iceberg.columns import (
+    field_ids_of,
+    id_problem,
+    require_columns,
+    set_columns,
+)
+from tubemq_provider.sinks.iceberg.files import data_file_of
+from tubemq_provider.sinks.iceberg.history import (
+    NEW_TABLE,
+    clear_up,
+    outdated,
+    remove_snapshots,
+)
+from tubemq_provider.sinks.iceberg.rules import (
+    alike_problems,
+    column_misfits,
+    columns_of,
+    misfits,
+    mismatches,
+    new_column_problems,
+    type_problems,
+)
+from tubemq_provider.sinks.iceberg.spec import set_spec
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.partitioning import PartitionBy
 from tubemq_provider.windows.plan import WindowPlan, cursor_window_of

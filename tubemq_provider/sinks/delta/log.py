@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
-from tubemq_provider.sinks._delta_stats import stats_of
+from tubemq_provider.sinks.delta.stats import stats_of
 from tubemq_provider.windows.facts import FileFact
 
 if TYPE_CHECKING:

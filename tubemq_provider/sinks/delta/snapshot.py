@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_client.errors import TubeMQError
 from tubemq_provider.files.locations import Location
-from tubemq_provider.sinks._delta_log import log_name
-from tubemq_provider.sinks._delta_rules import KNOWN_FEATURES, READER_VERSION, WRITER_VERSION
 from tubemq_provider.sinks._storage import LocalStorage, Storage
+from tubemq_provider.sinks.delta.log import log_name
+from tubemq_provider.sinks.delta.rules import KNOWN_FEATURES, READER_VERSION, WRITER_VERSION
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ _WHOLE_BYTES: Final = 1024 * 1024
 """A checkpoint of an object store up to this size is read in one request."""
 _AT_ONCE: Final = 8
 _FEATURES: Final = KNOWN_FEATURES - {"v2Checkpoint"}
-"""Features that do not change the layout of the log, and that `_delta_rules` sees to."""
+"""Features that do not change the layout of the log, and that `rules` sees to."""
 
 
 class LogNotUnderstood(Exception):

@@ -18,7 +18,7 @@ from tubemq_provider.files.field_ids import ids_in
 from tubemq_provider.files.footers import arrow_schema_of
 from tubemq_provider.sinks._column_names import case_problems, path_problems
 from tubemq_provider.sinks._evolution import Evolution
-from tubemq_provider.sinks._iceberg_spec import spec_of
+from tubemq_provider.sinks.iceberg.spec import spec_of
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.partitioning import PartitionBy
 

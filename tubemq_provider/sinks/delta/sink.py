@@ -6,8 +6,8 @@ carries the number of the try whose marker counts. Delta keeps both through log 
 checkpoints.
 
 What a window needs of the table is read from the log without the table's files
-(`_delta_snapshot`), and the commit is put into the log under the number that follows the state in
-which the window is not, only if no other commit has it (`_delta_log`). So a window costs the same
+(`snapshot`), and the commit is put into the log under the number that follows the state in
+which the window is not, only if no other commit has it (`log`). So a window costs the same
 after 100 windows and after 10 000. Checkpoints and log clean-up are delta-rs's, at the table's
 interval. A log with features or a layout that are not known here, or one that commits go into
 through a lock, is read and written through delta-rs altogether, which loads all files. It refuses a
@@ -36,33 +36,6 @@ from tubemq_provider.files.durable import ensure_root, fsync_path
 from tubemq_provider.files.locations import location_at
 from tubemq_provider.files.staging import FinalArea, StagingArea, Verify, checked_verify
 from tubemq_provider.sinks._column_names import case_problems
-from tubemq_provider.sinks._delta_errors import explains_store_errors, gist
-from tubemq_provider.sinks._delta_history import in_history
-from tubemq_provider.sinks._delta_log import (
-    DURABLE,
-    LoadedTable,
-    Shape,
-    commit_of,
-    grown,
-    log_durable_before,
-    log_name,
-    shape_of,
-    values_of,
-)
-from tubemq_provider.sinks._delta_rules import (
-    column_misfits,
-    map_type_problems,
-    misfits,
-    rules_of,
-    type_problems,
-)
-from tubemq_provider.sinks._delta_snapshot import (
-    LogNotUnderstood,
-    Snapshot,
-    checkpoint_hint,
-    read_snapshot,
-)
-from tubemq_provider.sinks._delta_stats import stats_of
 from tubemq_provider.sinks._evolution import Evolution, checked_evolution
 from tubemq_provider.sinks._storage import LocalStorage, Storage
 from tubemq_provider.sinks._storage_for import storage_for
@@ -76,6 +49,33 @@ from tubemq_provider.sinks._table_sink import (
     is_stub,
     stub_schema,
 )
+from tubemq_provider.sinks.delta.errors import explains_store_errors, gist
+from tubemq_provider.sinks.delta.history import in_history
+from tubemq_provider.sinks.delta.log import (
+    DURABLE,
+    LoadedTable,
+    Shape,
+    commit_of,
+    grown,
+    log_durable_before,
+    log_name,
+    shape_of,
+    values_of,
+)
+from tubemq_provider.sinks.delta.rules import (
+    column_misfits,
+    map_type_problems,
+    misfits,
+    rules_of,
+    type_problems,
+)
+from tubemq_provider.sinks.delta.snapshot import (
+    LogNotUnderstood,
+    Snapshot,
+    checkpoint_hint,
+    read_snapshot,
+)
+from tubemq_provider.sinks.delta.stats import stats_of
 from tubemq_provider.windows.canonical import canonical_json
 from tubemq_provider.windows.errors import SinkDamaged
 from tubemq_provider.windows.facts import FileFact
@@ -110,7 +110,7 @@ class DeltaSink(TableSink):
 
     The table is created from the first window's columns if there is none. An existing one must
     have their names and types and the same partition columns; its other columns must be nullable.
-    NOT NULL is checked in the files; tables with rules that are not checked (`_delta_rules`) are
+    NOT NULL is checked in the files; tables with rules that are not checked (`rules`) are
     refused.
 
     - `storage_options`: as for delta-rs; the same go to what is kept beside the table.

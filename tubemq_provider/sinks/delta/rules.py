@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_provider.files.locations import Location
-from tubemq_provider.sinks._delta_log import LoadedTable, Shape, contains_type, new_type_problems
 from tubemq_provider.sinks._unsigned import unsigned_problems
+from tubemq_provider.sinks.delta.log import LoadedTable, Shape, contains_type, new_type_problems
 from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.partitioning import PartitionBy
 
