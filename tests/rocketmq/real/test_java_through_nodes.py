@@ -28,7 +28,7 @@ from rocketmq_client import (
 )
 from rocketmq_client.model import ClientSettings
 from tests.rocketmq.sites import TWO, Site, require
-from tests.rocketmq.snode.processes import NodeProcess
+from tests.snode.processes import NodeProcess
 from tools.devkit.patience import PATIENCE
 from tools.devkit.rocketmq.artifacts import RocketMQArtifacts
 from tubemq_provider.engines.java import JavaRuntime

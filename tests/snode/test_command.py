@@ -17,14 +17,14 @@ from rocketmq_client import ClientSettings, Credentials, Producer, errors
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.embedded.replies import Refused
 from rocketmq_client.model import address_text
-from rocketmq_client.snode import SnodeSettings
-from rocketmq_client.snode.command import main
-from rocketmq_client.snode.options import SnodeConfig, read_options
-from rocketmq_client.snode.registry import known_nodes
-from tests.rocketmq.snode.raw import eventually
+from rocketmq_snode import SnodeSettings
+from rocketmq_snode.command import main
+from rocketmq_snode.options import SnodeConfig, read_options
+from rocketmq_snode.registry import known_nodes
+from tests.snode.raw import eventually
 from tools.devkit.patience import PATIENCE
 
-SERVE = [sys.executable, "-m", "rocketmq_client.snode.command", "serve"]
+SERVE = [sys.executable, "-m", "rocketmq_snode.command", "serve"]
 
 
 def test_the_environment_has_precedence_over_the_file(tmp_path) -> None:
@@ -296,7 +296,7 @@ def test_nodes_are_listed_as_json(capsys, monkeypatch) -> None:
     async def known(settings: object) -> dict[str, Any]:
         return {"a": entry, "b": entry}
 
-    monkeypatch.setattr("rocketmq_client.snode.command.known_nodes", known)
+    monkeypatch.setattr("rocketmq_snode.command.known_nodes", known)
     row = {"name": "a", "address": "10.0.0.5:11911", "clients": 3, "age_s": 0}
     assert main(["list", "ns1", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == [row, row | {"name": "b"}]
@@ -306,7 +306,7 @@ def test_nodes_are_listed_as_json(capsys, monkeypatch) -> None:
 
 def test_the_completion_of_bash_completes() -> None:
     script = (
-        f'eval "$({sys.executable} -m rocketmq_client.snode.command completion bash)"\n'
+        f'eval "$({sys.executable} -m rocketmq_snode.command completion bash)"\n'
         'complete -p rocketmq-snode; compgen -W "$(complete -p rocketmq-snode '
         '| sed "s/.*-W \'//; s/\'.*//")" -- --ch'
     )

@@ -15,9 +15,9 @@ from rocketmq_client import errors
 from rocketmq_client._wire.bodies import parse_route
 from rocketmq_client._wire.commands import ANSWER, Command
 from rocketmq_client.model import Address, address_text
-from rocketmq_client.snode.access import Access, AccessDenied
-from rocketmq_client.snode.members import Member
-from rocketmq_client.snode.routing import (
+from rocketmq_snode.access import Access, AccessDenied
+from rocketmq_snode.members import Member
+from rocketmq_snode.routing import (
     LITE_PULL,
     PULL,
     PULLS,
@@ -26,8 +26,8 @@ from rocketmq_client.snode.routing import (
     node_route,
     target_of,
 )
-from rocketmq_client.snode.settings import SnodeSettings
-from rocketmq_client.snode.upstream import Upstream
+from rocketmq_snode.settings import SnodeSettings
+from rocketmq_snode.upstream import Upstream
 
 __all__ = ["Relay", "refusal", "refusal_of", "unanswered"]
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from rocketmq_client.model import Address
-from rocketmq_client.snode.listener import Listener
+from rocketmq_snode.listener import Listener
 
 __all__ = ["Metrics", "serve_http"]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from rocketmq_client import errors
 from rocketmq_client._wire.commands import Command
 from rocketmq_client.model import Address
-from rocketmq_client.snode.upstream import BoundConnection, Upstream
+from rocketmq_snode.upstream import BoundConnection, Upstream
 
 __all__ = ["Member"]
 

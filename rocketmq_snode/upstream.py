@@ -17,9 +17,9 @@ from rocketmq_client._wire.codec import ROCKETMQ
 from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client._wire.signature import signed
 from rocketmq_client.model import Address, ClientSettings, NetworkSettings
-from rocketmq_client.snode.broker_connection import LINES, BrokerConnection, Load, WriteBatch
-from rocketmq_client.snode.routing import PULLS
-from rocketmq_client.snode.settings import SnodeSettings
+from rocketmq_snode.broker_connection import LINES, BrokerConnection, Load, WriteBatch
+from rocketmq_snode.routing import PULLS
+from rocketmq_snode.settings import SnodeSettings
 from tubemq_client._io.asyncio_connection import AsyncConnection, connect
 from tubemq_client._io.asyncio_pool import AsyncPool
 

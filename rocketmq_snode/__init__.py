@@ -9,7 +9,7 @@ or next to each other (`docs/rocketmq-snode.md`).
 
 from __future__ import annotations
 
-from rocketmq_client.snode.server import Snode
-from rocketmq_client.snode.settings import SnodeSettings
+from rocketmq_snode.server import Snode
+from rocketmq_snode.settings import SnodeSettings
 
 __all__ = ["Snode", "SnodeSettings"]

@@ -14,8 +14,8 @@ from rocketmq_client import errors
 from rocketmq_client._wire.commands import Command, decode_command
 from rocketmq_client._wire.signature import is_signed_by, signed
 from rocketmq_client.model import Credentials
-from rocketmq_client.snode.request_resources import groups_in, named_in_body, origin_in, topic_in
-from rocketmq_client.snode.settings import SnodeSettings
+from rocketmq_snode.request_resources import groups_in, named_in_body, origin_in, topic_in
+from rocketmq_snode.settings import SnodeSettings
 
 __all__ = ["Access", "AccessDenied"]
 

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field
 from rocketmq_client import errors
 from rocketmq_client.config.models import NameServers, parse_server
 from rocketmq_client.model import Address, Credentials
-from rocketmq_client.snode.settings import SnodeSettings
+from rocketmq_snode.settings import SnodeSettings
 from tubemq_client.config.base import CommonOptions
 from tubemq_client.config.security import Tls
 

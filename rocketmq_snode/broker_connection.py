@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 from rocketmq_client import errors
 from rocketmq_client._wire import codes
 from rocketmq_client._wire.commands import ONE_WAY, Command
-from rocketmq_client.snode.frames import FrameCutter, command_of, read_answer, read_head, renumbered
-from rocketmq_client.snode.routing import PULLS
+from rocketmq_snode.frames import FrameCutter, command_of, read_answer, read_head, renumbered
+from rocketmq_snode.routing import PULLS
 from tubemq_client._io.asyncio_connection import AsyncConnection
 
 __all__ = ["LINES", "BrokerConnection", "Load", "Relayed", "WriteBatch"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rocketmq_client import errors
 from rocketmq_client._wire.commands import ANSWER, Command, encode_command
-from rocketmq_client.snode.frames import (
+from rocketmq_snode.frames import (
     FrameCutter,
     command_of,
     read_answer,

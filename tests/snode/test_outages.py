@@ -14,8 +14,8 @@ from rocketmq_client import Metadata
 from rocketmq_client._wire.commands import Command
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.model import address_text
-from rocketmq_client.snode.registry import known_nodes
-from tests.rocketmq.snode.raw import Raw, answer_to, eventually, fill, heartbeat
+from rocketmq_snode.registry import known_nodes
+from tests.snode.raw import Raw, answer_to, eventually, fill, heartbeat
 
 
 @pytest.fixture

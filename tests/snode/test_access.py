@@ -23,11 +23,11 @@ from rocketmq_client import (
 from rocketmq_client._wire.bodies import heartbeat_body
 from rocketmq_client._wire.commands import Command
 from rocketmq_client.embedded import EmbeddedRocketMQ
-from rocketmq_client.snode import SnodeSettings
+from rocketmq_snode import SnodeSettings
 from tests.kit.certificates import make_certificates
 from tests.kit.servers import embedded_rocketmq
-from tests.rocketmq.snode.conftest import Node
-from tests.rocketmq.snode.raw import Raw
+from tests.snode.conftest import Node
+from tests.snode.raw import Raw
 
 BROKERS = Credentials("nodes01", "secret-of-nodes")
 READER = Credentials("reader01", "87654321")

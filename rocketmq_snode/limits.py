@@ -10,7 +10,7 @@ import resource
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from rocketmq_client.snode.settings import SnodeSettings
+from rocketmq_snode.settings import SnodeSettings
 
 __all__ = ["Limits"]
 

@@ -22,15 +22,15 @@ from rocketmq_client import errors
 from rocketmq_client._wire.commands import Command
 from rocketmq_client._wire.json_text import write_json
 from rocketmq_client.model import Address, address_text
-from rocketmq_client.snode.access import Access
-from rocketmq_client.snode.clients import Backlogs, Client, Shared
-from rocketmq_client.snode.limits import Limits
-from rocketmq_client.snode.listener import Listener, ThrottledLog
-from rocketmq_client.snode.metrics import Metrics, serve_http
-from rocketmq_client.snode.registry import NAMESPACE
-from rocketmq_client.snode.relay import Relay
-from rocketmq_client.snode.settings import SnodeSettings
-from rocketmq_client.snode.upstream import Upstream
+from rocketmq_snode.access import Access
+from rocketmq_snode.clients import Backlogs, Client, Shared
+from rocketmq_snode.limits import Limits
+from rocketmq_snode.listener import Listener, ThrottledLog
+from rocketmq_snode.metrics import Metrics, serve_http
+from rocketmq_snode.registry import NAMESPACE
+from rocketmq_snode.relay import Relay
+from rocketmq_snode.settings import SnodeSettings
+from rocketmq_snode.upstream import Upstream
 
 __all__ = ["Snode"]
 

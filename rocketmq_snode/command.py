@@ -22,10 +22,10 @@ from pathlib import Path
 from rocketmq_client import errors
 from rocketmq_client.config import ClientConfig
 from rocketmq_client.model import address_text
-from rocketmq_client.snode.options import SnodeConfig, read_options
-from rocketmq_client.snode.registry import known_nodes
-from rocketmq_client.snode.server import Snode
-from rocketmq_client.snode.settings import SnodeSettings
+from rocketmq_snode.options import SnodeConfig, read_options
+from rocketmq_snode.registry import known_nodes
+from rocketmq_snode.server import Snode
+from rocketmq_snode.settings import SnodeSettings
 from tubemq_client import __version__
 
 __all__ = ["main"]

@@ -16,12 +16,12 @@ import pytest
 from rocketmq_client import Credentials, OutgoingMessage, Producer, PullConsumer, errors
 from rocketmq_client._wire.commands import Command, encode_command
 from rocketmq_client.model import address_text
-from rocketmq_client.snode import SnodeSettings
-from rocketmq_client.snode.broker_connection import Relayed
-from rocketmq_client.snode.frames import FrameCutter
+from rocketmq_snode import SnodeSettings
+from rocketmq_snode.broker_connection import Relayed
+from rocketmq_snode.frames import FrameCutter
 from tests.kit.certificates import make_certificates
 from tests.kit.ports import reserved_port
-from tests.rocketmq.snode.raw import FIRST, PULL, Raw, answer_to, eventually, fill, heartbeat
+from tests.snode.raw import FIRST, PULL, Raw, answer_to, eventually, fill, heartbeat
 
 MIB = 2**20
 LOOK_UP = Command(206, 1, {})
@@ -143,7 +143,7 @@ def test_pages_answer_and_the_log_stays_small_without_descriptors(rocketmq, tmp_
             "LISTEN": f"127.0.0.1:{port}",
             "METRICS_LISTEN": f"127.0.0.1:{page}",
         }
-        command = f"ulimit -n 128; exec {sys.executable} -m rocketmq_client.snode.command serve"
+        command = f"ulimit -n 128; exec {sys.executable} -m rocketmq_snode.command serve"
         node = subprocess.Popen(
             ["bash", "-c", command],
             stdout=subprocess.PIPE,

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any, cast
 from rocketmq_client import errors
 from rocketmq_client._wire.commands import ANSWER, ONE_WAY, Command, encode_command
 from rocketmq_client.model import Address, address_text
-from rocketmq_client.snode.access import Access, AccessDenied
-from rocketmq_client.snode.broker_connection import BrokerConnection, Relayed
-from rocketmq_client.snode.frames import MOST_DIGITS, FrameCutter, Head, command_of, read_head
-from rocketmq_client.snode.limits import Limits
-from rocketmq_client.snode.listener import ThrottledLog
-from rocketmq_client.snode.members import Member
-from rocketmq_client.snode.metrics import Metrics
-from rocketmq_client.snode.relay import Relay, refusal, refusal_of, unanswered
-from rocketmq_client.snode.request_resources import topic_in
-from rocketmq_client.snode.routing import (
+from rocketmq_snode.access import Access, AccessDenied
+from rocketmq_snode.broker_connection import BrokerConnection, Relayed
+from rocketmq_snode.frames import MOST_DIGITS, FrameCutter, Head, command_of, read_head
+from rocketmq_snode.limits import Limits
+from rocketmq_snode.listener import ThrottledLog
+from rocketmq_snode.members import Member
+from rocketmq_snode.metrics import Metrics
+from rocketmq_snode.relay import Relay, refusal, refusal_of, unanswered
+from rocketmq_snode.request_resources import topic_in
+from rocketmq_snode.routing import (
     FORWARDED,
     LITE_PULL,
     PULL,
@@ -38,8 +38,8 @@ from rocketmq_client.snode.routing import (
     broker_in,
     may_wait,
 )
-from rocketmq_client.snode.settings import SnodeSettings
-from rocketmq_client.snode.upstream import Upstream
+from rocketmq_snode.settings import SnodeSettings
+from rocketmq_snode.upstream import Upstream
 
 if TYPE_CHECKING:
     from rocketmq_client.errors import RocketMQError

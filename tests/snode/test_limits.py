@@ -12,7 +12,7 @@ import pytest
 from rocketmq_client import OutgoingMessage, Producer, errors
 from rocketmq_client._wire.commands import ONE_WAY, Command, encode_command
 from rocketmq_client._wire.records import parse_records
-from tests.rocketmq.snode.raw import FIRST, PULL, Raw, answer_to, eventually, fill, heartbeat
+from tests.snode.raw import FIRST, PULL, Raw, answer_to, eventually, fill, heartbeat
 
 
 def _clients(node):

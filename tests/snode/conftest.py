@@ -10,7 +10,7 @@ import pytest
 
 from rocketmq_client import ClientSettings
 from rocketmq_client.embedded import EmbeddedRocketMQ
-from rocketmq_client.snode import Snode, SnodeSettings
+from rocketmq_snode import Snode, SnodeSettings
 from tests.kit.servers import embedded_rocketmq
 from tubemq_client.embedded.loop_thread import LoopThread
 

@@ -27,10 +27,10 @@ from rocketmq_client._wire.commands import Command
 from rocketmq_client._wire.records import parse_records
 from rocketmq_client.embedded import EmbeddedRocketMQ
 from rocketmq_client.model import ClientSettings
-from rocketmq_client.snode import SnodeSettings
-from rocketmq_client.snode.registry import known_nodes
+from rocketmq_snode import SnodeSettings
+from rocketmq_snode.registry import known_nodes
 from tests.kit.ports import reserved_port
-from tests.rocketmq.snode.raw import FIRST, Raw, eventually, fill, heartbeat, read
+from tests.snode.raw import FIRST, Raw, eventually, fill, heartbeat, read
 
 
 def test_clients_reach_everything_through_the_node_and_nothing_else(rocketmq, start) -> None:
@@ -286,7 +286,7 @@ def test_allow_lists(rocketmq, start) -> None:
 def test_signatures_pass_through() -> None:
     right = Credentials("reader01", "12345678")
     with EmbeddedRocketMQ(topics={"orders": 1}, credentials=right) as rocketmq:
-        from tests.rocketmq.snode.conftest import Node
+        from tests.snode.conftest import Node
 
         options = SnodeSettings((rocketmq.name_server,), listen=("127.0.0.1", 0))
         with Node(options) as node:

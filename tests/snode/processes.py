@@ -38,7 +38,7 @@ class NodeProcess:
 
     def start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rocketmq_client.snode.command", "serve"],
+            [sys.executable, "-m", "rocketmq_snode.command", "serve"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=self._environment,

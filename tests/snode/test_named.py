@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_client import errors
-from rocketmq_client.snode.request_resources import named_in_body
+from rocketmq_snode.request_resources import named_in_body
 
 
 def test_nothing_is_read_of_other_requests() -> None:
