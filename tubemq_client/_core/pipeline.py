@@ -1,9 +1,9 @@
 """Conversations that run at the same time, each waiting for its own replies.
 
 A connection carries any number of requests, so hundreds of short conversations cost a few round
-trips together instead of some for each. `together` runs them to their results; `Lane` is one of them, for
-callers that also take what it delivers (`ahead`). All of it is itself a conversation: any driver
-can run it, on one thread or task.
+trips together instead of some for each. `together` runs them to their results; `Lane` is one of
+them, for callers that also take what it delivers (`ahead`). All of it is itself a conversation: any
+driver can run it, on one thread or task.
 """
 
 from __future__ import annotations
