@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tubemq_provider.rows.bulk import Decoded, merged, moved
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from tubemq_client import _native
 
-__all__ = ["CompiledReader", "compiled_reader", "text_fields"]
+__all__ = ["CompiledReader", "Unpacked", "compiled_reader", "compiled_unpack", "text_fields"]
 
 
 def compiled_reader(
@@ -41,6 +42,53 @@ def compiled_reader(
         return CompiledReader(_native.Reader(format_, table, **start), schema)
     except (ImportError, AttributeError, ValueError, OverflowError):
         return None
+
+
+def compiled_unpack() -> Callable[[pa.BinaryArray, int], Unpacked | None] | None:
+    """Return the function that unpacks InLong's packs of at most so many records; None without the
+    compiled module."""
+    if os.environ.get("TUBEMQ_NATIVE") == "0":
+        return None
+    try:
+        from tubemq_client import _native
+
+        found = _native.unpack
+    except (ImportError, AttributeError):
+        return None
+
+    def unpack(bodies: pa.BinaryArray, most_records: int) -> Unpacked | None:
+        import pyarrow as pa
+
+        _, offsets, data = bodies.buffers()
+        if bodies.null_count:
+            return None
+        unpacked = found(offsets, data, bodies.offset, len(bodies), most_records)
+        if unpacked is None:
+            return None
+        schema = pa.schema(
+            [
+                ("origin", pa.int64()),
+                ("index", pa.int32()),
+                ("time", pa.timestamp("us", tz="UTC")),
+                ("attributes", pa.int32()),
+                ("value", pa.binary()),
+            ]
+        )
+        return Unpacked(pa.record_batch(_WithSchema(unpacked[0], schema)), *unpacked[1:])
+
+    return unpack
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """Records of packs: `rows` with the index of the pack, the index in it, its time, the number of
+    the `attributes` and the body; indexes of packs that are `left` to the reference, and of `empty`
+    ones."""
+
+    rows: pa.RecordBatch
+    attributes: list[bytes]
+    left: list[int]
+    empty: list[int]
 
 
 class CompiledReader:

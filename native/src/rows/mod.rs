@@ -9,6 +9,7 @@ mod cells;
 mod csv;
 mod json;
 mod protobuf;
+mod tdmsg;
 mod text;
 
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use std::sync::Mutex;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyBytes, PyCapsule};
 
 use crate::arrow::{ArrowArray, Column};
 use cells::{read_all, refuse, structure, Bodies, Cells, Taken};
@@ -158,6 +159,45 @@ impl Reader {
             }
         }
     }
+}
+
+type UnpackedRows<'py> = (Rows, Vec<Bound<'py, PyBytes>>, Vec<u32>, Vec<u32>);
+
+/// The records of packs of versions 0 to 3, in an array with these buffers: their rows, the attributes
+/// that rows refer to, and the indexes of the packs that are left to the reference, and of empty ones.
+#[pyfunction]
+pub fn unpack<'py>(
+    py: Python<'py>,
+    offsets: &Bound<'py, PyAny>,
+    data: Option<Bound<'py, PyAny>>,
+    first: usize,
+    count: usize,
+    most_records: usize,
+) -> PyResult<Option<UnpackedRows<'py>>> {
+    let offsets = Memory::new(offsets)?;
+    let data = data.map(|data| Memory::new(&data)).transpose()?;
+    let unpacked = py.detach(|| {
+        let data = data.as_ref().map_or(&[][..], Memory::get);
+        let bodies = Bodies {
+            offsets: offsets.get(),
+            data,
+            first,
+            count,
+        };
+        tdmsg::unpack(&bodies, most_records)
+    });
+    Ok(unpacked.map(|unpacked| {
+        let column = structure(unpacked.columns[0].len(), unpacked.columns);
+        let attributes = unpacked
+            .attributes
+            .iter()
+            .map(|one| PyBytes::new(py, one))
+            .collect();
+        let rows = Rows {
+            column: Mutex::new(Some(column)),
+        };
+        (rows, attributes, unpacked.refused, unpacked.empty)
+    }))
 }
 
 /// Rows that can be taken once, as the array of a struct; its schema is the caller's.

@@ -164,7 +164,7 @@ fn decimal(text: &[u8], precision: u32, scale: u32) -> Taken<i128> {
         Some((b'-', rest)) => (true, rest),
         _ => (false, text),
     };
-    if rest.len() > 37 {
+    if rest.is_empty() || rest.len() > 37 {
         return refuse();
     }
     let (mut number, mut point) = (0_i128, None);
