@@ -88,7 +88,9 @@ def read_windows(
         except FileNotFoundError as exc:
             from pyarrow.fs import FileType
 
-            gone = [path for path in paths if filesystem.get_file_info(path).type == FileType.NotFound]
+            gone = [
+                path for path in paths if filesystem.get_file_info(path).type == FileType.NotFound
+            ]
             where = ", ".join(gone[:3]) or str(exc)
             raise SinkDamaged(
                 f"{storage.url}: {len(gone)} files of published windows are gone: {where}. Bring "

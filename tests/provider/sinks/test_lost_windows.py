@@ -368,9 +368,7 @@ def test_files_that_were_merged_into_others_hold_nothing_up(kind: str, tmp_path:
         ("iceberg", "iceberg/**/*.avro"),
     ],
 )
-def test_damaged_logs_of_tables_are_errors_of_ours(
-    kind: str, pattern: str, tmp_path: Path
-) -> None:
+def test_damaged_logs_of_tables_are_errors_of_ours(kind: str, pattern: str, tmp_path: Path) -> None:
     lake = Lake(kind, tmp_path)
     lake.run()
     lake.run()

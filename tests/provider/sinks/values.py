@@ -46,9 +46,12 @@ __all__ = ["SINKS", "compare", "run"]
 
 _DAYS = [date(1, 1, 1), date(1582, 10, 15), date(1969, 12, 31), date(2026, 2, 28), date.max]
 _TIMES = [
-    *(datetime(1, 1, 1), datetime(1582, 10, 4, 23, 59, 59, 999999), datetime(1969, 12, 31, 23)),
-    *(datetime(1900, 1, 1, 0, 0, 1), datetime(2026, 10, 25, 1, 30), datetime.max),
-    datetime(2038, 1, 19, 3, 14, 8, 1),
+    datetime.fromisoformat(text)
+    for text in (
+        *("0001-01-01T00:00:00", "1582-10-04T23:59:59.999999", "1969-12-31T23:00:00"),
+        *("1900-01-01T00:00:01", "2026-10-25T01:30:00", "9999-12-31T23:59:59.999999"),
+        *("2038-01-19T03:14:08.000001", "2026-01-01T00:00:00"),
+    )
 ]
 _TEXTS = [
     *("", " ", "a", "A", "é", "e\u0301", "\U0001f600", "\U0010ffff", "\uffff", "null", "NULL"),
@@ -81,7 +84,7 @@ def _of(values: list[Any]) -> Callable[[Random], Any]:
 
 def _moment(random: Random) -> datetime:
     spread = timedelta(microseconds=random.randrange(-(10**15), 10**15))
-    return random.choice([*_TIMES, datetime(2026, 1, 1) + spread])
+    return random.choice([*_TIMES, _TIMES[-1] + spread])
 
 
 def _instant(random: Random) -> datetime:
@@ -137,6 +140,7 @@ def _nested(random: Random, names: list[str]) -> tuple[pa.DataType, Callable[[Ra
 def table_of(random: Random, rows: int, without: tuple[str, ...] = ()) -> pa.Table:
     """Generate a window: a partition, a number of each row, and columns of random types."""
     names = [name for name in _SIMPLE if name not in without]
+    exact = "nan" not in without
     columns: dict[str, pa.Array] = {
         "partition": pa.array(["1:0"] * rows),
         "number": pa.array(range(rows), pa.int64()),
@@ -153,6 +157,8 @@ def table_of(random: Random, rows: int, without: tuple[str, ...] = ()) -> pa.Tab
             None if random.random() < 0.1 else random.choice(pool) if few else value(random)
             for _ in range(rows)
         ]
+        if not exact and pa.types.is_floating(kind):
+            cells = [None if cell is not None and math.isnan(cell) else cell for cell in cells]
         columns[f"c{index}"] = pa.array(cells, kind)
     return pa.table(columns)
 
@@ -268,7 +274,7 @@ SINKS: dict[str, tuple[Callable[[Path], Sink], Callable[..., Reader], tuple[str,
     "sqlite": (
         lambda root: jdbc(f"sqlite:///{root}/lake.db", "orders", root / "staging"),
         _read_sqlite,
-        ("time", "nested", "price", "wide"),
+        ("time", "nested", "price", "wide", "nan"),
     ),
     "postgresql": (
         lambda root: jdbc(os.environ["TUBEMQ_VALUES_POSTGRES"], f"t{root.name}", root / "staging"),
@@ -290,7 +296,9 @@ def _plain(value: Any) -> Any:
         return value.astimezone(UTC).isoformat()
     if isinstance(value, list):
         items = [_plain(item) for item in value]
-        if value and all(isinstance(item, dict) and set(item) == {"key", "value"} for item in value):
+        if value and all(
+            isinstance(item, dict) and set(item) == {"key", "value"} for item in value
+        ):
             return [(item["key"], _plain(item["value"])) for item in value]
         return items
     if isinstance(value, tuple):
@@ -306,6 +314,8 @@ def _in_sqlite(value: Any) -> Any:
     """Return what SQLite keeps of a value."""
     if isinstance(value, bool):
         return int(value)
+    if isinstance(value, float) and value == 0:
+        return 0.0  # its zero has no sign
     if isinstance(value, datetime):
         text = value.astimezone(UTC) if value.tzinfo else value
         return text.replace(tzinfo=None).isoformat(" ", "microseconds")
@@ -359,11 +369,7 @@ def compare(name: str, random: Random, rows: int, tally: Counter[str]) -> list[s
             if wanted is None or found is None:
                 continue
             column, cell = wanted
-            expected = [
-                row["number"]
-                for row in table.to_pylist()
-                if row[column] is not None and _plain(row[column]) == _plain(cell)
-            ]
+            expected = [row["number"] for row in table.to_pylist() if row[column] == cell]
             if sorted(found["number"].to_pylist()) != expected:
                 kind = table.schema.field(column).type
                 problems.append(f"{reader}: the filter {kind} = {cell!r} finds other rows")

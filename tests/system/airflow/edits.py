@@ -180,7 +180,9 @@ class AirflowEditor(Editor):
             reasons = [text for text in events if any(word in text for word in _REFUSALS)]
             if not reasons:
                 raise Wrong(f"{run.run_id} ended {state} without a refusal: {events[-8:]}")
-            kind = re.findall(r"\b[A-Z]\w+(?=: )", reasons[-1].replace("AirflowFailException: ", ""))
+            kind = re.findall(
+                r"\b[A-Z]\w+(?=: )", reasons[-1].replace("AirflowFailException: ", "")
+            )
             self.outcomes[f"{state}: {kind[0] if kind else reasons[-1][:30]}"] += 1
             self.moves.append(f"{what}: {state}: {reasons[-1]}")
             if self.undo is not None and self.random.random() < 0.6:
