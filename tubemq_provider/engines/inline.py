@@ -89,7 +89,7 @@ class InlineEngine(Engine):
         self._columns = tuple(columns)
         self._decode = decode
         self._decoder: RowDecoder | None = None
-        if decode is not None and (decode.format != "json" or decode.schema is not None):
+        if decode is not None and not decode.infers:
             self._decoder = _decoder(decode, available)  # validate before reading
         self._corrupt_records = corrupt_records
         self._row_group_bytes = row_group_bytes
@@ -126,6 +126,8 @@ class InlineEngine(Engine):
         if self._decode is not None and self._decoder is None:
             spec = infer(self._decode, lambda: self._sample(plan))
             self._decoder = _decoder(spec, self._available)
+        if self._decoder is not None:
+            self._decoder.notices.clear()
         with (
             self._corrupt.into(location, _QUARANTINE_FILE),
             self._open_reader(plan) as reader,
@@ -152,6 +154,7 @@ class InlineEngine(Engine):
             files=with_file_parts(writer.files, writer.pieces),
             quarantined=(_QUARANTINE_FILE,) if len(self._corrupt) else (),
             read=None if self._decoder is None else counted.read,
+            notices={} if self._decoder is None else dict(self._decoder.notices),
         )
 
     def cancel(self) -> None:

@@ -38,7 +38,7 @@ def expected_columns(arguments: IngestArguments, source: str) -> pa.Schema | Non
     if arguments.decode is None:
         return _of_records(records)
     spec = DecodeSpec.parse(arguments.decode)
-    if spec.format == "json" and spec.schema is None:
+    if spec.infers:
         schema_file = Path(spec.schema_file or "")
         if not schema_file.is_file():
             return None

@@ -7,6 +7,7 @@ policy for corrupt records. This module must not read or write anything.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from tubemq_client.model import CorruptRecords
 from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.rows.bulk import BadBody, BodyDecoder, Decoded
 from tubemq_provider.rows.ddl import ddl_of, parse_ddl
-from tubemq_provider.rows.spec import SUBJECT, DecodeSpec
+from tubemq_provider.rows.spec import CHANGES, SUBJECT, DecodeSpec
 from tubemq_provider.windows.errors import CountMismatch
 
 if TYPE_CHECKING:
@@ -71,12 +72,14 @@ class RowDecoder:
     the spec keeps, then the decoded ones.
 
     `records` are the columns of the source; `read_schema` is the part of them that batches must
-    have. Raises `ConfigError` for invalid schemas, unknown columns, and names that clash.
+    have. `notices` counts records without a row by kind, such as heartbeats. Raises `ConfigError`
+    for invalid schemas, unknown columns, and names that clash.
     """
 
     def __init__(self, spec: DecodeSpec, records: ColumnSet) -> None:
         import pyarrow as pa
 
+        self.notices: Counter[str] = Counter()
         self._body = _body_decoder(spec)
         self._record_columns = _record_columns(spec, records)
         decoded = [item.with_name(spec.prefix + item.name) for item in self._body.schema]
@@ -100,6 +103,7 @@ class RowDecoder:
 
         decoded = self._body.decode(records)
         _check_accounted(records.num_rows, decoded)
+        self.notices.update(decoded.notices)
         for bad in decoded.bad:
             bad_records(_bad_record(records, self._place, bad))
         record_columns = records.select(list(self._record_columns))
@@ -208,6 +212,10 @@ def _with_ddl(spec: DecodeSpec, schema: pa.Schema) -> BodyDecoder:
         from tubemq_provider.rows.from_csv import CsvBodies
 
         return CsvBodies(schema, spec)
+    if spec.format in CHANGES:
+        from tubemq_provider.rows.changes.bodies import ChangeBodies
+
+        return ChangeBodies(schema, spec)
     from tubemq_provider.rows.from_function import FunctionBodies
 
     return FunctionBodies(schema, spec)

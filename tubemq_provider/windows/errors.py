@@ -28,6 +28,7 @@ __all__ = [
     "SinkDamaged",
     "SinkHistoryLost",
     "StoreConflict",
+    "TableAltered",
     "WindowError",
     "WindowNotReady",
     "is_final",
@@ -48,6 +49,12 @@ class DocumentError(WindowError, ValueError):
         self.problems = list(problems)
         lines = "".join(f"\n  - {problem}" for problem in self.problems)
         super().__init__(f"invalid {subject}:{lines}")
+
+
+class TableAltered(WindowError):
+    """A change stream has DDL, or empties its table, and nobody has said what is to happen."""
+
+    fatal = True
 
 
 class NoInitialPosition(WindowError):
