@@ -52,11 +52,12 @@ def _inline(
         target_file_bytes=arguments.target_file_bytes,
         compression=arguments.compression or "snappy",
         decode=_decoding(arguments),
+        following=arguments.following,
     )
 
 
 def _decoding(arguments: IngestArguments) -> DecodeSpec | None:
-    return None if arguments.decode is None else DecodeSpec.parse(arguments.decode)
+    return arguments.decoding
 
 
 def _session(

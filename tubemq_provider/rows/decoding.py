@@ -8,6 +8,7 @@ policy for corrupt records. This module must not read or write anything.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -18,7 +19,7 @@ from tubemq_client.model import CorruptRecords
 from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.rows.bulk import BadBody, BodyDecoder, Decoded
 from tubemq_provider.rows.ddl import ddl_of, parse_ddl
-from tubemq_provider.rows.spec import SUBJECT, DecodeSpec
+from tubemq_provider.rows.spec import CHANGES, SUBJECT, DecodeSpec
 from tubemq_provider.windows.errors import CountMismatch
 
 if TYPE_CHECKING:
@@ -91,12 +92,14 @@ class RowDecoder:
     the spec keeps, then the decoded ones.
 
     `records` are the columns of the source; `read_schema` is the part of them that batches must
-    have. Raises `ConfigError` for invalid schemas, unknown columns, and names that clash.
+    have. `notices` counts records without a row by kind, such as heartbeats. Raises `ConfigError`
+    for invalid schemas, unknown columns, and names that clash.
     """
 
     def __init__(self, spec: DecodeSpec, records: ColumnSet) -> None:
         import pyarrow as pa
 
+        self.notices: Counter[str] = Counter()
         self._body = _body_decoder(spec)
         self._one_by_one = "function" in (spec.format, spec.then and spec.then.format)
         self._record_columns = _record_columns(spec, records)
@@ -152,6 +155,7 @@ class RowDecoder:
 
         decoded = self._body.decode(records)
         _check_accounted(records.num_rows, decoded)
+        self.notices.update(decoded.notices)
         for bad in decoded.bad:
             start = starts[bisect_right(starts, bad.index) - 1]
             bad_records(_bad_record(records, self._place, bad, bad.index - start))
@@ -265,6 +269,10 @@ def _with_ddl(spec: DecodeSpec, schema: pa.Schema) -> BodyDecoder:
         from tubemq_provider.rows.from_csv import CsvBodies
 
         return CsvBodies(schema, spec)
+    if spec.format in CHANGES:
+        from tubemq_provider.rows.changes.bodies import ChangeBodies
+
+        return ChangeBodies(schema, spec)
     from tubemq_provider.rows.from_function import FunctionBodies
 
     return FunctionBodies(schema, spec)

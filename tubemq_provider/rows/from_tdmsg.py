@@ -75,12 +75,14 @@ class PackedBodies:
         ours = unpacked_rows.select(list(_OURS)).take(pa.array(inner.origin, pa.int64()))
         rows = pa.RecordBatch.from_arrays([*ours.columns, *inner.rows.columns], schema=self.schema)
         origin, bad, empty = unpacked.account()
+        rowless = {*range(len(origin))} - {*inner.origin} - {one.index for one in inner.bad}
+        empty += sorted({origin[i] for i in rowless} - {origin[i] for i in inner.origin})
         bodies = unpacked_rows.column("value")
         for one in inner.bad:
             number = unpacked.indexes[one.index]
             reason = f"record {number} of the pack: {one.reason}"
             bad.append(BadBody(origin[one.index], reason, one.data or bodies[one.index].as_py()))
-        return Decoded(rows, [origin[i] for i in inner.origin], bad, empty)
+        return Decoded(rows, [origin[i] for i in inner.origin], bad, empty, inner.notices)
 
 
 class _Unpacked:
@@ -141,4 +143,4 @@ class _Unpacked:
 
     def account(self) -> tuple[list[int], list[BadBody], list[int]]:
         """Return the origin of each row, the bad packs and the empty ones."""
-        return self._origin, list(self._bad), self._empty
+        return self._origin, list(self._bad), list(self._empty)

@@ -17,11 +17,23 @@ from typing import Any, Final
 from tubemq_client.errors import ConfigError
 from tubemq_client.json_text import load_unique_json
 
-__all__ = ["FORMATS", "FRAMED_AVRO", "SUBJECT", "DecodeSpec", "schema_of"]
+__all__ = [
+    "CHANGES",
+    "FORMATS",
+    "FRAMED_AVRO",
+    "INFERRED",
+    "SUBJECT",
+    "DecodeSpec",
+    "schema_of",
+]
 
 SUBJECT: Final = "decode"
 
-FORMATS: Final = ("json", "csv", "avro", "protobuf", "tdmsg", "function")
+CHANGES: Final = ("debezium", "canal", "maxwell", "ogg")
+"""Formats of database changes, in JSON."""
+FORMATS: Final = ("json", "csv", "avro", "protobuf", "tdmsg", "function", *CHANGES)
+INFERRED: Final = ("json", *CHANGES)
+"""Formats whose schema may be inferred from the first records."""
 
 _DELIMITER: Final = ","
 _QUOTE: Final = '"'
@@ -39,6 +51,13 @@ _TAKES: Final = {
     },
     "tdmsg": {"then"},
     "function": {"function", "schema", "schema_file", "arguments"},
+    **{
+        changes: {
+            *("schema", "schema_file", "unknown_fields", "nanoseconds"),
+            *("before", "tables", "on_ddl", "times", "decimals"),
+        }
+        for changes in CHANGES
+    },
 }
 """Options of each format, besides `format`, `columns` and `prefix`, which all formats have."""
 
@@ -55,6 +74,9 @@ _WORDS: Final = {
     "unsupported_fields": ("fail", "json", "leave_out"),
     "nanoseconds": ("fail", "cut"),
     "time_of_day": ("time", "number"),
+    "on_ddl": ("fail", "ignore"),
+    "times": ("schema", "ms", "us", "ns"),
+    "decimals": ("text", "base64"),
 }
 """Options with a fixed set of values, the default first."""
 
@@ -64,8 +86,16 @@ class DecodeSpec:
     """Decoding of bodies into columns.
 
     `format`: ``json``, ``csv``, ``avro``, ``protobuf``, ``tdmsg`` (InLong's packed bodies, whose
-    records `then` decodes, or leaves as they are) or ``function`` (`function` is the dotted path of
-    one that takes and returns Arrow; `arguments` are its keyword arguments).
+    records `then` decodes, or leaves as they are), ``function`` (`function` is the dotted path of
+    one that takes and returns Arrow; `arguments` are its keyword arguments), or one of database
+    changes: ``debezium``, ``canal``, ``maxwell``, ``ogg``.
+
+    Changes have the row's columns of `schema`, then ``_op``, ``_database``, ``_table``,
+    ``_source_position``, ``_source_time`` and ``_transaction_id``; with `before` the row before the
+    change as ``_before``. `tables` (``database.table``) are those to decode, others are counted.
+    `on_ddl` is ``fail`` or ``ignore``: DDL and truncated tables are then only counted. `times` is
+    the unit of times that are numbers, and `decimals` is ``base64`` for Debezium's precise mode,
+    where the envelope has no schema that says so.
 
     `schema`: Spark SQL's DDL, for avro Avro's JSON. `schema_file` is a file on the driver with the
     same content; for json it may be missing: then the schema inferred from the first records is
@@ -106,6 +136,16 @@ class DecodeSpec:
     unsupported_fields: str = "fail"
     nanoseconds: str = "fail"
     time_of_day: str = "time"
+    before: bool = False
+    tables: tuple[str, ...] = ()
+    on_ddl: str = "fail"
+    times: str = "schema"
+    decimals: str = "text"
+
+    @property
+    def infers(self) -> bool:
+        """True while the schema is to be inferred from the first records."""
+        return self.format in INFERRED and self.schema is None
 
     @classmethod
     def judge(cls, option: str | Mapping[str, Any]) -> list[str]:
@@ -129,7 +169,7 @@ class DecodeSpec:
         if problems:
             raise ConfigError(problems, subject=SUBJECT)
         values = dict(document)
-        for name in ("columns", "null_values"):
+        for name in ("columns", "null_values", "tables"):
             if name in values:
                 values[name] = tuple(values[name])
         if "schemas" in values:
@@ -200,7 +240,9 @@ def _problems(document: Mapping[str, Any]) -> list[str]:
         problems.append(f"skip_bytes: {skip!r} is not a whole number >= 0")
     problems += _problems_of_signs(document)
     problems += _problems_of_ids(document)
-    for name in ("columns", "null_values"):
+    if not isinstance(document.get("before", False), bool):
+        problems.append(f"before: {document['before']!r} is neither true nor false")
+    for name in ("columns", "null_values", "tables"):
         if name in document and not _is_texts(document[name]):
             problems.append(f"{name}: {document[name]!r} is not a list of texts, like ['a', 'b']")
     return [*problems, *_problems_of_then(document.get("then"))]
@@ -306,7 +348,7 @@ def _problems_of_then(option: str | Mapping[str, Any] | None) -> list[str]:
 
 
 def _checked_then(then: DecodeSpec) -> DecodeSpec:
-    if then.format == "json" and then.schema is None:
+    if then.infers:
         raise ConfigError(
             f"then: schema_file: {then.schema_file} is not there, and schemas are not inferred "
             "from packed records; write the schema",
@@ -320,8 +362,8 @@ def _missing(format_: str, document: Mapping[str, Any]) -> list[str]:
     if format_ == "avro" and isinstance(schemas := document.get("schemas"), Mapping):
         has_schema = has_schema or len(schemas) == 1
     problems = []
-    if format_ in ("json", "csv", "avro", "function") and not has_schema:
-        more = ", or a file to keep what is inferred once" if format_ == "json" else ""
+    if format_ in ("csv", "avro", "function", *INFERRED) and not has_schema:
+        more = ", or a file to keep what is inferred once" if format_ in INFERRED else ""
         problems.append(f"schema: is needed by format {format_!r} (or 'schema_file'{more})")
     if format_ == "protobuf":
         if not document.get("message"):
@@ -340,7 +382,7 @@ def _with_files(spec: DecodeSpec) -> DecodeSpec:
     if spec.schema_file is None or spec.schema is not None or spec.descriptor is not None:
         return spec
     path = Path(spec.schema_file)
-    if spec.format == "json" and not path.exists():
+    if spec.format in INFERRED and not path.exists():
         return spec  # `inference` makes it
     try:
         data = path.read_bytes()

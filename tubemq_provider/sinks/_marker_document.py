@@ -36,6 +36,7 @@ def marker_document(
         "gaps": {key: [list(gap) for gap in gaps] for key, gaps in counts.gaps.items()},
         "files": [{"path": file.path, "rows": file.rows} for file in files],
         **({"partition_columns": partition_columns} if partition_columns else {}),
+        **({"notices": dict(counts.notices)} if counts.notices else {}),
         **notes,
     }
 
@@ -65,7 +66,13 @@ def read_marker(document: Document, place: str, window_id: str) -> Marker:
 
 def _read_counts(document: Document) -> IngestCounts:
     records: dict[str, int] = {key: int(count) for key, count in dict(document["records"]).items()}
-    return IngestCounts(records, int(document["bytes"]), document["gaps"], int(document["corrupt"]))
+    return IngestCounts(
+        records,
+        int(document["bytes"]),
+        document["gaps"],
+        int(document["corrupt"]),
+        notices=document.get("notices", {}),
+    )
 
 
 def _read_files(document: Document) -> tuple[str, ...]:
