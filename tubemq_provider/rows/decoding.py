@@ -31,6 +31,11 @@ class _PartitionKey:
     key: str
 
 
+def partition_of(key: str) -> _PartitionKey:
+    """Return the partition of a bad record."""
+    return _PartitionKey(key)
+
+
 @dataclass(frozen=True, slots=True)
 class BadRecord:
     """Record, or record of a pack, that does not decode; `position` is its index in the batch as it
