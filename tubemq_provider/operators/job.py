@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tubemq_provider.hooks.registry_connection import open_registries
 from tubemq_provider.hooks.sink_connection import open_sink
 from tubemq_provider.hooks.spark_connection import spark_settings
 from tubemq_provider.ingest.job import IngestJob, needs_interval
@@ -62,7 +63,11 @@ def open_job(
         hook.get_connection,
         **arguments.sink_options,
     )
-    if (routes := arguments.route_set) is not None:
+    routes = arguments.route_set
+    decoded = [arguments.decoding]
+    decoded += [] if routes is None else [route.decode for route in routes.routes]
+    open_registries(decoded, hook.get_connection)
+    if routes is not None:
 
         def open_table(route: Route, address: str) -> Sink:
             options = {**route.options, "staging_root": arguments.staging_root}

@@ -188,6 +188,16 @@ def _bad_record(records: pa.RecordBatch, place: tuple[str, str], bad: BadBody) -
 
 
 def _body_decoder(spec: DecodeSpec) -> BodyDecoder:
+    if spec.schema_registry is not None and spec.format != "avro":
+        from tubemq_provider.rows.registry import FramedBodies
+
+        is_protobuf = spec.format == "protobuf"
+        kind = "PROTOBUF" if is_protobuf else "JSON"
+        return FramedBodies(_plain_decoder(spec), spec.schema_registry, kind, keep=is_protobuf)
+    return _plain_decoder(spec)
+
+
+def _plain_decoder(spec: DecodeSpec) -> BodyDecoder:
     if spec.format == "tdmsg":
         from tubemq_provider.rows.from_tdmsg import PackedBodies
 
