@@ -8,7 +8,7 @@ offsets to read, retry a window, or touch the sink beyond the staging directory.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -214,27 +214,40 @@ class InlineEngine(Engine):
         watch: IngestWatch,
     ) -> None:
         key, writer, counted = range_.partition.key, output.writer, output.counted
-        schema = self._schema if self._decoder is None else self._decoder.read_schema
         if output.reducer is None:
             writer.begin_range(range_)
-        for batch in reader.read(range_):
-            self._stop_if_cancelled(str(range_))
-            converted = batch.to_arrow(schema)
-            counted.read[key] += converted.num_rows
-            counted.total += converted.num_rows
-            if self._decoder is not None:
-                converted = self._decoder.rows(converted, output.bad_records)
-            counted.bytes += batch.nbytes
+        for converted, read, nbytes in self._converted(self._read(reader, range_), output):
+            counted.read[key] += read
+            counted.total += read
+            counted.bytes += nbytes
             watch.on_read(plan, key, counted.read[key], counted.total)
             if output.reducer is not None:
                 output.reducer.add(converted)
                 continue
             counted.records[key] += converted.num_rows
-            if writer.add(converted, batch.nbytes, range_.start):
+            if writer.add(converted, nbytes, range_.start):
                 watch.progress("row group written")
         if output.reducer is None:
             writer.end_range()
         counted.pieces.setdefault(key, []).append([range_.start, range_.end])
+
+    def _read(self, reader: RecordReader, range_: Any) -> Iterator[Any]:
+        for batch in reader.read(range_):
+            self._stop_if_cancelled(str(range_))
+            yield batch
+
+    def _converted(
+        self, batches: Iterator[Any], output: _Output
+    ) -> Iterator[tuple[pa.RecordBatch, int, int]]:
+        """Yield rows, the number of records they are made of, and the bytes of their bodies."""
+        if self._decoder is None:
+            for batch in batches:
+                converted = batch.to_arrow(self._schema)
+                yield converted, converted.num_rows, batch.nbytes
+            return
+        for group in self._decoder.groups(batches):
+            converted, read = self._decoder.rows_of(group, output.bad_records)
+            yield converted, read, sum(batch.nbytes for batch in group)
 
 
 @dataclass

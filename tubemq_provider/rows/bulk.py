@@ -8,8 +8,8 @@ module must not know a format.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ __all__ = [
     "BodyDecoder",
     "Decoded",
     "joined_lines",
+    "merged",
+    "moved",
     "parse_bodies",
     "parse_by_bisection",
 ]
@@ -42,7 +44,7 @@ class Decoded:
     worth a report by kind."""
 
     rows: pa.RecordBatch
-    origin: list[int]
+    origin: Sequence[int]
     bad: list[BadBody] = field(default_factory=list)
     empty: list[int] = field(default_factory=list)
     notices: Mapping[str, int] = field(default_factory=Counter)
@@ -112,3 +114,28 @@ def parse_by_bisection(
     batches = table.to_batches()
     rows = batches[0] if batches else pa.RecordBatch.from_pylist([], schema)
     return Decoded(rows, origin, bad)
+
+
+def moved(decoded: Decoded, places: Sequence[int]) -> Decoded:
+    """Return the outcome of some bodies with their indexes in the batch, which are `places`."""
+    return Decoded(
+        decoded.rows,
+        [places[index] for index in decoded.origin],
+        [replace(bad, index=places[bad.index]) for bad in decoded.bad],
+        [places[index] for index in decoded.empty],
+    )
+
+
+def merged(parts: Sequence[Decoded], schema: pa.Schema) -> Decoded:
+    """Merge the outcomes of parts of a batch, in the order of their records."""
+    import pyarrow as pa
+
+    bad = sorted((one for part in parts for one in part.bad), key=lambda one: one.index)
+    parts = [part for part in parts if part.rows.num_rows] or parts[:1]
+    if len(parts) == 1:
+        return Decoded(parts[0].rows, parts[0].origin, bad)
+    origin = [place for part in parts for place in part.origin]
+    order = sorted(range(len(origin)), key=origin.__getitem__)
+    table = pa.Table.from_batches([part.rows for part in parts], schema)
+    rows = table.take(pa.array(order, pa.int64())).combine_chunks().to_batches()[0]
+    return Decoded(rows, [origin[index] for index in order], bad)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tubemq_client.errors import ConfigError
-from tubemq_provider.rows.bulk import BadBody, Decoded, joined_lines, parse_bodies
+from tubemq_provider.rows.bulk import BadBody, Decoded, joined_lines, merged, parse_bodies
 from tubemq_provider.rows.numbers import check_texts, decimals_of_texts, is_odd_float
 from tubemq_provider.rows.spec import SUBJECT
 from tubemq_provider.rows.times import check_years, times_of_texts
@@ -84,7 +84,8 @@ class CsvBodies:
             if place not in reasons:
                 one = bodies.slice(place, 1)
                 parts.append(parse_bodies(one, [place], self._parse, self.schema))
-        return _merged(parts, [BadBody(place, reason) for place, reason in reasons.items()])
+        parts[0].bad += [BadBody(place, reason) for place, reason in reasons.items()]
+        return merged(parts, self.schema)
 
     def _reasons(self, bodies: pa.BinaryArray, *, quoted: bool) -> dict[int, str]:
         """Return the bodies that Arrow must not read, with reasons: it makes a row of an empty body
@@ -293,23 +294,3 @@ def _has_seconds(type_: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_timestamp(type_) or pa.types.is_time(type_))
-
-
-def _merged(parts: list[Decoded], bad: list[BadBody]) -> Decoded:
-    """Merge the rows of all parts, in the order of their records."""
-    import pyarrow as pa
-
-    if len(parts) == 1:
-        return Decoded(parts[0].rows, parts[0].origin, sorted(bad + parts[0].bad, key=_place))
-    rows = pa.Table.from_batches([part.rows for part in parts]).combine_chunks()
-    origin = [place for part in parts for place in part.origin]
-    order = sorted(range(len(origin)), key=origin.__getitem__)
-    batches = rows.take(pa.array(order, pa.int64())).combine_chunks().to_batches()
-    merged = batches[0] if batches else parts[0].rows
-    for part in parts:
-        bad = bad + part.bad
-    return Decoded(merged, [origin[i] for i in order], sorted(bad, key=_place))
-
-
-def _place(bad: BadBody) -> int:
-    return bad.index
