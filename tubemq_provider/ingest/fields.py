@@ -133,6 +133,10 @@ Decode = Annotated[str | dict[str, Any] | None, BeforeValidator(_decode)]
 """Argument of `rows.DecodeSpec`; its files are read with the window."""
 
 
+Routes = Annotated[str | dict[str, Any] | None, BeforeValidator(blank_is_none)]
+"""Argument of `ingest.routes.parse_routes`; its file is read with the window."""
+
+
 def _dotted(path: str | None) -> str | None:
     path = (path or "").strip() or None
     if path and not all(part.isidentifier() for part in path.split(".")):
@@ -293,11 +297,24 @@ class IngestFields(TaskArguments):
             writes=True,
         ),
     ] = "refuse"
+    routes: Annotated[
+        Routes,
+        Option(
+            'many tables from one read: ``{"name": "shop", "by": "stream_id", '
+            '"tables": {"orders": {"sink": …, "decode": …}, "log_*": …}}``, its '
+            "JSON, or the path of a file with it. `sink` then keeps the windows' markers and the "
+            "quarantine. Inline.",
+            template=True,
+            engines=("inline",),
+            writes=True,
+            dagster="an asset has one table",
+        ),
+    ] = None
     apply: Annotated[
         Literal["append", "upsert", "changes"],
         Option(
-            "what a record does to the table: ``append`` adds a row; ``upsert`` replaces the row of "
-            "its `key`; ``changes`` inserts, updates and deletes rows as a change record of "
+            "what a record does to the table: ``append`` adds a row; ``upsert`` replaces the row "
+            "of its `key`; ``changes`` inserts, updates and deletes rows as a change record of "
             "`decode` says (debezium, canal, maxwell, ogg). Delta tables and databases; inline.",
             template=True,
             engines=("inline",),

@@ -37,6 +37,7 @@ def marker_document(
         "files": [{"path": file.path, "rows": file.rows} for file in files],
         **({"partition_columns": partition_columns} if partition_columns else {}),
         **({"notices": dict(counts.notices)} if counts.notices else {}),
+        **({"tables": dict(counts.tables)} if counts.tables else {}),
         **notes,
     }
 
@@ -72,6 +73,7 @@ def _read_counts(document: Document) -> IngestCounts:
         document["gaps"],
         int(document["corrupt"]),
         notices=document.get("notices", {}),
+        tables=document.get("tables", {}),
     )
 
 

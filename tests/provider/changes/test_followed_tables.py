@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ def test_windows_in_any_order_reach_the_database_with_versions_and_soft_deletes(
     for _ in range(5):
         database.play(10)
         cuts.append(dict(database.ends()))
-    spans = list(zip(cuts, cuts[1:], strict=False))
+    spans = list(pairwise(cuts))
     database.random.shuffle(spans)
     for number, span in enumerate(spans):
         table.run(database, f"b{number}", explicit=span)

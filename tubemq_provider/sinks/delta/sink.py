@@ -131,7 +131,7 @@ class DeltaSink(TableSink):
     - `verify`: how files are checked before they are committed (`files.staging.Verify`).
     - `partition_by`: the table's partition columns; ``day(x)`` and ``hour(x)`` are columns
       ``x_day`` and ``x_hour`` of it. `max_partitions`: the most that one task may make of a window.
-    - `following`: how the table follows changes: staged rows are the last changes of their keys, and
+    - `following`: how the table follows changes: staged rows are the last changes of keys, and
       delta-rs merges them in the commit that names the window. Files are staged on this machine.
     - `schema_evolution`: ``add_columns`` adds columns that the table has not, in the commit of the
       first files that have them; they may be null. Other changes are always refused.

@@ -76,7 +76,7 @@ class SqlSink(Sink):
       it was typed, as earlier releases did, keeps that name where it is typed so. Needed where
       parameters of the address lead elsewhere than it says.
 
-    - `following`: how the table follows changes: staged rows are the last changes of their keys, and
+    - `following`: how the table follows changes: staged rows are the last changes of keys, and
       are merged in the transaction that writes the window's row (`sinks.sql.merging`).
 
     What a driver raises is a `DatabaseError` without values of records and names of users.
