@@ -42,9 +42,13 @@ impl Mistake {
 pub struct Bounds {
     pub tasks: u8,
     pub tries: u8,
+    /// So many hours pass at most.
+    pub hours: u8,
     pub records: u8,
     pub partitions: (u8, u8),
     pub faults: u8,
+    /// Whether boundaries are all that is lost.
+    pub only_boundaries: bool,
     /// Whether a try begins only after all others are dead.
     pub serial: bool,
 }
@@ -643,17 +647,17 @@ impl Model for TimeProtocol {
                 actions.push(Action::Retry { task });
             }
         }
-        let unsynced = state.faults < bounds.faults;
+        let unsynced = state.faults < bounds.faults && !bounds.only_boundaries;
         for partition in (0..state.partitions).filter(|_| state.records < bounds.records) {
             // A record is of the present hour, or late by some.
-            for hour in 0..=state.now.min(HOURS as u8 - 1) {
+            for hour in 0..=state.now.min(bounds.hours - 1) {
                 actions.push(Action::Append { partition, hour, synced: true });
                 if unsynced {
                     actions.push(Action::Append { partition, hour, synced: false });
                 }
             }
         }
-        if usize::from(state.now) < HOURS {
+        if state.now < bounds.hours {
             actions.push(Action::Hour);
         }
         if state.partitions < bounds.partitions.1 {
@@ -663,9 +667,6 @@ impl Model for TimeProtocol {
             return;
         }
         let tries = || state.tasks.iter().flat_map(|t| [t.current, t.zombie]).flatten();
-        actions.extend(
-            (0..HOURS as u8).filter(|h| state.lake[*h as usize].is_some()).map(|hour| Action::LoseWindow { hour }),
-        );
         // No boundary is lost between a try's last look and its publication.
         if tries().all(|t| t.pc != Pc::Published) {
             let fixed = |i: &u8| state.fixed[*i as usize].is_some();
@@ -674,6 +675,12 @@ impl Model for TimeProtocol {
                 actions.push(Action::LoseBoundaries);
             }
         }
+        if bounds.only_boundaries {
+            return;
+        }
+        actions.extend(
+            (0..HOURS as u8).filter(|h| state.lake[*h as usize].is_some()).map(|hour| Action::LoseWindow { hour }),
+        );
         if state.tasks.iter().any(|t| t.plan.is_some()) {
             actions.push(Action::Wipe);
         }

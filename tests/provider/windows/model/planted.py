@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from tests.provider.windows.exploration import MakeRun
 from tests.provider.windows.model.player import LogEngine, TidySink
@@ -18,7 +18,6 @@ from tubemq_provider.windows.planning.claims import ClaimBook
 from tubemq_provider.windows.planning.cursor_planner import CursorPlanner
 from tubemq_provider.windows.policies import Policies
 from tubemq_provider.windows.protocols import (
-    ClaimStore,
     IngestCounts,
     IngestWatch,
     Marker,
@@ -182,7 +181,7 @@ class ClaimsOverwritten(ClaimedRun):
     def _change(self, change: Change) -> ClaimBook:
         book = change(self._known())
         if book is not None:
-            store = cast("ClaimStore", self._store)
+            store = self._store
             self._keep(store.change_cursor(lambda _: self._document(book)))
         return self._known()
 
@@ -190,7 +189,7 @@ class ClaimsOverwritten(ClaimedRun):
 class DeadClaimCounts(ClaimedRun):
     def _adopt_dead_claim(self) -> Iterator[str]:
         for claim in self._known().in_order():
-            over = cast("ClaimStore", self._store).is_over(claim.by)
+            over = self._store.is_over(claim.by)
             yield "claimant asked for"
             if over:
                 self._sink.marker(claim.plan.window_id)
