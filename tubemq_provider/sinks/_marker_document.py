@@ -36,6 +36,8 @@ def marker_document(
         "gaps": {key: [list(gap) for gap in gaps] for key, gaps in counts.gaps.items()},
         "files": [{"path": file.path, "rows": file.rows} for file in files],
         **({"partition_columns": partition_columns} if partition_columns else {}),
+        **({"notices": dict(counts.notices)} if counts.notices else {}),
+        **({"tables": dict(counts.tables)} if counts.tables else {}),
         **notes,
     }
 
@@ -72,7 +74,14 @@ def has_files_of(marker: Marker, present: Iterable[str]) -> bool:
 
 def _read_counts(document: Document) -> IngestCounts:
     records: dict[str, int] = {key: int(count) for key, count in dict(document["records"]).items()}
-    return IngestCounts(records, int(document["bytes"]), document["gaps"], int(document["corrupt"]))
+    return IngestCounts(
+        records,
+        int(document["bytes"]),
+        document["gaps"],
+        int(document["corrupt"]),
+        notices=document.get("notices", {}),
+        tables=document.get("tables", {}),
+    )
 
 
 def _read_files(document: Document) -> tuple[str, ...]:

@@ -115,6 +115,9 @@ class IngestCounts:
     - `last`: anchor of the last record read of each partition that had any.
     - `read`: records by partition key if decoding made more or fewer rows of them than `records`;
       None if the numbers are equal.
+    - `notices`: records that are no row and no error, by kind: DDL, heartbeats, truncated tables.
+    - `tables`: of routed windows, rows and records read of each table by its address.
+    - `unrouted`: of routed windows, records by partition key that are in no table.
     - `took_ms`: duration of reading, if it began before this run.
     - `files`: facts of each file, if the engine knows them. Only these files are published, and
       none is read again. None: the sink lists the files and reads their footers.
@@ -132,6 +135,9 @@ class IngestCounts:
     quarantined: tuple[str, ...] = field(default=(), repr=False, compare=False)
     read: Mapping[str, int] | None = None
     took_ms: int | None = field(default=None, compare=False)
+    notices: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unrouted: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
