@@ -7,7 +7,8 @@ module must not know a format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -39,12 +40,14 @@ class BadBody:
 @dataclass(slots=True)
 class Decoded:
     """Decoded rows, and for each the index of its record in the batch, ascending. `empty` are the
-    indexes of valid bodies without a row, such as an empty pack."""
+    indexes of valid bodies without a row, such as an empty pack; `notices` counts those that are
+    worth a report by kind."""
 
     rows: pa.RecordBatch
     origin: Sequence[int]
     bad: list[BadBody] = field(default_factory=list)
     empty: list[int] = field(default_factory=list)
+    notices: Mapping[str, int] = field(default_factory=Counter)
 
 
 class BodyDecoder(Protocol):

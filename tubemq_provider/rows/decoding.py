@@ -8,6 +8,7 @@ policy for corrupt records. This module must not read or write anything.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -18,7 +19,7 @@ from tubemq_client.model import CorruptRecords
 from tubemq_provider.files.columns import ColumnSet
 from tubemq_provider.rows.bulk import BadBody, BodyDecoder, Decoded
 from tubemq_provider.rows.ddl import ddl_of, parse_ddl
-from tubemq_provider.rows.spec import SUBJECT, DecodeSpec
+from tubemq_provider.rows.spec import CHANGES, SUBJECT, DecodeSpec
 from tubemq_provider.windows.errors import CountMismatch
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ _Batch = TypeVar("_Batch", bound=FetchedBatch)
 @dataclass(frozen=True, slots=True)
 class _PartitionKey:
     key: str
+
+
+def partition_of(key: str) -> _PartitionKey:
+    """Return the partition of a bad record."""
+    return _PartitionKey(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +97,14 @@ class RowDecoder:
     the spec keeps, then the decoded ones.
 
     `records` are the columns of the source; `read_schema` is the part of them that batches must
-    have. Raises `ConfigError` for invalid schemas, unknown columns, and names that clash.
+    have. `notices` counts records without a row by kind, such as heartbeats. Raises `ConfigError`
+    for invalid schemas, unknown columns, and names that clash.
     """
 
     def __init__(self, spec: DecodeSpec, records: ColumnSet) -> None:
         import pyarrow as pa
 
+        self.notices: Counter[str] = Counter()
         self._body = _body_decoder(spec)
         self._one_by_one = "function" in (spec.format, spec.then and spec.then.format)
         self._record_columns = _record_columns(spec, records)
@@ -152,6 +160,7 @@ class RowDecoder:
 
         decoded = self._body.decode(records)
         _check_accounted(records.num_rows, decoded)
+        self.notices.update(decoded.notices)
         for bad in decoded.bad:
             start = starts[bisect_right(starts, bad.index) - 1]
             bad_records(_bad_record(records, self._place, bad, bad.index - start))
@@ -236,6 +245,16 @@ def _bad_record(
 
 
 def _body_decoder(spec: DecodeSpec) -> BodyDecoder:
+    if spec.schema_registry is not None and spec.format != "avro":
+        from tubemq_provider.rows.registry import FramedBodies
+
+        is_protobuf = spec.format == "protobuf"
+        kind = "PROTOBUF" if is_protobuf else "JSON"
+        return FramedBodies(_plain_decoder(spec), spec.schema_registry, kind, keep=is_protobuf)
+    return _plain_decoder(spec)
+
+
+def _plain_decoder(spec: DecodeSpec) -> BodyDecoder:
     if spec.format == "tdmsg":
         from tubemq_provider.rows.from_tdmsg import PackedBodies
 
@@ -265,6 +284,10 @@ def _with_ddl(spec: DecodeSpec, schema: pa.Schema) -> BodyDecoder:
         from tubemq_provider.rows.from_csv import CsvBodies
 
         return CsvBodies(schema, spec)
+    if spec.format in CHANGES:
+        from tubemq_provider.rows.changes.bodies import ChangeBodies
+
+        return ChangeBodies(schema, spec)
     from tubemq_provider.rows.from_function import FunctionBodies
 
     return FunctionBodies(schema, spec)

@@ -104,13 +104,21 @@ class PackedBodies:
         if len(inner.origin) != ours.num_rows or inner.bad or inner.empty:
             ours = ours.take(pa.array(inner.origin, pa.int64()))
         rows = pa.RecordBatch.from_arrays([*ours.columns, *inner.rows.columns], schema=self.schema)
-        bad = list(unpacked.bad)
+        origin, bad = unpacked.origin, list(unpacked.bad)
+        rowless = {*range(len(origin))} - {*inner.origin} - {one.index for one in inner.bad}
+        without_rows = {origin[i] for i in rowless} - {origin[i] for i in inner.origin}
         numbers, bodies = unpacked.rows["packed_index"], unpacked.rows["value"]
         for one in inner.bad:
             reason = f"record {numbers[one.index]} of the pack: {one.reason}"
             data = one.data or bodies[one.index].as_py()
-            bad.append(BadBody(unpacked.origin[one.index], reason, data))
-        return Decoded(rows, [unpacked.origin[i] for i in inner.origin], bad, unpacked.empty)
+            bad.append(BadBody(origin[one.index], reason, data))
+        return Decoded(
+            rows,
+            [origin[i] for i in inner.origin],
+            bad,
+            [*unpacked.empty, *sorted(without_rows)],
+            inner.notices,
+        )
 
 
 def _packed_schema() -> pa.Schema:
