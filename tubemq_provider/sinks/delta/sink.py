@@ -492,7 +492,7 @@ class DeltaSink(TableSink):
         self, staging: Staging, plan: WindowPlan, counts: IngestCounts, progress: Progress
     ) -> TableWindow:
         """See `TableSink`. Files with changes stay where they are until they are merged, and the
-        marker names none: later merges write the table's files anew."""
+        marker names none: later merges replace the table's files."""
         if self._following is None:
             return super()._stage_files(staging, plan, counts, progress)
         import pyarrow.parquet as pq
