@@ -335,7 +335,7 @@ def _problems_of_schema(document: Mapping[str, Any]) -> list[str]:
 
 def _problems_of_avro(schema: str) -> list[str]:
     try:
-        json.loads(schema)
+        load_unique_json(schema)
     except (ValueError, RecursionError) as error:
         return [f"not valid JSON: {error}"]
     return []

@@ -15,7 +15,7 @@ from tubemq_provider.windows.facts import FileFact
 from tubemq_provider.windows.plan import WindowPlan
 from tubemq_provider.windows.protocols import Document, IngestCounts, Marker
 
-__all__ = ["MARKER_VERSION", "marker_document", "read_marker"]
+__all__ = ["MARKER_VERSION", "has_files_of", "marker_document", "read_marker"]
 
 MARKER_VERSION: Final = 1
 
@@ -63,6 +63,13 @@ def read_marker(document: Document, place: str, window_id: str) -> Marker:
     if plan.window_id != window_id or plan.hash != document.get("hash"):
         raise SinkDamaged(f"{where} is that of window {plan.window_id}")
     return marker
+
+
+def has_files_of(marker: Marker, present: Iterable[str]) -> bool:
+    """Return False if files of the window are gone and no other data file, as compaction writes
+    one, is in their place; `present` names the files that its place has."""
+    data = {name for name in present if name.endswith(".parquet")}
+    return data.issuperset(marker.files) or not data.issubset(marker.files)
 
 
 def _read_counts(document: Document) -> IngestCounts:

@@ -357,11 +357,11 @@ class Sink(ABC):
 
     def holds(self, marker: Marker) -> bool | None:  # noqa: ARG002
         """Return True if the window of `marker` is part of the sink's present state, or if that is
-        unknown; False if the sink was restored to a state before it; None if the sink cannot be
-        restored without its markers.
+        unknown; False if the sink was restored to a state before it, or its files or their table
+        are gone; None if the sink cannot be restored without its markers.
 
         Rows that were deleted or merged since make no difference. Reads commits since the window's,
-        and no data."""
+        or names of files, and no data."""
         return None
 
     def replace(

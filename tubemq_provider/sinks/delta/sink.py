@@ -58,7 +58,7 @@ from tubemq_provider.sinks._table_sink import (
     stub_schema,
     token_of,
 )
-from tubemq_provider.sinks.delta.errors import explains_store_errors, gist
+from tubemq_provider.sinks.delta.errors import explains_store_errors, gist, is_of_store
 from tubemq_provider.sinks.delta.history import in_history
 from tubemq_provider.sinks.delta.log import (
     DURABLE,
@@ -246,7 +246,7 @@ class DeltaSink(TableSink):
 
     def _loaded(self) -> DeltaTable | None:
         """Return the table as delta-rs loads it, with all its files."""
-        from deltalake.exceptions import TableNotFoundError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
         if self._handle is not None:
             with self._detecting_replacement():
@@ -256,6 +256,13 @@ class DeltaSink(TableSink):
             self._handle = self._opened()
         except TableNotFoundError:
             return None
+        except DeltaError as exc:
+            if is_of_store(exc):
+                raise
+            raise SinkDamaged(
+                f"{self._storage.url}: its log cannot be read, so no reader can read the table; "
+                f"bring back the file ({gist(exc)})"
+            ) from None
         newest = log_name(self._handle.version())
         self._known_commit = newest, self._entry(newest)
         return self._handle
@@ -309,11 +316,15 @@ class DeltaSink(TableSink):
         """See `Sink.holds`: False for a window that `RESTORE` has taken away. Reads the commits
         since the window's own; what the log no longer has tells nothing."""
         table = self._table()
-        return table is not None and in_history(
-            lambda version: self._entry(log_name(version)),
-            int(table.version()),
-            marker.plan.window_id,
-        )
+        if table is None:
+            return False
+        newest, window_id = int(table.version()), marker.plan.window_id
+        try:
+            return in_history(lambda version: self._entry(log_name(version)), newest, window_id)
+        except ValueError as exc:
+            raise SinkDamaged(
+                f"{self._storage.url}: {exc}, so no reader can read the table; bring back the file"
+            ) from exc
 
     @explains_store_errors
     def _prepare(self, staged: StagedWindow | None) -> None:

@@ -210,6 +210,12 @@ class SqlSink(Sink):
         return {str(partition): int(count) for partition, count in rows}
 
     @plain_errors
+    def holds(self, marker: Marker) -> bool:
+        """See `Sink.holds`: False if the table of the window's rows was dropped. Rows may leave it
+        at any time."""
+        return marker.counts.total == 0 or self._exists(self._name)
+
+    @plain_errors
     def window_ids(self) -> Iterable[str]:
         """Ids of the window rows of this target."""
         return self.ids(self.windows)
