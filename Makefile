@@ -64,7 +64,7 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.locked
 	@touch $@
 
 # The compiled decoder is optional: without a toolchain everything works, more slowly, and says so.
-$(VENV)/.native: $(wildcard native/*.* native/src/*.rs) $(VENV)/.installed
+$(VENV)/.native: $(wildcard native/*.* native/src/*.rs native/src/*/*.rs) $(VENV)/.installed
 	@$(PY) native/build.py
 	@touch $@
 

@@ -33,7 +33,7 @@ from reference import PAGES, PUBLIC, ROOT, public_modules, public_names
 
 INDEX = ROOT / "docs" / "index.md"
 OWN_PACKAGES = (
-    *("tubemq_client", "rocketmq_client", "tubemq_provider"),
+    *("tubemq_client", "rocketmq_client", "rocketmq_snode", "tubemq_provider"),
     *("pyspark_tubemq", "pyspark_rocketmq"),
 )
 _OF_MAINTAINERS = ("ARCHITECTURE.md", "CONTRIBUTING.md")

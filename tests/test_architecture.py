@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
     "tubemq_client",
     "rocketmq_client",
+    "rocketmq_snode",
     "tubemq_provider",
     "pyspark_rocketmq",
     "pyspark_tubemq",

@@ -81,7 +81,7 @@ class _Node:
             "SNODE_LISTEN": f"127.0.0.1:{port}",
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rocketmq_client.snode.command", "serve"],
+            [sys.executable, "-m", "rocketmq_snode.command", "serve"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environment,

@@ -170,7 +170,7 @@ def _start_node(stack: ExitStack, name_server: Address) -> tuple[Address, int]:
         "SNODE_LISTEN": "127.0.0.1:0",
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "rocketmq_client.snode.command", "serve"],
+        [sys.executable, "-m", "rocketmq_snode.command", "serve"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=environment,

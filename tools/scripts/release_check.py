@@ -59,7 +59,7 @@ finally:
 """
 
 FIRST: Final[Mapping[str, str]] = {
-    "": "import tubemq_client, rocketmq_client, tubemq_provider, pyspark_tubemq\n"
+    "": "import tubemq_client, rocketmq_client, rocketmq_snode, tubemq_provider, pyspark_tubemq\n"
     "from tubemq_client.config import ClientConfig\n"
     "ClientConfig.parse({'masters': 'm1:8715'}).settings()",
     "cli": _SERVED,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rocketmq_client.config import ClientConfig as RocketMQConfig
-from rocketmq_client.snode.options import SnodeConfig
+from rocketmq_snode.options import SnodeConfig
 from tubemq_client import errors
 from tubemq_client.admin import web_urls
 from tubemq_client.config import ClientConfig, from_url

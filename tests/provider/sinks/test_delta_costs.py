@@ -17,10 +17,10 @@ from deltalake.transaction import AddAction
 from tests.provider.sinks.openers import delta
 from tests.provider.sinks.windows import plan_of, publish
 from tubemq_provider.files.locations import LocalLocation
-from tubemq_provider.sinks._delta_rules import rules_of
-from tubemq_provider.sinks._delta_snapshot import LogNotUnderstood, Snapshot, read_snapshot
 from tubemq_provider.sinks._storage import LocalStorage
 from tubemq_provider.sinks.delta import DeltaSink
+from tubemq_provider.sinks.delta.rules import rules_of
+from tubemq_provider.sinks.delta.snapshot import LogNotUnderstood, Snapshot, read_snapshot
 from tubemq_provider.sources.tubemq.columns import RECORDS
 
 _STATE = ("_delta_log/", "add.", "txn.", "metaData.", "protocol.")

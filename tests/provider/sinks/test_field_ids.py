@@ -27,9 +27,8 @@ from tubemq_provider.files.footers import arrow_schema_of
 from tubemq_provider.files.locations import location_of
 from tubemq_provider.files.partitioned import staged_writer
 from tubemq_provider.files.writer import with_file_parts
-from tubemq_provider.sinks import _iceberg_history
 from tubemq_provider.sinks._table_sink import TableChanged
-from tubemq_provider.sinks.iceberg import IcebergSink
+from tubemq_provider.sinks.iceberg import IcebergSink, history
 from tubemq_provider.sinks.read import published_windows
 from tubemq_provider.windows.field_ids import FieldIds
 from tubemq_provider.windows.protocols import IngestCounts, Publication, Staging
@@ -307,7 +306,7 @@ def test_promotions_of_the_format_are_taken(
 def test_old_snapshots_leave_and_windows_stay(
     in_place: OpenSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_iceberg_history, "KEPT", 3)
+    monkeypatch.setattr(history, "KEPT", 3)
     for seq in range(1, 10):
         assert publish(in_place(), seq, {"id": [seq] * 3}).won
     table = table_of(in_place())
@@ -327,7 +326,7 @@ def test_a_try_that_slept_until_its_window_was_forgotten_writes_nothing(
     in_place: OpenSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another try has published it, its snapshot has left, and its files were merged."""
-    monkeypatch.setattr(_iceberg_history, "KEPT", 2)
+    monkeypatch.setattr(history, "KEPT", 2)
     assert publish(in_place(), 1, {"id": [1] * 3}).won
     sleeper = in_place()
     staging, counts = begun(sleeper, 2, {"id": [2] * 3})
@@ -351,7 +350,7 @@ def test_a_snapshot_that_may_be_needed_stays(
     in_place: OpenSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tagged, of others, of a window whose marker is not noted yet, or with files that are gone."""
-    monkeypatch.setattr(_iceberg_history, "KEPT", 2)
+    monkeypatch.setattr(history, "KEPT", 2)
     for seq in (1, 2):
         assert publish(in_place(), seq, {"id": [seq] * 3}).won
     table = table_of(in_place())
@@ -386,7 +385,7 @@ def test_a_snapshot_that_may_be_needed_stays(
 def test_the_tables_own_policy_is_obeyed(
     name: str, value: str, in_place: OpenSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_iceberg_history, "KEPT", 2)
+    monkeypatch.setattr(history, "KEPT", 2)
     assert publish(in_place(), 1, {"id": [1] * 3}).won
     with table_of(in_place()).transaction() as change:
         change.set_properties({name: value})

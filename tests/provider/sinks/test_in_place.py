@@ -42,10 +42,10 @@ from tubemq_provider.files.footers import fact_from_json, fact_to_json, inspect
 from tubemq_provider.files.locations import LocalLocation, location_of
 from tubemq_provider.files.staging import StagingArea
 from tubemq_provider.offsets.memory import MemoryJournal, MemoryOffsetStore
-from tubemq_provider.sinks._delta_stats import stats_of
-from tubemq_provider.sinks._iceberg_files import data_file_of
 from tubemq_provider.sinks.delta import DeltaSink
+from tubemq_provider.sinks.delta.stats import stats_of
 from tubemq_provider.sinks.iceberg import IcebergSink
+from tubemq_provider.sinks.iceberg.files import data_file_of
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.parquet import ParquetSink
 from tubemq_provider.sinks.read import published_windows, read_windows

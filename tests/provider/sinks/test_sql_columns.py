@@ -19,8 +19,8 @@ from tests.provider.sinks.openers import jdbc
 from tests.provider.sinks.postgres import postgres_server
 from tests.provider.sinks.windows import ignore, plan_of
 from tubemq_client.errors import ConfigError
-from tubemq_provider.sinks._sql_types import RowWriter
 from tubemq_provider.sinks.sql import SqlSink
+from tubemq_provider.sinks.sql.types import RowWriter
 from tubemq_provider.windows.protocols import IngestCounts
 
 TEXT, LONG, DOUBLE = pa.string(), pa.int64(), pa.float64()

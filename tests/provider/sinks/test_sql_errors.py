@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from tests.provider.sinks.openers import jdbc
 from tests.provider.sinks.postgres import postgres_server
 from tests.provider.sinks.windows import COUNTS, ignore, plan_of, publish, stage
-from tubemq_provider.sinks._sql_errors import plain_errors
 from tubemq_provider.sinks.sql import SqlSink
+from tubemq_provider.sinks.sql.errors import plain_errors
 from tubemq_provider.windows.errors import DatabaseError
 
 SECRET = "iban-de89-3704"

@@ -22,9 +22,9 @@ from tubemq_client.errors import ConfigError
 from tubemq_provider.files.footers import count_rows
 from tubemq_provider.files.locations import Location, ObjectLocation, _Download, location_at
 from tubemq_provider.files.objects import StoreFailed
-from tubemq_provider.sinks._delta_errors import gist
 from tubemq_provider.sinks._object_storage import ObjectStorage
 from tubemq_provider.sinks.delta import DeltaSink
+from tubemq_provider.sinks.delta.errors import gist
 from tubemq_provider.sinks.object_store import ObjectStoreSink
 from tubemq_provider.sinks.read import read_windows
 from tubemq_provider.windows.protocols import Marker

@@ -12,10 +12,10 @@ import pytest
 
 from rocketmq_client import ClientSettings, Credentials, Producer
 from rocketmq_client.embedded import EmbeddedRocketMQ
-from rocketmq_client.snode import SnodeSettings
+from rocketmq_snode import SnodeSettings
 from tests.provider.spark.jobs import Listener
 from tests.provider.spark.test_submit_on_cluster import TaskDied, commands, said
-from tests.rocketmq.snode.conftest import Node
+from tests.snode.conftest import Node
 from tubemq_provider.ingest.arguments import IngestArguments
 from tubemq_provider.ingest.job import IngestJob
 from tubemq_provider.ingest.validation import parse

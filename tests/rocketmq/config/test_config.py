@@ -6,7 +6,7 @@ import pytest
 
 from rocketmq_client import ClientSettings, Credentials, ProducerSettings, TlsSettings, errors
 from rocketmq_client.config import ClientConfig, ProducerConfig
-from rocketmq_client.snode.options import SnodeConfig
+from rocketmq_snode.options import SnodeConfig
 
 
 @pytest.mark.parametrize(

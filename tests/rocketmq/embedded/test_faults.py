@@ -28,7 +28,7 @@ from rocketmq_client.embedded.storage import NewRecord
 from rocketmq_client.model import ClientSettings, TlsSettings
 from tests.kit.certificates import make_certificates
 from tests.kit.servers import embedded_rocketmq
-from tests.rocketmq.snode.raw import eventually
+from tests.snode.raw import eventually
 
 rocketmq = embedded_rocketmq(1)
 

@@ -27,11 +27,11 @@ from rocketmq_client import (
     errors,
 )
 from rocketmq_client._wire import codes
-from rocketmq_client.snode import SnodeSettings
+from rocketmq_snode import SnodeSettings
 from tests.kit.certificates import Certificates, make_certificates
 from tests.rocketmq.sites import require
-from tests.rocketmq.snode.conftest import Node
 from tests.rocketmq.windows.topics import Topic
+from tests.snode.conftest import Node
 from tools.devkit.patience import PATIENCE
 from tools.devkit.rocketmq.artifacts import LINES, Line
 from tools.devkit.rocketmq.genuine import GenuineRocketMQ

@@ -24,12 +24,12 @@ from rocketmq_client import (
     QueueEnds,
     QueueRange,
 )
-from rocketmq_client.snode import SnodeSettings
+from rocketmq_snode import SnodeSettings
 from tests.provider.windows.run.test_kill_points import POINTS
 from tests.rocketmq.sites import Site
-from tests.rocketmq.snode.conftest import Node
 from tests.rocketmq.windows.child import GROUP
 from tests.rocketmq.windows.topics import ALL, Topic
+from tests.snode.conftest import Node
 from tools.devkit.patience import PATIENCE
 from tubemq_client.errors import ConfigError, CorruptRecord, DataLoss, LogReplaced, LogTruncated
 from tubemq_provider.sinks.read import published_windows

@@ -1,0 +1,206 @@
+"""The command `rocketmq-snode`: one process that serves until SIGTERM or SIGINT.
+
+`rocketmq-snode serve --config snode.toml`; `rocketmq-snode list ns1:9876` lists the nodes. `serve`
+logs one JSON object per line on standard error. SIGTERM and SIGINT drain; a second one ends at
+once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rocketmq_client import errors
+from rocketmq_client.config import ClientConfig
+from rocketmq_client.model import address_text
+from rocketmq_snode.options import SnodeConfig, read_options
+from rocketmq_snode.registry import known_nodes
+from rocketmq_snode.server import Snode
+from rocketmq_snode.settings import SnodeSettings
+from tubemq_client import __version__
+
+__all__ = ["main"]
+
+_DESCRIPTORS = 65_536
+"""Limit of descriptors that the process requests, up to its hard limit: each client and each
+connection of a member needs one."""
+
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""Attributes of every log record; all others are details of this one."""
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        members = {
+            "ts": round(record.created, 3),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        members |= {key: value for key, value in vars(record).items() if key not in _USUAL}
+        if record.exc_info:
+            members["exception"] = self.formatException(record.exc_info)
+        return json.dumps(members, ensure_ascii=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return 2 for invalid options, 1 if no name server answers."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        if chosen.command == "list":
+            return _list(chosen.name_servers, chosen.cluster, chosen.output)
+        if chosen.command == "completion":
+            print(_completion(chosen.shell))
+            return 0
+        settings = read_options(chosen.config, os.environ)
+        if chosen.check_config:
+            print(f"valid options: the node would listen on {address_text(settings.listen)}")
+            return 0
+        handler = logging.StreamHandler()
+        handler.setFormatter(_JsonLines())
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
+        asyncio.run(_serve(settings))
+    except errors.RocketMQError as error:
+        print(error, file=sys.stderr)
+        return 2 if isinstance(error, errors.ConfigError) else 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _with_examples(
+        argparse.ArgumentParser(prog="rocketmq-snode", description="RocketMQ service node."),
+        "rocketmq-snode serve --config snode.toml",
+        "rocketmq-snode list ns1:9876",
+    )
+    parser.add_argument("-V", "--version", action="version", version=__version__)
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, dest="command"
+    )
+    serve = _with_examples(
+        commands.add_parser("serve", help="serve until SIGTERM or SIGINT"),
+        "rocketmq-snode serve --config snode.toml",
+        "SNODE_NAME_SERVERS=ns1:9876 rocketmq-snode serve",
+        "rocketmq-snode serve --config snode.toml --check-config",
+    )
+    serve.epilog = f"{serve.epilog}\n\n{_variables()}"
+    serve.add_argument(
+        "-c",
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="TOML file, or Java properties (*.properties, *.conf); variables of the environment "
+        "have precedence",
+    )
+    serve.add_argument(
+        "--check-config", action="store_true", help="check the options and end; 2 if one is wrong"
+    )
+    list_nodes = _with_examples(
+        commands.add_parser("list", help="list the nodes that renewed their entry recently"),
+        "rocketmq-snode list ns1:9876",
+        "rocketmq-snode list 'ns1:9876;ns2:9876' -o json",
+        "rocketmq-snode list ns1:9876 --cluster DefaultCluster",
+    )
+    list_nodes.add_argument("name_servers", help="host:port;host:port")
+    list_nodes.add_argument("--cluster", metavar="NAME", help="only nodes of this cluster")
+    list_nodes.add_argument(
+        "-o",
+        "--output",
+        choices=["table", "json", "jsonl"],
+        default="table",
+        help="a table (default), one JSON array (json), or an object per line (jsonl)",
+    )
+    completion = _with_examples(
+        commands.add_parser("completion", help="print the completion script of a shell"),
+        'eval "$(rocketmq-snode completion bash)"',
+        "rocketmq-snode completion fish | source",
+    )
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"])
+    return parser
+
+
+def _with_examples(parser: argparse.ArgumentParser, *examples: str) -> argparse.ArgumentParser:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(["examples:", *(f"  $ {line}" for line in examples)])
+    return parser
+
+
+def _variables() -> str:
+    """Return a line for each option that the environment can give."""
+    lines = [
+        f"  SNODE_{name.upper():<26} {field.description}"
+        for name, field in SnodeConfig.model_fields.items()
+        if name != "tls"
+    ]
+    return "\n".join(["variables of the environment (in a file: the name without SNODE_):", *lines])
+
+
+def _completion(shell: str) -> str:
+    """Return a script that completes commands and options, and names of files where none fits."""
+    words = "serve list completion --config --check-config --cluster --output --version --help"
+    if shell == "fish":
+        return f"complete -c rocketmq-snode -a '{words}'"
+    complete = f"complete -o default -W '{words}' rocketmq-snode"
+    if shell == "zsh":
+        return f"autoload -U +X compinit bashcompinit && compinit && bashcompinit\n{complete}"
+    return complete
+
+
+def _list(name_servers: str, cluster: str | None, output: str) -> int:
+    """Print name, cluster, address, clients and age of each live node."""
+    settings = ClientConfig.parse({"name_servers": name_servers}).settings()
+    rows = [
+        {
+            "name": name,
+            "cluster": entry.get("cluster"),
+            "address": entry["addr"],
+            "clients": entry["clients"],
+            "age_s": round(max(0.0, time.time() - entry["ts"] / 1000)),
+        }
+        for name, entry in asyncio.run(known_nodes(settings)).items()
+        if cluster is None or entry.get("cluster") == cluster
+    ]
+    if output == "json":
+        print(json.dumps(rows, indent=1))
+    elif output == "jsonl":
+        for row in rows:
+            print(json.dumps(row))
+    else:
+        for row in rows:
+            print(
+                f"{row['name']} {row['address']} cluster={row['cluster'] or '-'} "
+                f"clients={row['clients']} age={row['age_s']}s"
+            )
+    return 0
+
+
+async def _serve(settings: SnodeSettings) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    descriptors = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < descriptors:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
+    stop_signal = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        stop_signal.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)  # the next one ends the process
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    async with Snode(settings) as node:
+        print(f"listening on {address_text(node.address)}", flush=True)
+        await stop_signal.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
